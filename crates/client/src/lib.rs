@@ -1,0 +1,1 @@
+//! The client of Mortar: connect, read, commit; async, with a blocking face.

@@ -1,0 +1,120 @@
+//! The error that every public call of Mortar returns, on either side of the wire.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What the caller should do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request is wrong in itself: mend it. Nothing was changed.
+    Invalid = 1,
+    /// What the request names does not exist. Nothing was changed.
+    NotFound = 2,
+    /// Something is larger than a limit: split it, or stream it. Nothing was changed.
+    TooLarge = 3,
+    /// The caller may not do this: log in, or ask for permission.
+    Denied = 4,
+    /// The store has no room, in memory or on disk: make room, then try again. Nothing was changed.
+    Full = 5,
+    /// Stored data is damaged: restore it from a backup. The message names what is lost.
+    Corrupt = 6,
+    /// The server is not there or is going away: try again. Nothing was changed.
+    Unavailable = 7,
+    /// The connection broke after a commit was sent: it may or may not have happened. Read to find out.
+    Unknown = 8,
+    /// The other side speaks another version, or lacks a feature: upgrade one of the two.
+    Unsupported = 9,
+    /// The operating system or a device failed: see the message.
+    Io = 10,
+    /// A mistake in Mortar: please report it.
+    Internal = 11,
+}
+
+impl ErrorKind {
+    /// The kind with this code; an unknown code, from a newer server, is [`ErrorKind::Internal`].
+    #[must_use]
+    pub const fn from_code(code: u8) -> Self {
+        match code {
+            1 => Self::Invalid,
+            2 => Self::NotFound,
+            3 => Self::TooLarge,
+            4 => Self::Denied,
+            5 => Self::Full,
+            6 => Self::Corrupt,
+            7 => Self::Unavailable,
+            8 => Self::Unknown,
+            9 => Self::Unsupported,
+            10 => Self::Io,
+            _ => Self::Internal,
+        }
+    }
+
+    /// The kind's name, as in `--json` output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::NotFound => "not_found",
+            Self::TooLarge => "too_large",
+            Self::Denied => "denied",
+            Self::Full => "full",
+            Self::Corrupt => "corrupt",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+            Self::Unsupported => "unsupported",
+            Self::Io => "io",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// What went wrong, where, and what to do about it.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// The result of a public call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of this kind; `message` says what was wrong, where, and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The same error with the one that caused it.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What the caller should do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What went wrong, without its causes.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,20 @@
+//! How large things may be. Checked before anything is allocated or logged.
+
+/// Bytes in a name's path. With its table and space it must fit an LMDB key.
+pub const NAME: usize = 1024;
+/// Bytes in an attribute's key.
+pub const ATTRIBUTE_KEY: usize = 255;
+/// Bytes in an attribute's value.
+pub const ATTRIBUTE_VALUE: usize = 1 << 20;
+/// Bytes in a record.
+pub const RECORD: usize = 16 << 20;
+/// Bytes of content and attributes in one transaction. Larger content comes as uploads.
+pub const TRANSACTION: usize = 32 << 20;
+/// Operations in one transaction.
+pub const OPERATIONS: usize = 65_536;
+/// Bytes in a blob: 2^50, one pebibyte.
+pub const BLOB: u64 = 1 << 50;
+/// Entries in one answer of a listing.
+pub const LISTING: usize = 10_000;
+/// Bytes in the name of a space.
+pub const SPACE_NAME: usize = 64;

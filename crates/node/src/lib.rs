@@ -1,0 +1,1 @@
+//! The roles that a Mortar process can play. So far: the brick.

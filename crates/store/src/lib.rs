@@ -1,0 +1,1 @@
+//! The durable object store of one brick: log, modified object buffer and B-tree.

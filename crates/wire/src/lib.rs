@@ -1,0 +1,1 @@
+//! Mortar's wire schema, framing, transports and two-way calls.

@@ -1,0 +1,1 @@
+//! Starting and killing real `mortar` processes for the end-to-end tests.
