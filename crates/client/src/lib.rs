@@ -1,1 +1,41 @@
-//! The client of Mortar: connect, read, commit; async, with a blocking face.
+//! The client of Mortar.
+//!
+//! ```no_run
+//! # async fn example() -> client::Result<()> {
+//! let client = client::Client::connect("mortar://localhost/main").await?;
+//! let mut tx = client.transaction();
+//! let hello = tx.create_blob("Hello, world");
+//! tx.bind("greetings/hello", hello);
+//! let outcome = client.commit(tx).await?;
+//! let oid = client.resolve("greetings/hello").await?.expect("it was just bound");
+//! let content = client.read(oid, 0, 1 << 20).await?;
+//! # let _ = (outcome, content); Ok(()) }
+//! ```
+//!
+//! [`Client`] is a cheap handle on one connection that all its clones share; calls are pipelined, and their number on
+//! the way is bounded. Reads reconnect and try again by themselves, with back-off, until they have an answer or
+//! [`ConnectOptions::retry`] has passed; a commit is never sent twice: if the connection breaks in between, its error is
+//! [`ErrorKind::Unknown`]. What a client reads is what was written, byte for byte: checksums travel along.
+//!
+//! [`blocking`] has the same for threads without a runtime.
+
+mod blob;
+pub mod blocking;
+mod client;
+mod link;
+mod reports;
+mod snapshot;
+mod transaction;
+mod url;
+mod view;
+
+pub use blob::{BlobReader, BlobWriter};
+pub use client::{Client, ConnectOptions};
+pub use model::{
+    Committed, Conflict, Error, ErrorKind, Kind, Name, Oid, Op, Outcome, Result, SpaceId, Stat, Transaction, UploadId,
+};
+pub use reports::{BackupSummary, Progress, ScrubReport, Status};
+pub use snapshot::Snapshot;
+pub use transaction::TransactionBuilder;
+pub use url::Url;
+pub use view::View;

@@ -1,1 +1,24 @@
-//! Mortar's wire schema, framing, transports and two-way calls.
+//! Mortar's wire: schema, framing, transports and two-way calls.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`proto`] | the messages of `proto/mortar.proto`, generated |
+//! | [`convert`] | between those messages and the vocabulary of `model` |
+//! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
+//! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
+//! | [`handshake`] | magic, version, features, space |
+//! | [`transport`] | addresses, listeners and streams: TCP, Unix sockets |
+//! | [`link`] | a connection at work: calls both ways, pipelined, coalesced, bounded |
+//!
+//! docs/wire.md describes the bytes.
+
+pub mod convert;
+pub mod frame;
+pub mod link;
+pub mod transport;
+
+/// The messages of `proto/mortar.proto`, generated at build time; the schema's comments describe them.
+#[allow(missing_docs, clippy::all)]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/mortar.v1.rs"));
+}

@@ -1,0 +1,194 @@
+//! Content of any size in bounded memory: pieces on the way in both directions, several at a time.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Oid, Result, UploadId};
+use wire::link::Pending;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use crate::Snapshot;
+use crate::link::{Link, Session};
+use crate::view::{Source, View, unexpected};
+
+/// Bytes in a piece.
+pub(crate) const PIECE: usize = 1 << 20;
+/// Pieces on the way at a time.
+const AHEAD: usize = 4;
+
+/// Content that is being uploaded. Dropped before [`finish`](BlobWriter::finish), it leaves nothing behind.
+pub struct BlobWriter {
+    link: Arc<Link>,
+    open: Option<(Arc<Session>, UploadId)>,
+    pending: VecDeque<Pending>,
+}
+
+impl BlobWriter {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self { link, open: None, pending: VecDeque::new() }
+    }
+
+    async fn open(&mut self) -> Result<(Arc<Session>, UploadId)> {
+        if let Some((session, upload)) = &self.open {
+            return Ok((session.clone(), *upload));
+        }
+        let (session, answer) = self.link.read_at(Request::BeginUpload(proto::BeginUpload {})).await?;
+        let Response::UploadBegun(begun) = answer.response else { return Err(unexpected(&answer.response)) };
+        let upload = UploadId(begun.upload);
+        self.open = Some((session.clone(), upload));
+        Ok((session, upload))
+    }
+
+    /// Sends the next bytes; waits while several pieces are on the way.
+    ///
+    /// An error may be that of an earlier piece; the upload cannot go on after it.
+    pub async fn write(&mut self, mut data: Bytes) -> Result<()> {
+        let (session, upload) = self.open().await?;
+        while !data.is_empty() {
+            let piece = data.split_to(data.len().min(PIECE));
+            while self.pending.len() >= AHEAD {
+                self.settle_one().await?;
+            }
+            let request = Request::Upload(proto::Upload { upload: upload.0 });
+            self.pending.push_back(session.begin_call(request, vec![piece]).await?);
+        }
+        Ok(())
+    }
+
+    async fn settle_one(&mut self) -> Result<()> {
+        let Some(pending) = self.pending.front_mut() else { return Ok(()) };
+        let answer = pending.answer().await;
+        self.pending.pop_front();
+        match answer?.response {
+            Response::Done(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until the server has everything. The upload's identifier is good for one transaction of this client.
+    pub async fn finish(mut self) -> Result<UploadId> {
+        let (_, upload) = self.open().await?;
+        while !self.pending.is_empty() {
+            self.settle_one().await?;
+        }
+        self.open = None;
+        Ok(upload)
+    }
+}
+
+impl std::fmt::Debug for BlobWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let upload = self.open.as_ref().map(|(_, upload)| upload);
+        f.debug_struct("BlobWriter").field("upload", &upload).field("pending", &self.pending.len()).finish()
+    }
+}
+
+impl Drop for BlobWriter {
+    fn drop(&mut self) {
+        if let Some((session, upload)) = &self.open {
+            session.tell(Request::AbortUpload(proto::AbortUpload { upload: upload.0 }));
+        }
+    }
+}
+
+/// Content that is being read, piece by piece, as it was when the first piece was read.
+pub struct BlobReader {
+    view: View,
+    oid: Oid,
+    /// What is not asked for yet.
+    rest: Range<u64>,
+    /// Pieces asked for, in order: where each begins, and how long it may be.
+    pending: VecDeque<(u64, u32, Pending)>,
+    /// What the pieces are read from, once it is known that there are several.
+    snapshot: Option<Snapshot>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing was asked for.
+    New,
+    /// Pieces are read one after the other.
+    Pieces,
+    /// There is nothing more.
+    Done,
+}
+
+impl BlobReader {
+    pub(crate) fn new(view: View, oid: Oid, range: Range<u64>) -> Self {
+        Self { view, oid, rest: range, pending: VecDeque::new(), snapshot: None, state: State::New }
+    }
+
+    /// The next bytes, up to 1 MiB, or `None` at the end. Fails as
+    /// [`ErrorKind::NotFound`] if there is no such object, as [`ErrorKind::Corrupt`] if its stored bytes are damaged.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        let piece = match self.state {
+            State::New => self.first().await,
+            State::Pieces => self.piece().await,
+            State::Done => Ok(None),
+        };
+        if !matches!(piece, Ok(Some(_))) {
+            self.state = State::Done;
+            self.pending.clear();
+            self.snapshot = None;
+        }
+        piece
+    }
+
+    /// Content that fits one piece takes one call; for more a snapshot is taken, so that the pieces belong together.
+    async fn first(&mut self) -> Result<Option<Bytes>> {
+        self.state = State::Pieces;
+        let length = self.rest.end.saturating_sub(self.rest.start);
+        if length == 0 {
+            return Ok(None);
+        }
+        if length <= PIECE as u64 {
+            self.state = State::Done;
+            let piece = self.view.read_piece(self.oid, self.rest.start, length as u32).await?;
+            return Ok(Some(piece).filter(|piece| !piece.is_empty()));
+        }
+        if self.rest.start == 0 {
+            let found = self.view.get(self.oid, PIECE).await?;
+            let (_, content) =
+                found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no object {}", self.oid)))?;
+            if let Some(content) = content {
+                self.state = State::Done;
+                return Ok(Some(content).filter(|content| !content.is_empty()));
+            }
+        }
+        if let Source::Newest(link) = &self.view.source {
+            self.snapshot = Some(Snapshot::open(link).await?);
+        }
+        self.piece().await
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>> {
+        let view = self.snapshot.as_ref().map_or(&self.view, |snapshot| &snapshot.view);
+        while self.pending.len() < AHEAD && !self.rest.is_empty() {
+            let start = self.rest.start;
+            let length = (self.rest.end - start).min(PIECE as u64) as u32;
+            let pending = view.begin_piece(self.oid, start, length).await?;
+            self.pending.push_back((start, length, pending));
+            self.rest.start += u64::from(length);
+        }
+        let Some((start, length, pending)) = self.pending.front_mut() else { return Ok(None) };
+        let (start, length) = (*start, *length);
+        let piece = view.finish_piece(self.oid, start, length, pending.answer().await)?;
+        self.pending.pop_front();
+        if piece.len() < length as usize {
+            self.rest.start = self.rest.end;
+            self.pending.clear();
+        }
+        Ok(Some(piece).filter(|piece| !piece.is_empty()))
+    }
+}
+
+impl std::fmt::Debug for BlobReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlobReader").field("oid", &self.oid).field("rest", &self.rest).finish_non_exhaustive()
+    }
+}

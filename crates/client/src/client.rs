@@ -1,0 +1,227 @@
+//! The handle that services hold.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Outcome, Result, SpaceId, Transaction, UploadId};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use wire::convert;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use crate::blob::PIECE;
+use crate::link::Link;
+use crate::view::{Source, unexpected};
+use crate::{BackupSummary, BlobWriter, Progress, ScrubReport, Snapshot, Status, TransactionBuilder, Url, View};
+
+/// How to connect.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectOptions {
+    /// How long one attempt to connect may take, the handshake included.
+    pub timeout: Duration,
+    /// How long a read goes on reconnecting and trying again before it fails; zero: it fails at once.
+    pub retry: Duration,
+    /// How this client names itself in the server's logs.
+    pub agent: String,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            retry: Duration::from_secs(30),
+            agent: concat!("mortar-client ", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// A handle on a store, for one of its spaces. Clones share one connection.
+///
+/// All of [`View`]'s methods are here too: they read the newest committed state.
+#[derive(Clone, Debug)]
+pub struct Client {
+    link: Arc<Link>,
+    view: View,
+}
+
+impl Deref for Client {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
+    }
+}
+
+impl Client {
+    /// Connects to `mortar://HOST:PORT/SPACE` or `mortar+unix:///PATH/SPACE`; see [`Url`].
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, ConnectOptions::default()).await
+    }
+
+    /// Connects as `options` say.
+    pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Self> {
+        let url: Url = url.parse()?;
+        let link = Link::connect(url, options).await?;
+        Ok(Self { view: View { source: Source::Newest(link.clone()) }, link })
+    }
+
+    /// What the client is connected to.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        self.link.url()
+    }
+
+    /// The space of this client.
+    #[must_use]
+    pub fn space(&self) -> SpaceId {
+        self.link.space()
+    }
+
+    /// An empty transaction in this client's space.
+    #[must_use]
+    pub fn transaction(&self) -> TransactionBuilder {
+        TransactionBuilder::new(self.space())
+    }
+
+    /// Commits a transaction: all of it is durable, or nothing of it happened.
+    ///
+    /// It is sent once. If the connection breaks before the answer, the error is
+    /// [`ErrorKind::Unknown`](model::ErrorKind::Unknown): read to find out.
+    pub async fn commit(&self, tx: impl Into<Transaction>) -> Result<Outcome> {
+        let (commit, raw) = convert::transaction_to_proto(tx.into());
+        let answer = self.link.once(Request::Commit(commit), raw).await?;
+        match answer.response {
+            Response::Decided(decided) => convert::outcome_from_proto(decided, &answer.raw),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Takes a snapshot of what is committed.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::open(&self.link).await
+    }
+
+    /// Uploads all that `reader` has, in bounded memory. A transaction then makes it an object's content:
+    /// [`TransactionBuilder::create_blob_from`], [`TransactionBuilder::put_upload`].
+    pub async fn upload(&self, mut reader: impl AsyncRead + Unpin) -> Result<UploadId> {
+        let mut writer = self.writer();
+        loop {
+            let mut piece = bytes::BytesMut::with_capacity(PIECE);
+            while piece.len() < PIECE {
+                let room = PIECE - piece.len();
+                if (&mut reader).take(room as u64).read_buf(&mut piece).await.map_err(read_failed)? == 0 {
+                    break;
+                }
+            }
+            if piece.is_empty() {
+                return writer.finish().await;
+            }
+            writer.write(piece.freeze()).await?;
+        }
+    }
+
+    /// Begins an upload whose bytes come one by one.
+    #[must_use]
+    pub fn writer(&self) -> BlobWriter {
+        BlobWriter::new(self.link.clone())
+    }
+
+    /// Creates a space, or finds the one of this name.
+    pub async fn create_space(&self, name: &str) -> Result<SpaceId> {
+        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned() });
+        match self.link.once(request, Vec::new()).await?.response {
+            Response::SpaceCreated(created) => convert::space(created.space),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// All spaces of the store.
+    pub async fn spaces(&self) -> Result<Vec<(SpaceId, String)>> {
+        match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
+            Response::Spaces(spaces) => {
+                spaces.entries.into_iter().map(|entry| Ok((convert::space(entry.space)?, entry.name))).collect()
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What the server says of itself.
+    pub async fn status(&self) -> Result<Status> {
+        match self.link.read(Request::GetStatus(proto::GetStatus {})).await?.response {
+            Response::Status(status) => {
+                let figures = status.figures.into_iter().map(|figure| (figure.name, figure.value)).collect();
+                Ok(Status { agent: status.agent, figures })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks for an answer, and nothing else.
+    pub async fn ping(&self) -> Result<()> {
+        match self.link.read(Request::Ping(proto::Ping {})).await?.response {
+            Response::Done(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Writes a backup of the whole store to `out`, while it serves. It comes on a connection of its own, so that a slow
+    /// `out` holds up nothing else. Dropping the future ends it.
+    pub async fn backup(&self, out: impl AsyncWrite + Unpin) -> Result<BackupSummary> {
+        self.backup_with(out, |_| ()).await
+    }
+
+    /// The same, and tells how many bytes have come after each piece.
+    pub async fn backup_with(
+        &self,
+        mut out: impl AsyncWrite + Unpin,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<BackupSummary> {
+        let mut answers = self.link.stream(Request::Backup(proto::Backup {})).await?;
+        let mut done = 0;
+        loop {
+            let answer = answers.next().await?;
+            match answer.response {
+                Response::BackupPiece(_) => {
+                    out.write_all(&answer.raw).await.map_err(write_failed)?;
+                    done += answer.raw.len() as u64;
+                    progress(Progress { done, total: 0 });
+                }
+                Response::BackupDone(summary) => {
+                    out.flush().await.map_err(write_failed)?;
+                    return Ok(BackupSummary { objects: summary.objects, bytes: summary.bytes });
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Has the server read and check all that it stores. Dropping the future ends it.
+    pub async fn scrub(&self, mut progress: impl FnMut(Progress)) -> Result<ScrubReport> {
+        let mut answers = self.link.stream(Request::Scrub(proto::Scrub {})).await?;
+        loop {
+            match answers.next().await?.response {
+                Response::Progress(now) => progress(Progress { done: now.done, total: now.total }),
+                Response::ScrubDone(done) => {
+                    return Ok(ScrubReport { objects: done.objects, bytes: done.bytes, damaged: done.damaged });
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Ends the connection; calls on the way fail. Without it the connection ends with the last clone.
+    pub fn close(&self) {
+        self.link.close();
+    }
+}
+
+pub(crate) fn read_failed(error: std::io::Error) -> model::Error {
+    model::Error::new(model::ErrorKind::Io, "what should be uploaded cannot be read").caused_by(error)
+}
+
+fn write_failed(error: std::io::Error) -> model::Error {
+    model::Error::new(model::ErrorKind::Io, "the backup cannot be written").caused_by(error)
+}

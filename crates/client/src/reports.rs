@@ -1,0 +1,47 @@
+//! What a server says of itself and of the long jobs it did.
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The server's software and version.
+    pub agent: String,
+    /// Counters and gauges by name, as in `/metrics` without the prefix `mortar_`; a name's end tells its unit.
+    pub figures: Vec<(String, u64)>,
+}
+
+impl Status {
+    /// The figure of this name.
+    #[must_use]
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        self.figures.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+}
+
+/// How far a long job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What is done, in the job's unit (bytes or objects).
+    pub done: u64,
+    /// How much there is in all; 0 if that is not known.
+    pub total: u64,
+}
+
+/// What a backup holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupSummary {
+    /// Objects in the archive.
+    pub objects: u64,
+    /// Bytes of the archive.
+    pub bytes: u64,
+}
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Objects that were read and checked.
+    pub objects: u64,
+    /// Bytes that were read and checked.
+    pub bytes: u64,
+    /// What is damaged, each in words that name the object; empty if all is well.
+    pub damaged: Vec<String>,
+}

@@ -1,0 +1,118 @@
+//! Where a client connects to, as one text.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::str::FromStr;
+
+use model::{Error, ErrorKind, Result};
+use wire::transport::{Address, DEFAULT_PORT};
+
+const TCP: &str = "mortar://";
+const UNIX: &str = "mortar+unix://";
+const DEFAULT_SPACE: &str = "main";
+
+/// `mortar://HOST[:PORT][/SPACE]` or `mortar+unix:///PATH/OF/SOCKET[/SPACE]`.
+///
+/// Without a port it is [`DEFAULT_PORT`], without a space `main`. Of a path, the last part is the space, unless the
+/// whole path is a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Url {
+    /// Where the server listens.
+    pub address: Address,
+    /// The name of the object space.
+    pub space: String,
+}
+
+impl FromStr for Url {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return unix(text, path);
+        }
+        let Some(rest) = text.strip_prefix(TCP) else {
+            let forms = "mortar://HOST:PORT/SPACE or mortar+unix:///PATH/SPACE";
+            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: write {forms}")));
+        };
+        let (host, space) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let host = if has_port { host.to_owned() } else { format!("{host}:{DEFAULT_PORT}") };
+        Ok(Self { address: host.parse()?, space: space_name(text, space)? })
+    }
+}
+
+fn unix(text: &str, path: &str) -> Result<Url> {
+    let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: {why}"));
+    if !path.starts_with('/') {
+        return Err(wrong("the path of a Unix socket is absolute: write mortar+unix:///PATH/SPACE"));
+    }
+    if fs::metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        return Ok(Url { address: Address::Unix(path.into()), space: DEFAULT_SPACE.to_owned() });
+    }
+    let (socket, space) = path.rsplit_once('/').unwrap_or((path, ""));
+    if socket.is_empty() {
+        return Err(wrong("there is no such socket"));
+    }
+    Ok(Url { address: Address::Unix(socket.into()), space: space_name(text, space)? })
+}
+
+fn space_name(text: &str, space: &str) -> Result<String> {
+    if space.contains('/') {
+        let why = "the name of a space holds no slash";
+        return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: {why}")));
+    }
+    Ok(if space.is_empty() { DEFAULT_SPACE } else { space }.to_owned())
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Address::Tcp(host) => write!(f, "{TCP}{host}/{}", self.space),
+            Address::Unix(path) => write!(f, "{UNIX}{}/{}", path.display(), self.space),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, String) {
+        let url: Url = text.parse().unwrap();
+        (url.address.to_string(), url.space)
+    }
+
+    #[test]
+    fn port_and_space_have_defaults() {
+        assert_eq!(parsed("mortar://localhost"), ("localhost:6678".to_owned(), "main".to_owned()));
+        assert_eq!(parsed("mortar://localhost:1/photos"), ("localhost:1".to_owned(), "photos".to_owned()));
+        assert_eq!(parsed("mortar://[::1]/"), ("[::1]:6678".to_owned(), "main".to_owned()));
+        assert_eq!(parsed("mortar://[::1]:7/x"), ("[::1]:7".to_owned(), "x".to_owned()));
+    }
+
+    #[test]
+    fn last_part_of_a_path_is_the_space() {
+        assert_eq!(parsed("mortar+unix:///run/none.sock/photos"), ("unix:/run/none.sock".to_owned(), "photos".into()));
+        assert_eq!(parsed("mortar+unix:///run/none.sock/"), ("unix:/run/none.sock".to_owned(), "main".into()));
+    }
+
+    #[test]
+    fn whole_path_that_is_a_socket_means_the_main_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("brick");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let text = format!("mortar+unix://{}", path.display());
+        assert_eq!(parsed(&text), (format!("unix:{}", path.display()), "main".to_owned()));
+        assert_eq!(parsed(&format!("{text}/x")).1, "x");
+    }
+
+    #[test]
+    fn texts_of_other_shapes_are_refused() {
+        for text in
+            ["", "localhost", "http://localhost", "mortar://", "mortar://a:b", "mortar+unix://run/x", "mortar://h/a/b"]
+        {
+            assert!(text.parse::<Url>().is_err(), "{text:?}");
+        }
+    }
+}
