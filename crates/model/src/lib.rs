@@ -1,10 +1,21 @@
 //! Object identifiers, values, record encoding and filters of Mortar. No I/O.
 
+#[cfg(test)]
+mod arbitrary;
+mod decimal;
 mod error;
 pub mod limits;
 mod oid;
+mod order;
+mod record;
+mod time;
 mod transaction;
+mod value;
 
+pub use decimal::{Decimal, DecimalRef};
 pub use error::{Error, ErrorKind, Result};
 pub use oid::{ClassId, NodeId, Oid, PageId, ParseOidError, SpaceId};
+pub use record::{Elements, Entries, FieldNumber, RecordBuilder, RecordRef, ValueRef};
+pub use time::{Date, Timestamp};
 pub use transaction::{Committed, Conflict, Kind, Name, Op, Outcome, Stat, Transaction, UploadId};
+pub use value::Value;

@@ -18,3 +18,7 @@ pub const BLOB: u64 = 1 << 50;
 pub const LISTING: usize = 10_000;
 /// Bytes in the name of a space.
 pub const SPACE_NAME: usize = 64;
+/// Levels of lists, sets and maps within each other.
+pub const NESTING: usize = 32;
+/// Bytes of a decimal's digits: 9864 digits.
+pub const DECIMAL: usize = 4096;

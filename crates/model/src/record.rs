@@ -1,0 +1,136 @@
+//! Records: a header that indexes fields by number, then the fields.
+//!
+//! A brick reads, filters and indexes records of classes that it has never seen: [`RecordRef::field`] finds one
+//! field by its number and reads it in place, without class metadata and without looking at the other fields. The
+//! bytes are described in docs/format.md; docs/decisions/record-encoding.md says why they are Mortar's own.
+//!
+//! 1. A record has one encoding: equal fields are equal bytes. [`RecordRef::validate`] accepts no other.
+//! 2. Whatever the bytes, nothing here panics, reads past them, recurses past [`limits::NESTING`] or allocates by a
+//!    length that they claim. Looking at a record allocates nothing; decoding it makes one [`Value`] per value that is
+//!    there.
+//! 3. The first byte is the version. Later versions keep reading the earlier ones.
+
+mod builder;
+mod layout;
+mod value_ref;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use builder::RecordBuilder;
+pub use value_ref::{Elements, Entries, ValueRef};
+
+use crate::{Result, Value, limits};
+use layout::{Malformed, Table};
+
+/// The version that is written.
+pub(crate) const VERSION: u8 = 1;
+
+/// The number of a field in its class; unlike the field's name it never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldNumber(pub u32);
+
+impl fmt::Display for FieldNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An encoded record, looked at in place.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordRef<'a> {
+    table: Table<'a>,
+}
+
+impl<'a> RecordRef<'a> {
+    /// Looks at a record from storage. The cost does not grow with the record: only its frame is checked here, each
+    /// field when it is read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the frame is damaged,
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the record was written by a newer Mortar.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Result<Self> {
+        Self::parse(bytes).map_err(Malformed::stored)
+    }
+
+    /// Checks a record from a writer, whole: that it is well formed and that this is its only encoding.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is not,
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) past [`limits::RECORD`],
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the writer is newer.
+    pub fn validate(bytes: &'a [u8]) -> Result<Self> {
+        let check = || {
+            let record = Self::parse(bytes)?;
+            record.table.check()?;
+            for index in 0..record.len() {
+                record.value(index)?.check(limits::NESTING)?;
+            }
+            Ok(record)
+        };
+        check().map_err(Malformed::received)
+    }
+
+    /// How many fields the record has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether the record has no fields.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The field of this number, or `None` if the record has none: the class did not have the field yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the field is damaged.
+    #[inline]
+    pub fn field(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>> {
+        match self.table.find(field.0) {
+            Some(index) => self.value(index).map(Some).map_err(Malformed::stored),
+            None => Ok(None),
+        }
+    }
+
+    /// The fields, by ascending number.
+    pub fn fields(&self) -> impl Iterator<Item = Result<(FieldNumber, ValueRef<'a>)>> + use<'a> {
+        let record = *self;
+        (0..record.len()).map(move |index| record.entry(index).map_err(Malformed::stored))
+    }
+
+    /// All fields with all that belongs to them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if any part of the record is damaged.
+    pub fn to_fields(&self) -> Result<BTreeMap<FieldNumber, Value>> {
+        self.fields().map(|field| field.and_then(|(number, value)| Ok((number, value.to_value()?)))).collect()
+    }
+
+    fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        if bytes.len() > limits::RECORD {
+            return Err(Malformed::Size { bytes: bytes.len() });
+        }
+        match bytes.split_first() {
+            Some((&VERSION, table)) => Ok(Self { table: Table::parse(table, true)? }),
+            Some((&version, _)) => Err(Malformed::Version(version)),
+            None => Err(Malformed::Empty),
+        }
+    }
+
+    #[inline]
+    fn value(&self, index: usize) -> Result<ValueRef<'a>, Malformed> {
+        ValueRef::parse(self.table.entry(index)?)
+    }
+
+    fn entry(&self, index: usize) -> Result<(FieldNumber, ValueRef<'a>), Malformed> {
+        let number = self.table.number(index).ok_or(Malformed::Header)?;
+        Ok((FieldNumber(number), self.value(index)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

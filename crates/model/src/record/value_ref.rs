@@ -1,0 +1,352 @@
+//! Values within an encoded record, looked at in place.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::layout::{Malformed, Table};
+use crate::order::{self, Family};
+use crate::{Date, Decimal, DecimalRef, Oid, Result, Timestamp, Value, limits};
+
+/// The first byte of an encoded value. Codes are for ever; a new kind of value takes a new one.
+pub(super) mod tag {
+    pub(in crate::record) const NULL: u8 = 0x00;
+    pub(in crate::record) const FALSE: u8 = 0x01;
+    pub(in crate::record) const TRUE: u8 = 0x02;
+    pub(in crate::record) const INT64: u8 = 0x03;
+    pub(in crate::record) const FLOAT64: u8 = 0x04;
+    pub(in crate::record) const DECIMAL: u8 = 0x05;
+    pub(in crate::record) const STRING: u8 = 0x06;
+    pub(in crate::record) const BYTES: u8 = 0x07;
+    pub(in crate::record) const DATE: u8 = 0x08;
+    pub(in crate::record) const TIMESTAMP: u8 = 0x09;
+    pub(in crate::record) const REFERENCE: u8 = 0x0a;
+    pub(in crate::record) const LIST: u8 = 0x0b;
+    pub(in crate::record) const SET: u8 = 0x0c;
+    pub(in crate::record) const MAP: u8 = 0x0d;
+}
+
+/// The only encoded NaN: that of Java's `Double.doubleToLongBits`.
+pub(super) const NAN: u64 = 0x7ff8_0000_0000_0000;
+
+/// A value that borrows from the record it is part of. Scalars are read already; the rest is read when asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueRef<'a> {
+    /// No value.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// An integer.
+    Int64(i64),
+    /// A floating-point number.
+    Float64(f64),
+    /// A decimal number.
+    Decimal(DecimalRef<'a>),
+    /// Text.
+    String(&'a str),
+    /// Bytes that mean nothing to Mortar.
+    Bytes(&'a [u8]),
+    /// A day.
+    Date(Date),
+    /// A moment.
+    Timestamp(Timestamp),
+    /// Another object.
+    Reference(Oid),
+    /// Values in an order of the writer's.
+    List(Elements<'a>),
+    /// Different values, in order.
+    Set(Elements<'a>),
+    /// Values by different keys, in the order of the keys.
+    Map(Entries<'a>),
+}
+
+/// The elements of an encoded list or set.
+#[derive(Clone, Copy, Debug)]
+pub struct Elements<'a>(Table<'a>);
+
+/// The keys and values of an encoded map.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries<'a>(Table<'a>);
+
+impl<'a> Elements<'a> {
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.0.bytes()
+    }
+
+    /// How many elements there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element at `index`, or `None` behind the last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the element is damaged.
+    pub fn get(&self, index: usize) -> Result<Option<ValueRef<'a>>> {
+        (index < self.len()).then(|| value(&self.0, index)).transpose().map_err(Malformed::stored)
+    }
+
+    /// The elements, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Result<ValueRef<'a>>> + use<'a> {
+        let table = self.0;
+        (0..table.len()).map(move |index| value(&table, index).map_err(Malformed::stored))
+    }
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.0.bytes()
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len() / 2
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry at `index` in the order of the keys, or `None` behind the last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the entry is damaged.
+    pub fn get(&self, index: usize) -> Result<Option<(ValueRef<'a>, ValueRef<'a>)>> {
+        (index < self.len()).then(|| entry(&self.0, index)).transpose().map_err(Malformed::stored)
+    }
+
+    /// The entries, in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = Result<(ValueRef<'a>, ValueRef<'a>)>> + use<'a> {
+        let table = self.0;
+        (0..table.len() / 2).map(move |index| entry(&table, index).map_err(Malformed::stored))
+    }
+}
+
+fn value<'a>(table: &Table<'a>, index: usize) -> Result<ValueRef<'a>, Malformed> {
+    ValueRef::parse(table.entry(index)?)
+}
+
+fn entry<'a>(table: &Table<'a>, index: usize) -> Result<(ValueRef<'a>, ValueRef<'a>), Malformed> {
+    Ok((value(table, 2 * index)?, value(table, 2 * index + 1)?))
+}
+
+impl<'a> ValueRef<'a> {
+    /// Reads a value from exactly its bytes.
+    #[inline]
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (&tag, body) = bytes.split_first().ok_or(Malformed::Offsets)?;
+        let wrong = Malformed::Value(tag);
+        Ok(match tag {
+            tag::NULL if body.is_empty() => Self::Null,
+            tag::FALSE if body.is_empty() => Self::Bool(false),
+            tag::TRUE if body.is_empty() => Self::Bool(true),
+            tag::NULL | tag::FALSE | tag::TRUE => return Err(wrong),
+            tag::INT64 => Self::Int64(read_i64(body).ok_or(wrong)?),
+            tag::FLOAT64 => Self::Float64(read_f64(body).ok_or(wrong)?),
+            tag::DECIMAL => Self::Decimal(read_decimal(body).ok_or(wrong)?),
+            tag::STRING => Self::String(std::str::from_utf8(body).map_err(|_| Malformed::Utf8)?),
+            tag::BYTES => Self::Bytes(body),
+            tag::DATE => Self::Date(Date { days: read_i64(body).ok_or(wrong)? }),
+            tag::TIMESTAMP => Self::Timestamp(read_i128(body).and_then(Timestamp::from_nanos).ok_or(wrong)?),
+            tag::REFERENCE => Self::Reference(Oid::from_bytes(body.try_into().map_err(|_| wrong)?)),
+            tag::LIST => Self::List(Elements(Table::parse(body, false)?)),
+            tag::SET => Self::Set(Elements(Table::parse(body, false)?)),
+            tag::MAP => Self::Map(Entries(Table::parse(body, false)?)),
+            unknown => return Err(Malformed::Tag(unknown)),
+        })
+    }
+
+    /// The value, with all that belongs to it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part of it is damaged.
+    pub fn to_value(self) -> Result<Value> {
+        self.decode(limits::NESTING).map_err(Malformed::stored)
+    }
+
+    /// Orders two values as [`Value`] does, without decoding what is not needed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is looked at is damaged.
+    pub fn compare(self, other: ValueRef<'_>) -> Result<Ordering> {
+        self.order(other, limits::NESTING).map_err(Malformed::stored)
+    }
+
+    pub(crate) fn family(self) -> Family {
+        match self {
+            Self::Null => Family::Null,
+            Self::Bool(_) => Family::Bool,
+            Self::Int64(_) | Self::Float64(_) | Self::Decimal(_) => Family::Number,
+            Self::String(_) => Family::String,
+            Self::Bytes(_) => Family::Bytes,
+            Self::Date(_) => Family::Date,
+            Self::Timestamp(_) => Family::Timestamp,
+            Self::Reference(_) => Family::Reference,
+            Self::List(_) => Family::List,
+            Self::Set(_) => Family::Set,
+            Self::Map(_) => Family::Map,
+        }
+    }
+
+    /// The table of a list, set or map.
+    pub(super) fn table(self) -> Option<Table<'a>> {
+        match self {
+            Self::List(Elements(table)) | Self::Set(Elements(table)) | Self::Map(Entries(table)) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the only encoding of the value, at every level; `levels` more may be below.
+    pub(super) fn check(self, levels: usize) -> Result<(), Malformed> {
+        let Some(table) = self.table() else { return Ok(()) };
+        let below = levels.checked_sub(1).ok_or(Malformed::Nesting)?;
+        table.check()?;
+        let step = match self {
+            Self::Map(_) if table.len() % 2 == 1 => return Err(Malformed::OddMap),
+            Self::Map(_) => 2,
+            _ => 1,
+        };
+        let sorted = !matches!(self, Self::List(_));
+        for index in 0..table.len() {
+            let item = value(&table, index)?;
+            item.check(below)?;
+            if sorted && index % step == 0 && index > 0 && value(&table, index - step)?.order(item, below)?.is_ge() {
+                return Err(Malformed::Order);
+            }
+        }
+        Ok(())
+    }
+
+    fn order(self, other: ValueRef<'_>, levels: usize) -> Result<Ordering, Malformed> {
+        let (a, b) = match (self.table(), other.table()) {
+            (Some(a), Some(b)) if self.family() == other.family() => (a, b),
+            _ => return Ok(order::total(self, other)),
+        };
+        let below = levels.checked_sub(1).ok_or(Malformed::Nesting)?;
+        for index in 0..a.len().min(b.len()) {
+            let order = value(&a, index)?.order(value(&b, index)?, below)?;
+            if order.is_ne() {
+                return Ok(order);
+            }
+        }
+        Ok(a.len().cmp(&b.len()))
+    }
+
+    pub(crate) fn decode(self, levels: usize) -> Result<Value, Malformed> {
+        let below = levels.checked_sub(1).ok_or(Malformed::Nesting);
+        Ok(match self {
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::Bool(value),
+            Self::Int64(value) => Value::Int64(value),
+            Self::Float64(value) => Value::Float64(value),
+            Self::Decimal(value) => Value::Decimal(value.to_decimal()),
+            Self::String(value) => Value::String(value.to_owned()),
+            Self::Bytes(value) => Value::Bytes(Bytes::copy_from_slice(value)),
+            Self::Date(value) => Value::Date(value),
+            Self::Timestamp(value) => Value::Timestamp(value),
+            Self::Reference(value) => Value::Reference(value),
+            Self::List(Elements(table)) => {
+                let below = below?;
+                let items = (0..table.len()).map(|index| value(&table, index)?.decode(below));
+                Value::List(items.collect::<Result<_, _>>()?)
+            }
+            Self::Set(Elements(table)) => {
+                let (below, mut set) = (below?, BTreeSet::new());
+                for index in 0..table.len() {
+                    let item = value(&table, index)?.decode(below)?;
+                    if set.last().is_some_and(|last| *last >= item) {
+                        return Err(Malformed::Order);
+                    }
+                    set.insert(item);
+                }
+                Value::Set(set)
+            }
+            Self::Map(Entries(table)) => {
+                let (below, mut map) = (below?, BTreeMap::new());
+                if table.len() % 2 == 1 {
+                    return Err(Malformed::OddMap);
+                }
+                for index in 0..table.len() / 2 {
+                    let (key, value) = entry(&table, index)?;
+                    let key = key.decode(below)?;
+                    if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                        return Err(Malformed::Order);
+                    }
+                    map.insert(key, value.decode(below)?);
+                }
+                Value::Map(map)
+            }
+        })
+    }
+}
+
+/// A two's complement integer in as few bytes as possible, none for 0.
+#[inline]
+fn read_i64(body: &[u8]) -> Option<i64> {
+    if body.len() > 8 || !is_minimal(body) {
+        return None;
+    }
+    let sign = if body.first().is_some_and(|&byte| byte >= 0x80) { -1 } else { 0 };
+    Some(body.iter().fold(sign, |number, &byte| number << 8 | i64::from(byte)))
+}
+
+fn read_i128(body: &[u8]) -> Option<i128> {
+    if body.len() > 16 || !is_minimal(body) {
+        return None;
+    }
+    let sign = if body.first().is_some_and(|&byte| byte >= 0x80) { -1 } else { 0 };
+    Some(body.iter().fold(sign, |number, &byte| number << 8 | i128::from(byte)))
+}
+
+#[inline]
+fn is_minimal(body: &[u8]) -> bool {
+    !matches!(body, [0] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..])
+}
+
+#[inline]
+fn read_f64(body: &[u8]) -> Option<f64> {
+    let bits = u64::from_be_bytes(body.try_into().ok()?);
+    let number = f64::from_bits(bits);
+    (!number.is_nan() || bits == NAN).then_some(number)
+}
+
+/// One byte that says how many bytes the scale takes, the scale, the unscaled number.
+fn read_decimal(body: &[u8]) -> Option<DecimalRef<'_>> {
+    let (&len, rest) = body.split_first()?;
+    let (scale, unscaled) = rest.split_at_checked(usize::from(len))?;
+    DecimalRef::from_encoded(unscaled, i32::try_from(read_i64(scale)?).ok()?)
+}
+
+macro_rules! value_ref_from {
+    ($($from:ty => |$value:ident| $to:expr),* $(,)?) => {
+        $(impl<'a> From<$from> for ValueRef<'a> {
+            fn from($value: $from) -> Self {
+                $to
+            }
+        })*
+    };
+}
+
+value_ref_from! {
+    bool => |value| Self::Bool(value),
+    i64 => |value| Self::Int64(value),
+    f64 => |value| Self::Float64(value),
+    &'a Decimal => |value| Self::Decimal(value.as_ref()),
+    DecimalRef<'a> => |value| Self::Decimal(value),
+    &'a str => |value| Self::String(value),
+    &'a [u8] => |value| Self::Bytes(value),
+    Date => |value| Self::Date(value),
+    Timestamp => |value| Self::Timestamp(value),
+    Oid => |value| Self::Reference(value),
+}

@@ -1,0 +1,143 @@
+//! Dates and time stamps: counts from 1970, as wide as those of `java.time`.
+
+use std::fmt;
+
+use jiff::civil;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A day of the proleptic Gregorian calendar, without a time or a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Date {
+    /// Days since 1970-01-01; negative before it.
+    pub days: i64,
+}
+
+/// A moment in UTC, to the nanosecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    // In this order, so that the derived order is that of time.
+    seconds: i64,
+    nanos: u32,
+}
+
+const NANOS: i128 = 1_000_000_000;
+
+impl Timestamp {
+    /// The moment `nanos` nanoseconds after `seconds` seconds since 1970-01-01T00:00Z.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if `nanos` is a second or more.
+    pub fn new(seconds: i64, nanos: u32) -> Result<Self> {
+        if i128::from(nanos) >= NANOS {
+            return Err(Error::new(ErrorKind::Invalid, format!("{nanos} nanoseconds are more than a second")));
+        }
+        Ok(Self { seconds, nanos })
+    }
+
+    /// The moment so many milliseconds after 1970-01-01T00:00Z.
+    #[must_use]
+    pub fn from_millis(millis: i64) -> Self {
+        Self { seconds: millis.div_euclid(1000), nanos: millis.rem_euclid(1000) as u32 * 1_000_000 }
+    }
+
+    /// The moment so many microseconds after 1970-01-01T00:00Z.
+    #[must_use]
+    pub fn from_micros(micros: i64) -> Self {
+        Self { seconds: micros.div_euclid(1_000_000), nanos: micros.rem_euclid(1_000_000) as u32 * 1000 }
+    }
+
+    /// The moment so many nanoseconds after 1970-01-01T00:00Z, or `None` if its seconds do not fit 64 bits.
+    #[must_use]
+    pub fn from_nanos(nanos: i128) -> Option<Self> {
+        let seconds = i64::try_from(nanos.div_euclid(NANOS)).ok()?;
+        Some(Self { seconds, nanos: nanos.rem_euclid(NANOS) as u32 })
+    }
+
+    /// Whole seconds since 1970-01-01T00:00Z, rounded down.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// Nanoseconds after [`seconds`](Self::seconds): less than a second.
+    #[must_use]
+    pub const fn subsec_nanos(self) -> u32 {
+        self.nanos
+    }
+
+    /// Nanoseconds since 1970-01-01T00:00Z.
+    #[must_use]
+    pub fn as_nanos(self) -> i128 {
+        i128::from(self.seconds) * NANOS + i128::from(self.nanos)
+    }
+}
+
+/// `2026-07-01`; outside the years -9999 to 9999 the count of days, `@-9000000d`.
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let epoch = civil::date(1970, 1, 1);
+        let date = jiff::Span::new().try_days(self.days).and_then(|span| epoch.checked_add(span));
+        match date {
+            Ok(date) => date.fmt(f),
+            Err(_) => write!(f, "@{}d", self.days),
+        }
+    }
+}
+
+/// `2026-07-01T12:30:00.5Z`; outside the years -9999 to 9999 the count of seconds, `@1000000000000.5s`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // jiff wants both parts of one sign.
+        match jiff::Timestamp::from_nanosecond(self.as_nanos()) {
+            Ok(moment) => moment.fmt(f),
+            Err(_) => write!(f, "@{}s", crate::Decimal::new(self.as_nanos(), 9).to_big().normalized()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn dates_display_as_iso_8601_while_the_year_has_four_digits() {
+        assert_eq!(Date { days: 0 }.to_string(), "1970-01-01");
+        assert_eq!(Date { days: 20_635 }.to_string(), "2026-07-01");
+        assert_eq!(Date { days: -1 }.to_string(), "1969-12-31");
+        assert_eq!(Date { days: 2_932_896 }.to_string(), "9999-12-31");
+        assert_eq!(Date { days: 2_932_897 }.to_string(), "@2932897d");
+        assert_eq!(Date { days: i64::MIN }.to_string(), "@-9223372036854775808d");
+    }
+
+    #[test]
+    fn timestamps_display_as_rfc_3339_while_the_year_has_four_digits() {
+        assert_eq!(Timestamp::from_millis(1_782_909_000_500).to_string(), "2026-07-01T12:30:00.5Z");
+        assert_eq!(Timestamp::from_micros(-1).to_string(), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(Timestamp::new(i64::MAX, 500_000_000).unwrap().to_string(), "@9223372036854775807.5s");
+        assert_eq!(Timestamp::new(1_000_000_000_000, 0).unwrap().to_string(), "@1000000000000s");
+    }
+
+    #[test]
+    fn a_second_of_nanoseconds_is_refused() {
+        assert_eq!(Timestamp::new(0, 1_000_000_000).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(Timestamp::from_nanos((i128::from(i64::MAX) + 1) * NANOS), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nanoseconds_round_trip_and_keep_the_order(a: i64, b: i64, x in 0u32..1_000_000_000, y in 0u32..1_000_000_000) {
+            let (a, b) = (Timestamp::new(a, x).unwrap(), Timestamp::new(b, y).unwrap());
+            prop_assert_eq!(Timestamp::from_nanos(a.as_nanos()), Some(a));
+            prop_assert_eq!(a.as_nanos().cmp(&b.as_nanos()), a.cmp(&b));
+        }
+
+        #[test]
+        fn coarser_counts_agree_with_nanoseconds(count: i64) {
+            prop_assert_eq!(Timestamp::from_millis(count).as_nanos(), i128::from(count) * 1_000_000);
+            prop_assert_eq!(Timestamp::from_micros(count).as_nanos(), i128::from(count) * 1_000);
+        }
+    }
+}
