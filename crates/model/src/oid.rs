@@ -198,7 +198,7 @@ pub enum ParseOidError {
     Parts {
         /// How many parts the text has.
         found: usize,
-        /// The text.
+        /// The text, cut if it is long.
         text: String,
     },
     /// A part is not a hexadecimal number.
@@ -206,7 +206,7 @@ pub enum ParseOidError {
     Digits {
         /// The part's name.
         part: &'static str,
-        /// The part.
+        /// The part, cut if it is long.
         text: String,
     },
     /// A part is too large.
@@ -216,7 +216,7 @@ pub enum ParseOidError {
         part: &'static str,
         /// How many bits it may have.
         bits: u32,
-        /// The part.
+        /// The part, cut if it is long.
         text: String,
     },
 }
@@ -233,7 +233,7 @@ impl FromStr for Oid {
         };
         let parts: Vec<&str> = rest.split('.').take(PARTS.len() + 1).collect();
         if parts.len() != PARTS.len() {
-            return Err(ParseOidError::Parts { found: rest.split('.').count(), text: text.to_owned() });
+            return Err(ParseOidError::Parts { found: rest.split('.').count(), text: shorten(text) });
         }
         let mut bits = 0;
         for ((part, width), digits) in PARTS.into_iter().zip(parts) {
@@ -245,10 +245,23 @@ impl FromStr for Oid {
 
 fn parse_part(part: &'static str, bits: u32, text: &str) -> Result<u64, ParseOidError> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err(ParseOidError::Digits { part, text: text.to_owned() });
+        return Err(ParseOidError::Digits { part, text: shorten(text) });
     }
     match u64::from_str_radix(text, 16) {
         Ok(value) if value >> bits == 0 => Ok(value),
-        _ => Err(ParseOidError::Range { part, bits, text: text.to_owned() }),
+        _ => Err(ParseOidError::Range { part, bits, text: shorten(text) }),
     }
 }
+
+/// What an error quotes of a text that may be of any length.
+fn shorten(text: &str) -> String {
+    /// More characters than any identifier has.
+    const QUOTED: usize = 64;
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
