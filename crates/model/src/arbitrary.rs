@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
-use crate::{Date, Decimal, FieldNumber, Oid, RecordBuilder, Timestamp, Value};
+use crate::{Comparison, Date, Decimal, FieldNumber, Filter, Oid, Operand, RecordBuilder, Timestamp, Value};
 
 /// The fields of a record, as the naive tests see them.
 pub(crate) type Fields = BTreeMap<FieldNumber, Value>;
@@ -72,6 +72,27 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
 pub(crate) fn fields() -> impl Strategy<Value = Fields> {
     let number = prop_oneof![0..12u32, 0..1000u32, any::<u32>()].prop_map(FieldNumber);
     btree_map(number, value(), 0..10)
+}
+
+/// Filters over fields 0 to 5.
+pub(crate) fn filter() -> impl Strategy<Value = Filter> {
+    let field = || (0..6u32).prop_map(FieldNumber);
+    let operand = || scalar().prop_filter_map("null", |value| Operand::new(value).ok());
+    let test = prop_oneof![
+        field().prop_map(Filter::IsNull),
+        (field(), 0..6usize, operand()).prop_map(|(f, c, o)| Filter::Compare(f, Comparison::ALL[c], o)),
+        (field(), text()).prop_map(|(field, text)| Filter::StartsWith(field, text)),
+        (field(), text()).prop_map(|(field, text)| Filter::ContainsText(field, text)),
+        (field(), vec(operand(), 0..8)).prop_map(|(field, operands)| Filter::one_of(field, operands)),
+        (field(), operand()).prop_map(|(field, operand)| Filter::Contains(field, operand)),
+    ];
+    test.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Filter::And),
+            vec(inner.clone(), 0..4).prop_map(Filter::Or),
+            inner.prop_map(Filter::negate),
+        ]
+    })
 }
 
 /// The encoding of these fields.

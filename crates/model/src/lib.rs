@@ -4,6 +4,7 @@
 mod arbitrary;
 mod decimal;
 mod error;
+mod filter;
 pub mod limits;
 mod oid;
 mod order;
@@ -14,6 +15,7 @@ mod value;
 
 pub use decimal::{Decimal, DecimalRef};
 pub use error::{Error, ErrorKind, Result};
+pub use filter::{Comparison, Filter, Operand, Operands};
 pub use oid::{ClassId, NodeId, Oid, PageId, ParseOidError, SpaceId};
 pub use record::{Elements, Entries, FieldNumber, RecordBuilder, RecordRef, ValueRef};
 pub use time::{Date, Timestamp};

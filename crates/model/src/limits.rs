@@ -22,3 +22,9 @@ pub const SPACE_NAME: usize = 64;
 pub const NESTING: usize = 32;
 /// Bytes of a decimal's digits: 9864 digits.
 pub const DECIMAL: usize = 4096;
+/// Bytes of an encoded filter.
+pub const FILTER: usize = 1 << 20;
+/// Tests, `and`s, `or`s and `not`s in a filter.
+pub const FILTER_NODES: usize = 16_384;
+/// Levels of `and`, `or` and `not` within each other.
+pub const FILTER_NESTING: usize = 64;

@@ -18,10 +18,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use builder::RecordBuilder;
+pub(crate) use builder::encode_ref;
+pub(crate) use layout::Malformed;
 pub use value_ref::{Elements, Entries, ValueRef};
 
 use crate::{Result, Value, limits};
-use layout::{Malformed, Table};
+use layout::Table;
 
 /// The version that is written.
 pub(crate) const VERSION: u8 = 1;

@@ -1,0 +1,261 @@
+//! The encoding of filters: a version byte, then the tree in prefix order. Described in docs/format.md.
+
+use thiserror::Error;
+
+use super::{Comparison, Filter, Operand, Operands};
+use crate::record::{Malformed, encode_ref};
+use crate::{Error, ErrorKind, FieldNumber, Result, ValueRef, limits};
+
+const VERSION: u8 = 1;
+
+/// The first byte of each node. Codes are for ever; a new kind of node takes a new one.
+mod code {
+    pub(super) const AND: u8 = 0x01;
+    pub(super) const OR: u8 = 0x02;
+    pub(super) const NOT: u8 = 0x03;
+    /// Plus the comparison's own code.
+    pub(super) const COMPARE: u8 = 0x10;
+    pub(super) const COMPARE_LAST: u8 = 0x15;
+    pub(super) const IS_NULL: u8 = 0x20;
+    pub(super) const STARTS_WITH: u8 = 0x21;
+    pub(super) const CONTAINS_TEXT: u8 = 0x22;
+    pub(super) const ONE_OF: u8 = 0x23;
+    pub(super) const CONTAINS: u8 = 0x24;
+}
+
+/// What is wrong with an encoded filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum Flaw {
+    #[error("it is cut off")]
+    CutOff,
+    #[error("bytes are left over behind it")]
+    LeftOver,
+    #[error("its version {0} is not known here; this program reads version {VERSION}")]
+    Version(u8),
+    #[error("it has {0} bytes; {limit} are allowed", limit = limits::FILTER)]
+    Size(usize),
+    #[error("it is nested deeper than {limit}", limit = limits::FILTER_NESTING)]
+    Nesting,
+    #[error("it has more than {limit} nodes", limit = limits::FILTER_NODES)]
+    Nodes,
+    #[error("it has a node of the unknown kind {0:#04x}")]
+    Code(u8),
+    #[error("a number is over 32 bits or longer than it needs to be")]
+    Number,
+    #[error("a text is not UTF-8")]
+    Utf8,
+    #[error("an operand is null, a list, a set or a map")]
+    Operand,
+    #[error("an operand is not well formed: {0}")]
+    Value(Malformed),
+    #[error("the operands of a choice are out of order")]
+    Order,
+}
+
+impl From<Flaw> for Error {
+    #[cold]
+    fn from(flaw: Flaw) -> Self {
+        let kind = match flaw {
+            Flaw::Version(_) | Flaw::Code(_) => ErrorKind::Unsupported,
+            Flaw::Size(_) | Flaw::Nesting | Flaw::Nodes => ErrorKind::TooLarge,
+            _ => ErrorKind::Invalid,
+        };
+        Self::new(kind, format!("a filter is not well formed: {flaw}"))
+    }
+}
+
+impl Filter {
+    /// The filter's encoding; equal filters have equal ones.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] past [`limits::FILTER`], [`limits::FILTER_NODES`] or [`limits::FILTER_NESTING`].
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut writer = Writer { out: vec![VERSION], nodes: limits::FILTER_NODES };
+        writer.filter(self, limits::FILTER_NESTING)?;
+        match writer.out.len() {
+            0..=limits::FILTER => Ok(writer.out),
+            size => Err(Flaw::Size(size).into()),
+        }
+    }
+
+    /// The filter of an encoding from anywhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is not what [`Filter::encode`] writes, [`ErrorKind::TooLarge`] past
+    /// [`limits::FILTER`], [`limits::FILTER_NODES`] or [`limits::FILTER_NESTING`], [`ErrorKind::Unsupported`] if it is of
+    /// a newer version or asks what this program cannot answer.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader { rest: bytes, nodes: limits::FILTER_NODES };
+        if bytes.len() > limits::FILTER {
+            return Err(Flaw::Size(bytes.len()).into());
+        }
+        match reader.byte()? {
+            VERSION => {}
+            version => return Err(Flaw::Version(version).into()),
+        }
+        let filter = reader.filter(limits::FILTER_NESTING)?;
+        if reader.rest.is_empty() { Ok(filter) } else { Err(Flaw::LeftOver.into()) }
+    }
+}
+
+struct Writer {
+    out: Vec<u8>,
+    /// How many more nodes there may be.
+    nodes: usize,
+}
+
+impl Writer {
+    fn filter(&mut self, filter: &Filter, levels: usize) -> Result<(), Flaw> {
+        self.nodes = self.nodes.checked_sub(1).ok_or(Flaw::Nodes)?;
+        match filter {
+            Filter::And(parts) => self.parts(code::AND, parts, levels),
+            Filter::Or(parts) => self.parts(code::OR, parts, levels),
+            Filter::Not(part) => {
+                self.out.push(code::NOT);
+                self.filter(part, levels.checked_sub(1).ok_or(Flaw::Nesting)?)
+            }
+            Filter::IsNull(field) => {
+                self.test(code::IS_NULL, *field);
+                Ok(())
+            }
+            Filter::Compare(field, comparison, operand) => {
+                self.test(code::COMPARE + *comparison as u8, *field);
+                self.operand(operand)
+            }
+            Filter::StartsWith(field, text) => {
+                self.test(code::STARTS_WITH, *field);
+                self.bytes(text.as_bytes())
+            }
+            Filter::ContainsText(field, text) => {
+                self.test(code::CONTAINS_TEXT, *field);
+                self.bytes(text.as_bytes())
+            }
+            Filter::OneOf(field, operands) => {
+                self.test(code::ONE_OF, *field);
+                self.len(operands.0.len())?;
+                operands.0.iter().try_for_each(|operand| self.operand(operand))
+            }
+            Filter::Contains(field, operand) => {
+                self.test(code::CONTAINS, *field);
+                self.operand(operand)
+            }
+        }
+    }
+
+    fn parts(&mut self, code: u8, parts: &[Filter], levels: usize) -> Result<(), Flaw> {
+        let below = levels.checked_sub(1).ok_or(Flaw::Nesting)?;
+        self.out.push(code);
+        self.len(parts.len())?;
+        parts.iter().try_for_each(|part| self.filter(part, below))
+    }
+
+    fn test(&mut self, code: u8, field: FieldNumber) {
+        self.out.push(code);
+        self.number(field.0);
+    }
+
+    fn operand(&mut self, operand: &Operand) -> Result<(), Flaw> {
+        let mut bytes = Vec::new();
+        encode_ref(operand.0.as_scalar().ok_or(Flaw::Operand)?, &mut bytes);
+        self.bytes(&bytes)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Flaw> {
+        self.len(bytes.len())?;
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn len(&mut self, len: usize) -> Result<(), Flaw> {
+        self.number(u32::try_from(len).map_err(|_| Flaw::Size(len))?);
+        Ok(())
+    }
+
+    /// Seven bits a byte, the least significant first; all but the last byte have the top bit set.
+    fn number(&mut self, mut number: u32) {
+        while number >= 0x80 {
+            self.out.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.out.push(number as u8);
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+    /// How many more nodes there may be.
+    nodes: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn filter(&mut self, levels: usize) -> Result<Filter, Flaw> {
+        self.nodes = self.nodes.checked_sub(1).ok_or(Flaw::Nodes)?;
+        let code = self.byte()?;
+        Ok(match code {
+            code::AND => Filter::And(self.parts(levels)?),
+            code::OR => Filter::Or(self.parts(levels)?),
+            code::NOT => Filter::Not(Box::new(self.filter(levels.checked_sub(1).ok_or(Flaw::Nesting)?)?)),
+            code::IS_NULL => Filter::IsNull(self.field()?),
+            code::COMPARE..=code::COMPARE_LAST => {
+                let comparison = Comparison::ALL[usize::from(code - code::COMPARE)];
+                Filter::Compare(self.field()?, comparison, self.operand()?)
+            }
+            code::STARTS_WITH => Filter::StartsWith(self.field()?, self.text()?),
+            code::CONTAINS_TEXT => Filter::ContainsText(self.field()?, self.text()?),
+            code::ONE_OF => Filter::OneOf(self.field()?, self.operands()?),
+            code::CONTAINS => Filter::Contains(self.field()?, self.operand()?),
+            unknown => return Err(Flaw::Code(unknown)),
+        })
+    }
+
+    fn parts(&mut self, levels: usize) -> Result<Vec<Filter>, Flaw> {
+        let below = levels.checked_sub(1).ok_or(Flaw::Nesting)?;
+        // The count is only claimed: room is made as the parts turn out to be there.
+        (0..self.number()?).map(|_| self.filter(below)).collect()
+    }
+
+    fn operands(&mut self) -> Result<Operands, Flaw> {
+        let operands = (0..self.number()?).map(|_| self.operand()).collect::<Result<Vec<_>, Flaw>>()?;
+        if operands.is_sorted_by(|a, b| a < b) { Ok(Operands(operands)) } else { Err(Flaw::Order) }
+    }
+
+    fn operand(&mut self) -> Result<Operand, Flaw> {
+        let scalar = ValueRef::parse(self.bytes()?).map_err(Flaw::Value)?;
+        let value = scalar.decode(0).map_err(|_| Flaw::Operand)?;
+        Operand::new(value).map_err(|_| Flaw::Operand)
+    }
+
+    fn text(&mut self) -> Result<String, Flaw> {
+        Ok(std::str::from_utf8(self.bytes()?).map_err(|_| Flaw::Utf8)?.to_owned())
+    }
+
+    fn field(&mut self) -> Result<FieldNumber, Flaw> {
+        self.number().map(FieldNumber)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Flaw> {
+        let len = self.number()? as usize;
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Flaw::CutOff)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn number(&mut self) -> Result<u32, Flaw> {
+        let mut number = 0u64;
+        for shift in (0..35).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                let shortest = byte != 0 || shift == 0;
+                return if shortest { u32::try_from(number).map_err(|_| Flaw::Number) } else { Err(Flaw::Number) };
+            }
+        }
+        Err(Flaw::Number)
+    }
+
+    fn byte(&mut self) -> Result<u8, Flaw> {
+        let (&byte, rest) = self.rest.split_first().ok_or(Flaw::CutOff)?;
+        self.rest = rest;
+        Ok(byte)
+    }
+}
