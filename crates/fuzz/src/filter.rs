@@ -1,0 +1,19 @@
+//! The target of filters: their encoding, and what they say of any record.
+
+use model::{Filter, RecordRef};
+
+pub(crate) fn run(data: &[u8]) {
+    let Some((&len, rest)) = data.split_first_chunk() else { return };
+    let (filter, record) = rest.split_at(usize::from(u16::from_be_bytes(len)).min(rest.len()));
+    let Ok(decoded) = Filter::decode(filter) else { return };
+    assert_eq!(decoded.encode().expect("what was decoded is within the limits"), filter, "a filter has one encoding");
+    let Ok(damaged) = RecordRef::new(record) else { return };
+    let _ = decoded.matches(&damaged);
+    if let Ok(valid) = RecordRef::validate(record) {
+        let answer = decoded.matches(&valid).expect("a filter has an answer for any valid record");
+        // One more level may be one too many.
+        if let Ok(opposite) = decoded.negate().matches(&valid) {
+            assert_ne!(answer, opposite, "a filter or its opposite is true");
+        }
+    }
+}
