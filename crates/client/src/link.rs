@@ -1,69 +1,250 @@
 //! A connection that is made again when it breaks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result, SpaceId};
-use wire::link::{Answer, Pending};
+use tokio::time;
+use tracing::{debug, warn};
+use wire::handshake::{self, Terms};
+use wire::link::{self, Answer, Answers, Caller, Limits, Mailbox, NoService, Pending};
 use wire::proto::request::Request;
+use wire::transport::Stream;
 
 use crate::{ConnectOptions, Url};
 
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 64 << 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where to connect, and the connection there is, if any.
 #[derive(Debug)]
 pub(crate) struct Link {
     url: Url,
+    options: ConnectOptions,
+    space: SpaceId,
+    state: Mutex<State>,
+    /// Held while connecting, so that many calls make one connection.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {}
+struct State {
+    session: Option<Arc<Session>>,
+    is_closed: bool,
+}
 
-pub(crate) struct Answers {}
+/// One connection, from its handshake to its end. Dropped, it hangs up.
+#[derive(Debug)]
+pub(crate) struct Session {
+    caller: Caller,
+}
 
-fn offline() -> Error {
-    Error::new(ErrorKind::Unavailable, "this build of the client cannot connect")
+/// A stream of answers on a connection of its own.
+pub(crate) struct OwnAnswers {
+    answers: Answers,
+    _session: Session,
 }
 
 impl Link {
-    pub(crate) async fn connect(url: Url, _options: ConnectOptions) -> Result<Arc<Self>> {
-        let _ = Self { url };
-        Err(offline())
+    pub(crate) async fn connect(url: Url, options: ConnectOptions) -> Result<Arc<Self>> {
+        let (session, terms) = Session::open(&url, &options).await?;
+        let state = State { session: Some(Arc::new(session)), is_closed: false };
+        let (state, connecting) = (Mutex::new(state), tokio::sync::Mutex::new(()));
+        Ok(Arc::new(Self { url, options, space: terms.space, state, connecting }))
     }
+
     pub(crate) fn url(&self) -> &Url {
         &self.url
     }
+
     pub(crate) fn space(&self) -> SpaceId {
-        SpaceId(1)
+        self.space
     }
+
+    /// The connection there is, or a new one: one attempt.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
-        Err(offline())
+        if let Some(session) = self.live()? {
+            return Ok(session);
+        }
+        let _one_at_a_time = self.connecting.lock().await;
+        if let Some(session) = self.live()? {
+            return Ok(session);
+        }
+        let (session, terms) = Session::open(&self.url, &self.options).await?;
+        if terms.space != self.space {
+            let what = format!("{} is another store now: its space has another number", self.url);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let session = Arc::new(session);
+        self.lock().session = Some(session.clone());
+        Ok(session)
     }
-    pub(crate) async fn read(&self, _request: Request) -> Result<Answer> {
-        Err(offline())
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Two fields that are set one by one: a panic elsewhere spoils nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    pub(crate) async fn read_at(&self, _request: Request) -> Result<(Arc<Session>, Answer)> {
-        Err(offline())
+
+    fn live(&self) -> Result<Option<Arc<Session>>> {
+        let state = self.lock();
+        if state.is_closed {
+            return Err(Error::new(ErrorKind::Invalid, "the client was closed"));
+        }
+        Ok(state.session.clone().filter(|session| !session.caller.is_closed()))
     }
-    pub(crate) async fn once(&self, _request: Request, _raw: Vec<Bytes>) -> Result<Answer> {
-        Err(offline())
+
+    /// Asks something that changes nothing, as often as it takes.
+    pub(crate) async fn read(&self, request: Request) -> Result<Answer> {
+        self.read_at(request).await.map(|(_, answer)| answer)
     }
-    pub(crate) async fn stream(&self, _request: Request) -> Result<Answers> {
-        Err(offline())
+
+    /// The same, and says which connection answered.
+    pub(crate) async fn read_at(&self, request: Request) -> Result<(Arc<Session>, Answer)> {
+        let mut patience = Patience::new(self.options.retry);
+        loop {
+            let error = match self.session().await {
+                Ok(session) => match session.call(request.clone(), Vec::new()).await {
+                    Ok(answer) => return Ok((session, answer)),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            patience.wait_after(error).await?;
+        }
     }
-    pub(crate) fn close(&self) {}
+
+    /// Asks something that must not be asked twice. It waits for a connection as reads do, since until there is one
+    /// nothing is sent.
+    pub(crate) async fn once(&self, request: Request, raw: Vec<Bytes>) -> Result<Answer> {
+        let mut patience = Patience::new(self.options.retry);
+        loop {
+            let error = match self.session().await {
+                Ok(session) => match session.begin_call(request.clone(), raw.clone()).await {
+                    Ok(mut pending) => return pending.answer().await,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            patience.wait_after(error).await?;
+        }
+    }
+
+    /// Asks for a stream of answers, on a connection of its own.
+    pub(crate) async fn stream(&self, request: Request) -> Result<OwnAnswers> {
+        self.live()?;
+        let (session, _) = Session::open(&self.url, &self.options).await?;
+        Ok(OwnAnswers { answers: session.caller.stream(request)?, _session: session })
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        if let Some(session) = state.session.take() {
+            session.caller.hang_up();
+        }
+    }
 }
 
 impl Session {
-    pub(crate) async fn call(&self, _request: Request, _raw: Vec<Bytes>) -> Result<Answer> {
-        Err(offline())
+    async fn open(url: &Url, options: &ConnectOptions) -> Result<(Self, Terms)> {
+        let opened = time::timeout(options.timeout, async {
+            let stream = Stream::connect(&url.address).await;
+            let mut stream = stream.map_err(|error| unreachable(url, error))?;
+            let terms = handshake::dial(&mut stream, &url.space, &options.agent).await?;
+            Ok::<_, Error>((stream, terms))
+        });
+        let timed_out = |_| {
+            let what = format!("{url} does not answer within {:?}", options.timeout);
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        let (stream, terms) = opened.await.map_err(timed_out)??;
+        let mailbox = Arc::new(Mailbox::default());
+        let link = link::Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox.clone());
+        let url = url.clone();
+        tokio::spawn(async move {
+            match link::drive(link).await {
+                link::End::Closed => debug!(%url, "closed the connection"),
+                end => warn!(%url, %end, "the connection ended"),
+            }
+        });
+        Ok((Self { caller: Caller::new(mailbox, BUDGET) }, terms))
     }
-    pub(crate) async fn begin_call(&self, _request: Request, _raw: Vec<Bytes>) -> Result<Pending> {
-        Err(offline())
+
+    pub(crate) async fn call(&self, request: Request, raw: Vec<Bytes>) -> Result<Answer> {
+        self.caller.call(request, raw).await
     }
-    pub(crate) fn tell(&self, _request: Request) {}
+
+    pub(crate) async fn begin_call(&self, request: Request, raw: Vec<Bytes>) -> Result<Pending> {
+        self.caller.begin(request, raw).await
+    }
+
+    pub(crate) fn tell(&self, request: Request) {
+        self.caller.tell(request);
+    }
 }
 
-impl Answers {
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.caller.hang_up();
+    }
+}
+
+impl OwnAnswers {
     pub(crate) async fn next(&mut self) -> Result<Answer> {
-        Err(offline())
+        self.answers.next().await
+    }
+}
+
+fn unreachable(url: &Url, error: std::io::Error) -> Error {
+    let what = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => format!("no server listens at {url}"),
+        _ => format!("cannot connect to {url}"),
+    };
+    Error::new(ErrorKind::Unavailable, what).caused_by(error)
+}
+
+/// The error of a read that got no answer: it changed nothing, whether or not it was sent.
+pub(crate) fn unanswered_read(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unknown => {
+            Error::new(ErrorKind::Unavailable, "the connection broke before the answer came").caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+/// How long to go on trying, and how long to pause in between: twice as long each time.
+struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    fn new(retry: Duration) -> Self {
+        Self { until: Instant::now() + retry, pause: FIRST_PAUSE }
+    }
+
+    /// Pauses if trying again may help after `error`; hands it back if not, or if the time is up.
+    async fn wait_after(&mut self, error: Error) -> Result<()> {
+        let is_passing = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+        if !is_passing {
+            return Err(error);
+        }
+        if Instant::now() + self.pause > self.until {
+            // A read that got no answer changed nothing, whether or not it was sent.
+            return Err(match error.kind() {
+                ErrorKind::Unknown => {
+                    Error::new(ErrorKind::Unavailable, "the server cannot be reached").caused_by(error)
+                }
+                _ => error,
+            });
+        }
+        debug!(%error, pause = ?self.pause, "trying again");
+        time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
     }
 }

@@ -13,7 +13,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use crate::BlobReader;
-use crate::link::{Link, Session};
+use crate::link::{Link, Session, unanswered_read};
 
 /// What can be read. A [`Client`](crate::Client) reads the newest committed state, a [`Snapshot`](crate::Snapshot) what
 /// was committed when it was taken; both lend these methods.
@@ -52,7 +52,7 @@ impl View {
     pub(crate) async fn ask(&self, request: Request) -> Result<Answer> {
         match &self.source {
             Source::Newest(link) => link.read(request).await,
-            Source::Snapshot { session, .. } => session.call(request, Vec::new()).await,
+            Source::Snapshot { session, .. } => session.call(request, Vec::new()).await.map_err(unanswered_read),
         }
     }
 
@@ -135,7 +135,7 @@ impl View {
                 let what = format!("object {oid} is damaged in bytes {offset} to {}", offset + u64::from(length));
                 Error::new(ErrorKind::Corrupt, what).caused_by(error)
             }
-            _ => error,
+            _ => unanswered_read(error),
         })?;
         match answer.response {
             Response::Content(_) => Ok(answer.raw),

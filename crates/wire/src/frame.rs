@@ -94,6 +94,9 @@ pub enum FrameError {
     /// An answer to a question that was not asked.
     #[error("an answer to request {0}, which was not asked")]
     Stray(u32),
+    /// The other side ends the connection, and says why.
+    #[error("the other side ended the connection: {0}")]
+    Told(String),
 }
 
 /// A frame's header.

@@ -14,7 +14,10 @@
 
 pub mod convert;
 pub mod frame;
+pub mod handshake;
+pub mod inbox;
 pub mod link;
+pub mod outbox;
 pub mod transport;
 
 /// The messages of `proto/mortar.proto`, generated at build time; the schema's comments describe them.

@@ -1,0 +1,231 @@
+//! Bytes that arrive become frames.
+//!
+//! Small frames are parsed where they were read, in a buffer that all connections of a thread share, so an idle
+//! connection holds no buffer. A frame too large for that gets a buffer of its own, of its own size, and the rest of it
+//! is read straight into it; whoever gets the frame can keep parts of it without a copy.
+
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BufMut, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
+
+/// Bytes of the buffer that connections share.
+pub const SHARED: usize = 64 << 10;
+/// Bytes of a frame from which on it gets a buffer of its own.
+const LARGE: usize = SHARED / 2;
+/// Buffers for large frames that are kept for the next ones, and the largest that is.
+const SPARE: usize = 8;
+const SPARE_SIZE: usize = 2 << 20;
+
+/// What arrived on one connection and is no whole frame yet.
+#[derive(Debug)]
+pub struct Inbox {
+    max_frame: u32,
+    /// The beginning of a small frame; after a pause, all that was read and not handed out.
+    kept: Vec<u8>,
+    is_paused: bool,
+    /// The beginning of a large frame.
+    large: Option<Large>,
+    spare: Vec<BytesMut>,
+}
+
+#[derive(Debug)]
+struct Large {
+    header: Header,
+    bytes: BytesMut,
+}
+
+/// What whoever takes frames wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next frame.
+    Frame,
+    /// No more frames for now: what was read besides waits for the next call.
+    Pause,
+}
+
+/// How a read ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// Something came; all frames that are whole were handed out.
+    Some,
+    /// The other side will send nothing more.
+    End,
+}
+
+/// Why reading ended.
+#[derive(Debug, thiserror::Error)]
+pub enum InboxError {
+    /// The connection failed.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// What arrived is no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+impl Inbox {
+    /// An empty inbox that takes frames of up to `max_frame` bytes.
+    #[must_use]
+    pub fn new(max_frame: u32) -> Self {
+        Self { max_frame, kept: Vec::new(), is_paused: false, large: None, spare: Vec::new() }
+    }
+
+    /// Whether the bytes so far end between two frames.
+    #[must_use]
+    pub fn is_between_frames(&self) -> bool {
+        self.kept.is_empty() && self.large.is_none()
+    }
+
+    /// Reads once and hands every frame that is whole to `each`.
+    pub fn poll_fill(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut (impl AsyncRead + Unpin),
+        shared: &mut [u8],
+        mut each: impl FnMut(Frame<'_>) -> Result<Next, FrameError>,
+    ) -> Poll<Result<Filled, InboxError>> {
+        if let Some(large) = &mut self.large {
+            let room = large.header.frame_len() - large.bytes.len();
+            let read = pin!(stream.read_buf(&mut (&mut large.bytes).limit(room))).poll(context)?;
+            let Poll::Ready(read) = read else { return Poll::Pending };
+            self.finish_large(each)?;
+            return Poll::Ready(Ok(if read == 0 { Filled::End } else { Filled::Some }));
+        }
+        let before = self.kept.len();
+        if self.is_paused {
+            shared[..before].copy_from_slice(&self.kept);
+            self.parse(&shared[..before], &mut each)?;
+            return Poll::Ready(Ok(Filled::Some));
+        }
+        let mut room = &mut shared[before..];
+        let read = pin!(stream.read_buf(&mut room)).poll(context)?;
+        let Poll::Ready(read) = read else { return Poll::Pending };
+        shared[..before].copy_from_slice(&self.kept);
+        self.parse(&shared[..before + read], &mut each)?;
+        Poll::Ready(Ok(if read == 0 { Filled::End } else { Filled::Some }))
+    }
+
+    /// Hands every whole frame in `bytes` to `each` and keeps the beginning of the next. `bytes` begins with what was
+    /// kept before.
+    fn parse(
+        &mut self,
+        bytes: &[u8],
+        each: &mut impl FnMut(Frame<'_>) -> Result<Next, FrameError>,
+    ) -> Result<(), FrameError> {
+        let mut rest = bytes;
+        self.is_paused = false;
+        while let Some(header) = rest.first_chunk::<HEADER>() {
+            let header = Header::decode(header, self.max_frame)?;
+            let Some((frame, behind)) = rest.split_at_checked(header.frame_len()) else {
+                if header.frame_len() < LARGE {
+                    break;
+                }
+                let mut own = self.buffer(header.frame_len());
+                own.extend_from_slice(rest);
+                self.large = Some(Large { header, bytes: own });
+                rest = &[];
+                break;
+            };
+            let (head, raw) = frame.split_at(header.head_len());
+            rest = behind;
+            if each(open(header, head, Raw::Borrowed(raw))?)? == Next::Pause {
+                self.is_paused = !rest.is_empty();
+                break;
+            }
+        }
+        if rest.is_empty() {
+            self.kept = Vec::new();
+        } else {
+            self.kept.clear();
+            self.kept.extend_from_slice(rest);
+        }
+        Ok(())
+    }
+
+    /// Hands the large frame to `each` if it is whole.
+    fn finish_large(&mut self, mut each: impl FnMut(Frame<'_>) -> Result<Next, FrameError>) -> Result<(), FrameError> {
+        let Some(Large { header, mut bytes }) =
+            self.large.take_if(|large| large.bytes.len() == large.header.frame_len())
+        else {
+            return Ok(());
+        };
+        let mut frame = bytes.split().freeze();
+        if self.spare.len() < SPARE && frame.len() <= SPARE_SIZE {
+            self.spare.push(bytes);
+        }
+        let head = frame.split_to(header.head_len());
+        each(open(header, &head, Raw::Owned(frame))?)?;
+        Ok(())
+    }
+
+    /// A buffer for a frame of `len` bytes: one that was used before and that nobody holds any more, or a new one.
+    fn buffer(&mut self, len: usize) -> BytesMut {
+        let free = self.spare.iter_mut().position(|spare| spare.try_reclaim(len));
+        match free {
+            Some(at) => self.spare.swap_remove(at),
+            None => {
+                if self.spare.len() == SPARE {
+                    self.spare.remove(0);
+                }
+                BytesMut::with_capacity(len)
+            }
+        }
+    }
+
+    /// Gives spare buffers back, after a time without large frames.
+    pub fn shrink(&mut self) {
+        self.spare = Vec::new();
+    }
+
+    /// Takes bytes that were read elsewhere: for generators of load, and for tests. After a pause, the rest waits for
+    /// the next call.
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(Frame<'_>) -> Result<Next, FrameError>,
+    ) -> Result<(), FrameError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if let Some(large) = &mut self.large {
+                let room = large.header.frame_len() - large.bytes.len();
+                let (own, behind) = rest.split_at(room.min(rest.len()));
+                large.bytes.extend_from_slice(own);
+                rest = behind;
+                self.finish_large(&mut each)?;
+            } else if self.kept.is_empty() {
+                return self.parse(rest, &mut each);
+            } else {
+                let mut whole = std::mem::take(&mut self.kept);
+                whole.extend_from_slice(rest);
+                return self.parse(&whole, &mut each);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open<'a>(header: Header, head: &'a [u8], raw: Raw<'a>) -> Result<Frame<'a>, FrameError> {
+    let (covered, mut checksum) = head.split_at(head.len() - CHECKSUM);
+    if crc32c(covered) != checksum.get_u32_le() {
+        return Err(FrameError::Checksum);
+    }
+    let Header { flags, id, raw_checksum, .. } = header;
+    Ok(Frame { flags, id, message: &covered[HEADER..], raw, raw_checksum })
+}
+
+/// Reads frames that are all there: for tests and fuzzing.
+///
+/// Whatever the bytes, it ends with frames or an error.
+pub fn frames_in(bytes: &[u8], max_frame: u32) -> Result<usize, FrameError> {
+    let mut inbox = Inbox::new(max_frame);
+    let mut count = 0;
+    inbox.feed(bytes, |_| {
+        count += 1;
+        Ok(Next::Frame)
+    })?;
+    Ok(count)
+}

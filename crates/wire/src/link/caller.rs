@@ -1,0 +1,157 @@
+//! Asking the other side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use super::Answer;
+use super::mailbox::{Item, Mailbox};
+use crate::proto::request::Request;
+
+/// What a call weighs besides its bytes, and what one permit of the budget stands for.
+const UNIT: usize = 4 << 10;
+/// Bytes of answers of one stream that wait for their reader before the connection is read no further.
+pub(super) const STREAM_AHEAD: usize = 4 << 20;
+
+/// Who waits for an answer.
+pub(super) enum Asker {
+    /// One answer.
+    One(oneshot::Sender<Result<Answer>>, OwnedSemaphorePermit),
+    /// Any number of them.
+    Many(Stream),
+}
+
+/// The driver's end of a stream of answers.
+#[derive(Clone)]
+pub(super) struct Stream {
+    answers: mpsc::UnboundedSender<Result<Answer>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Stream {
+    /// Hands an answer over; `true` if the reader has fallen behind, and will say when it has caught up.
+    pub(super) fn send(&self, answer: Result<Answer>) -> bool {
+        let len = answer.as_ref().map_or(0, |answer| answer.raw.len());
+        let before = self.waiting.fetch_add(len, Ordering::AcqRel);
+        self.answers.send(answer).is_ok() && before + len > STREAM_AHEAD
+    }
+}
+
+impl Asker {
+    /// Ends the wait with an error.
+    pub(super) fn fail(self, error: Error) {
+        match self {
+            // Whoever asked may have gone.
+            Self::One(asker, _) => drop(asker.send(Err(error))),
+            Self::Many(stream) => drop(stream.send(Err(error))),
+        }
+    }
+}
+
+/// Puts calls on a connection; clones share it.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    mailbox: Arc<Mailbox>,
+    budget: Arc<Semaphore>,
+    units: u32,
+}
+
+pub(super) fn gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the connection has ended")
+}
+
+impl Caller {
+    /// Calls through `mailbox`, with at most `budget` bytes unanswered.
+    #[must_use]
+    pub fn new(mailbox: Arc<Mailbox>, budget: usize) -> Self {
+        let units = u32::try_from(budget / UNIT).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 3);
+        Self { mailbox, budget: Arc::new(Semaphore::new(units as usize)), units }
+    }
+
+    /// Sends a request, once the unanswered ones leave room for it. Fails if the connection has ended; nothing was sent
+    /// then.
+    pub async fn begin(&self, request: Request, raw: Vec<Bytes>) -> Result<Pending> {
+        let bytes: usize = raw.iter().map(Bytes::len).sum();
+        let units = u32::try_from(1 + bytes / UNIT).unwrap_or(u32::MAX).min(self.units);
+        let permit = self.budget.clone().acquire_many_owned(units).await.map_err(|_| gone())?;
+        let (asker, answer) = oneshot::channel();
+        let call = Item::Call { request, raw, asker: Asker::One(asker, permit) };
+        self.mailbox.push(call).map_err(|_| gone())?;
+        Ok(Pending { answer })
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// Fails as the other side says; as [`ErrorKind::Unavailable`] if the connection has ended and the request was never
+    /// sent; as [`ErrorKind::Unknown`] if it ended between request and answer.
+    pub async fn call(&self, request: Request, raw: Vec<Bytes>) -> Result<Answer> {
+        self.begin(request, raw).await?.answer().await
+    }
+
+    /// Asks for answers that come one by one. Meant for a connection that has nothing else to do: while their reader is
+    /// behind, the connection is not read.
+    pub fn stream(&self, request: Request) -> Result<Answers> {
+        let (sender, answers) = mpsc::unbounded_channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let asker = Asker::Many(Stream { answers: sender, waiting: waiting.clone() });
+        self.mailbox.push(Item::Call { request, raw: Vec::new(), asker }).map_err(|_| gone())?;
+        Ok(Answers { answers, waiting, mailbox: self.mailbox.clone() })
+    }
+
+    /// Sends a request that wants no answer; lost if the connection has ended.
+    pub fn tell(&self, request: Request) {
+        let _ = self.mailbox.push(Item::Tell { request });
+    }
+
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
+    /// Ends the connection.
+    pub fn hang_up(&self) {
+        self.mailbox.hang_up();
+    }
+}
+
+/// A call on its way. Dropped, the answer is thrown away when it comes.
+#[derive(Debug)]
+pub struct Pending {
+    answer: oneshot::Receiver<Result<Answer>>,
+}
+
+impl Pending {
+    /// Waits for the answer; see [`Caller::call`]. May be cancelled and called again.
+    pub async fn answer(&mut self) -> Result<Answer> {
+        (&mut self.answer).await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+pub(super) fn lost() -> Error {
+    Error::new(ErrorKind::Unknown, "the connection broke before the answer came")
+}
+
+/// Answers that come one by one.
+#[derive(Debug)]
+pub struct Answers {
+    answers: mpsc::UnboundedReceiver<Result<Answer>>,
+    waiting: Arc<AtomicUsize>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Answers {
+    /// Waits for the next answer. The last one is told by its message.
+    pub async fn next(&mut self) -> Result<Answer> {
+        let answer = self.answers.recv().await.unwrap_or_else(|| Err(lost()))?;
+        let len = answer.raw.len();
+        let before = self.waiting.fetch_sub(len, Ordering::AcqRel);
+        if before > STREAM_AHEAD && before - len <= STREAM_AHEAD {
+            let _ = self.mailbox.push(Item::Resume);
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,304 @@
+//! The task of one connection.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use model::{Error, ErrorKind};
+use prost::Message;
+
+use super::caller::{Asker, gone, lost};
+use super::mailbox::{Item, Mailbox};
+use super::reply::{Reply, failure, message};
+use super::{Answer, End, Incoming, Limits, Service};
+use crate::frame::{Flags, Frame, FrameError};
+use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED};
+use crate::outbox::Outbox;
+use crate::proto;
+use crate::proto::response::Response;
+use crate::transport::Stream;
+
+thread_local! {
+    /// What every connection of this thread reads into, one at a time.
+    static SHARED_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SHARED]);
+}
+
+/// The request that no one asks: its answer says why the other side ends the connection.
+const GOODBYE: u32 = u32::MAX;
+
+/// Unanswered requests of the other side.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    pub(super) requests: u32,
+    pub(super) bytes: usize,
+}
+
+/// What drives a connection, after the handshake.
+pub struct Link<S> {
+    stream: Stream,
+    service: S,
+    limits: Limits,
+    /// Bytes in the largest frame that the other side takes.
+    their_max_frame: u32,
+    mailbox: Arc<Mailbox>,
+    inbox: Inbox,
+    outbox: Outbox,
+    load: Load,
+    /// Who waits for answers of the other side, by request.
+    asked: HashMap<u32, Asker>,
+    next_id: u32,
+    /// Bytes of streamed answers in the outbox.
+    streamed: usize,
+    /// Reading waits for the reader of a stream.
+    is_stalled: bool,
+    draining: Draining,
+    items: Vec<Item>,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draining {
+    No,
+    /// What has already arrived is still answered.
+    Reading,
+    /// Nothing more is read.
+    Answering,
+}
+
+/// Drives a connection to its end. Whoever still waits for an answer then learns that there will be none.
+pub async fn drive<S: Service>(mut link: Link<S>) -> End {
+    let end = poll_fn(|context| link.poll(context)).await;
+    link.finish(&end);
+    end
+}
+
+impl<S> std::fmt::Debug for Link<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("stream", &self.stream).field("load", &self.load).finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> Link<S> {
+    /// A connection whose handshake is done; the other side takes frames of `their_max_frame` bytes.
+    pub fn new(stream: Stream, service: S, limits: Limits, their_max_frame: u32, mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            stream,
+            service,
+            limits,
+            their_max_frame,
+            mailbox,
+            inbox: Inbox::new(limits.max_frame),
+            outbox: Outbox::default(),
+            load: Load::default(),
+            asked: HashMap::new(),
+            next_id: 0,
+            streamed: 0,
+            is_stalled: false,
+            draining: Draining::No,
+            items: Vec::new(),
+            waker: None,
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.mailbox.register(context);
+            self.waker = Some(context.waker().clone());
+        }
+        loop {
+            if self.take_items().is_break() {
+                return Poll::Ready(End::Closed);
+            }
+            let filled = if self.may_read() { self.poll_read(context) } else { Poll::Pending };
+            match self.outbox.poll_flush(context, &mut self.stream) {
+                Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
+                Poll::Ready(Ok(())) => {
+                    if self.streamed > 0 {
+                        self.mailbox.release(std::mem::take(&mut self.streamed));
+                    }
+                    if self.draining == Draining::Answering && self.load.requests == 0 {
+                        return Poll::Ready(End::Closed);
+                    }
+                }
+                Poll::Pending => {}
+            }
+            match filled {
+                Poll::Ready(Ok(Filled::Some)) => {}
+                Poll::Ready(Ok(Filled::End)) => return Poll::Ready(self.end_of_stream()),
+                Poll::Ready(Err(InboxError::Io(error))) => return Poll::Ready(End::Broken(error)),
+                Poll::Ready(Err(InboxError::Frame(error))) => return Poll::Ready(self.say_goodbye(context, error)),
+                Poll::Pending if self.draining == Draining::Reading => self.draining = Draining::Answering,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Tells the other side what was wrong with its bytes, if it listens.
+    fn say_goodbye(&mut self, context: &mut Context<'_>, error: FrameError) -> End {
+        if !matches!(error, FrameError::Told(_)) {
+            let goodbye = failure(&Error::new(ErrorKind::Invalid, error.to_string()));
+            self.outbox.push(Flags::RESPONSE, GOODBYE, &message(goodbye), &[]);
+            // Whether it goes out or not, the connection ends.
+            let _ = self.outbox.poll_flush(context, &mut self.stream);
+        }
+        End::Violated(error)
+    }
+
+    fn end_of_stream(&self) -> End {
+        if self.inbox.is_between_frames() { End::HungUp } else { End::Broken(std::io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn may_read(&self) -> bool {
+        !self.is_stalled && self.draining != Draining::Answering && !is_full(&self.load, &self.outbox, &self.limits)
+    }
+
+    /// Does what the mailbox asks for; breaks off if that is to close.
+    fn take_items(&mut self) -> std::ops::ControlFlow<()> {
+        let mut items = std::mem::take(&mut self.items);
+        self.mailbox.take(&mut items);
+        for item in items.drain(..) {
+            match item {
+                Item::Call { request, raw, asker } => self.ask(request, raw, asker),
+                Item::Tell { request } => {
+                    let request = proto::Request { request: Some(request) };
+                    self.outbox.push(Flags::ONE_WAY, 0, &request, &[]);
+                }
+                Item::More { id, response, raw, bytes } => {
+                    self.streamed += bytes;
+                    self.outbox.push(Flags::MORE, id, &message(response), &raw);
+                }
+                Item::Last { id, cost, response, raw } => {
+                    self.settle(cost);
+                    self.outbox.push(Flags::RESPONSE, id, &message(response), &raw);
+                }
+                Item::Settled { cost } => self.settle(cost),
+                Item::Resume => self.is_stalled = false,
+                Item::Drain if self.draining == Draining::No => self.draining = Draining::Reading,
+                Item::Drain => {}
+                Item::Close => return std::ops::ControlFlow::Break(()),
+            }
+        }
+        self.items = items;
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn settle(&mut self, cost: usize) {
+        self.load.requests -= 1;
+        self.load.bytes -= cost;
+    }
+
+    fn ask(&mut self, request: proto::request::Request, raw: Vec<bytes::Bytes>, asker: Asker) {
+        let request = proto::Request { request: Some(request) };
+        let length = request.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>();
+        if length + crate::frame::HEADER + crate::frame::CHECKSUM > self.their_max_frame as usize {
+            let what = format!("a request of {length} bytes; the other side takes {}", self.their_max_frame);
+            asker.fail(Error::new(ErrorKind::TooLarge, what));
+            return;
+        }
+        let mut id = self.next_id;
+        while id == GOODBYE || self.asked.contains_key(&id) {
+            id = id.wrapping_add(1);
+        }
+        self.next_id = id.wrapping_add(1);
+        self.asked.insert(id, asker);
+        self.outbox.push(Flags::REQUEST, id, &request, &raw);
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Filled, InboxError>> {
+        let Self { stream, inbox, service, outbox, load, mailbox, asked, is_stalled, limits, .. } = self;
+        let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
+            inbox.poll_fill(context, stream, shared, |frame| {
+                if frame.flags.is_response() {
+                    *is_stalled |= take_answer(frame, asked)?;
+                } else {
+                    serve(frame, service, outbox, load, mailbox)?;
+                }
+                Ok(if *is_stalled || is_full(load, outbox, limits) { Next::Pause } else { Next::Frame })
+            })
+        });
+        if filled.is_ready() {
+            self.service.batch();
+        }
+        filled
+    }
+
+    /// Tells everyone who waits that nothing will come.
+    fn finish(&mut self, end: &End) {
+        for item in self.mailbox.close() {
+            if let Item::Call { asker, .. } = item {
+                asker.fail(gone());
+            }
+        }
+        for (_, asker) in self.asked.drain() {
+            asker.fail(lost().caused_by(end.to_string()));
+        }
+    }
+}
+
+fn is_full(load: &Load, outbox: &Outbox, limits: &Limits) -> bool {
+    load.requests >= limits.max_in_flight
+        || load.bytes >= limits.max_in_flight_bytes
+        || outbox.len() >= limits.max_unsent
+}
+
+/// Hands an answer to whoever asked; `true` if a stream's reader has fallen behind.
+fn take_answer(frame: Frame<'_>, asked: &mut HashMap<u32, Asker>) -> Result<bool, FrameError> {
+    let is_sound = frame.raw_is_sound();
+    if frame.id == GOODBYE {
+        let response = proto::Response::decode(frame.message).map_err(unreadable)?;
+        return match response.response {
+            Some(Response::Error(error)) => Err(FrameError::Told(error.message)),
+            _ => Err(FrameError::Stray(frame.id)),
+        };
+    }
+    let response = proto::Response::decode(frame.message).map_err(unreadable)?;
+    let answer = match response.response {
+        Some(Response::Error(error)) => Err(error.into()),
+        Some(_) if !is_sound => Err(Error::new(ErrorKind::Corrupt, "the bytes do not have their checksum")),
+        Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes() }),
+        None => Err(Error::new(ErrorKind::Unsupported, "the answer is one that this side does not know: upgrade it")),
+    };
+    if frame.flags == Flags::MORE {
+        return match asked.get(&frame.id) {
+            Some(Asker::Many(stream)) => Ok(stream.send(answer)),
+            _ => Err(FrameError::Stray(frame.id)),
+        };
+    }
+    match asked.remove(&frame.id) {
+        // Whoever asked may have gone; the permit of its call ends here in either case.
+        Some(Asker::One(asker, _permit)) => drop(asker.send(answer)),
+        Some(Asker::Many(stream)) => drop(stream.send(answer)),
+        None => return Err(FrameError::Stray(frame.id)),
+    }
+    Ok(false)
+}
+
+fn serve(
+    frame: Frame<'_>,
+    service: &mut impl Service,
+    outbox: &mut Outbox,
+    load: &mut Load,
+    mailbox: &Arc<Mailbox>,
+) -> Result<(), FrameError> {
+    let request = proto::Request::decode(frame.message).map_err(unreadable)?;
+    let one_way = frame.flags == Flags::ONE_WAY;
+    let reply = Reply { id: frame.id, one_way, cost: frame.raw.len(), outbox, load, mailbox, done: false };
+    match request.request {
+        _ if !frame.raw_is_sound() => {
+            let what = "the bytes of the request were damaged on their way: send it again; nothing was changed";
+            reply.send(failure(&Error::new(ErrorKind::Unavailable, what)));
+        }
+        Some(request) => service.request(Incoming { request, raw: frame.raw }, reply),
+        None => {
+            let what = "the request is one that this server does not know: upgrade it";
+            reply.send(failure(&Error::new(ErrorKind::Unsupported, what)));
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(error: prost::DecodeError) -> FrameError {
+    FrameError::Message(error.to_string())
+}

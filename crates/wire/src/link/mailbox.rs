@@ -1,0 +1,146 @@
+//! How other tasks and threads reach the task that drives a connection.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+
+use super::caller::Asker;
+use crate::proto::request::Request;
+use crate::proto::response::Response;
+
+/// Bytes of streamed answers that may wait to leave before who makes them waits too.
+const MAX_BACKLOG: usize = 4 << 20;
+
+/// What the task that drives a connection is asked to do.
+pub(super) enum Item {
+    /// Send a request, and hand its answers to `asker`.
+    Call { request: Request, raw: Vec<Bytes>, asker: Asker },
+    /// Send a request that wants no answer.
+    Tell { request: Request },
+    /// Send an answer that others follow.
+    More { id: u32, response: Response, raw: Vec<Bytes>, bytes: usize },
+    /// Send the last answer to a request that was deferred.
+    Last { id: u32, cost: usize, response: Response, raw: Vec<Bytes> },
+    /// Forget a request that was deferred and wants no answer.
+    Settled { cost: usize },
+    /// Read again: a stream's reader has caught up.
+    Resume,
+    /// Answer what was asked, then close.
+    Drain,
+    /// Close now.
+    Close,
+}
+
+/// Where the task that drives a connection gets its work from, besides the connection.
+///
+/// Bounded by what puts items here: callers by their budget, answers by the number of requests in flight.
+#[derive(Default)]
+pub struct Mailbox {
+    inner: Mutex<Inner>,
+    /// Signalled when `backlog` shrinks, and when the connection ends.
+    room: Condvar,
+    /// Whether there may be items; spares the driver the lock.
+    filled: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inner {
+    items: Vec<Item>,
+    waker: Option<Waker>,
+    /// Bytes of streamed answers that were put here and have not left.
+    backlog: usize,
+    closed: bool,
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").field("filled", &self.filled).finish_non_exhaustive()
+    }
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // The lock guards plain data that is whole between any two statements, so a panic elsewhere spoils nothing.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an item and wakes the driver; hands the item back if the connection has ended.
+    pub(super) fn push(&self, item: Item) -> Result<(), Item> {
+        let waker = {
+            let mut inner = self.lock();
+            if inner.closed {
+                return Err(item);
+            }
+            inner.items.push(item);
+            if inner.items.len() > 1 {
+                return Ok(());
+            }
+            self.filled.store(true, Ordering::Release);
+            inner.waker.clone()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Adds an item of a stream, once those before it have nearly all left; `false` if the connection has ended. Blocks.
+    pub(super) fn push_when_room(&self, item: Item, bytes: usize) -> bool {
+        let mut inner = self.lock();
+        while inner.backlog > MAX_BACKLOG && !inner.closed {
+            inner = self.room.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        inner.backlog += bytes;
+        drop(inner);
+        self.push(item).is_ok()
+    }
+
+    /// Says that so many bytes of streams have left.
+    pub(super) fn release(&self, bytes: usize) {
+        let mut inner = self.lock();
+        inner.backlog = inner.backlog.saturating_sub(bytes);
+        drop(inner);
+        self.room.notify_all();
+    }
+
+    /// Moves all items to `items`, which is empty, so that both keep their memory.
+    pub(super) fn take(&self, items: &mut Vec<Item>) {
+        if self.filled.load(Ordering::Acquire) {
+            let mut inner = self.lock();
+            std::mem::swap(&mut inner.items, items);
+            self.filled.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Sees to it that the next item wakes the task of `context`.
+    pub(super) fn register(&self, context: &Context<'_>) {
+        self.lock().waker = Some(context.waker().clone());
+    }
+
+    /// Takes no more items; what is left is handed back.
+    pub(super) fn close(&self) -> Vec<Item> {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.waker = None;
+        self.room.notify_all();
+        std::mem::take(&mut inner.items)
+    }
+
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Has the driver answer what was asked, and then close the connection.
+    pub fn drain(&self) {
+        let _ = self.push(Item::Drain);
+    }
+
+    /// Has the driver close the connection.
+    pub fn hang_up(&self) {
+        let _ = self.push(Item::Close);
+    }
+}

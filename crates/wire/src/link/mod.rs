@@ -1,0 +1,104 @@
+//! A connection at work: calls both ways, pipelined, coalesced and bounded.
+//!
+//! One task drives one connection ([`drive`]): it reads what came, hands every request to its [`Service`], which may
+//! answer at once or later, hands every answer to whoever asked, and sends all that this produced in one write. Other
+//! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`Deferred`] late answers.
+//!
+//! Bounds. A side reads nothing while too many of its answers are unsent or requests unanswered ([`Limits`]), so the
+//! other side's writes wait; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). What is
+//! malformed ends the connection with an error, and nothing else.
+
+mod caller;
+mod driver;
+mod mailbox;
+mod reply;
+
+use bytes::Bytes;
+use model::Error;
+
+use crate::frame::Raw;
+use crate::proto::request::Request;
+use crate::proto::response::Response;
+
+pub use caller::{Answers, Caller, Pending};
+pub use driver::{Link, drive};
+pub use mailbox::Mailbox;
+pub use reply::{Deferred, Reply};
+
+/// What bounds a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes in the largest frame that is taken.
+    pub max_frame: u32,
+    /// Requests of the other side that may be unanswered at a time.
+    pub max_in_flight: u32,
+    /// Bytes of such requests' raw parts that are kept at a time.
+    pub max_in_flight_bytes: usize,
+    /// Bytes of answers that may be unsent before no more requests are read.
+    pub max_unsent: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_frame: (model::limits::TRANSACTION + crate::frame::MAX_MESSAGE) as u32,
+            max_in_flight: 1024,
+            max_in_flight_bytes: 64 << 20,
+            max_unsent: 8 << 20,
+        }
+    }
+}
+
+/// An answer and the bytes that came with it.
+#[derive(Debug)]
+pub struct Answer {
+    /// The message; never [`Response::Error`], which is an error.
+    pub response: Response,
+    /// The raw part.
+    pub raw: Bytes,
+}
+
+/// A request that arrived.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    /// The message.
+    pub request: Request,
+    /// The raw part; its checksum was right.
+    pub raw: Raw<'a>,
+}
+
+/// What one side of a connection does with requests of the other.
+pub trait Service {
+    /// Answers a request, at once or, by [`Reply::defer`], later. Must not block.
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>);
+
+    /// Called once a batch of requests was handed over, before answers are sent.
+    fn batch(&mut self) {}
+}
+
+/// The service of a side that only asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoService;
+
+impl Service for NoService {
+    fn request(&mut self, _: Incoming<'_>, reply: Reply<'_>) {
+        reply.fail(&Error::new(model::ErrorKind::Unsupported, "this side of the connection answers no requests"));
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum End {
+    /// This side closed it, or let it run dry ([`Mailbox::drain`]).
+    #[error("closed by this side")]
+    Closed,
+    /// The other side closed it between two frames.
+    #[error("closed by the other side")]
+    HungUp,
+    /// It broke.
+    #[error("the connection broke: {0}")]
+    Broken(#[from] std::io::Error),
+    /// The other side sent what is no frame.
+    #[error("the other side broke the protocol: {0}")]
+    Violated(#[from] crate::frame::FrameError),
+}

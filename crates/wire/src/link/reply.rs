@@ -1,0 +1,144 @@
+//! Answering a request, at once or later.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind};
+
+use super::driver::Load;
+use super::mailbox::{Item, Mailbox};
+use crate::frame::Flags;
+use crate::outbox::{Guard, Outbox, Piece};
+use crate::proto;
+use crate::proto::response::Response;
+
+/// The way back to whoever sent a request. Dropped unused, it answers that something went wrong here.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    pub(super) id: u32,
+    pub(super) one_way: bool,
+    pub(super) cost: usize,
+    pub(super) outbox: &'a mut Outbox,
+    pub(super) load: &'a mut Load,
+    pub(super) mailbox: &'a Arc<Mailbox>,
+    pub(super) done: bool,
+}
+
+pub(super) fn message(response: Response) -> proto::Response {
+    proto::Response { response: Some(response) }
+}
+
+pub(super) fn failure(error: &Error) -> Response {
+    Response::Error(error.into())
+}
+
+impl Reply<'_> {
+    /// Answers with a message.
+    pub fn send(self, response: Response) {
+        self.send_slice(response, &[]);
+    }
+
+    /// Answers with a message and bytes, which are copied.
+    pub fn send_slice(mut self, response: Response, raw: &[u8]) {
+        self.done = true;
+        if !self.one_way {
+            self.outbox.push_slice(Flags::RESPONSE, self.id, &message(response), raw);
+        }
+    }
+
+    /// Answers with a message and bytes, which are copied only if they are few.
+    pub fn send_bytes(mut self, response: Response, raw: &[Bytes]) {
+        self.done = true;
+        if !self.one_way {
+            self.outbox.push(Flags::RESPONSE, self.id, &message(response), raw);
+        }
+    }
+
+    /// Answers with a message and what `pieces` refer to; `guard` keeps that alive until it is sent.
+    pub fn send_pieces(mut self, response: Response, pieces: Vec<Piece>, guard: Guard) {
+        self.done = true;
+        if !self.one_way {
+            self.outbox.push_pieces(Flags::RESPONSE, self.id, &message(response), pieces, guard);
+        }
+    }
+
+    /// Answers with an error.
+    pub fn fail(self, error: &Error) {
+        self.send(failure(error));
+    }
+
+    /// Puts the answer off: the request counts as unanswered until the result is used, on whatever thread.
+    #[must_use]
+    pub fn defer(mut self) -> Deferred {
+        self.done = true;
+        self.load.requests += 1;
+        self.load.bytes += self.cost;
+        Deferred { id: self.id, one_way: self.one_way, cost: self.cost, mailbox: self.mailbox.clone(), done: false }
+    }
+}
+
+impl Drop for Reply<'_> {
+    fn drop(&mut self) {
+        if !self.done && !self.one_way {
+            self.outbox.push_slice(Flags::RESPONSE, self.id, &message(failure(&forgotten())), &[]);
+        }
+    }
+}
+
+fn forgotten() -> Error {
+    Error::new(ErrorKind::Internal, "the request was dropped without an answer")
+}
+
+/// The way back to whoever sent a request, for later. Dropped unused, it answers that something went wrong here.
+#[derive(Debug)]
+pub struct Deferred {
+    id: u32,
+    one_way: bool,
+    cost: usize,
+    mailbox: Arc<Mailbox>,
+    done: bool,
+}
+
+impl Deferred {
+    /// Answers.
+    pub fn send(mut self, response: Response, raw: Vec<Bytes>) {
+        self.finish(response, raw);
+    }
+
+    /// Answers with an error.
+    pub fn fail(mut self, error: &Error) {
+        self.finish(failure(error), Vec::new());
+    }
+
+    /// Sends an answer that others follow; `false` if the connection has ended. Blocks while several MiB of them wait to
+    /// leave, so it is for threads that may.
+    pub fn more(&self, response: Response, raw: Vec<Bytes>) -> bool {
+        let bytes = raw.iter().map(Bytes::len).sum();
+        self.mailbox.push_when_room(Item::More { id: self.id, response, raw, bytes }, bytes)
+    }
+
+    /// Whether the connection has ended, so that nobody waits for the answer.
+    #[must_use]
+    pub fn is_pointless(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
+    fn finish(&mut self, response: Response, raw: Vec<Bytes>) {
+        self.done = true;
+        let item = if self.one_way {
+            Item::Settled { cost: self.cost }
+        } else {
+            Item::Last { id: self.id, cost: self.cost, response, raw }
+        };
+        // An answer to a connection that has ended has nobody to go to.
+        let _ = self.mailbox.push(item);
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        if !self.done {
+            self.finish(failure(&forgotten()), Vec::new());
+        }
+    }
+}

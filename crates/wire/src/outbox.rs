@@ -1,0 +1,305 @@
+//! Frames become bytes that leave, many at a time.
+//!
+//! Whatever was pushed since the last flush leaves in one write: small things are copied behind one another, large ones
+//! are referred to, and parts of files go from the system's cache to the socket without passing through this process.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use prost::Message;
+use tokio::io::AsyncWrite;
+use tracing::error;
+
+use crate::frame::{Flags, Header, crc32c};
+use crate::transport::Stream;
+
+/// Bytes from which on a raw part is referred to rather than copied.
+const REFER: usize = 16 << 10;
+/// Bytes that one call of `poll_flush` sends at most, so that other connections have their turn.
+const TURN: usize = 4 << 20;
+/// Slices handed to one write.
+const SLICES: usize = 32;
+/// Bytes of capacity that an empty outbox may hold on to.
+const KEEP: usize = 64 << 10;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// A part of a raw part.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// Bytes in a file.
+    File {
+        /// The file.
+        file: Arc<File>,
+        /// Where they begin.
+        offset: u64,
+        /// How many there are.
+        len: usize,
+        /// Their CRC-32C when they were written.
+        checksum: u32,
+    },
+}
+
+/// Keeps alive what pieces refer to, until they are sent.
+pub type Guard = Arc<dyn Any + Send + Sync>;
+
+enum Segment {
+    Bytes(Bytes),
+    File { file: Arc<File>, offset: u64, len: usize },
+    Release(#[expect(dead_code, reason = "held, not read")] Guard),
+}
+
+/// What should leave on one connection and has not yet.
+#[derive(Default)]
+pub struct Outbox {
+    /// In order, before `tail`.
+    segments: VecDeque<Segment>,
+    /// Copied bytes; those before `sent` have left.
+    tail: Vec<u8>,
+    sent: usize,
+    len: usize,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Outbox {
+    /// Bytes that have not left yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether all has left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0 && self.segments.is_empty()
+    }
+
+    /// Adds a frame whose raw part is `raw`, one slice after the other.
+    pub fn push(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[Bytes]) {
+        let length = raw.iter().map(Bytes::len).sum();
+        self.push_head(flags, id, message, length, checksum_of(raw));
+        for part in raw {
+            self.push_bytes(part);
+        }
+    }
+
+    /// The same for a raw part that is copied at once.
+    pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8]) {
+        self.push_head(flags, id, message, raw.len(), crc32c(raw));
+        self.tail.extend_from_slice(raw);
+        self.len += raw.len();
+    }
+
+    /// The same for a raw part that is partly in files; `guard` is dropped when it has left.
+    pub fn push_pieces(&mut self, flags: Flags, id: u32, message: &impl Message, pieces: Vec<Piece>, guard: Guard) {
+        let (length, checksum) = pieces.iter().fold((0, None), |(length, checksum), piece| {
+            let (len, next) = match piece {
+                Piece::Bytes(bytes) => (bytes.len(), crc32c(bytes)),
+                Piece::File { len, checksum, .. } => (*len, *checksum),
+            };
+            (length + len, Some(checksum.map_or(next, |before| combine(before, next, len))))
+        });
+        self.push_head(flags, id, message, length, checksum.unwrap_or_default());
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => self.push_bytes(&bytes),
+                Piece::File { file, offset, len, .. } => {
+                    self.seal();
+                    self.segments.push_back(Segment::File { file, offset, len });
+                    self.len += len;
+                }
+            }
+        }
+        self.seal();
+        self.segments.push_back(Segment::Release(guard));
+    }
+
+    fn push_head(&mut self, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
+        let before = self.tail.len();
+        encode_head(&mut self.tail, flags, id, message, raw, raw_checksum);
+        self.len += self.tail.len() - before;
+    }
+
+    fn push_bytes(&mut self, bytes: &Bytes) {
+        self.len += bytes.len();
+        if bytes.len() < REFER {
+            self.tail.extend_from_slice(bytes);
+        } else {
+            self.seal();
+            self.segments.push_back(Segment::Bytes(bytes.clone()));
+        }
+    }
+
+    /// Turns the tail into a segment, so that something else can follow it.
+    fn seal(&mut self) {
+        if self.tail.len() > self.sent {
+            let mut bytes = Bytes::from(std::mem::take(&mut self.tail));
+            bytes.advance(self.sent);
+            self.segments.push_back(Segment::Bytes(bytes));
+        }
+        self.tail.clear();
+        self.sent = 0;
+    }
+
+    /// Writes until nothing is left, or the stream takes no more for now.
+    pub fn poll_flush(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
+        let mut turn = TURN;
+        while !self.is_empty() {
+            let sent = match self.segments.front_mut() {
+                Some(Segment::Release(_)) => {
+                    self.segments.pop_front();
+                    continue;
+                }
+                Some(Segment::File { file, offset, len }) => {
+                    let sent = match stream.poll_send_file(context, file, *offset, (*len).min(turn)) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(sent) => sent,
+                    };
+                    match sent {
+                        Ok(sent) if sent > 0 => {
+                            (*offset, *len) = (*offset + sent as u64, *len - sent);
+                            if *len == 0 {
+                                self.segments.pop_front();
+                            }
+                            self.len -= sent;
+                            sent
+                        }
+                        Err(error) if is_of_connection(&error) => return Poll::Ready(Err(error)),
+                        failed => {
+                            self.replace_by_zeros(failed.err());
+                            continue;
+                        }
+                    }
+                }
+                _ => match self.poll_write(context, stream) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(Ok(sent)) => sent,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            turn = turn.saturating_sub(sent);
+            if turn == 0 && !self.is_empty() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes memory up to the next file.
+    fn poll_write(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<usize>> {
+        let written = if self.segments.is_empty() {
+            Pin::new(stream).poll_write(context, &self.tail[self.sent..])
+        } else {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut count = 0;
+            let memory = self.segments.iter().map_while(|segment| match segment {
+                Segment::Bytes(bytes) => Some(bytes.as_ref()),
+                Segment::File { .. } | Segment::Release(_) => None,
+            });
+            let only_memory = self.segments.iter().all(|segment| matches!(segment, Segment::Bytes(_)));
+            let tail = only_memory.then(|| &self.tail[self.sent..]).filter(|tail| !tail.is_empty());
+            for (slot, bytes) in slices.iter_mut().zip(memory.chain(tail)) {
+                *slot = IoSlice::new(bytes);
+                count += 1;
+            }
+            Pin::new(stream).poll_write_vectored(context, &slices[..count])
+        };
+        if let Poll::Ready(Ok(written)) = &written {
+            self.advance(*written);
+        }
+        written
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        self.len -= written;
+        while let Some(Segment::Bytes(bytes)) = self.segments.front_mut() {
+            if written < bytes.len() {
+                bytes.advance(written);
+                return;
+            }
+            written -= bytes.len();
+            self.segments.pop_front();
+        }
+        self.sent += written;
+        if self.sent == self.tail.len() {
+            self.tail.clear();
+            self.sent = 0;
+            if self.tail.capacity() > KEEP {
+                self.tail = Vec::new();
+            }
+        }
+    }
+
+    /// A file that cannot be read ends as zeros: then the checksum, already on its way, tells the reader which object
+    /// is damaged, and the connection goes on.
+    fn replace_by_zeros(&mut self, cause: Option<io::Error>) {
+        let Some(Segment::File { offset, len, .. }) = self.segments.pop_front() else { return };
+        let cause = cause.map_or_else(|| "it is shorter than it should be".to_owned(), |cause| cause.to_string());
+        error!(offset, len, cause, "a file of the store cannot be read; the reader is told by a wrong checksum");
+        let mut left = len;
+        while left > 0 {
+            let zeros = left.min(ZEROS.len());
+            self.segments.push_front(Segment::Bytes(Bytes::from_static(&ZEROS[..zeros])));
+            left -= zeros;
+        }
+    }
+
+    /// Gives memory back, after a time in which nothing was sent.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            self.tail = Vec::new();
+        }
+    }
+}
+
+/// Whether the socket failed, rather than the file.
+fn is_of_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
+}
+
+/// Appends a frame up to its raw part, which has `raw` bytes and `raw_checksum`, to `out`.
+pub fn encode_head(out: &mut Vec<u8>, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
+    let start = out.len();
+    let header = Header { flags, id, message: message.encoded_len(), raw, raw_checksum };
+    out.reserve(header.head_len());
+    out.extend_from_slice(&header.encode());
+    message.encode(out).expect("a vector has room");
+    let checksum = crc32c(&out[start..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+fn checksum_of(parts: &[Bytes]) -> u32 {
+    match parts {
+        [] => 0,
+        [part] => crc32c(part),
+        parts => {
+            let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+            for part in parts {
+                digest.update(part);
+            }
+            digest.finalize() as u32
+        }
+    }
+}
+
+/// The checksum of two parts, one behind the other, of which the second has `len` bytes.
+fn combine(first: u32, second: u32, len: usize) -> u32 {
+    let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
+    crc_fast::checksum_combine(algorithm, u64::from(first), u64::from(second), len as u64) as u32
+}

@@ -1,0 +1,359 @@
+//! Two sides of a connection, over real sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::ErrorKind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::mpsc;
+use wire::frame::{Flags, Frame, HEADER};
+use wire::inbox::{Inbox, Next};
+use wire::link::{self, Caller, Deferred, End, Incoming, Limits, Link, Mailbox, NoService, Reply, Service};
+use wire::outbox::{Piece, encode_head};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::Stream;
+
+/// Answers `Upload` with its bytes, puts `Ping` off until told, answers `Get` with a part of a file, streams on `Backup`.
+struct Echo {
+    deferred: mpsc::UnboundedSender<Deferred>,
+    piece: Option<Piece>,
+}
+
+impl Service for Echo {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        match incoming.request {
+            Request::Upload(_) => reply.send_slice(content(), incoming.raw.as_slice()),
+            Request::Get(_) => {
+                let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), self.piece.clone().unwrap()];
+                reply.send_pieces(content(), pieces, Arc::new(()));
+            }
+            Request::Backup(_) => {
+                let deferred = reply.defer();
+                std::thread::spawn(move || while deferred.more(content(), vec![Bytes::from(vec![7; 1 << 20])]) {});
+            }
+            _ => drop(self.deferred.send(reply.defer())),
+        }
+    }
+}
+
+fn content() -> Response {
+    Response::Content(proto::Content {})
+}
+
+fn ping() -> Request {
+    Request::Ping(proto::Ping {})
+}
+
+fn upload() -> Request {
+    Request::Upload(proto::Upload { upload: 1 })
+}
+
+struct World {
+    caller: Caller,
+    server: Arc<Mailbox>,
+    deferred: mpsc::UnboundedReceiver<Deferred>,
+    ends: (tokio::task::JoinHandle<End>, tokio::task::JoinHandle<End>),
+}
+
+fn world_of(client: Stream, server: Stream, limits: Limits, piece: Option<Piece>) -> World {
+    let (sender, deferred) = mpsc::unbounded_channel();
+    let (near, far) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
+    let service = Echo { deferred: sender, piece };
+    let server = Link::new(server, service, limits, limits.max_frame, far.clone());
+    let client = Link::new(client, NoService, limits, limits.max_frame, near.clone());
+    let ends = (tokio::spawn(link::drive(client)), tokio::spawn(link::drive(server)));
+    World { caller: Caller::new(near, 64 << 20), server: far, deferred, ends }
+}
+
+fn unix(limits: Limits, piece: Option<Piece>) -> World {
+    let (client, server) = UnixStream::pair().unwrap();
+    world_of(Stream::Unix(client), Stream::Unix(server), limits, piece)
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs") });
+}
+
+fn temporary_file(content: &[u8]) -> Arc<std::fs::File> {
+    use std::io::Write;
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(content).unwrap();
+    Arc::new(file)
+}
+
+#[test]
+fn bytes_come_back_as_they_went_over_tcp_and_unix_sockets() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let tcp = world_of(Stream::Tcp(client), Stream::Tcp(server), Limits::default(), None);
+        for world in [tcp, unix(Limits::default(), None)] {
+            for size in [0, 1, 1000, (16 << 10) - 1, 16 << 10, 60_000, 70_000, 1 << 20, 9 << 20] {
+                let bytes: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();
+                let parts = vec![Bytes::from(bytes[..size / 3].to_vec()), Bytes::from(bytes[size / 3..].to_vec())];
+                let answer = world.caller.call(upload(), parts).await.unwrap();
+                assert!(answer.raw == bytes, "{size} bytes");
+            }
+        }
+    });
+}
+
+#[test]
+fn many_calls_are_on_the_way_at_a_time() {
+    run(async {
+        let world = unix(Limits::default(), None);
+        let mut pending = Vec::new();
+        for number in 0..5000_u32 {
+            let raw = vec![Bytes::from(number.to_le_bytes().to_vec())];
+            pending.push(world.caller.begin(upload(), raw).await.unwrap());
+        }
+        for (number, mut call) in pending.into_iter().enumerate() {
+            assert_eq!(call.answer().await.unwrap().raw, (number as u32).to_le_bytes().as_slice());
+        }
+    });
+}
+
+#[test]
+fn answers_may_come_in_another_order() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let mut first = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let mut second = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let (one, two) = (world.deferred.recv().await.unwrap(), world.deferred.recv().await.unwrap());
+        two.send(content(), vec![Bytes::from_static(b"two")]);
+        assert_eq!(second.answer().await.unwrap().raw, "two");
+        one.send(content(), vec![Bytes::from_static(b"one")]);
+        assert_eq!(first.answer().await.unwrap().raw, "one");
+    });
+}
+
+#[test]
+fn parts_of_files_are_sent_behind_bytes() {
+    run(async {
+        let stored = vec![b'x'; 3 << 20];
+        let (offset, len) = (17, (2 << 20) + 5);
+        let checksum = wire::frame::crc32c(&stored[..len]);
+        let piece = Piece::File { file: temporary_file(&stored), offset, len, checksum };
+        let world = unix(Limits::default(), Some(piece));
+        let answer = world.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap();
+        assert_eq!(answer.raw.len(), 5 + len);
+        assert_eq!(&answer.raw[..6], b"head x");
+    });
+}
+
+#[test]
+fn file_that_is_too_short_fails_that_call_alone() {
+    run(async {
+        let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len: 200_000, checksum: 1 };
+        let world = unix(Limits::default(), Some(piece));
+        let error = world.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(world.caller.call(upload(), vec![]).await.is_ok());
+    });
+}
+
+#[test]
+fn no_more_requests_are_read_than_may_be_unanswered() {
+    run(async {
+        let limits = Limits { max_in_flight: 3, ..Limits::default() };
+        let mut world = unix(limits, None);
+        let mut pending = Vec::new();
+        for _ in 0..10 {
+            pending.push(world.caller.begin(ping(), Vec::new()).await.unwrap());
+        }
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(world.deferred.recv().await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(world.deferred.try_recv().is_err(), "a fourth was read");
+        for _ in 0..7 {
+            held.remove(0).send(content(), Vec::new());
+            held.push(world.deferred.recv().await.unwrap());
+        }
+        held.into_iter().for_each(|deferred| deferred.send(content(), Vec::new()));
+        for call in &mut pending {
+            call.answer().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn reader_of_a_stream_holds_its_writer_back() {
+    run(async {
+        let world = unix(Limits::default(), None);
+        let mut answers = world.caller.stream(Request::Backup(proto::Backup {})).unwrap();
+        for _ in 0..40 {
+            assert_eq!(answers.next().await.unwrap().raw.len(), 1 << 20);
+        }
+        // Nobody reads now. What is on its way is bounded, so the connection falls still and can be hung up.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        world.caller.hang_up();
+        assert!(matches!(world.ends.0.await.unwrap(), End::Closed));
+        assert!(!matches!(world.ends.1.await.unwrap(), End::Closed));
+    });
+}
+
+#[test]
+fn drained_connection_answers_what_was_asked() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let deferred = world.deferred.recv().await.unwrap();
+        world.server.drain();
+        tokio::task::yield_now().await;
+        deferred.send(content(), Vec::new());
+        assert!(call.answer().await.is_ok());
+        assert!(matches!(world.ends.1.await.unwrap(), End::Closed));
+        assert!(matches!(world.ends.0.await.unwrap(), End::HungUp));
+        assert_eq!(world.caller.call(ping(), Vec::new()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    });
+}
+
+#[test]
+fn call_without_an_answer_ends_as_unknown() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let _never_answered = world.deferred.recv().await.unwrap();
+        world.server.hang_up();
+        assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Unknown);
+    });
+}
+
+#[test]
+fn request_that_a_service_forgets_is_answered_with_an_error() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        drop(world.deferred.recv().await.unwrap());
+        assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Internal);
+    });
+}
+
+#[test]
+fn either_side_may_ask() {
+    run(async {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (near, far) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
+        let (sender, _deferred) = mpsc::unbounded_channel();
+        let (one, two) = (Echo { deferred: sender.clone(), piece: None }, Echo { deferred: sender, piece: None });
+        let limits = Limits::default();
+        tokio::spawn(link::drive(Link::new(Stream::Unix(client), one, limits, limits.max_frame, near.clone())));
+        tokio::spawn(link::drive(Link::new(Stream::Unix(server), two, limits, limits.max_frame, far.clone())));
+        let (near, far) = (Caller::new(near, 1 << 20), Caller::new(far, 1 << 20));
+        let (there, back) = tokio::join!(
+            near.call(upload(), vec![Bytes::from_static(b"there")]),
+            far.call(upload(), vec![Bytes::from_static(b"back")]),
+        );
+        assert_eq!((there.unwrap().raw, back.unwrap().raw), ("there".into(), "back".into()));
+    });
+}
+
+#[test]
+fn request_larger_than_the_other_side_takes_is_not_sent() {
+    run(async {
+        let world = unix(Limits { max_frame: 10_000, ..Limits::default() }, None);
+        let error = world.caller.call(upload(), vec![Bytes::from(vec![0; 10_000])]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        assert!(world.caller.call(upload(), vec![Bytes::from(vec![0; 9_000])]).await.is_ok());
+    });
+}
+
+/// A valid request and its frame.
+fn frame(raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let request = proto::Request { request: Some(upload()) };
+    encode_head(&mut bytes, Flags::REQUEST, 7, &request, raw.len(), wire::frame::crc32c(raw));
+    bytes.extend_from_slice(raw);
+    bytes
+}
+
+/// Sends `bytes` to a server and returns what it says until it hangs up, and how it ended.
+async fn provoke(bytes: &[u8]) -> (Vec<u8>, End) {
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let (sender, _deferred) = mpsc::unbounded_channel();
+    let limits = Limits { max_frame: 1 << 20, ..Limits::default() };
+    let service = Echo { deferred: sender, piece: None };
+    let link = Link::new(Stream::Unix(server), service, limits, limits.max_frame, Arc::default());
+    let end = tokio::spawn(link::drive(link));
+    client.write_all(bytes).await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut said = Vec::new();
+    match client.read_to_end(&mut said).await {
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => {}
+    }
+    (said, end.await.unwrap())
+}
+
+fn answers_in(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut answers = Vec::new();
+    let note = |frame: Frame<'_>| {
+        answers.push((frame.id, frame.raw.as_slice().to_vec()));
+        Ok(Next::Frame)
+    };
+    Inbox::new(1 << 20).feed(bytes, note).unwrap();
+    answers
+}
+
+#[test]
+fn bad_frame_ends_the_connection_after_what_came_before_it() {
+    run(async {
+        let mut cases = vec![("noise", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec())];
+        for (name, at, value) in [
+            ("length over the limit", 3, 0x7f),
+            ("length under the header's", 0, 0x01),
+            ("unknown flags", 4, 0x70),
+            ("reserved bytes", 6, 1),
+            ("request id", 8, 0xff),
+            ("message length over the frame's", 13, 0xff),
+            ("message", HEADER, 0xff),
+        ] {
+            let mut bad = frame(b"bad");
+            bad[at] = value;
+            cases.push((name, bad));
+        }
+        for (name, bad) in cases {
+            let bytes = [frame(b"good"), bad].concat();
+            let (said, end) = provoke(&bytes).await;
+            assert!(matches!(end, End::Violated(_) | End::Broken(_)), "{name}: {end:?}");
+            let answers = answers_in(&said);
+            assert_eq!(answers[0], (7, b"good".to_vec()), "{name}");
+            assert!(answers.len() == 1 || (answers.len() == 2 && answers[1].0 == u32::MAX), "{name}: {answers:?}");
+        }
+    });
+}
+
+#[test]
+fn damaged_bytes_fail_their_request_alone() {
+    run(async {
+        let mut damaged = frame(b"content");
+        *damaged.last_mut().unwrap() ^= 1;
+        let (said, end) = provoke(&[damaged, frame(b"good")].concat()).await;
+        assert!(matches!(end, End::HungUp), "{end:?}");
+        assert_eq!(answers_in(&said), [(7, Vec::new()), (7, b"good".to_vec())]);
+    });
+}
+
+#[test]
+fn connection_that_ends_within_a_frame_is_broken() {
+    run(async {
+        let whole = frame(&[1; 100_000]);
+        for cut in [1, HEADER, HEADER + 3, 5_000, whole.len() - 1] {
+            let (said, end) = provoke(&whole[..cut]).await;
+            assert!(said.is_empty());
+            assert!(matches!(end, End::Broken(_)), "{cut}: {end:?}");
+        }
+    });
+}
