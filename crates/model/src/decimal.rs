@@ -282,6 +282,14 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_scales_are_displayed_in_a_few_characters() {
+        for scale in [i32::MIN, i32::MIN + 1, -1_000_000, 1_000_000, i32::MAX] {
+            let text = Decimal::new(-12, scale).to_string();
+            assert!(text.len() < 20, "{} characters for scale {scale}", text.len());
+        }
+    }
+
+    #[test]
     fn takes_the_bytes_of_java() {
         assert_eq!(Decimal::new(-128, 0).as_ref().unscaled(), [0x80]);
         assert_eq!(Decimal::new(128, 0).as_ref().unscaled(), [0, 0x80]);

@@ -18,6 +18,9 @@ mod encoding;
 use std::cmp::Ordering;
 use std::fmt;
 
+use thiserror::Error as ThisError;
+
+use crate::record::Malformed;
 use crate::{Error, ErrorKind, FieldNumber, RecordRef, Result, Value, ValueRef, limits, order};
 
 /// A question about a record.
@@ -116,6 +119,12 @@ impl Operand {
     fn order(&self, field: ValueRef<'_>) -> Option<Ordering> {
         order::compare(field, self.0.as_scalar()?)
     }
+
+    /// Where a value stands among values in total order: before those that equal the operand, among, or behind them.
+    fn place(&self, value: ValueRef<'_>) -> Ordering {
+        let total = || self.0.as_scalar().map_or(Ordering::Less, |operand| order::total(value, operand));
+        self.order(value).unwrap_or_else(total)
+    }
 }
 
 impl Operands {
@@ -127,12 +136,7 @@ impl Operands {
 
     /// Whether one of the operands equals the field.
     fn contains(&self, field: ValueRef<'_>) -> bool {
-        // The operands are sorted by the total order, which the comparison is a coarser form of.
-        let order = |operand: &Operand| match operand.order(field) {
-            Some(order) => order.reverse(),
-            None => operand.0.as_scalar().map_or(Ordering::Less, |operand| order::total(operand, field)),
-        };
-        self.0.binary_search_by(order).is_ok()
+        self.0.binary_search_by(|operand| operand.place(field).reverse()).is_ok()
     }
 }
 
@@ -173,10 +177,10 @@ impl Filter {
     /// [`ErrorKind::Corrupt`] if a field that is looked at is damaged, [`ErrorKind::TooLarge`] if the filter is nested
     /// deeper than [`limits::FILTER_NESTING`].
     pub fn matches(&self, record: &RecordRef<'_>) -> Result<bool> {
-        self.evaluate(record, limits::FILTER_NESTING)
+        Ok(self.evaluate(record, limits::FILTER_NESTING)?)
     }
 
-    fn evaluate(&self, record: &RecordRef<'_>, levels: usize) -> Result<bool> {
+    fn evaluate(&self, record: &RecordRef<'_>, levels: usize) -> Result<bool, Flaw> {
         match self {
             Self::And(parts) => {
                 let below = deeper(levels)?;
@@ -197,13 +201,16 @@ impl Filter {
                 Ok(false)
             }
             Self::Not(part) => Ok(!part.evaluate(record, deeper(levels)?)?),
-            Self::IsNull(field) => Ok(matches!(record.field(*field)?, None | Some(ValueRef::Null))),
-            test => test.test(record),
+            Self::IsNull(field) => {
+                let value = record.look_up(*field).map_err(Flaw::Record)?;
+                Ok(matches!(value, None | Some(ValueRef::Null)))
+            }
+            test => test.test(record).map_err(Flaw::Record),
         }
     }
 
     /// Evaluates a test of a field: false if the field is absent or of another family.
-    fn test(&self, record: &RecordRef<'_>) -> Result<bool> {
+    fn test(&self, record: &RecordRef<'_>) -> Result<bool, Malformed> {
         let (Self::Compare(field, ..)
         | Self::StartsWith(field, _)
         | Self::ContainsText(field, _)
@@ -212,7 +219,7 @@ impl Filter {
         else {
             return Ok(false);
         };
-        let Some(value) = record.field(*field)? else { return Ok(false) };
+        let Some(value) = record.look_up(*field)? else { return Ok(false) };
         Ok(match (self, value) {
             (Self::Compare(_, comparison, operand), value) => {
                 operand.order(value).is_some_and(|order| comparison.holds(order))
@@ -227,30 +234,32 @@ impl Filter {
 }
 
 /// Whether a list or set has the operand as an element, or a map as a key.
-fn contains(value: ValueRef<'_>, operand: &Operand) -> Result<bool> {
+fn contains(value: ValueRef<'_>, operand: &Operand) -> Result<bool, Malformed> {
+    let Some(table) = value.table() else { return Ok(false) };
     match value {
-        ValueRef::List(elements) => {
-            for element in elements.iter() {
-                if operand.order(element?) == Some(Ordering::Equal) {
+        ValueRef::List(_) => {
+            for index in 0..table.len() {
+                if operand.order(table.value(index)?) == Some(Ordering::Equal) {
                     return Ok(true);
                 }
             }
             Ok(false)
         }
-        ValueRef::Set(elements) => search(elements.len(), operand, |index| elements.get(index)),
-        ValueRef::Map(entries) => search(entries.len(), operand, |index| Ok(entries.get(index)?.map(|(key, _)| key))),
-        _ => Ok(false),
+        ValueRef::Map(_) => search(table.len() / 2, operand, |index| table.value(2 * index)),
+        _ => search(table.len(), operand, |index| table.value(index)),
     }
 }
 
 /// Searches values that are in total order for one that equals the operand.
-fn search<'a>(len: usize, operand: &Operand, get: impl Fn(usize) -> Result<Option<ValueRef<'a>>>) -> Result<bool> {
-    let Some(wanted) = operand.0.as_scalar() else { return Ok(false) };
+fn search<'a>(
+    len: usize,
+    operand: &Operand,
+    value: impl Fn(usize) -> Result<ValueRef<'a>, Malformed>,
+) -> Result<bool, Malformed> {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low.midpoint(high);
-        let Some(value) = get(middle)? else { return Ok(false) };
-        match operand.order(value).unwrap_or_else(|| order::total(value, wanted)) {
+        match operand.place(value(middle)?) {
             Ordering::Equal => return Ok(true),
             Ordering::Less => low = middle + 1,
             Ordering::Greater => high = middle,
@@ -259,11 +268,54 @@ fn search<'a>(len: usize, operand: &Operand, get: impl Fn(usize) -> Result<Optio
     Ok(false)
 }
 
-fn deeper(levels: usize) -> Result<usize> {
-    levels.checked_sub(1).ok_or_else(|| {
-        let limit = limits::FILTER_NESTING;
-        Error::new(ErrorKind::TooLarge, format!("a filter may be nested {limit} deep; this one is deeper"))
-    })
+/// How many levels there may be below one that may have `levels`.
+fn deeper(levels: usize) -> Result<usize, Flaw> {
+    levels.checked_sub(1).ok_or(Flaw::Nesting)
+}
+
+/// What keeps a filter from being read, written or answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+enum Flaw {
+    #[error("it is cut off")]
+    CutOff,
+    #[error("bytes are left over behind it")]
+    LeftOver,
+    #[error("its version {0} is not known here; this program reads version {VERSION}", VERSION = encoding::VERSION)]
+    Version(u8),
+    #[error("it has {0} bytes; {limit} are allowed", limit = limits::FILTER)]
+    Size(usize),
+    #[error("it is nested deeper than {limit}", limit = limits::FILTER_NESTING)]
+    Nesting,
+    #[error("it has more than {limit} nodes", limit = limits::FILTER_NODES)]
+    Nodes,
+    #[error("it has a node of the unknown kind {0:#04x}")]
+    Code(u8),
+    #[error("a number is over 32 bits or longer than it needs to be")]
+    Number,
+    #[error("a text is not UTF-8")]
+    Utf8,
+    #[error("an operand is null, a list, a set or a map")]
+    Operand,
+    #[error("an operand is not well formed: {0}")]
+    Value(Malformed),
+    #[error("the operands of a choice are out of order")]
+    Order,
+    /// Nothing is wrong with the filter.
+    #[error(transparent)]
+    Record(Malformed),
+}
+
+impl From<Flaw> for Error {
+    #[cold]
+    fn from(flaw: Flaw) -> Self {
+        let kind = match flaw {
+            Flaw::Record(malformed) => return malformed.stored(),
+            Flaw::Version(_) | Flaw::Code(_) => ErrorKind::Unsupported,
+            Flaw::Size(_) | Flaw::Nesting | Flaw::Nodes => ErrorKind::TooLarge,
+            _ => ErrorKind::Invalid,
+        };
+        Self::new(kind, format!("a filter is not well formed: {flaw}"))
+    }
 }
 
 macro_rules! operand_from {
@@ -276,7 +328,7 @@ macro_rules! operand_from {
     };
 }
 
-operand_from!(bool, i64, f64, &str, String, bytes::Bytes, crate::Decimal, crate::Date, crate::Timestamp, crate::Oid,);
+operand_from!(bool, i64, f64, &str, String, bytes::Bytes, crate::Decimal, crate::Date, crate::Timestamp, crate::Oid);
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -67,7 +67,7 @@ impl<'a> RecordRef<'a> {
             let record = Self::parse(bytes)?;
             record.table.check()?;
             for index in 0..record.len() {
-                record.value(index)?.check(limits::NESTING)?;
+                record.table.value(index)?.check(limits::NESTING)?;
             }
             Ok(record)
         };
@@ -92,10 +92,13 @@ impl<'a> RecordRef<'a> {
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the field is damaged.
     #[inline]
     pub fn field(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>> {
-        match self.table.find(field.0) {
-            Some(index) => self.value(index).map(Some).map_err(Malformed::stored),
-            None => Ok(None),
-        }
+        self.look_up(field).map_err(Malformed::stored)
+    }
+
+    /// [`field`](Self::field) for callers in a loop: this error is one byte or so.
+    #[inline]
+    pub(crate) fn look_up(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>, Malformed> {
+        self.table.find(field.0).map(|index| self.table.value(index)).transpose()
     }
 
     /// The fields, by ascending number.
@@ -123,14 +126,9 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    #[inline]
-    fn value(&self, index: usize) -> Result<ValueRef<'a>, Malformed> {
-        ValueRef::parse(self.table.entry(index)?)
-    }
-
     fn entry(&self, index: usize) -> Result<(FieldNumber, ValueRef<'a>), Malformed> {
         let number = self.table.number(index).ok_or(Malformed::Header)?;
-        Ok((FieldNumber(number), self.value(index)?))
+        Ok((FieldNumber(number), self.table.value(index)?))
     }
 }
 

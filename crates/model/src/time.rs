@@ -50,6 +50,11 @@ impl Timestamp {
     /// The moment so many nanoseconds after 1970-01-01T00:00Z, or `None` if its seconds do not fit 64 bits.
     #[must_use]
     pub fn from_nanos(nanos: i128) -> Option<Self> {
+        // Division of 128 bits is slow, and the years 1678 to 2262 need but 64.
+        if let Ok(nanos) = i64::try_from(nanos) {
+            const NANOS: i64 = 1_000_000_000;
+            return Some(Self { seconds: nanos.div_euclid(NANOS), nanos: nanos.rem_euclid(NANOS) as u32 });
+        }
         let seconds = i64::try_from(nanos.div_euclid(NANOS)).ok()?;
         Some(Self { seconds, nanos: nanos.rem_euclid(NANOS) as u32 })
     }

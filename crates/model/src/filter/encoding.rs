@@ -1,12 +1,10 @@
 //! The encoding of filters: a version byte, then the tree in prefix order. Described in docs/format.md.
 
-use thiserror::Error;
+use super::{Comparison, Filter, Flaw, Operand, Operands, deeper};
+use crate::record::encode_ref;
+use crate::{FieldNumber, Result, ValueRef, limits};
 
-use super::{Comparison, Filter, Operand, Operands};
-use crate::record::{Malformed, encode_ref};
-use crate::{Error, ErrorKind, FieldNumber, Result, ValueRef, limits};
-
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// The first byte of each node. Codes are for ever; a new kind of node takes a new one.
 mod code {
@@ -23,52 +21,12 @@ mod code {
     pub(super) const CONTAINS: u8 = 0x24;
 }
 
-/// What is wrong with an encoded filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-enum Flaw {
-    #[error("it is cut off")]
-    CutOff,
-    #[error("bytes are left over behind it")]
-    LeftOver,
-    #[error("its version {0} is not known here; this program reads version {VERSION}")]
-    Version(u8),
-    #[error("it has {0} bytes; {limit} are allowed", limit = limits::FILTER)]
-    Size(usize),
-    #[error("it is nested deeper than {limit}", limit = limits::FILTER_NESTING)]
-    Nesting,
-    #[error("it has more than {limit} nodes", limit = limits::FILTER_NODES)]
-    Nodes,
-    #[error("it has a node of the unknown kind {0:#04x}")]
-    Code(u8),
-    #[error("a number is over 32 bits or longer than it needs to be")]
-    Number,
-    #[error("a text is not UTF-8")]
-    Utf8,
-    #[error("an operand is null, a list, a set or a map")]
-    Operand,
-    #[error("an operand is not well formed: {0}")]
-    Value(Malformed),
-    #[error("the operands of a choice are out of order")]
-    Order,
-}
-
-impl From<Flaw> for Error {
-    #[cold]
-    fn from(flaw: Flaw) -> Self {
-        let kind = match flaw {
-            Flaw::Version(_) | Flaw::Code(_) => ErrorKind::Unsupported,
-            Flaw::Size(_) | Flaw::Nesting | Flaw::Nodes => ErrorKind::TooLarge,
-            _ => ErrorKind::Invalid,
-        };
-        Self::new(kind, format!("a filter is not well formed: {flaw}"))
-    }
-}
-
 impl Filter {
     /// The filter's encoding; equal filters have equal ones.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] past [`limits::FILTER`], [`limits::FILTER_NODES`] or [`limits::FILTER_NESTING`].
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) past [`limits::FILTER`], [`limits::FILTER_NODES`] or
+    /// [`limits::FILTER_NESTING`].
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut writer = Writer { out: vec![VERSION], nodes: limits::FILTER_NODES };
         writer.filter(self, limits::FILTER_NESTING)?;
@@ -81,9 +39,11 @@ impl Filter {
     /// The filter of an encoding from anywhere.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it is not what [`Filter::encode`] writes, [`ErrorKind::TooLarge`] past
-    /// [`limits::FILTER`], [`limits::FILTER_NODES`] or [`limits::FILTER_NESTING`], [`ErrorKind::Unsupported`] if it is of
-    /// a newer version or asks what this program cannot answer.
+    /// - [`Invalid`](crate::ErrorKind::Invalid) if it is not what [`Filter::encode`] writes,
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge) past [`limits::FILTER`], [`limits::FILTER_NODES`] or
+    ///   [`limits::FILTER_NESTING`],
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) if it is of a newer version or asks what this program cannot
+    ///   answer.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader { rest: bytes, nodes: limits::FILTER_NODES };
         if bytes.len() > limits::FILTER {
@@ -112,7 +72,7 @@ impl Writer {
             Filter::Or(parts) => self.parts(code::OR, parts, levels),
             Filter::Not(part) => {
                 self.out.push(code::NOT);
-                self.filter(part, levels.checked_sub(1).ok_or(Flaw::Nesting)?)
+                self.filter(part, deeper(levels)?)
             }
             Filter::IsNull(field) => {
                 self.test(code::IS_NULL, *field);
@@ -143,7 +103,7 @@ impl Writer {
     }
 
     fn parts(&mut self, code: u8, parts: &[Filter], levels: usize) -> Result<(), Flaw> {
-        let below = levels.checked_sub(1).ok_or(Flaw::Nesting)?;
+        let below = deeper(levels)?;
         self.out.push(code);
         self.len(parts.len())?;
         parts.iter().try_for_each(|part| self.filter(part, below))
@@ -194,7 +154,7 @@ impl<'a> Reader<'a> {
         Ok(match code {
             code::AND => Filter::And(self.parts(levels)?),
             code::OR => Filter::Or(self.parts(levels)?),
-            code::NOT => Filter::Not(Box::new(self.filter(levels.checked_sub(1).ok_or(Flaw::Nesting)?)?)),
+            code::NOT => Filter::Not(Box::new(self.filter(deeper(levels)?)?)),
             code::IS_NULL => Filter::IsNull(self.field()?),
             code::COMPARE..=code::COMPARE_LAST => {
                 let comparison = Comparison::ALL[usize::from(code - code::COMPARE)];
@@ -209,7 +169,7 @@ impl<'a> Reader<'a> {
     }
 
     fn parts(&mut self, levels: usize) -> Result<Vec<Filter>, Flaw> {
-        let below = levels.checked_sub(1).ok_or(Flaw::Nesting)?;
+        let below = deeper(levels)?;
         // The count is only claimed: room is made as the parts turn out to be there.
         (0..self.number()?).map(|_| self.filter(below)).collect()
     }

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, ValueRef};
 
 /// What is wrong with an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -162,7 +162,7 @@ impl<'a> Table<'a> {
 
     /// The bytes of an entry: at least one.
     #[inline]
-    pub(crate) fn entry(&self, index: usize) -> Result<&'a [u8], Malformed> {
+    fn entry(&self, index: usize) -> Result<&'a [u8], Malformed> {
         let start = match index.checked_sub(1) {
             Some(before) => self.end(before),
             None => Some(0),
@@ -173,6 +173,12 @@ impl<'a> Table<'a> {
             Some(entry) if !entry.is_empty() => Ok(entry),
             _ => Err(Malformed::Offsets),
         }
+    }
+
+    /// The value that an entry is.
+    #[inline]
+    pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, Malformed> {
+        ValueRef::parse(self.entry(index)?)
     }
 
     /// The number of an entry.

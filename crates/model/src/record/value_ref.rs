@@ -91,13 +91,13 @@ impl<'a> Elements<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the element is damaged.
     pub fn get(&self, index: usize) -> Result<Option<ValueRef<'a>>> {
-        (index < self.len()).then(|| value(&self.0, index)).transpose().map_err(Malformed::stored)
+        (index < self.len()).then(|| self.0.value(index)).transpose().map_err(Malformed::stored)
     }
 
     /// The elements, in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<ValueRef<'a>>> + use<'a> {
         let table = self.0;
-        (0..table.len()).map(move |index| value(&table, index).map_err(Malformed::stored))
+        (0..table.len()).map(move |index| table.value(index).map_err(Malformed::stored))
     }
 }
 
@@ -133,12 +133,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-fn value<'a>(table: &Table<'a>, index: usize) -> Result<ValueRef<'a>, Malformed> {
-    ValueRef::parse(table.entry(index)?)
-}
-
 fn entry<'a>(table: &Table<'a>, index: usize) -> Result<(ValueRef<'a>, ValueRef<'a>), Malformed> {
-    Ok((value(table, 2 * index)?, value(table, 2 * index + 1)?))
+    Ok((table.value(2 * index)?, table.value(2 * index + 1)?))
 }
 
 impl<'a> ValueRef<'a> {
@@ -200,7 +196,7 @@ impl<'a> ValueRef<'a> {
     }
 
     /// The table of a list, set or map.
-    pub(super) fn table(self) -> Option<Table<'a>> {
+    pub(crate) fn table(self) -> Option<Table<'a>> {
         match self {
             Self::List(Elements(table)) | Self::Set(Elements(table)) | Self::Map(Entries(table)) => Some(table),
             _ => None,
@@ -218,11 +214,15 @@ impl<'a> ValueRef<'a> {
             _ => 1,
         };
         let sorted = !matches!(self, Self::List(_));
+        let mut previous = None;
         for index in 0..table.len() {
-            let item = value(&table, index)?;
+            let item = table.value(index)?;
             item.check(below)?;
-            if sorted && index % step == 0 && index > 0 && value(&table, index - step)?.order(item, below)?.is_ge() {
-                return Err(Malformed::Order);
+            if sorted && index % step == 0 {
+                match previous.replace(item) {
+                    Some(previous) if previous.order(item, below)?.is_ge() => return Err(Malformed::Order),
+                    _ => {}
+                }
             }
         }
         Ok(())
@@ -235,7 +235,7 @@ impl<'a> ValueRef<'a> {
         };
         let below = levels.checked_sub(1).ok_or(Malformed::Nesting)?;
         for index in 0..a.len().min(b.len()) {
-            let order = value(&a, index)?.order(value(&b, index)?, below)?;
+            let order = a.value(index)?.order(b.value(index)?, below)?;
             if order.is_ne() {
                 return Ok(order);
             }
@@ -258,13 +258,13 @@ impl<'a> ValueRef<'a> {
             Self::Reference(value) => Value::Reference(value),
             Self::List(Elements(table)) => {
                 let below = below?;
-                let items = (0..table.len()).map(|index| value(&table, index)?.decode(below));
+                let items = (0..table.len()).map(|index| table.value(index)?.decode(below));
                 Value::List(items.collect::<Result<_, _>>()?)
             }
             Self::Set(Elements(table)) => {
                 let (below, mut set) = (below?, BTreeSet::new());
                 for index in 0..table.len() {
-                    let item = value(&table, index)?.decode(below)?;
+                    let item = table.value(index)?.decode(below)?;
                     if set.last().is_some_and(|last| *last >= item) {
                         return Err(Malformed::Order);
                     }
