@@ -65,17 +65,13 @@ impl RecordBuilder {
     pub fn build(mut self) -> Result<Bytes> {
         // Stable, so the last of the values of one field comes last, and stays.
         self.fields.sort_by_key(|(field, _)| *field);
-        let last_set = |(index, entry): (usize, &(FieldNumber, Range<usize>))| {
-            let next = self.fields.get(index + 1);
-            next.is_none_or(|(field, _)| *field != entry.0).then(|| entry.clone())
-        };
-        let fields: Vec<_> = self.fields.iter().enumerate().filter_map(last_set).collect();
+        let fields: Vec<_> = self.fields.chunk_by(|a, b| a.0 == b.0).filter_map(|same| same.last()).collect();
         let numbers: Vec<u32> = fields.iter().map(|(field, _)| field.0).collect();
         let size: usize = fields.iter().map(|(_, range)| range.len()).sum();
         if size > limits::RECORD {
             return Err(too_large(size));
         }
-        let end_of = |end: &mut u32, (_, range): &(FieldNumber, Range<usize>)| {
+        let end_of = |end: &mut u32, (_, range): &&(FieldNumber, Range<usize>)| {
             *end += range.len() as u32;
             Some(*end)
         };
@@ -84,7 +80,7 @@ impl RecordBuilder {
         out.push(VERSION);
         write_header(&numbers, &ends, &mut out);
         for (_, range) in fields {
-            out.extend_from_slice(&self.values[range]);
+            out.extend_from_slice(&self.values[range.clone()]);
         }
         if out.len() > limits::RECORD {
             return Err(too_large(out.len()));
