@@ -1,1 +1,109 @@
-fn main() {}
+//! The command line of Mortar: one binary for servers, tools and operators.
+//!
+//! `args` says what can be written, `commands` has one module for each command, `tree` turns files into objects and
+//! back. Every command ends in a [`failure::Failure`] or prints [`output::Report`]s; nothing else speaks to the user.
+
+mod args;
+mod commands;
+mod connection;
+mod failure;
+mod output;
+mod progress;
+mod stream;
+mod target;
+mod time;
+mod tree;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::commands::{
+    attr, backup, collection, get, ls, name, put, rm, scrub, shell, space, stat, status, tree as trees,
+};
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error, &words),
+    };
+    let json = cli.global.json;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of our output has seen enough: `mortar ls | head`.
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => tell(&failure, json),
+    }
+}
+
+/// Says what failed, on the error stream.
+fn tell(failure: &Failure, json: bool) -> ExitCode {
+    let mut stderr = io::stderr().lock();
+    // Nobody is left to tell when the error stream itself fails.
+    let _ = if json { writeln!(stderr, "{}", failure.to_json()) } else { writeln!(stderr, "{failure}") };
+    ExitCode::from(failure.exit() as u8)
+}
+
+/// Answers a command line that is wrong, or that asks for help.
+fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if !asks && words.iter().any(|word| word == "--json") {
+        let text = error.to_string();
+        let message = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
+        return tell(&Failure::usage(message).hint("See --help."), true);
+    }
+    // To the standard output or the error stream, as the kind asks; a closed one needs no answer.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::Exit::Usage as u8))
+}
+
+fn run(cli: Cli) -> Result {
+    let output = Output::new(cli.global.json, cli.global.quiet);
+    let mut session = Session::new(output, &cli.global);
+    match cli.command {
+        Command::Completions(args) => shell::completions(&args, &mut session.output)?,
+        Command::Man(args) => shell::man(&args, &mut session.output)?,
+        command => {
+            // One thread drives the connection; files are read and written by others.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
+            let done = runtime.block_on(online(command, &mut session));
+            // A thread that still waits for input must not keep a command that has failed from ending.
+            runtime.shutdown_background();
+            // What was printed before a failure is seen before it.
+            session.output.flush()?;
+            return done;
+        }
+    }
+    session.output.flush()
+}
+
+/// Runs a command that talks to a server.
+async fn online(command: Command, session: &mut Session) -> Result {
+    match command {
+        Command::Put(args) => put::run(args, session).await,
+        Command::Get(args) => get::run(args, session).await,
+        Command::Ls(args) => ls::run(args, session).await,
+        Command::Stat(args) => stat::run(args, session).await,
+        Command::Rm(args) => rm::run(args, session).await,
+        Command::Attr(args) => attr::run(args, session).await,
+        Command::Collection(args) => collection::run(args, session).await,
+        Command::Name(args) => name::run(args, session).await,
+        Command::Space(args) => space::run(args, session).await,
+        Command::Import(args) => trees::import(args, session).await,
+        Command::Export(args) => trees::export(args, session).await,
+        Command::Verify(args) => trees::verify(args, session).await,
+        Command::Backup(args) => backup::backup(args, session).await,
+        Command::Scrub(args) => scrub::run(args, session).await,
+        Command::Status(args) => status::run(args, session).await,
+        Command::Completions(_) | Command::Man(_) => Ok(()),
+    }
+}

@@ -1,0 +1,98 @@
+//! The command line as a whole: options that every command takes, and the commands.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{attr, backup, collection, get, ls, name, put, rm, scrub, shell, space, stat, status, tree};
+
+const AFTER: &str = "\
+Objects are named by identifier (1.0.0.2a.3) or by name (/path, or name:path if the name does not begin with a slash).
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 no server, 6 damaged data, 7 full or over a
+limit, 8 a commit's outcome is unknown, 9 not allowed, 130 stopped by Ctrl-C.
+
+Start here:
+  mortar dev                          a server on ./mortar-data
+  mortar put cat.jpg /photos/cat.jpg  in another terminal, same directory
+  mortar get /photos/cat.jpg -o copy.jpg";
+
+/// A transactional object store: one binary for server, tools and upkeep
+#[derive(Parser)]
+#[command(name = "mortar", version, after_help = AFTER, disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// The server: mortar://HOST:PORT/SPACE or mortar+unix:///PATH/SPACE [default: the socket in ./mortar-data if there
+    /// is one, else mortar://127.0.0.1:6678/main]
+    #[arg(short, long, global = true, value_name = "URL", env = "MORTAR_URL", help_heading = "Common options")]
+    pub(crate) server: Option<String>,
+    /// The object space, in place of the URL's
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Common options")]
+    pub(crate) space: Option<String>,
+    /// Print results as JSON, one object on a line, and failures as JSON on the error stream
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub(crate) json: bool,
+    /// Show no progress
+    #[arg(short, long, global = true, help_heading = "Common options")]
+    pub(crate) quiet: bool,
+    /// How long to wait for a connection
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(help_heading = "Common options")]
+    pub(crate) timeout: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || "a number of seconds, such as 10 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+/// The commands, in the order in which a newcomer meets them.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Put(put::Put),
+    Get(get::Get),
+    Ls(ls::Ls),
+    Stat(stat::Stat),
+    Rm(rm::Rm),
+    Attr(attr::Attr),
+    Collection(collection::Collection),
+    Name(name::Name),
+    Space(space::Space),
+    Import(tree::Import),
+    Export(tree::Export),
+    Verify(tree::Verify),
+    Backup(backup::Backup),
+    Scrub(scrub::Scrub),
+    Status(status::Status),
+    Completions(shell::Completions),
+    Man(shell::Man),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_in_its_help() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("mortar {}", command.get_name())), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! `mortar attr`: the attributes of an object.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use client::Client;
+use model::{Oid, Op, Transaction, limits};
+use serde::Serialize;
+
+use super::{Done, PAGE, commit};
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Printable, Report};
+use crate::target::Target;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar attr set /photos/cat.jpg owner ann
+  mortar attr get /photos/cat.jpg owner
+  mortar attr ls /photos/cat.jpg --json
+  mortar attr rm /photos/cat.jpg owner
+  mortar attr set /photos/cat.jpg thumbnail - < small.jpg";
+
+/// Read and change the attributes of an object
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Attr {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Write the value of an attribute to the standard output, as it is
+    Get {
+        /// The object: a name or an identifier
+        target: Target,
+        /// The attribute
+        key: String,
+    },
+    /// Set an attribute
+    Set {
+        /// The object: a name or an identifier
+        target: Target,
+        /// The attribute
+        key: String,
+        /// Its value; - reads the standard input
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// List attributes with their values
+    Ls {
+        /// The object: a name or an identifier
+        target: Target,
+    },
+    /// Remove attributes; those that are not there are fine
+    Rm {
+        /// The object: a name or an identifier
+        target: Target,
+        /// The attributes
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+}
+
+/// An attribute and its value.
+///
+/// In JSON the value is `value` if it is text (UTF-8), else `value_hex`; the key likewise.
+#[derive(Serialize)]
+pub(crate) struct Pair {
+    #[serde(flatten)]
+    key: Key,
+    #[serde(flatten)]
+    value: Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Key {
+    Key(String),
+    KeyHex(String),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Value {
+    Value(String),
+    ValueHex(String),
+}
+
+impl Pair {
+    fn new(key: &[u8], value: &[u8]) -> Self {
+        Self {
+            key: text(key).map_or_else(|| Key::KeyHex(hex(key)), Key::Key),
+            value: text(value).map_or_else(|| Value::ValueHex(hex(value)), Value::Value),
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `key = value`; a long value, or one that is no text, is told by its size.
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 200;
+        match &self.key {
+            Key::Key(key) => write!(f, "{} = ", Printable(key))?,
+            Key::KeyHex(hex) => write!(f, "0x{hex} = ")?,
+        }
+        match &self.value {
+            Value::Value(value) if value.len() <= SHOWN => write!(f, "{}", Printable(value)),
+            Value::Value(value) => write!(f, "({} bytes)", value.len()),
+            Value::ValueHex(hex) => write!(f, "({} bytes)", hex.len() / 2),
+        }
+    }
+}
+
+impl Report for Pair {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{self}")
+    }
+}
+
+pub(crate) async fn run(args: Attr, session: &mut Session) -> Result {
+    match args.action {
+        Action::Get { target, key } => get(&target, &key, session).await,
+        Action::Set { target, key, value } => {
+            let value = if value == "-" { standard_input()? } else { value.into() };
+            let client = session.connect().await?;
+            let oid = target.resolve(&client).await?;
+            let ops = vec![Op::SetAttribute { oid, key: key.into(), value }];
+            let done = Done::from(commit(&client, Transaction { ops }).await?);
+            session.output.print(&done)
+        }
+        Action::Ls { target } => {
+            let client = session.connect().await?;
+            let oid = target.resolve(&client).await?;
+            all(&client, oid).await?.iter().try_for_each(|pair| session.output.print(pair))
+        }
+        Action::Rm { target, keys } => {
+            let client = session.connect().await?;
+            let oid = target.resolve(&client).await?;
+            let ops = keys.into_iter().map(|key| Op::RemoveAttribute { oid, key: key.into() }).collect();
+            let done = Done::from(commit(&client, Transaction { ops }).await?);
+            session.output.print(&done)
+        }
+    }
+}
+
+async fn get(target: &Target, key: &str, session: &mut Session) -> Result {
+    let client = session.connect().await?;
+    let oid = target.resolve(&client).await?;
+    let value = client.attribute(oid, key.as_bytes()).await?.ok_or_else(|| {
+        Failure::not_found(format!("{target} has no attribute {}", Printable(key)))
+            .hint(format!("`mortar attr ls {target}` lists those it has."))
+    })?;
+    if session.output.json() {
+        return session.output.print(&Pair::new(key.as_bytes(), &value));
+    }
+    session.output.raw(&value)
+}
+
+fn standard_input() -> Result<Bytes> {
+    let mut value = Vec::new();
+    let read = io::stdin().take(limits::ATTRIBUTE_VALUE as u64 + 1).read_to_end(&mut value);
+    read.map_err(|e| Failure::file("cannot read the standard input", &e))?;
+    Ok(value.into())
+}
+
+/// All attributes of an object, in order.
+pub(crate) async fn all(client: &Client, oid: Oid) -> Result<Vec<Pair>> {
+    let mut pairs = Vec::new();
+    let mut after: Option<Bytes> = None;
+    loop {
+        let page = client.attributes(oid, after.as_deref(), PAGE).await?;
+        pairs.extend(page.iter().map(|(key, value)| Pair::new(key, value)));
+        match page.into_iter().next_back() {
+            Some((last, _)) if pairs.len() % PAGE == 0 => after = Some(last),
+            _ => return Ok(pairs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_text_or_hexadecimal() {
+        let json = |value: &[u8]| serde_json::to_value(Pair::new(b"k", value)).unwrap();
+        assert_eq!(json(b"caf\xc3\xa9"), serde_json::json!({ "key": "k", "value": "café" }));
+        assert_eq!(json(b"\x00\xff"), serde_json::json!({ "key": "k", "value_hex": "00ff" }));
+        assert_eq!(Pair::new(b"k", b"a\nb").to_string(), "k = a\\nb");
+        assert_eq!(Pair::new(b"k", &[0xff; 9]).to_string(), "k = (9 bytes)");
+    }
+}

@@ -1,0 +1,134 @@
+//! `mortar backup` and `mortar restore`: the whole store as one archive, and back.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tokio::io::AsyncWriteExt;
+
+use crate::connection::{DATA, Session};
+use crate::failure::{Failure, Result};
+use crate::output::{Bytes, Report, counted};
+use crate::progress::{Progress, Took, rate};
+
+const BACKUP: &str = "\
+Examples:
+  mortar backup monday.mortar
+  mortar backup - | zstd > monday.mortar.zst        through a pipe
+  mortar backup - | ssh elsewhere 'cat > monday.mortar'";
+
+const RESTORE: &str = "\
+Examples:
+  mortar restore monday.mortar --data restored      then: mortar dev --data restored
+  zstd -dc monday.mortar.zst | mortar restore - --data restored";
+
+/// Write a backup of everything a server holds, while it serves
+#[derive(Args)]
+#[command(after_help = BACKUP)]
+pub(crate) struct Backup {
+    /// The archive to write; it appears when it is complete and on disk. - is the standard output
+    file: PathBuf,
+    /// Replace an archive that is there
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// Make a data directory from a backup; no server may run on it
+#[derive(Args)]
+#[command(after_help = RESTORE)]
+pub(crate) struct Restore {
+    /// The archive; - reads the standard input
+    file: PathBuf,
+    /// The data directory to make; it must be empty or not exist
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Archived {
+    #[serde(skip)]
+    done: &'static str,
+    objects: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Report for Archived {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let time = Duration::from_secs_f64(self.seconds);
+        writeln!(
+            out,
+            "{} {}, {} in {}, {}/s",
+            self.done,
+            counted(self.objects, "object", "objects"),
+            Bytes(self.bytes),
+            Took(time),
+            Bytes(rate(self.bytes, time))
+        )
+    }
+}
+
+fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+pub(crate) async fn backup(args: Backup, session: &mut Session) -> Result {
+    if !is_stream(&args.file) && !args.overwrite && args.file.exists() {
+        return Err(Failure::conflict(format!("{} exists", args.file.display()))
+            .hint("Choose another name, or replace it with --overwrite."));
+    }
+    let client = session.connect().await?;
+    let progress = Progress::start("backing up", &session.output);
+    let shown = progress.clone();
+    let tell = move |now: client::Progress| shown.reach(now.done, 0);
+    let done = if is_stream(&args.file) {
+        client.backup_with(tokio::io::stdout(), tell).await.map_err(Failure::from)
+    } else {
+        to_file(&client, &args.file, tell).await
+    };
+    progress.end();
+    let summary = done?;
+    let report = Archived {
+        done: "backed up",
+        objects: summary.objects,
+        bytes: summary.bytes,
+        seconds: progress.elapsed().as_secs_f64(),
+    };
+    if is_stream(&args.file) {
+        // The standard output is the archive: nothing else may be in it.
+        return Ok(());
+    }
+    session.output.print(&report)
+}
+
+async fn to_file(
+    client: &client::Client,
+    path: &Path,
+    tell: impl FnMut(client::Progress),
+) -> Result<client::BackupSummary> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = Unfinished(PathBuf::from(part));
+    let cannot = |error| Failure::file(format!("cannot write {}", path.display()), &error);
+    let mut file = tokio::fs::File::create(&part.0).await.map_err(cannot)?;
+    let summary = client.backup_with(&mut file, tell).await?;
+    file.flush().await.map_err(cannot)?;
+    file.sync_all().await.map_err(cannot)?;
+    fs::rename(&part.0, path).map_err(cannot)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot)?;
+    Ok(summary)
+}
+
+/// A file that is removed unless it has got its name.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Renamed, it is not there any more; otherwise it is incomplete, and staying is no second failure.
+        let _ = fs::remove_file(&self.0);
+    }
+}

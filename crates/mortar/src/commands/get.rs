@@ -1,0 +1,187 @@
+//! `mortar get`: an object's content.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+use model::{Kind, Stat};
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::target::{Target, no_such_object};
+use crate::tree::SMALL;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar get /photos/cat.jpg -o cat.jpg     write to a file
+  mortar get /notes/now                     write to the standard output
+  mortar get /log --range -1000             the last 1000 bytes
+  mortar get /data --range 4096-8191        bytes 4096 to 8191, both included
+  mortar get 1.0.0.2a.3 --range 1000000-    from byte 1,000,000 to the end";
+
+/// Write an object's content to a file or the standard output
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Get {
+    /// The object: a name or an identifier
+    target: Target,
+    /// The file to write; it appears when it is complete. - is the standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    /// Only a part: FIRST-LAST, FIRST- or -COUNT, in bytes from 0, LAST included
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
+    range: Option<ByteRange>,
+}
+
+/// A part of an object's content, as `--range` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ByteRange {
+    /// From a byte to another, both included, or to the end.
+    From(u64, Option<u64>),
+    /// The last so many bytes.
+    Last(u64),
+}
+
+impl FromStr for ByteRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = || "a range is written FIRST-LAST, FIRST- or -COUNT, in bytes".to_owned();
+        let number = |digits: &str| digits.parse::<u64>().map_err(|_| wrong());
+        match text.split_once('-').ok_or_else(wrong)? {
+            ("", count) => Ok(Self::Last(number(count)?)),
+            (first, "") => Ok(Self::From(number(first)?, None)),
+            (first, last) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if last < first {
+                    Err("the range ends before it begins".to_owned())
+                } else {
+                    Ok(Self::From(first, Some(last)))
+                }
+            }
+        }
+    }
+}
+
+impl ByteRange {
+    /// The range within content of `size` bytes; what lies behind its end is cut off.
+    fn within(self, size: u64) -> Range<u64> {
+        match self {
+            Self::From(first, last) => {
+                let end = last.map_or(size, |last| last.saturating_add(1).min(size));
+                first.min(end)..end
+            }
+            Self::Last(count) => size.saturating_sub(count)..size,
+        }
+    }
+}
+
+pub(crate) async fn run(args: Get, session: &mut Session) -> Result {
+    let client = session.connect().await?;
+    let oid = args.target.resolve(&client).await?;
+    let (stat, content) = client.get(oid, SMALL as usize).await?.ok_or_else(|| no_such_object(&args.target))?;
+    refuse_collection(&args.target, &stat)?;
+    let range = args.range.map_or(0..stat.size, |range| range.within(stat.size));
+    let mut sink = Sink::open(&args.output)?;
+    match content {
+        Some(content) => {
+            let part = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+            let part = part.and_then(|(start, end)| content.get(start..end));
+            sink.write(&mut session.output, part.unwrap_or_default())?;
+        }
+        None => {
+            let mut reader = client.reader(oid, range);
+            while let Some(piece) = reader.next().await? {
+                sink.write(&mut session.output, &piece)?;
+            }
+        }
+    }
+    sink.finish()
+}
+
+fn refuse_collection(target: &Target, stat: &Stat) -> Result {
+    if stat.kind != Kind::Collection {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{target} is a collection: it has members, no content"))
+        .hint("`mortar collection ls` lists the members; `mortar export` writes a whole tree."))
+}
+
+/// Where content goes: the standard output, or a file that takes its name when it is whole.
+enum Sink {
+    Output,
+    File { file: File, part: PathBuf, path: PathBuf },
+}
+
+impl Sink {
+    fn open(path: &Path) -> Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::Output);
+        }
+        let cannot = |error| Failure::file(format!("cannot write {}", path.display()), &error);
+        // A device or pipe is written as it is: it must not be replaced by a file.
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            let file = File::options().write(true).open(path).map_err(cannot)?;
+            return Ok(Self::File { file, part: path.to_owned(), path: path.to_owned() });
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(format!(".part-{}", std::process::id()));
+        let part = PathBuf::from(part);
+        let file = File::create(&part).map_err(cannot)?;
+        Ok(Self::File { file, part, path: path.to_owned() })
+    }
+
+    fn write(&mut self, output: &mut Output, bytes: &[u8]) -> Result {
+        match self {
+            Self::Output => output.raw(bytes),
+            Self::File { file, path, .. } => {
+                file.write_all(bytes).map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result {
+        if let Self::File { part, path, .. } = &mut self
+            && part != path
+        {
+            fs::rename(&*part, &*path).map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))?;
+            *part = path.clone();
+        }
+        Ok(())
+    }
+}
+
+/// A file that never became whole leaves nothing.
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if let Self::File { part, path, .. } = self
+            && part != path
+        {
+            // It was ours and incomplete; that it stays is no reason to fail for a second reason.
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_and_cut_to_the_content() {
+        let range = |text: &str, size| text.parse::<ByteRange>().map(|range| range.within(size));
+        assert_eq!(range("0-9", 100), Ok(0..10));
+        assert_eq!(range("90-200", 100), Ok(90..100));
+        assert_eq!(range("200-", 100), Ok(100..100));
+        assert_eq!(range("-10", 100), Ok(90..100));
+        assert_eq!(range("-1000", 100), Ok(0..100));
+        assert_eq!(range("0-18446744073709551615", 100), Ok(0..100));
+        for wrong in ["", "5", "-", "9-0", "a-b", "1-2-3", "--5"] {
+            assert!(wrong.parse::<ByteRange>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! One module for each command: its arguments, its help and what it does.
+
+pub(crate) mod attr;
+pub(crate) mod backup;
+pub(crate) mod collection;
+pub(crate) mod get;
+pub(crate) mod ls;
+pub(crate) mod name;
+pub(crate) mod put;
+pub(crate) mod rm;
+pub(crate) mod scrub;
+pub(crate) mod shell;
+pub(crate) mod space;
+pub(crate) mod stat;
+pub(crate) mod status;
+pub(crate) mod tree;
+
+use std::io::{self, Write};
+
+use client::Client;
+use model::{Committed, Outcome, Transaction};
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::output::Report;
+
+/// How many entries a listing asks for at a time.
+pub(crate) const PAGE: usize = 1000;
+
+/// Commits, and makes a conflict a failure.
+pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed> {
+    match client.commit(tx).await? {
+        Outcome::Committed(committed) => Ok(committed),
+        Outcome::Conflict(conflict) => Err(conflict.into()),
+    }
+}
+
+/// A change that has nothing to show a person but that it happened.
+#[derive(Serialize)]
+pub(crate) struct Done {
+    /// The version the change has.
+    version: u64,
+}
+
+impl From<Committed> for Done {
+    fn from(committed: Committed) -> Self {
+        Self { version: committed.version }
+    }
+}
+
+impl Report for Done {
+    fn text(&self, _: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+}

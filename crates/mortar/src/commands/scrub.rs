@@ -1,0 +1,68 @@
+//! `mortar scrub`: everything is read and its checksums are checked.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Bytes, Report, counted};
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar scrub
+  mortar scrub --json        one object with all damage; exit code 6 if there is any";
+
+/// Read everything a server holds and check it against its checksums
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Scrub {}
+
+#[derive(Serialize)]
+struct Found {
+    objects: u64,
+    bytes: u64,
+    damaged: Vec<String>,
+}
+
+impl Report for Found {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        for damage in &self.damaged {
+            writeln!(out, "damaged: {damage}")?;
+        }
+        writeln!(
+            out,
+            "checked {}, {}: {}",
+            counted(self.objects, "object", "objects"),
+            Bytes(self.bytes),
+            match self.damaged.len() {
+                0 => "all is well".to_owned(),
+                damaged => format!("{damaged} damaged"),
+            }
+        )
+    }
+}
+
+pub(crate) async fn run(_: Scrub, session: &mut Session) -> Result {
+    let client = session.connect().await?;
+    let progress = Progress::start("scrubbing", &session.output);
+    let shown = progress.clone();
+    let report = client
+        .scrub(move |now| {
+            shown.expect(0, now.total);
+            shown.reach(0, now.done);
+        })
+        .await;
+    progress.end();
+    let report = report?;
+    let found = Found { objects: report.objects, bytes: report.bytes, damaged: report.damaged };
+    session.output.print(&found)?;
+    match found.damaged.len() {
+        0 => Ok(()),
+        damaged => {
+            Err(Failure::corrupt(format!("the store is damaged in {}", counted(damaged as u64, "place", "places"))))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `mortar stat`: all that is known of objects but their content.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::PAGE;
+use super::attr::{self, Pair};
+use super::ls::Facts;
+use crate::connection::Session;
+use crate::failure::Result;
+use crate::output::{Printable, Report, counted};
+use crate::target::{Target, no_such_object};
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar stat /photos/cat.jpg
+  mortar stat 1.0.0.2a.3 --json";
+
+/// Show what objects are: kind, size, version, names, collections, attributes
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Stat {
+    /// The objects: names or identifiers
+    #[arg(required = true)]
+    targets: Vec<Target>,
+}
+
+#[derive(Serialize)]
+struct Known {
+    oid: String,
+    #[serde(flatten)]
+    facts: Facts,
+    names: Vec<String>,
+    /// The collections it is a member of; the first [`PAGE`] of them.
+    collections: Vec<String>,
+    attributes: Vec<Pair>,
+}
+
+impl Report for Known {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let unit = if self.facts.kind() == "collection" { ("member", "members") } else { ("byte", "bytes") };
+        writeln!(out, "object      {}", self.oid)?;
+        writeln!(out, "kind        {}", self.facts.kind())?;
+        writeln!(out, "size        {}", counted(self.facts.size(), unit.0, unit.1))?;
+        writeln!(out, "version     {}", self.facts.version())?;
+        writeln!(out, "modified    {}", self.facts.modified())?;
+        for name in &self.names {
+            writeln!(out, "name        {}", Printable(name))?;
+        }
+        for collection in &self.collections {
+            writeln!(out, "member of   {collection}")?;
+        }
+        for pair in &self.attributes {
+            writeln!(out, "attribute   {pair}")?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn run(args: Stat, session: &mut Session) -> Result {
+    let client = session.connect().await?;
+    for target in &args.targets {
+        let oid = target.resolve(&client).await?;
+        let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
+        let collections = client.collections_of(oid, None, PAGE).await?;
+        session.output.print(&Known {
+            oid: oid.to_string(),
+            facts: Facts::from(&stat),
+            names: client.names_of(oid).await?,
+            collections: collections.iter().map(ToString::to_string).collect(),
+            attributes: attr::all(&client, oid).await?,
+        })?;
+    }
+    Ok(())
+}

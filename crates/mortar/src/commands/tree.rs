@@ -1,0 +1,254 @@
+//! `mortar import`, `export` and `verify`: whole trees of files.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Bytes, Report, counted};
+use crate::progress::{Progress, Took, rate};
+use crate::tree::plan::Plan;
+use crate::tree::walk::Prefix;
+use crate::tree::{export, import, verify};
+
+const IMPORT: &str = "\
+Examples:
+  mortar import /usr/share/doc                    names begin with /doc
+  mortar import ~/photos --prefix /ann/photos
+  mortar import /data --max-bytes 500000000       at most 500 MB of files
+
+Files become blobs, directories collections of what is in them, symbolic links blobs that hold their target, marked by
+the attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are left
+out. A second import passes over what has not changed (size and time), replaces what has, and removes nothing.";
+
+const EXPORT: &str = "\
+Examples:
+  mortar export restored --prefix /doc
+  mortar export restored --prefix /doc --verify   then read everything back and compare checksums";
+
+const VERIFY: &str = "\
+Examples:
+  mortar verify /usr/share/doc                    compare with what `mortar import /usr/share/doc` made
+  mortar verify restored --prefix /doc --json";
+
+/// Store a tree of files; go on where an earlier import stopped
+#[derive(Args)]
+#[command(after_help = IMPORT)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    tree: Tree,
+}
+
+/// Write a tree of files from the store
+#[derive(Args)]
+#[command(after_help = EXPORT)]
+pub(crate) struct Export {
+    /// The directory to write; it must be empty or not exist
+    dir: PathBuf,
+    /// Export the names below this one [default: all names]
+    #[arg(long, value_name = "NAME", default_value = "/", hide_default_value = true)]
+    prefix: String,
+    /// Write into a directory that is not empty, and replace files there
+    #[arg(long)]
+    overwrite: bool,
+    /// Afterwards read everything back, from disk and from the store, and compare
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Compare a tree of files with what is in the store, by checksums of everything
+#[derive(Args)]
+#[command(after_help = VERIFY)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    tree: Tree,
+}
+
+/// A tree on disk and its names.
+#[derive(Args)]
+struct Tree {
+    /// The directory
+    dir: PathBuf,
+    /// What names begin with [default: / and the directory's own name]
+    #[arg(long, value_name = "NAME")]
+    prefix: Option<String>,
+    /// At most so many bytes of files, in the order of the tree; files that no longer fit are left out
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
+}
+
+impl Tree {
+    fn plan(self) -> Result<Plan> {
+        let root = directory(&self.dir)?;
+        let prefix = match &self.prefix {
+            Some(prefix) => prefix_of(prefix)?,
+            None => Prefix::of(&root),
+        };
+        Ok(Plan { root, prefix, max_bytes: self.max_bytes })
+    }
+}
+
+/// The prefix that an option gives: written like a name.
+fn prefix_of(text: &str) -> Result<Prefix> {
+    let path: crate::target::Path = text.parse().map_err(|why| Failure::usage(format!("--prefix {text}: {why}")))?;
+    Ok(Prefix::new(path.as_str()))
+}
+
+fn directory(path: &Path) -> Result<PathBuf> {
+    let cannot = |error| Failure::file(format!("cannot read {}", path.display()), &error);
+    let root = fs::canonicalize(path).map_err(cannot)?;
+    if !fs::metadata(&root).map_err(cannot)?.is_dir() {
+        return Err(Failure::usage(format!("{} is no directory", path.display())).hint("`mortar put` stores one file."));
+    }
+    Ok(root)
+}
+
+#[derive(Serialize)]
+struct Imported {
+    prefix: String,
+    #[serde(flatten)]
+    tally: import::Tally,
+    seconds: f64,
+}
+
+impl Report for Imported {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let tally = &self.tally;
+        let time = Duration::from_secs_f64(self.seconds);
+        let objects = counted(tally.objects(), "object", "objects");
+        writeln!(out, "{objects} under {}, in {}", self.prefix, Took(time))?;
+        let lines = [
+            (tally.imported, "new"),
+            (tally.replaced, "changed, replaced"),
+            (tally.updated, "with other attributes, updated"),
+            (tally.unchanged, "already there, unchanged"),
+            (tally.skipped, "left out: sockets, pipes and devices"),
+            (tally.left_out, "left out: no room within --max-bytes"),
+            (tally.failed, "FAILED, see above"),
+        ];
+        for (count, what) in lines.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(out, "  {:>10} {what}", crate::output::Count(count).to_string())?;
+        }
+        if tally.bytes > 0 {
+            writeln!(out, "  {} brought, {}/s", Bytes(tally.bytes), Bytes(rate(tally.bytes, time)))?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn import(args: Import, session: &mut Session) -> Result {
+    let plan = args.tree.plan()?;
+    let client = session.connect().await?;
+    let progress = Progress::start("importing", &session.output);
+    let done = import::import(&client, &plan, &progress, session.output.json()).await;
+    progress.end();
+    let report =
+        Imported { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
+    session.output.print(&report)?;
+    match report.tally.failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{} could not be imported", counted(failed, "file", "files")))),
+    }
+}
+
+#[derive(Serialize)]
+struct Exported {
+    #[serde(flatten)]
+    tally: export::Tally,
+    seconds: f64,
+}
+
+impl Report for Exported {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let tally = &self.tally;
+        let time = Duration::from_secs_f64(self.seconds);
+        writeln!(
+            out,
+            "wrote {}, {} and {} in {}: {}, {}/s",
+            counted(tally.files, "file", "files"),
+            counted(tally.links, "link", "links"),
+            counted(tally.directories, "directory", "directories"),
+            Took(time),
+            Bytes(tally.bytes),
+            Bytes(rate(tally.bytes, time))
+        )
+    }
+}
+
+pub(crate) async fn export(args: Export, session: &mut Session) -> Result {
+    let prefix = prefix_of(&args.prefix)?;
+    let client = session.connect().await?;
+    let progress = Progress::start("exporting", &session.output);
+    let plan = export::Plan { prefix: prefix.clone(), root: args.dir.clone(), overwrite: args.overwrite };
+    let done = export::export(&client, plan, &progress, session.output.json()).await;
+    progress.end();
+    let report = Exported { tally: done?, seconds: progress.elapsed().as_secs_f64() };
+    session.output.print(&report)?;
+    session.output.flush()?;
+    if args.verify {
+        verify_tree(Plan { root: directory(&args.dir)?, prefix, max_bytes: None }, &client, session).await?;
+    }
+    match report.tally.failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{} could not be exported", counted(failed, "object", "objects")))),
+    }
+}
+
+#[derive(Serialize)]
+struct Verified {
+    prefix: String,
+    #[serde(flatten)]
+    tally: verify::Tally,
+    seconds: f64,
+}
+
+impl Report for Verified {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let tally = &self.tally;
+        let time = Duration::from_secs_f64(self.seconds);
+        writeln!(
+            out,
+            "{} under {} as on disk, every checksum equal: {} in {}, {}/s",
+            counted(tally.same, "object", "objects"),
+            self.prefix,
+            Bytes(tally.bytes),
+            Took(time),
+            Bytes(rate(tally.bytes, time))
+        )?;
+        let lines = [
+            (tally.different, "DIFFERENT, see above"),
+            (tally.missing, "MISSING in the store, see above"),
+            (tally.failed, "UNREADABLE on disk, see above"),
+            (tally.extra, "more in the store than in this tree"),
+        ];
+        for (count, what) in lines.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(out, "  {:>10} {what}", crate::output::Count(count).to_string())?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn verify(args: Verify, session: &mut Session) -> Result {
+    let plan = args.tree.plan()?;
+    let client = session.connect().await?;
+    verify_tree(plan, &client, session).await
+}
+
+async fn verify_tree(plan: Plan, client: &client::Client, session: &mut Session) -> Result {
+    let progress = Progress::start("verifying", &session.output);
+    let done = verify::verify(client, &plan, &progress, session.output.json()).await;
+    progress.end();
+    let report =
+        Verified { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
+    session.output.print(&report)?;
+    if report.tally.is_clean() {
+        return Ok(());
+    }
+    Err(Failure::new("the tree and the store differ")
+        .hint("`mortar import` brings the store up to date with the tree; `mortar scrub` looks for damage."))
+}

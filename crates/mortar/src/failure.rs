@@ -1,0 +1,263 @@
+//! What a command that did not succeed says, and the exit code it leaves.
+//!
+//! The codes are part of the interface: `docs/operations.md` lists them and scripts may rely on them.
+
+use std::fmt;
+use std::io;
+
+use model::{Conflict, Error, ErrorKind};
+use serde::Serialize;
+
+/// The exit codes of `mortar`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Something failed that no other code names.
+    Failure = 1,
+    /// The command line, or the request, is wrong.
+    Usage = 2,
+    /// What was named does not exist.
+    NotFound = 3,
+    /// Something is not as it was expected; nothing was changed.
+    Conflict = 4,
+    /// The server is not there, or is going away.
+    Unavailable = 5,
+    /// Stored data is damaged.
+    Corrupt = 6,
+    /// No room, or over a limit.
+    Full = 7,
+    /// A commit may or may not have happened.
+    Unknown = 8,
+    /// Not allowed.
+    Denied = 9,
+    /// Stopped by Ctrl-C.
+    Interrupted = 130,
+}
+
+/// Why a command did not succeed, in words for a person and for a program.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    kind: &'static str,
+    message: String,
+    hint: Option<String>,
+}
+
+/// The result of a command.
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// A failure as `--json` prints it, on the error stream.
+#[derive(Serialize)]
+struct Report<'a> {
+    error: Detail<'a>,
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    kind: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+    exit_code: u8,
+}
+
+impl Failure {
+    /// A failure of no special kind.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Failure, kind: "failure", message: message.into(), hint: None }
+    }
+
+    /// The command line is wrong.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, kind: "usage", message: message.into(), hint: None }
+    }
+
+    /// What was named does not exist.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self { exit: Exit::NotFound, kind: "not_found", message: message.into(), hint: None }
+    }
+
+    /// Something is not as it was expected.
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Conflict, kind: "conflict", message: message.into(), hint: None }
+    }
+
+    /// Stored data is damaged.
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Corrupt, kind: "corrupt", message: message.into(), hint: None }
+            .hint("Restore what is lost from a backup.")
+    }
+
+    /// Stopped by Ctrl-C.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Interrupted, kind: "interrupted", message: message.into(), hint: None }
+    }
+
+    /// The operating system refused something about a file.
+    pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            io::ErrorKind::PermissionDenied => Exit::Denied,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::Full,
+            _ => Exit::Failure,
+        };
+        Self { exit, kind: "io", message: format!("{what}: {error}"), hint: None }
+    }
+
+    /// The same failure, with what to do about it.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// Whether nothing is wrong but that the reader of our output went away.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.kind == BROKEN_PIPE
+    }
+
+    /// The failure as one JSON object.
+    pub(crate) fn to_json(&self) -> String {
+        let report = Report {
+            error: Detail {
+                kind: self.kind,
+                message: &self.message,
+                hint: self.hint.as_deref(),
+                exit_code: self.exit as u8,
+            },
+        };
+        serde_json::to_string(&report).unwrap_or_else(|_| r#"{"error":{"kind":"internal"}}"#.to_owned())
+    }
+}
+
+const BROKEN_PIPE: &str = "broken_pipe";
+
+/// `error: …`, and on a second line what to do.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (exit, hint) = match error.kind() {
+            ErrorKind::Invalid => (Exit::Usage, None),
+            ErrorKind::NotFound => (Exit::NotFound, None),
+            ErrorKind::TooLarge => (Exit::Full, None),
+            ErrorKind::Full => {
+                (Exit::Full, Some("Make room on the server's disk, then try again; nothing was changed."))
+            }
+            ErrorKind::Denied => (Exit::Denied, None),
+            ErrorKind::Corrupt => {
+                (Exit::Corrupt, Some("Restore what is lost from a backup; `mortar scrub` lists all damage."))
+            }
+            ErrorKind::Unavailable => (
+                Exit::Unavailable,
+                Some("Is a server running? Start one with `mortar dev`, or name one with --server URL or MORTAR_URL."),
+            ),
+            ErrorKind::Unknown => (
+                Exit::Unknown,
+                Some("The connection broke after the commit was sent. Read what you wrote to find out."),
+            ),
+            ErrorKind::Unsupported => (Exit::Failure, Some("Upgrade the older of the client and the server.")),
+            _ => (Exit::Failure, None),
+        };
+        Self { exit, kind: error.kind().name(), message: with_causes(&error), hint: hint.map(str::to_owned) }
+    }
+}
+
+/// Output errors: a command that writes names its files itself, so what is left is the standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self { exit: Exit::Failure, kind: BROKEN_PIPE, message: String::new(), hint: None };
+        }
+        Self::file("cannot write the output", &error)
+    }
+}
+
+impl From<Conflict> for Failure {
+    fn from(conflict: Conflict) -> Self {
+        Self::conflict(match &conflict {
+            Conflict::Object { oid, read: Some(read), current: Some(current) } => {
+                format!("object {oid} has version {current}, not {read}: it changed meanwhile")
+            }
+            Conflict::Object { oid, current: None, .. } => format!("object {oid} is gone"),
+            Conflict::Object { oid, .. } => format!("object {oid} exists already"),
+            Conflict::Name { name, current: Some(current), .. } => {
+                format!("the name {} is bound to {current} meanwhile", name.path)
+            }
+            Conflict::Name { name, current: None, .. } => format!("the name {} is bound no more", name.path),
+        })
+        .hint("Nothing was changed. Look at it again, then repeat the command.")
+    }
+}
+
+/// An error's message and those of what caused it, unless the message holds them already.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_the_documented_exit_code() {
+        let cases = [
+            (ErrorKind::Invalid, 2),
+            (ErrorKind::NotFound, 3),
+            (ErrorKind::TooLarge, 7),
+            (ErrorKind::Denied, 9),
+            (ErrorKind::Full, 7),
+            (ErrorKind::Corrupt, 6),
+            (ErrorKind::Unavailable, 5),
+            (ErrorKind::Unknown, 8),
+            (ErrorKind::Unsupported, 1),
+            (ErrorKind::Io, 1),
+            (ErrorKind::Internal, 1),
+        ];
+        for (kind, code) in cases {
+            assert_eq!(Failure::from(Error::new(kind, "x")).exit() as u8, code, "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn a_failure_is_one_json_object() {
+        let failure = Failure::not_found("no object \"x\"").hint("look elsewhere");
+        let json: serde_json::Value = serde_json::from_str(&failure.to_json()).unwrap();
+        assert_eq!(json["error"]["kind"], "not_found");
+        assert_eq!(json["error"]["message"], "no object \"x\"");
+        assert_eq!(json["error"]["hint"], "look elsewhere");
+        assert_eq!(json["error"]["exit_code"], 3);
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let inner = io::Error::other("disk on fire");
+        let error = Error::new(ErrorKind::Io, "cannot read").caused_by(inner);
+        assert_eq!(Failure::from(error).message, "cannot read: disk on fire");
+        let inner = io::Error::other("disk on fire");
+        let error = Error::new(ErrorKind::Io, "cannot read: disk on fire").caused_by(inner);
+        assert_eq!(Failure::from(error).message, "cannot read: disk on fire");
+    }
+}

@@ -1,0 +1,159 @@
+//! The two faces of everything a command prints: lines for a person, JSON objects for a program.
+
+use std::fmt;
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+
+/// Something that a command prints.
+///
+/// With `--json` it becomes one object on one line; otherwise [`Report::text`] says it for a person.
+pub(crate) trait Report: Serialize {
+    /// Writes the lines for a person, each with its end.
+    fn text(&self, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// Where a command's results go: the standard output, as text or JSON.
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+    stdout: BufWriter<io::Stdout>,
+}
+
+impl Output {
+    /// The standard output.
+    pub(crate) fn new(json: bool, quiet: bool) -> Self {
+        Self { json, quiet, stdout: BufWriter::with_capacity(64 << 10, io::stdout()) }
+    }
+
+    /// Whether results are JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether only failures and what was asked for by name should be told.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Whether long work should show no progress.
+    pub(crate) fn hides_progress(&self) -> bool {
+        self.json || self.quiet
+    }
+
+    /// Prints a result.
+    pub(crate) fn print(&mut self, report: &impl Report) -> Result {
+        if self.json {
+            let line = serde_json::to_string(report).map_err(|e| Failure::new(format!("cannot print as JSON: {e}")))?;
+            writeln!(self.stdout, "{line}")?;
+        } else {
+            report.text(&mut self.stdout)?;
+        }
+        Ok(())
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result {
+        Ok(self.stdout.write_all(bytes)?)
+    }
+
+    /// Brings all that was printed to its reader.
+    pub(crate) fn flush(&mut self) -> Result {
+        Ok(self.stdout.flush()?)
+    }
+}
+
+/// Writes a warning to the error stream: something is left out, or not as it should be, and the work goes on.
+///
+/// `kind` is the word that a program sees with `--json`.
+pub(crate) fn warn(json: bool, kind: &'static str, message: &str) {
+    let mut stderr = io::stderr().lock();
+    // Nobody is left to tell when the error stream itself fails.
+    let _ = if json {
+        writeln!(stderr, "{}", serde_json::json!({ "warning": { "kind": kind, "message": message } }))
+    } else {
+        writeln!(stderr, "warning: {message}")
+    };
+}
+
+/// A text with its control characters escaped, so that a name cannot take over the terminal it is shown on.
+pub(crate) struct Printable<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut plain = 0;
+        for (at, character) in self.0.char_indices().filter(|(_, c)| c.is_control()) {
+            f.write_str(&self.0[plain..at])?;
+            write!(f, "{}", character.escape_default())?;
+            plain = at + character.len_utf8();
+        }
+        f.write_str(&self.0[plain..])
+    }
+}
+
+/// A count with its digits in groups: `1,234,567`.
+pub(crate) struct Count(pub(crate) u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes in decimal units: `950 B`, `1.5 kB`, `523.4 MB`.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+        if self.0 < 1000 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut value = self.0 as f64 / 1e3;
+        let mut unit = 0;
+        // 999.95 would be shown as 1000.0.
+        while value >= 999.95 && unit + 1 < UNITS.len() {
+            value /= 1e3;
+            unit += 1;
+        }
+        write!(f, "{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// `singular` or `plural`, with its count in front.
+pub(crate) fn counted(count: u64, singular: &str, plural: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { singular } else { plural })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_the_rest_is_left() {
+        assert_eq!(Printable("a\nb\u{1b}[0m é").to_string(), "a\\nb\\u{1b}[0m é");
+        assert_eq!(Printable("plain").to_string(), "plain");
+    }
+
+    #[test]
+    fn counts_and_sizes_read_well() {
+        assert_eq!(Count(0).to_string(), "0");
+        assert_eq!(Count(999).to_string(), "999");
+        assert_eq!(Count(1_234_567).to_string(), "1,234,567");
+        assert_eq!(Bytes(999).to_string(), "999 B");
+        assert_eq!(Bytes(1500).to_string(), "1.5 kB");
+        assert_eq!(Bytes(999_960).to_string(), "1.0 MB");
+        assert_eq!(Bytes(u64::MAX).to_string(), "18.4 EB");
+        assert_eq!(counted(1, "object", "objects"), "1 object");
+        assert_eq!(counted(2000, "object", "objects"), "2,000 objects");
+    }
+}

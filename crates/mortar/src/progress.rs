@@ -1,0 +1,262 @@
+//! How far long work has come: a bar on a terminal, a plain line now and then elsewhere, nothing with `--json`.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::output::{Bytes, Count, Output};
+
+/// How often the bar is drawn.
+const DRAW: Duration = Duration::from_millis(100);
+/// How long there is silence between two plain lines.
+const LINE: Duration = Duration::from_secs(5);
+
+/// The progress of one piece of work; cheap to share.
+#[derive(Clone)]
+pub(crate) struct Progress(Arc<Shared>);
+
+struct Shared {
+    title: &'static str,
+    started: Instant,
+    bytes: AtomicU64,
+    objects: AtomicU64,
+    total_bytes: AtomicU64,
+    total_objects: AtomicU64,
+    ended: AtomicBool,
+    face: Face,
+}
+
+enum Face {
+    Bar(ProgressBar),
+    Lines,
+    Hidden,
+}
+
+impl Progress {
+    /// Progress of work that is called `title` ("importing"), of unknown size until [`Progress::expect`] tells it.
+    pub(crate) fn start(title: &'static str, output: &Output) -> Self {
+        let face = if output.hides_progress() {
+            Face::Hidden
+        } else if io::stderr().is_terminal() {
+            Face::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))
+        } else {
+            Face::Lines
+        };
+        let progress = Self(Arc::new(Shared {
+            title,
+            started: Instant::now(),
+            bytes: AtomicU64::new(0),
+            objects: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            total_objects: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            face,
+        }));
+        progress.style();
+        progress.draw_in_background();
+        progress
+    }
+
+    /// Tells how much work there is in all; 0 bytes when only objects count, and the other way round.
+    pub(crate) fn expect(&self, bytes: u64, objects: u64) {
+        self.0.total_bytes.store(bytes, Ordering::Relaxed);
+        self.0.total_objects.store(objects, Ordering::Relaxed);
+        self.style();
+    }
+
+    /// So much more is done.
+    pub(crate) fn advance(&self, bytes: u64, objects: u64) {
+        self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.0.objects.fetch_add(objects, Ordering::Relaxed);
+    }
+
+    /// So many bytes that were done are to be done again.
+    pub(crate) fn retreat(&self, bytes: u64) {
+        self.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// So much is done in all.
+    pub(crate) fn reach(&self, bytes: u64, objects: u64) {
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+        self.0.objects.store(objects, Ordering::Relaxed);
+    }
+
+    /// How long the work has taken so far.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.started.elapsed()
+    }
+
+    /// Runs `write`, which writes to the error stream, without tearing the bar.
+    pub(crate) fn aside(&self, write: impl FnOnce()) {
+        match &self.0.face {
+            Face::Bar(bar) => bar.suspend(write),
+            Face::Lines | Face::Hidden => write(),
+        }
+    }
+
+    /// Takes the bar away; the command says itself how the work ended.
+    pub(crate) fn end(&self) {
+        self.0.ended.store(true, Ordering::Relaxed);
+        if let Face::Bar(bar) = &self.0.face {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// One thread draws for all that advance, so that advancing costs two additions.
+    fn draw_in_background(&self) {
+        let interval = match self.0.face {
+            Face::Bar(_) => DRAW,
+            Face::Lines => LINE,
+            Face::Hidden => return,
+        };
+        let shared = Arc::downgrade(&self.0);
+        thread::spawn(move || {
+            loop {
+                thread::sleep(interval);
+                match shared.upgrade() {
+                    Some(shared) if !shared.ended.load(Ordering::Relaxed) => shared.draw(),
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    fn style(&self) {
+        let Face::Bar(bar) = &self.0.face else { return };
+        let (bytes, objects) = self.0.totals();
+        let (total, template) = match (bytes, objects) {
+            (0, 0) => (None, "{spinner} {prefix}  {done}  {elapsed}"),
+            (0, objects) => (Some(objects), "{prefix} {bar:24} {done}  {left}"),
+            (bytes, _) => (Some(bytes), "{prefix} {bar:24} {done}  {left}"),
+        };
+        let done = Arc::downgrade(&self.0);
+        let left = Arc::downgrade(&self.0);
+        // The templates are ours: one that does not parse is left out, and the bar keeps its default look.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            let style = style
+                .with_key("done", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    let _ = done.upgrade().map(|shared| out.write_str(&shared.done()));
+                })
+                .with_key("left", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    let _ = left.upgrade().map(|shared| out.write_str(&shared.left()));
+                })
+                .progress_chars("=> ");
+            bar.set_style(style);
+        }
+        bar.set_prefix(self.0.title);
+        if let Some(total) = total {
+            bar.set_length(total);
+        }
+    }
+}
+
+impl Shared {
+    fn totals(&self) -> (u64, u64) {
+        (self.total_bytes.load(Ordering::Relaxed), self.total_objects.load(Ordering::Relaxed))
+    }
+
+    fn draw(&self) {
+        let (total_bytes, _) = self.totals();
+        let position = if total_bytes > 0 { &self.bytes } else { &self.objects };
+        match &self.face {
+            Face::Bar(bar) => {
+                bar.set_position(position.load(Ordering::Relaxed));
+                bar.tick();
+            }
+            Face::Lines => {
+                let left = self.left();
+                let separator = if left.is_empty() { "" } else { ", " };
+                let line = format!("{}: {}{separator}{left}\n", self.title, self.done());
+                // Nobody is left to tell when the error stream itself fails.
+                let _ = io::stderr().lock().write_all(line.as_bytes());
+            }
+            Face::Hidden => {}
+        }
+    }
+
+    /// `12.0 MB of 50.0 MB, 1,200 of 5,000 objects, 6.0 MB/s`.
+    fn done(&self) -> String {
+        let (total_bytes, total_objects) = self.totals();
+        let (bytes, objects) = (self.bytes.load(Ordering::Relaxed), self.objects.load(Ordering::Relaxed));
+        let mut parts = Vec::new();
+        if total_bytes > 0 {
+            parts.push(format!("{} of {}", Bytes(bytes), Bytes(total_bytes)));
+        } else if bytes > 0 {
+            parts.push(Bytes(bytes).to_string());
+        }
+        if total_objects > 0 {
+            parts.push(format!("{} of {} objects", Count(objects), Count(total_objects)));
+        } else if objects > 0 {
+            parts.push(format!("{} objects", Count(objects)));
+        }
+        if bytes > 0 {
+            parts.push(format!("{}/s", Bytes(rate(bytes, self.started.elapsed()))));
+        }
+        parts.join(", ")
+    }
+
+    /// `12 s left`, once a rate is known.
+    fn left(&self) -> String {
+        let (total_bytes, total_objects) = self.totals();
+        let (done, total) = if total_bytes > 0 {
+            (self.bytes.load(Ordering::Relaxed), total_bytes)
+        } else {
+            (self.objects.load(Ordering::Relaxed), total_objects)
+        };
+        if done == 0 || total <= done {
+            return String::new();
+        }
+        let seconds = self.started.elapsed().as_secs_f64() * (total - done) as f64 / done as f64;
+        format!("{} left", Took(Duration::from_secs_f64(seconds.min(1e9))))
+    }
+}
+
+/// Units a second.
+pub(crate) fn rate(count: u64, time: Duration) -> u64 {
+    (count as f64 / time.as_secs_f64().max(1e-6)) as u64
+}
+
+/// A duration in words: `0.35 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+pub(crate) struct Took(pub(crate) Duration);
+
+impl std::fmt::Display for Took {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        match seconds.round() as u64 {
+            0..=9 => write!(f, "{seconds:.2} s"),
+            whole @ 10..=119 => write!(f, "{whole} s"),
+            whole @ 120..=7199 => write!(f, "{} min {} s", whole / 60, whole % 60),
+            whole => write!(f, "{} h {} min", whole / 3600, whole % 3600 / 60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        for (milliseconds, words) in
+            [(350, "0.35 s"), (12_400, "12 s"), (200_000, "3 min 20 s"), (7_500_000, "2 h 5 min")]
+        {
+            assert_eq!(Took(Duration::from_millis(milliseconds)).to_string(), words);
+        }
+    }
+
+    #[test]
+    fn progress_tells_what_is_done_of_how_much() {
+        let progress = Progress::start("importing", &Output::new(true, false));
+        progress.expect(50_000_000, 5000);
+        progress.advance(12_000_000, 1200);
+        let done = progress.0.done();
+        assert!(done.starts_with("12.0 MB of 50.0 MB, 1,200 of 5,000 objects, "), "{done}");
+        assert!(progress.0.left().ends_with(" left"));
+        progress.reach(50_000_000, 5000);
+        assert_eq!(progress.0.left(), "");
+    }
+}

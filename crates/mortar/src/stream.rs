@@ -1,0 +1,75 @@
+//! Content of any size from a blocking reader to a server, in bounded memory.
+//!
+//! Files and pipes block; connections do not. One blocking thread reads ahead by a piece or two while the piece before
+//! is on its way.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use client::{BlobWriter, Client};
+use tokio::sync::mpsc;
+use tokio::task;
+
+/// Bytes of one read.
+const PIECE: usize = 1 << 20;
+/// Pieces that are read but not sent.
+const AHEAD: usize = 2;
+
+/// Content that is staged at the server, complete but not finished.
+pub(crate) struct Staged<R> {
+    /// What the content went through; finishing it gives the upload's identifier.
+    pub(crate) writer: BlobWriter,
+    /// How many bytes there were.
+    pub(crate) bytes: u64,
+    /// What was read, at its end.
+    pub(crate) source: R,
+}
+
+/// Why content could not be staged.
+pub(crate) enum StageError {
+    /// It could not be read.
+    Source(io::Error),
+    /// The server did not take it.
+    Server(model::Error),
+}
+
+impl From<model::Error> for StageError {
+    fn from(error: model::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// Stages all of `source` at the server, and calls `sent` with the size of each piece on its way.
+pub(crate) async fn stage<R: Read + Send + 'static>(
+    client: &Client,
+    source: R,
+    sent: impl Fn(u64),
+) -> Result<Staged<R>, StageError> {
+    let (pieces, mut read) = mpsc::channel(AHEAD);
+    let reader = task::spawn_blocking(move || read_pieces(source, &pieces));
+    let mut bytes = 0;
+    let mut writer = client.writer();
+    while let Some(piece) = read.recv().await {
+        let piece: Bytes = piece;
+        let size = piece.len() as u64;
+        writer.write(piece).await?;
+        bytes += size;
+        sent(size);
+    }
+    match reader.await {
+        Ok(Ok(source)) => Ok(Staged { writer, bytes, source }),
+        Ok(Err(error)) => Err(StageError::Source(error)),
+        Err(error) => Err(StageError::Source(io::Error::other(error))),
+    }
+}
+
+fn read_pieces<R: Read>(mut source: R, pieces: &mpsc::Sender<Bytes>) -> io::Result<R> {
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        (&mut source).take(PIECE as u64).read_to_end(&mut piece)?;
+        // A closed channel means that sending failed: that error says why.
+        if piece.is_empty() || pieces.blocking_send(piece.into()).is_err() {
+            return Ok(source);
+        }
+    }
+}

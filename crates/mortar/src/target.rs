@@ -1,0 +1,154 @@
+//! How a command line names an object: by identifier or by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use client::Client;
+use model::{Name, Oid, SpaceId, limits};
+
+use crate::failure::{Failure, Result};
+use crate::output::Printable;
+
+/// What an argument names.
+///
+/// - `1.0.0.2a.3`: five hexadecimal numbers with points between them are an identifier.
+/// - `/photos/cat.jpg`: what begins with a slash is a name; the slash belongs to it.
+/// - `name:inbox`: after `name:` anything is a name, however it looks.
+///
+/// Everything else is refused, so that a forgotten slash is never taken for something it is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// An object's identifier.
+    Oid(Oid),
+    /// A name in the space of the connection.
+    Path(Path),
+}
+
+/// A name's path, checked to be one that a store takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Path(String);
+
+impl Path {
+    /// The path as an operand of a transaction.
+    pub(crate) fn in_space(&self, space: SpaceId) -> Name {
+        Name { space, path: self.0.clone() }
+    }
+
+    /// The path's text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path of this text, if a store takes it.
+    pub(crate) fn checked(text: &str) -> std::result::Result<Self, String> {
+        if text.is_empty() {
+            return Err("a name has at least one character".to_owned());
+        }
+        if text.len() > limits::NAME {
+            return Err(format!("a name has at most {} bytes; this one has {}", limits::NAME, text.len()));
+        }
+        if text.contains('\0') {
+            return Err("a name cannot contain the character NUL".to_owned());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Printable(&self.0))
+    }
+}
+
+/// A name: `/path`, or `name:` and anything.
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.strip_prefix("name:") {
+            Some(path) => Self::checked(path),
+            None if text.starts_with('/') => Self::checked(text),
+            None => Err(format!(
+                "a name is written /path, or name:path if it does not begin with a slash; did you mean /{text} ?"
+            )),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if text.starts_with('/') || text.starts_with("name:") {
+            return text.parse().map(Self::Path);
+        }
+        match text.parse::<Oid>() {
+            Ok(oid) if oid.is_temporary() => {
+                Err("a temporary identifier names nothing outside its transaction".to_owned())
+            }
+            Ok(oid) => Ok(Self::Oid(oid)),
+            Err(_) => Err(format!(
+                "neither an identifier (five hexadecimal parts: 1.0.0.2a.3) nor a name (/path or name:path); \
+                 did you mean /{text} ?"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Oid(oid) => oid.fmt(f),
+            Self::Path(path) => path.fmt(f),
+        }
+    }
+}
+
+impl Target {
+    /// The identifier of the object that is named.
+    pub(crate) async fn resolve(&self, client: &Client) -> Result<Oid> {
+        match self {
+            Self::Oid(oid) => Ok(*oid),
+            Self::Path(path) => client.resolve(path.as_str()).await?.ok_or_else(|| no_such_name(path)),
+        }
+    }
+}
+
+/// Nothing has this name.
+pub(crate) fn no_such_name(path: &Path) -> Failure {
+    Failure::not_found(format!("nothing has the name {path}")).hint("`mortar ls` shows the names there are.")
+}
+
+/// There is no such object.
+pub(crate) fn no_such_object(target: &Target) -> Failure {
+    Failure::not_found(format!("there is no object {target}"))
+        .hint("`mortar ls --objects` lists every object of the space.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_and_names_are_told_apart() {
+        assert!(matches!("1.0.0.2a.3".parse(), Ok(Target::Oid(_))));
+        assert_eq!("/1.0.0.2a.3".parse(), Ok(Target::Path(Path("/1.0.0.2a.3".into()))));
+        assert_eq!("name:1.0.0.2a.3".parse(), Ok(Target::Path(Path("1.0.0.2a.3".into()))));
+        assert_eq!("name:/a".parse::<Target>(), "/a".parse());
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_with_the_likely_meaning() {
+        let error = "photos/cat.jpg".parse::<Target>().unwrap_err();
+        assert!(error.contains("did you mean /photos/cat.jpg"), "{error}");
+        for wrong in ["", "name:", "~1.0.0.0.1", "/a\0b", "1.2.3"] {
+            assert!(wrong.parse::<Target>().is_err(), "{wrong:?}");
+        }
+        assert!(format!("/{}", "x".repeat(limits::NAME)).parse::<Target>().is_err());
+    }
+
+    #[test]
+    fn an_identifier_is_no_name() {
+        assert!("1.0.0.2a.3".parse::<Path>().is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! Points in time, as they are shown.
+
+use jiff::Timestamp;
+
+/// Microseconds since 1970 as RFC 3339 in UTC, with six decimals: `2025-01-31T12:00:00.000001Z`.
+pub(crate) fn from_microseconds(microseconds: i64) -> String {
+    match Timestamp::from_microsecond(microseconds) {
+        Ok(time) => format!("{time:.6}"),
+        Err(_) => format!("{microseconds} µs"),
+    }
+}
+
+/// The same to the second, for a person: `2025-01-31T12:00:00Z`.
+pub(crate) fn to_seconds(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => time.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339() {
+        let time = from_microseconds(1_738_324_800_000_001);
+        assert_eq!(time, "2025-01-31T12:00:00.000001Z");
+        assert_eq!(to_seconds(&time), "2025-01-31T12:00:00Z");
+        assert_eq!(from_microseconds(i64::MAX), format!("{} µs", i64::MAX));
+    }
+}

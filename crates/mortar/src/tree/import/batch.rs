@@ -1,0 +1,161 @@
+//! Many small files in one transaction.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{ClassId, Kind, Name, Oid, Op, Outcome, Transaction};
+use tokio::{task, time};
+
+use super::found::{self, Change, Found};
+use super::{ATTEMPTS, Job, Tally, busy, may_pass};
+use crate::failure::{Failure, Result};
+use crate::tree::attributes::Attributes;
+use crate::tree::content_type;
+use crate::tree::source;
+use crate::tree::walk::{Entry, EntryKind};
+
+/// How much a file may grow between walk and reading; more would make the transaction too large.
+const GROWTH: u64 = 64 << 10;
+
+/// A file on its way into the store.
+struct Arrival {
+    entry: Entry,
+    /// What is there already.
+    found: Option<Found>,
+    /// Its content; `None` if only attributes change.
+    content: Option<Bytes>,
+}
+
+/// Brings one batch of small files and links.
+pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
+    let mut look = !job.fresh;
+    for attempt in 0..ATTEMPTS {
+        let mut tally = Tally::default();
+        let arrivals = choose(job, &entries, look, &mut tally).await?;
+        let arrivals = read(job, arrivals, &mut tally).await?;
+        let ops = operations(job, &arrivals, &mut tally);
+        let outcome = match ops.is_empty() {
+            true => None,
+            false => Some(job.client.commit(Transaction { ops }).await),
+        };
+        match outcome {
+            None | Some(Ok(Outcome::Committed(_))) => {
+                let bytes = entries.iter().map(|entry| entry.size).sum();
+                job.progress.advance(bytes, entries.len() as u64);
+                return Ok(tally);
+            }
+            // Somebody else was quicker, or it is unknown whether we were: see what is there now.
+            Some(Ok(Outcome::Conflict(_))) => look = true,
+            Some(Err(error)) if may_pass(&error) => {
+                look = true;
+                time::sleep(Duration::from_millis(100 << attempt)).await;
+            }
+            Some(Err(error)) => return Err(error.into()),
+        }
+    }
+    Err(busy())
+}
+
+/// Leaves out what need not, or cannot, be brought.
+async fn choose(job: &Job, entries: &[Entry], look: bool, tally: &mut Tally) -> Result<Vec<Arrival>> {
+    let there = if look { found::look_up(&job.client, entries).await? } else { entries.iter().map(|_| None).collect() };
+    let mut arrivals = Vec::with_capacity(entries.len());
+    for (entry, found) in entries.iter().zip(there) {
+        let content = match found::change(entry, found.as_ref()) {
+            Change::Nothing => {
+                tally.unchanged += 1;
+                continue;
+            }
+            Change::Impossible(message) => {
+                job.fail(tally, &message);
+                continue;
+            }
+            Change::Create if job.parent(entry).is_none() => {
+                job.fail(tally, &format!("{}: its directory is not in the store", entry.path.display()));
+                continue;
+            }
+            Change::Create | Change::Replace => Some(Bytes::new()),
+            Change::Update => None,
+        };
+        arrivals.push(Arrival { entry: entry.clone(), found, content });
+    }
+    Ok(arrivals)
+}
+
+/// Reads the files; those that cannot be read are reported and left out.
+async fn read(job: &Job, mut arrivals: Vec<Arrival>, tally: &mut Tally) -> Result<Vec<Arrival>> {
+    let read = move || {
+        let mut failures = Vec::new();
+        arrivals.retain_mut(|arrival| {
+            let Some(content) = &mut arrival.content else { return true };
+            let limit = arrival.entry.size + GROWTH;
+            match source::read_small(&mut arrival.entry, limit) {
+                Ok(read) => {
+                    *content = read;
+                    true
+                }
+                Err(error) => {
+                    failures.push(format!("{}: {error}", arrival.entry.path.display()));
+                    false
+                }
+            }
+        });
+        (arrivals, failures)
+    };
+    let (arrivals, failures) =
+        task::spawn_blocking(read).await.map_err(|e| Failure::new(format!("reading files failed: {e}")))?;
+    for message in failures {
+        job.fail(tally, &message);
+    }
+    Ok(arrivals)
+}
+
+fn operations(job: &Job, arrivals: &[Arrival], tally: &mut Tally) -> Vec<Op> {
+    let mut ops = Vec::with_capacity(arrivals.len() * 8);
+    for (index, arrival) in arrivals.iter().enumerate() {
+        let Arrival { entry, found, content } = arrival;
+        let media = match (content, entry.kind) {
+            (Some(content), EntryKind::File) => Some(content_type::guess(&entry.path, content)),
+            _ => found.as_ref().and_then(|found| found.attributes.content_type.clone()),
+        };
+        let wanted = found::attributes(entry, media);
+        let Some(found) = found else {
+            let content = content.clone().unwrap_or_default();
+            tally.imported += 1;
+            tally.bytes += content.len() as u64;
+            create(job, entry, index as u64, content, &wanted, &mut ops);
+            continue;
+        };
+        match content {
+            Some(content) => {
+                tally.replaced += 1;
+                tally.bytes += content.len() as u64;
+                ops.push(Op::Put { oid: found.oid, data: content.clone() });
+            }
+            None => tally.updated += 1,
+        }
+        ops.extend(wanted.changes(found.oid, &found.attributes));
+    }
+    ops
+}
+
+fn create(job: &Job, entry: &Entry, index: u64, data: Bytes, attributes: &Attributes, ops: &mut Vec<Op>) {
+    let oid = Oid::temporary(job.client.space(), ClassId::NONE, index);
+    ops.extend(job.place(entry, oid, Op::Create { oid, kind: Kind::Blob, data, near: None }));
+    ops.extend(attributes.changes(oid, &Attributes::default()));
+}
+
+impl Job {
+    /// The collection of the directory that a file is in.
+    pub(super) fn parent(&self, entry: &Entry) -> Option<Oid> {
+        entry.parent.as_ref().and_then(|name| self.directories.get(name)).copied()
+    }
+
+    /// The operations that make an object and put it in its place: under its name and into its directory.
+    pub(super) fn place(&self, entry: &Entry, oid: Oid, create: Op) -> impl Iterator<Item = Op> {
+        let name = Name { space: self.client.space(), path: entry.name.clone() };
+        let expect = Op::ExpectName { name: name.clone(), oid: None };
+        let add = self.parent(entry).map(|collection| Op::Add { collection, member: oid });
+        [expect, create, Op::Bind { name, oid }].into_iter().chain(add)
+    }
+}

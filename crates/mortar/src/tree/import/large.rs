@@ -1,0 +1,157 @@
+//! A large file: an upload in pieces, then one transaction that makes it visible.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{ClassId, Kind, Oid, Op, Outcome, Transaction, UploadId};
+use tokio::{task, time};
+
+use super::found::{self, Change, Found};
+use super::{ATTEMPTS, Job, Tally, busy, may_pass};
+use crate::failure::Result;
+use crate::stream::{self, StageError};
+use crate::tree::attributes::Attributes;
+use crate::tree::content_type;
+use crate::tree::source::{self, Source};
+use crate::tree::walk::Entry;
+
+/// Brings one large file.
+pub(super) async fn import(job: &Job, mut entry: Entry) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let size = entry.size;
+    for attempt in 0..ATTEMPTS {
+        let found = found::look_up(&job.client, std::slice::from_ref(&entry)).await?.pop().flatten();
+        match found::change(&entry, found.as_ref()) {
+            Change::Nothing => {
+                tally.unchanged += 1;
+                job.progress.advance(size, 1);
+                return Ok(tally);
+            }
+            Change::Impossible(message) => {
+                job.fail(&mut tally, &message);
+                job.progress.advance(size, 1);
+                return Ok(tally);
+            }
+            Change::Create if job.parent(&entry).is_none() => {
+                job.fail(&mut tally, &format!("{}: its directory is not in the store", entry.path.display()));
+                return Ok(tally);
+            }
+            Change::Create | Change::Replace | Change::Update => {}
+        }
+        match bring(job, &mut entry, found.as_ref(), &mut tally).await? {
+            Brought::Done => return Ok(tally),
+            Brought::Again => time::sleep(Duration::from_millis(100 << attempt)).await,
+        }
+    }
+    Err(busy())
+}
+
+enum Brought {
+    /// It is in the store, or reported as impossible.
+    Done,
+    /// Somebody else was quicker, or it is unknown whether we were: see what is there now.
+    Again,
+}
+
+async fn bring(job: &Job, entry: &mut Entry, found: Option<&Found>, tally: &mut Tally) -> Result<Brought> {
+    let only_attributes = found.is_some_and(|found| matches!(found::change(entry, Some(found)), Change::Update));
+    let (ops, bytes) = if let Some(found) = found.filter(|_| only_attributes) {
+        let wanted = found::attributes(entry, found.attributes.content_type.clone());
+        (wanted.changes(found.oid, &found.attributes), 0)
+    } else {
+        match upload(job, entry).await {
+            Ok((upload, media)) => (operations(job, entry, found, upload, media), entry.size),
+            Err(Trouble::File(message)) => {
+                job.fail(tally, &message);
+                return Ok(Brought::Done);
+            }
+            Err(Trouble::Server(error)) if may_pass(&error) => return Ok(Brought::Again),
+            Err(Trouble::Server(error)) => return Err(error.into()),
+        }
+    };
+    match job.client.commit(Transaction { ops }).await {
+        Ok(Outcome::Committed(_)) => {}
+        Ok(Outcome::Conflict(_)) => {
+            job.progress.retreat(bytes);
+            return Ok(Brought::Again);
+        }
+        Err(error) if may_pass(&error) => {
+            job.progress.retreat(bytes);
+            return Ok(Brought::Again);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    tally.bytes += bytes;
+    match (found, only_attributes) {
+        (None, _) => tally.imported += 1,
+        (Some(_), false) => tally.replaced += 1,
+        (Some(_), true) => {
+            tally.updated += 1;
+            job.progress.advance(entry.size, 0);
+        }
+    }
+    job.progress.advance(0, 1);
+    Ok(Brought::Done)
+}
+
+/// Why a file could not be staged.
+enum Trouble {
+    /// The file's own fault: the others go on.
+    File(String),
+    /// The server's fault.
+    Server(model::Error),
+}
+
+/// Stages the file's content at the server; `entry` becomes what it was when the content was read.
+async fn upload(job: &Job, entry: &mut Entry) -> std::result::Result<(UploadId, String), Trouble> {
+    let path = entry.path.display().to_string();
+    let broken = |error: io::Error| Trouble::File(format!("{path}: {error}"));
+    for _ in 0..source::ATTEMPTS {
+        let path = entry.path.clone();
+        let open = move || Source::open(&path).and_then(|source| Ok((source.head(content_type::SNIFFED)?, source)));
+        let opened = task::spawn_blocking(open).await;
+        let (head, source) = opened.map_err(io::Error::other).and_then(|opened| opened).map_err(broken)?;
+        let sent = AtomicU64::new(0);
+        let count = |bytes| {
+            sent.fetch_add(bytes, Ordering::Relaxed);
+            job.progress.advance(bytes, 0);
+        };
+        let staged = match stream::stage(&job.client, source, count).await {
+            Ok(staged) => staged,
+            Err(error) => {
+                job.progress.retreat(sent.into_inner());
+                return Err(match error {
+                    StageError::Source(error) => broken(error),
+                    StageError::Server(error) => Trouble::Server(error),
+                });
+            }
+        };
+        if staged.source.is_unchanged(staged.bytes).map_err(broken)? {
+            entry.size = staged.source.size;
+            entry.mtime = staged.source.mtime;
+            let media = content_type::guess(&entry.path, &head);
+            let upload = staged.writer.finish().await.map_err(Trouble::Server)?;
+            return Ok((upload, media));
+        }
+        job.progress.retreat(staged.bytes);
+    }
+    Err(broken(source::kept_changing()))
+}
+
+fn operations(job: &Job, entry: &Entry, found: Option<&Found>, upload: UploadId, media: String) -> Vec<Op> {
+    let wanted = found::attributes(entry, Some(media));
+    let none = Attributes::default();
+    let (oid, old, mut ops) = match found {
+        Some(found) => (found.oid, &found.attributes, Vec::new()),
+        None => {
+            let oid = Oid::temporary(job.client.space(), ClassId::NONE, 0);
+            let create = Op::Create { oid, kind: Kind::Blob, data: Bytes::new(), near: None };
+            (oid, &none, job.place(entry, oid, create).collect())
+        }
+    };
+    ops.push(Op::PutUpload { oid, upload });
+    ops.extend(wanted.changes(oid, old));
+    ops
+}

@@ -1,0 +1,108 @@
+//! A tree on disk as work to be done: counted first, then handed out in batches.
+
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+use tokio::task;
+
+use super::walk::{Entry, EntryKind, Prefix, Step, Walk};
+use super::{BATCH_BYTES, BATCH_FILES, BATCHES, SMALL};
+use crate::failure::{Failure, Result};
+
+/// A tree that is to be imported or verified.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// The directory.
+    pub(crate) root: PathBuf,
+    /// What its names begin with.
+    pub(crate) prefix: Prefix,
+    /// Bytes of files at most, if there is a bound.
+    pub(crate) max_bytes: Option<u64>,
+}
+
+/// What a walk hands out.
+pub(crate) enum Work {
+    /// Small files and links.
+    Small(Vec<Entry>),
+    /// A file of more than [`SMALL`] bytes.
+    Large(Entry),
+    /// Something that could not be looked at, and why.
+    Failed(String),
+}
+
+/// What a first walk learns.
+#[derive(Default)]
+pub(crate) struct Survey {
+    /// The directories, parents first.
+    pub(crate) directories: Vec<Entry>,
+    /// Files, links and directories.
+    pub(crate) objects: u64,
+    /// Bytes of content.
+    pub(crate) bytes: u64,
+    /// Sockets, pipes and devices.
+    pub(crate) skipped: u64,
+    /// Files that the budget has no room for.
+    pub(crate) left_out: u64,
+}
+
+impl Plan {
+    /// Walks the tree once to count it.
+    pub(crate) async fn survey(&self) -> Result<Survey> {
+        let plan = self.clone();
+        let walk = move || {
+            let mut survey = Survey::default();
+            for step in Walk::new(plan.root, plan.prefix, plan.max_bytes) {
+                match step {
+                    Step::Entry(entry) => {
+                        survey.objects += 1;
+                        survey.bytes += entry.size;
+                        if entry.kind == EntryKind::Directory {
+                            survey.directories.push(entry);
+                        }
+                    }
+                    Step::Special => survey.skipped += 1,
+                    Step::OverBudget => survey.left_out += 1,
+                    // The second walk reports it.
+                    Step::Failed(_) => {}
+                }
+            }
+            survey
+        };
+        task::spawn_blocking(walk).await.map_err(|e| Failure::new(format!("walking the tree failed: {e}")))
+    }
+
+    /// Walks the tree and hands its files and links out; the walk ends with the tree, or when nobody receives any more.
+    pub(crate) fn hand_out(self) -> mpsc::Receiver<Work> {
+        let (found, work) = mpsc::channel(BATCHES);
+        task::spawn_blocking(move || hand_out(self, &found));
+        work
+    }
+}
+
+fn hand_out(plan: Plan, work: &mpsc::Sender<Work>) {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for step in Walk::new(plan.root, plan.prefix, plan.max_bytes) {
+        let next = match step {
+            Step::Entry(entry) if entry.kind == EntryKind::Directory => continue,
+            Step::Entry(entry) if entry.size > SMALL => Work::Large(entry),
+            Step::Entry(entry) => {
+                bytes += entry.size;
+                batch.push(entry);
+                if batch.len() < BATCH_FILES && bytes < BATCH_BYTES {
+                    continue;
+                }
+                bytes = 0;
+                Work::Small(std::mem::take(&mut batch))
+            }
+            Step::Failed(message) => Work::Failed(message),
+            Step::Special | Step::OverBudget => continue,
+        };
+        if work.blocking_send(next).is_err() {
+            return;
+        }
+    }
+    if !batch.is_empty() {
+        // A receiver that is gone needs no more work.
+        let _ = work.blocking_send(Work::Small(batch));
+    }
+}

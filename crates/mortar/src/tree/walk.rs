@@ -1,0 +1,256 @@
+//! A walk over a tree of files, always in the same order.
+//!
+//! Directories come before what they contain, entries by their bytes. The walk holds one sorted list for each level of
+//! the path it is on, never the tree. Symbolic links are entries, not ways. Two walks over the same tree with the same
+//! budget tell the same, which is what lets an import count first and a check find what was imported.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use model::limits;
+
+use super::attributes::Mtime;
+use super::file_name;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// A file, directory or link of the tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Where it is on disk.
+    pub(crate) path: PathBuf,
+    /// Its name in the store.
+    pub(crate) name: String,
+    /// The name in the store of the directory it is in; `None` for the root of the walk.
+    pub(crate) parent: Option<String>,
+    /// What it is.
+    pub(crate) kind: EntryKind,
+    /// Bytes of content, or of the path a link points to; 0 for a directory.
+    pub(crate) size: u64,
+    /// Its permission bits.
+    pub(crate) mode: u32,
+    /// When it last changed.
+    pub(crate) mtime: Mtime,
+}
+
+/// What a walk meets.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Something to import.
+    Entry(Entry),
+    /// A socket, pipe or device.
+    Special,
+    /// A file that the budget has no room for.
+    OverBudget,
+    /// Something that could not be looked at, and why.
+    Failed(String),
+}
+
+/// A walk under way.
+pub(crate) struct Walk {
+    prefix: Prefix,
+    budget: u64,
+    root: Option<PathBuf>,
+    levels: Vec<Level>,
+}
+
+/// The entries of one directory that the walk has not visited yet, last first.
+struct Level {
+    name: String,
+    entries: Vec<PathBuf>,
+}
+
+/// The name that stands in front of every name of a tree, without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix(String);
+
+impl Prefix {
+    /// The prefix that `--prefix` gives.
+    pub(crate) fn new(text: &str) -> Self {
+        Self(text.trim_end_matches('/').to_owned())
+    }
+
+    /// The prefix of a tree for which none is given: the directory's own name.
+    pub(crate) fn of(root: &Path) -> Self {
+        Self(root.file_name().map(|name| format!("/{}", file_name::encode(name))).unwrap_or_default())
+    }
+
+    /// The name of the tree's root: the prefix, or `/` if there is none.
+    pub(crate) fn root(&self) -> &str {
+        if self.0.is_empty() { "/" } else { &self.0 }
+    }
+
+    /// What the names of all that is below the root begin with.
+    pub(crate) fn below(&self) -> String {
+        format!("{}/", self.0)
+    }
+
+    /// The part of a name below the root that tells its place in the tree; `None` for other names.
+    pub(crate) fn relative<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(self.0.as_str())?.strip_prefix('/').filter(|rest| !rest.is_empty())
+    }
+
+    fn join(&self, parent: &str, component: &str) -> String {
+        let parent = if parent == self.root() { &self.0 } else { parent };
+        format!("{parent}/{component}")
+    }
+}
+
+impl Walk {
+    /// A walk over the tree at `root` that visits files of at most `budget` bytes together.
+    pub(crate) fn new(root: PathBuf, prefix: Prefix, budget: Option<u64>) -> Self {
+        Self { prefix, budget: budget.unwrap_or(u64::MAX), root: Some(root), levels: Vec::new() }
+    }
+
+    fn visit(&mut self, path: PathBuf, name: String, parent: Option<String>) -> Step {
+        if name.len() > limits::NAME {
+            return Step::Failed(format!("{}: its name would have more than {} bytes", path.display(), limits::NAME));
+        }
+        let metadata = match fs::symlink_metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) => return failed(&path, &error),
+        };
+        let Some(entry) = Entry::new(path, name, parent, &metadata) else { return Step::Special };
+        if entry.kind == EntryKind::Directory {
+            match entries_of(&entry.path) {
+                Ok(entries) => self.levels.push(Level { name: entry.name.clone(), entries }),
+                Err(error) => return failed(&entry.path, &error),
+            }
+        } else if entry.size > self.budget {
+            return Step::OverBudget;
+        } else {
+            self.budget -= entry.size;
+        }
+        Step::Entry(entry)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if let Some(root) = self.root.take() {
+            let name = self.prefix.root().to_owned();
+            return Some(self.visit(root, name, None));
+        }
+        loop {
+            let level = self.levels.last_mut()?;
+            let Some(path) = level.entries.pop() else {
+                self.levels.pop();
+                continue;
+            };
+            let Some(component) = path.file_name() else { continue };
+            let name = self.prefix.join(&level.name, &file_name::encode(component));
+            let parent = Some(level.name.clone());
+            return Some(self.visit(path, name, parent));
+        }
+    }
+}
+
+impl Entry {
+    /// The entry that `metadata` describes; `None` for a socket, pipe or device.
+    fn new(path: PathBuf, name: String, parent: Option<String>, metadata: &Metadata) -> Option<Self> {
+        let kind = match metadata.file_type() {
+            t if t.is_file() => EntryKind::File,
+            t if t.is_dir() => EntryKind::Directory,
+            t if t.is_symlink() => EntryKind::Symlink,
+            _ => return None,
+        };
+        Some(Self {
+            path,
+            name,
+            parent,
+            kind,
+            size: if kind == EntryKind::Directory { 0 } else { metadata.len() },
+            mode: metadata.mode() & 0o7777,
+            mtime: mtime_of(metadata),
+        })
+    }
+}
+
+/// When the file last changed.
+pub(crate) fn mtime_of(metadata: &Metadata) -> Mtime {
+    Mtime { seconds: metadata.mtime(), nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Step {
+    Step::Failed(format!("{}: {error}", path.display()))
+}
+
+/// The paths in a directory, last first.
+fn entries_of(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut entries = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    entries.sort_unstable_by(|a, b| b.as_os_str().cmp(a.as_os_str()));
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn names(root: &Path, prefix: &str, budget: Option<u64>) -> (Vec<String>, usize, usize) {
+        let (mut names, mut special, mut over) = (Vec::new(), 0, 0);
+        for step in Walk::new(root.to_owned(), Prefix::new(prefix), budget) {
+            match step {
+                Step::Entry(entry) => names.push(entry.name),
+                Step::Special => special += 1,
+                Step::OverBudget => over += 1,
+                Step::Failed(why) => panic!("{why}"),
+            }
+        }
+        (names, special, over)
+    }
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("b/c")).unwrap();
+        fs::write(dir.path().join("b/c/two"), "22").unwrap();
+        fs::write(dir.path().join("a"), "333").unwrap();
+        fs::write(dir.path().join("z"), "1").unwrap();
+        symlink("nowhere", dir.path().join("link")).unwrap();
+        drop(UnixListener::bind(dir.path().join("socket")).unwrap());
+        dir
+    }
+
+    #[test]
+    fn a_walk_is_in_order_parents_first_and_counts_what_it_leaves_out() {
+        let dir = tree();
+        let (found, special, over) = names(dir.path(), "/t/", None);
+        assert_eq!(found, ["/t", "/t/a", "/t/b", "/t/b/c", "/t/b/c/two", "/t/link", "/t/z"]);
+        assert_eq!((special, over), (1, 0));
+    }
+
+    #[test]
+    fn a_budget_leaves_out_what_does_not_fit() {
+        let dir = tree();
+        let (found, _, over) = names(dir.path(), "/t", Some(4));
+        assert_eq!(found, ["/t", "/t/a", "/t/b", "/t/b/c", "/t/z"]);
+        assert_eq!(over, 2);
+    }
+
+    #[test]
+    fn without_a_prefix_the_root_is_a_slash() {
+        let dir = tree();
+        let (found, ..) = names(dir.path(), "/", None);
+        assert_eq!(found[..3], ["/", "/a", "/b"]);
+        let prefix = Prefix::new("/");
+        assert_eq!(prefix.relative("/a/b"), Some("a/b"));
+        assert_eq!(prefix.relative("/"), None);
+        assert_eq!(Prefix::new("/t").relative("/tea"), None);
+        assert_eq!(Prefix::of(Path::new("/usr/share")).root(), "/share");
+    }
+}
