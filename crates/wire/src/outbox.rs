@@ -48,6 +48,23 @@ pub enum Piece {
     },
 }
 
+impl Piece {
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Keeps alive what pieces refer to, until they are sent.
 pub type Guard = Arc<dyn Any + Send + Sync>;
 
@@ -106,21 +123,17 @@ impl Outbox {
     /// The same for a raw part that is partly in files; `guard` is dropped when it has left.
     pub fn push_pieces(&mut self, flags: Flags, id: u32, message: &impl Message, pieces: Vec<Piece>, guard: Guard) {
         let (length, checksum) = pieces.iter().fold((0, None), |(length, checksum), piece| {
-            let (len, next) = match piece {
-                Piece::Bytes(bytes) => (bytes.len(), crc32c(bytes)),
-                Piece::File { len, checksum, .. } => (*len, *checksum),
+            let next = match piece {
+                Piece::Bytes(bytes) => crc32c(bytes),
+                Piece::File { checksum, .. } => *checksum,
             };
-            (length + len, Some(checksum.map_or(next, |before| combine(before, next, len))))
+            (length + piece.len(), Some(checksum.map_or(next, |before| combine(before, next, piece.len()))))
         });
         self.push_head(flags, id, message, length, checksum.unwrap_or_default());
         for piece in pieces {
             match piece {
                 Piece::Bytes(bytes) => self.push_bytes(&bytes),
-                Piece::File { file, offset, len, .. } => {
-                    self.seal();
-                    self.segments.push_back(Segment::File { file, offset, len });
-                    self.len += len;
-                }
+                Piece::File { file, offset, len, .. } => self.push_file(file, offset, len),
             }
         }
         self.seal();
@@ -141,6 +154,20 @@ impl Outbox {
             self.seal();
             self.segments.push_back(Segment::Bytes(bytes.clone()));
         }
+    }
+
+    /// Adds a part of a file, to the part before it if that ends where this begins.
+    fn push_file(&mut self, file: Arc<File>, offset: u64, len: usize) {
+        self.seal();
+        self.len += len;
+        if let Some(Segment::File { file: before, offset: start, len: length }) = self.segments.back_mut()
+            && Arc::ptr_eq(before, &file)
+            && *start + *length as u64 == offset
+        {
+            *length += len;
+            return;
+        }
+        self.segments.push_back(Segment::File { file, offset, len });
     }
 
     /// Turns the tail into a segment, so that something else can follow it.

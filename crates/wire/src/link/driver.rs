@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use model::{Error, ErrorKind};
 use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time;
 
 use super::caller::{Asker, gone, lost};
 use super::mailbox::{Item, Mailbox};
@@ -27,6 +30,9 @@ thread_local! {
 
 /// The request that no one asks: its answer says why the other side ends the connection.
 const GOODBYE: u32 = u32::MAX;
+
+/// How long a connection that this side ends may take to take its last bytes.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Unanswered requests of the other side.
 #[derive(Debug, Default)]
@@ -71,6 +77,10 @@ enum Draining {
 pub async fn drive<S: Service>(mut link: Link<S>) -> End {
     let end = poll_fn(|context| link.poll(context)).await;
     link.finish(&end);
+    if matches!(end, End::Closed | End::Violated(_)) {
+        // Gone or slow: either way it is over.
+        let _ = time::timeout(LINGER, link.linger()).await;
+    }
     end
 }
 
@@ -128,7 +138,7 @@ impl<S: Service> Link<S> {
                 Poll::Ready(Ok(Filled::Some)) => {}
                 Poll::Ready(Ok(Filled::End)) => return Poll::Ready(self.end_of_stream()),
                 Poll::Ready(Err(InboxError::Io(error))) => return Poll::Ready(End::Broken(error)),
-                Poll::Ready(Err(InboxError::Frame(error))) => return Poll::Ready(self.say_goodbye(context, error)),
+                Poll::Ready(Err(InboxError::Frame(error))) => return Poll::Ready(self.say_goodbye(error)),
                 Poll::Pending if self.draining == Draining::Reading => self.draining = Draining::Answering,
                 Poll::Pending => return Poll::Pending,
             }
@@ -136,14 +146,21 @@ impl<S: Service> Link<S> {
     }
 
     /// Tells the other side what was wrong with its bytes, if it listens.
-    fn say_goodbye(&mut self, context: &mut Context<'_>, error: FrameError) -> End {
+    fn say_goodbye(&mut self, error: FrameError) -> End {
         if !matches!(error, FrameError::Told(_)) {
             let goodbye = failure(&Error::new(ErrorKind::Invalid, error.to_string()));
             self.outbox.push(Flags::RESPONSE, GOODBYE, &message(goodbye), &[]);
-            // Whether it goes out or not, the connection ends.
-            let _ = self.outbox.poll_flush(context, &mut self.stream);
         }
         End::Violated(error)
+    }
+
+    /// Lets the last bytes arrive: a socket that is closed with something unread throws away what it was sending.
+    async fn linger(&mut self) -> std::io::Result<()> {
+        poll_fn(|context| self.outbox.poll_flush(context, &mut self.stream)).await?;
+        self.stream.shutdown().await?;
+        let mut ignored = [0; 4096];
+        while self.stream.read(&mut ignored).await? > 0 {}
+        Ok(())
     }
 
     fn end_of_stream(&self) -> End {

@@ -1,13 +1,17 @@
-//! TCP. Buffers are left to the system's own tuning; small answers go out at once.
+//! TCP. Buffers are left to the system's own tuning; small answers go out at once; a machine that has vanished is noticed
+//! within half a minute, whether or not there is something to send.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 
 pub(super) async fn connect(host: &str) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(host).await?;
-    stream.set_nodelay(true)?;
+    tune(&stream)?;
     Ok(stream)
 }
 
@@ -17,6 +21,17 @@ pub(super) async fn bind(host: &str) -> io::Result<TcpListener> {
 
 pub(super) async fn accept(listener: &TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
     let (stream, peer) = listener.accept().await?;
-    stream.set_nodelay(true)?;
+    tune(&stream)?;
     Ok((stream.into_std()?, peer))
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = stream.as_fd();
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(15))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(socket, 3)?;
+    sockopt::set_tcp_user_timeout(socket, 30_000)?;
+    Ok(())
 }
