@@ -1,0 +1,149 @@
+//! What the log and the blob files need of a file system: a small trait, the real one, and a simulated one that loses
+//! and tears whatever was not forced.
+//!
+//! Names are relative to the store's directory. A file's bytes are durable after [`DiskFile::force`]; that it exists
+//! under its name, after [`Disk::force_names`] of its directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[cfg(test)]
+pub(crate) mod sim;
+
+/// A directory tree of the store.
+pub(crate) trait Disk: Send + Sync {
+    /// Makes a directory, if it is not there.
+    fn make_dir(&self, name: &str) -> io::Result<()>;
+    /// Opens a file that is there.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Creates an empty file.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Gives a file another name in the same directory, in place of what had it.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// The names of the files in a directory.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+    /// Makes creations, renames and removals in a directory durable.
+    fn force_names(&self, dir: &str) -> io::Result<()>;
+}
+
+/// An open file of the store.
+pub(crate) trait DiskFile: Send + Sync {
+    /// Fills `out` from `offset`; an error if the file ends before.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Writes at `offset`, growing the file.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes what was written durable.
+    fn force(&self) -> io::Result<()>;
+    /// Begins to write back a range, without waiting: a hint.
+    fn begin_write_back(&self, offset: u64, len: u64);
+    /// Gives the storage of a range back; it reads as zeros then.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Bytes in the file.
+    fn len(&self) -> io::Result<u64>;
+    /// The operating system's file, for sending it without copying; `None` in a simulation.
+    fn system_file(&self) -> Option<&Arc<File>>;
+}
+
+/// The file system of the operating system.
+pub(crate) struct RealDisk {
+    root: PathBuf,
+}
+
+struct RealFile(Arc<File>);
+
+impl RealDisk {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+}
+
+impl Disk for RealDisk {
+    fn make_dir(&self, name: &str) -> io::Result<()> {
+        fs::create_dir_all(self.root.join(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.root.join(name))?;
+        Ok(Arc::new(RealFile(Arc::new(file))))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.root.join(name))?;
+        Ok(Arc::new(RealFile(Arc::new(file))))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.root.join(from), self.root.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.root.join(name))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.root.join(dir))? {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn force_names(&self, dir: &str) -> io::Result<()> {
+        File::open(self.root.join(dir))?.sync_all()
+    }
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(out, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn force(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    #[allow(unsafe_code)]
+    fn begin_write_back(&self, offset: u64, len: u64) {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open; the call only asks the kernel to start writing. It is a hint, so its result
+        // does not matter: what was not written is written by `force`, which does report.
+        unsafe {
+            libc::sync_file_range(self.0.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::FallocateFlags;
+        rustix::fs::fallocate(&*self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?;
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn system_file(&self) -> Option<&Arc<File>> {
+        Some(&self.0)
+    }
+}
+
+/// Whether an error says that the device is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

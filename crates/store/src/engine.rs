@@ -1,0 +1,60 @@
+//! The B-tree beneath the log: a small trait with one implementation on LMDB and one in memory.
+//!
+//! The store writes to it only in large, sorted, atomic batches, from one thread; it reads from many threads at once,
+//! each read seeing the state between two batches. One conformance suite runs on every implementation.
+
+use std::ops::ControlFlow;
+
+use crate::key::Key;
+
+pub(crate) mod lmdb;
+pub(crate) mod memory;
+
+#[cfg(test)]
+mod conformance;
+
+/// Why an engine failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EngineError {
+    /// The device or the map has no room; nothing of the batch was written.
+    #[error("no room left in the B-tree")]
+    Full(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Anything else.
+    #[error("the B-tree failed")]
+    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+pub(crate) type EngineResult<T> = Result<T, EngineError>;
+
+/// One state of the B-tree.
+pub(crate) trait EngineRead {
+    /// The value of `key`.
+    fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>>;
+
+    /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
+    fn range(&self, from: &[u8], to: &[u8], show: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()>;
+}
+
+/// A row to write: a value, or `None` to remove the key.
+pub(crate) type EngineRow = (Key, Option<bytes::Bytes>);
+
+/// A state of the B-tree that stays readable, from any thread, whatever is written meanwhile.
+pub(crate) trait EnginePin: Send + Sync {
+    /// Shows `read` that state.
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead));
+}
+
+/// An embedded, ordered key-value store.
+pub(crate) trait Engine: Send + Sync {
+    /// Shows `read` the newest state. Cheap: the hot path of every small read.
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()>;
+
+    /// The newest state, pinned until dropped.
+    fn pin(&self) -> EngineResult<Box<dyn EnginePin>>;
+
+    /// Writes rows that are sorted by key, all or none; durable when it returns.
+    fn write(&self, rows: &mut dyn Iterator<Item = EngineRow>) -> EngineResult<()>;
+
+    /// Bytes that the engine takes on disk, or in memory if it has no disk.
+    fn size(&self) -> u64;
+}

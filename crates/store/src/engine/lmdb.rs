@@ -1,0 +1,120 @@
+//! The engine on LMDB: one B-tree in one file, read straight from its memory map.
+//!
+//! LMDB never overwrites a page that a reader may see, so it needs no recovery: after a crash it opens at once in the
+//! state of the last durable batch.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::ops::{Bound, ControlFlow};
+use std::path::Path;
+
+use heed::types::Bytes as Raw;
+use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
+use parking_lot::Mutex;
+
+use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
+
+/// Address space kept for the map. It is only an upper bound: the file grows as rows come.
+const MAP_SIZE: usize = 1 << 40;
+/// Reads that may be under way at once, snapshots included.
+const MAX_READERS: u32 = 4096;
+
+/// The LMDB engine.
+pub(crate) struct LmdbEngine {
+    env: Env<WithoutTls>,
+    rows: Database<'static, Raw, Raw>,
+}
+
+struct LmdbRead<'a> {
+    txn: RoTxn<'a, WithoutTls>,
+    rows: Database<'static, Raw, Raw>,
+}
+
+/// A read transaction may move between threads but be used by one at a time.
+struct LmdbPin(Mutex<LmdbRead<'static>>);
+
+impl LmdbEngine {
+    /// Opens the engine in `dir`, which must exist.
+    ///
+    /// The caller holds the store's lock: no other process may have the directory open.
+    pub(crate) fn open(dir: &Path) -> EngineResult<Self> {
+        fs::create_dir_all(dir).map_err(|e| EngineError::Failed(Box::new(e)))?;
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(MAP_SIZE).max_readers(MAX_READERS);
+        // SAFETY: the map is a file of our own directory, which the store's lock keeps other processes from opening.
+        let env = unsafe { options.open(dir) }.map_err(failed)?;
+        env.clear_stale_readers().map_err(failed)?;
+        let txn = env.write_txn().map_err(failed)?;
+        let created = env.create_databases_and_commit(txn, |opener, txn| {
+            opener.create_database(txn, None).map(CommitOrAbort::<_, Infallible>::Commit)
+        });
+        let CommitOrAbort::Commit(rows) = created.map_err(failed)?;
+        Ok(Self { env, rows })
+    }
+}
+
+fn failed(error: heed::Error) -> EngineError {
+    let full = match &error {
+        heed::Error::Io(e) => e.kind() == io::ErrorKind::StorageFull || e.kind() == io::ErrorKind::QuotaExceeded,
+        heed::Error::Mdb(e) => matches!(e, MdbError::MapFull),
+        _ => false,
+    };
+    if full { EngineError::Full(Box::new(error)) } else { EngineError::Failed(Box::new(error)) }
+}
+
+impl EngineRead for LmdbRead<'_> {
+    fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>> {
+        self.rows.get(&self.txn, key).map_err(failed)
+    }
+
+    fn range(&self, from: &[u8], to: &[u8], show: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        for row in self.rows.range(&self.txn, &bounds).map_err(failed)? {
+            let (key, value) = row.map_err(failed)?;
+            if show(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EnginePin for LmdbPin {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) {
+        read(&*self.0.lock());
+    }
+}
+
+impl Engine for LmdbEngine {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
+        let txn = self.env.read_txn().map_err(failed)?;
+        read(&LmdbRead { txn, rows: self.rows });
+        Ok(())
+    }
+
+    fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
+        let txn = self.env.clone().static_read_txn().map_err(failed)?;
+        Ok(Box::new(LmdbPin(Mutex::new(LmdbRead { txn, rows: self.rows }))))
+    }
+
+    fn write(&self, rows: &mut dyn Iterator<Item = EngineRow>) -> EngineResult<()> {
+        let mut txn = self.env.write_txn().map_err(failed)?;
+        for (key, value) in rows {
+            match value {
+                Some(value) => self.rows.put(&mut txn, &key, &value).map_err(failed)?,
+                None => {
+                    self.rows.delete(&mut txn, &key).map_err(failed)?;
+                }
+            }
+        }
+        txn.commit().map_err(failed)
+    }
+
+    fn size(&self) -> u64 {
+        self.env.real_disk_size().unwrap_or(0)
+    }
+}

@@ -1,0 +1,79 @@
+//! The engine in memory: a shared ordered map, copied on write only while a snapshot holds it.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+
+use super::{Engine, EnginePin, EngineRead, EngineResult, EngineRow};
+use crate::key::Key;
+
+type Rows = BTreeMap<Key, Bytes>;
+
+/// The memory engine. A clone shares its rows from then on; [`MemoryEngine::image`] is what a crash would leave.
+#[derive(Clone, Default)]
+pub(crate) struct MemoryEngine {
+    rows: Arc<RwLock<Arc<Rows>>>,
+}
+
+struct MemoryRead(Arc<Rows>);
+
+impl MemoryEngine {
+    /// A new engine with the rows of this one: what would be found after a crash now.
+    #[cfg(test)]
+    pub(crate) fn image(&self) -> Self {
+        Self { rows: Arc::new(RwLock::new(Arc::clone(&self.rows.read()))) }
+    }
+}
+
+impl EngineRead for MemoryRead {
+    fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>> {
+        Ok(self.0.get(key).map(|value| &**value))
+    }
+
+    fn range(&self, from: &[u8], to: &[u8], show: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()> {
+        if from < to {
+            for (key, value) in self.0.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))) {
+                if show(key, value).is_break() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EnginePin for MemoryRead {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) {
+        read(self);
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
+        read(&MemoryRead(Arc::clone(&self.rows.read())));
+        Ok(())
+    }
+
+    fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
+        Ok(Box::new(MemoryRead(Arc::clone(&self.rows.read()))))
+    }
+
+    fn write(&self, rows: &mut dyn Iterator<Item = EngineRow>) -> EngineResult<()> {
+        let mut shared = self.rows.write();
+        let map = Arc::make_mut(&mut shared);
+        for (key, value) in rows {
+            match value {
+                Some(value) => map.insert(key, value),
+                None => map.remove(&key),
+            };
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.rows.read().iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+    }
+}

@@ -1,0 +1,324 @@
+//! The log: every committed transaction, in order, in preallocated and recycled segments.
+//!
+//! One thread appends; each batch is one sequential write and one force, however many transactions it holds. A segment
+//! is free once everything in it is in the B-tree. What recovery does with bad frames is told in [`recover`].
+//!
+//! ```text
+//! log/0000000000000007.seg   in use: header, frames
+//! log/spare-3                zeroed or recycled, waiting
+//! ```
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::checksum::crc32c;
+use crate::disk::{self, Disk, DiskFile};
+use crate::mob::Seq;
+
+pub mod frame;
+pub(crate) mod recover;
+
+#[cfg(test)]
+mod tests;
+
+use frame::StoreId;
+
+/// The log's directory.
+pub(crate) const DIR: &str = "log";
+/// Bytes before the first frame of a segment.
+pub(crate) const SEGMENT_HEADER: u64 = 64;
+/// Segments kept for the next use beyond those in use.
+const SPARES: usize = 2;
+
+const MAGIC: &[u8; 8] = b"mortlog1";
+
+/// Why the log failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    /// No room for another segment; nothing of the batch was written.
+    #[error("the disk has no room for another log segment")]
+    Full(#[source] io::Error),
+    /// The device failed.
+    #[error("the log device failed")]
+    Io(#[from] io::Error),
+    /// Acknowledged transactions cannot be read back.
+    #[error("{0}")]
+    Damaged(recover::Damage),
+    /// A logged transaction cannot be understood or applied.
+    #[error("log frame {seq} cannot be replayed: {reason}")]
+    Replay {
+        /// The frame.
+        seq: Seq,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Frames to append: of transactions in order.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    /// For each frame: where it ends in `bytes`, its position and its checksum.
+    pub(crate) frames: Vec<(usize, Seq, u32)>,
+}
+
+/// What a segment's first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) index: u64,
+    /// The position of its first frame.
+    pub(crate) first: Seq,
+    /// The checksum of the frame before that.
+    pub(crate) prev: u32,
+}
+
+impl SegmentHeader {
+    fn encode(&self, store: &StoreId) -> [u8; SEGMENT_HEADER as usize] {
+        let mut out = [0; SEGMENT_HEADER as usize];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..24].copy_from_slice(store);
+        out[24..32].copy_from_slice(&self.index.to_le_bytes());
+        out[32..40].copy_from_slice(&self.first.to_le_bytes());
+        out[40..44].copy_from_slice(&self.prev.to_le_bytes());
+        let crc = crc32c(&out[..44]);
+        out[44..48].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8], store: &StoreId) -> Option<Self> {
+        let bytes: &[u8; 48] = bytes.first_chunk()?;
+        let long = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        (&bytes[..8] == MAGIC && bytes[8..24] == *store && crc32c(&bytes[..44]) == word(44))
+            .then(|| Self { index: long(24), first: long(32), prev: word(40) })
+    }
+}
+
+fn segment_name(index: u64) -> String {
+    format!("{DIR}/{index:016x}.seg")
+}
+
+/// The segment that is being filled.
+struct Tail {
+    file: Arc<dyn DiskFile>,
+    index: u64,
+    position: u64,
+    capacity: u64,
+    last: Seq,
+}
+
+struct Sealed {
+    index: u64,
+    last: Seq,
+    len: u64,
+}
+
+struct Pool {
+    sealed: VecDeque<Sealed>,
+    spares: Vec<String>,
+    next_spare: u64,
+}
+
+/// The files of the log.
+pub(crate) struct Segments {
+    disk: Arc<dyn Disk>,
+    store: StoreId,
+    /// Bytes in a segment, unless one frame needs more.
+    segment_len: u64,
+    pool: Mutex<Pool>,
+}
+
+/// The open log.
+pub(crate) struct Log {
+    segments: Segments,
+    tail: Mutex<Tail>,
+}
+
+impl Log {
+    /// Starts a log of which the first frame will be `first`, behind one with checksum `prev`.
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        store: StoreId,
+        segment_len: u64,
+        first: Seq,
+        prev: u32,
+    ) -> Result<Self, LogError> {
+        disk.make_dir(DIR)?;
+        let segments = Segments::new(disk, store, segment_len);
+        let tail = segments.next(SegmentHeader { index: 1, first, prev }, 0)?;
+        Ok(Self { segments, tail: Mutex::new(tail) })
+    }
+
+    /// Appends a batch and makes it durable.
+    ///
+    /// # Errors
+    /// After [`LogError::Full`] nothing of the batch is in the log and it may be tried again. After any other error the
+    /// log must not be appended to again.
+    pub(crate) fn append(&self, batch: &Batch, prev: u32) -> Result<(), LogError> {
+        let mut tail = self.tail.lock();
+        let parts = self.split(&tail, batch, prev);
+        // Get every segment before the first byte is written, so that a full disk leaves nothing behind.
+        let mut fresh = VecDeque::new();
+        for part in parts.iter().skip(1) {
+            fresh.push_back(self.segments.next(part.header, part.len() as u64)?);
+        }
+        for (i, part) in parts.iter().enumerate() {
+            if i > 0 {
+                let next = fresh.pop_front().ok_or_else(|| io::Error::other("a segment was not prepared"))?;
+                let old = std::mem::replace(&mut *tail, next);
+                self.segments.pool.lock().sealed.push_back(Sealed { index: old.index, last: old.last, len: old.capacity });
+            }
+            if part.from < part.to {
+                tail.file.write_at(tail.position, &batch.bytes[part.from..part.to])?;
+                tail.file.force()?;
+                tail.position += part.len() as u64;
+                tail.last = part.last;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts a batch into what still fits the tail and what goes into further segments.
+    fn split(&self, tail: &Tail, batch: &Batch, prev: u32) -> Vec<Part> {
+        let header = SegmentHeader { index: tail.index, first: 0, prev: 0 };
+        let mut parts = vec![Part { header, from: 0, to: 0, last: tail.last }];
+        let mut room = tail.capacity - tail.position;
+        let (mut start, mut prev) = (0, prev);
+        for (end, seq, crc) in &batch.frames {
+            let len = (end - start) as u64;
+            if len > room {
+                let index = tail.index + parts.len() as u64;
+                let header = SegmentHeader { index, first: *seq, prev };
+                parts.push(Part { header, from: start, to: start, last: seq - 1 });
+                room = (self.segments.segment_len - SEGMENT_HEADER).max(len);
+            }
+            room -= len;
+            (start, prev) = (*end, *crc);
+            if let Some(part) = parts.last_mut() {
+                (part.to, part.last) = (*end, *seq);
+            }
+        }
+        parts
+    }
+
+    /// Gives back the segments of which everything is in the B-tree: all up to `installed`.
+    pub(crate) fn free(&self, installed: Seq) -> io::Result<()> {
+        self.segments.free(installed)
+    }
+
+    /// Makes a spare if there is none, so that the committer need not wait for one.
+    pub(crate) fn keep_spare(&self) -> Result<(), LogError> {
+        self.segments.keep_spare()
+    }
+
+    /// Bytes of the segments in use and waiting.
+    pub(crate) fn size(&self) -> u64 {
+        let tail = self.tail.lock().capacity;
+        let pool = self.segments.pool.lock();
+        tail + pool.sealed.iter().map(|s| s.len).sum::<u64>() + pool.spares.len() as u64 * self.segments.segment_len
+    }
+}
+
+impl Segments {
+    fn new(disk: Arc<dyn Disk>, store: StoreId, segment_len: u64) -> Self {
+        let pool = Pool { sealed: VecDeque::new(), spares: Vec::new(), next_spare: 0 };
+        Self { disk, store, segment_len, pool: Mutex::new(pool) }
+    }
+
+    /// Takes a spare, or makes a segment, of at least `len` bytes of frames; durable under its name.
+    fn next(&self, header: SegmentHeader, len: u64) -> Result<Tail, LogError> {
+        let capacity = self.segment_len.max(SEGMENT_HEADER + len);
+        let name = segment_name(header.index);
+        let spare = if capacity == self.segment_len { self.pool.lock().spares.pop() } else { None };
+        let file = match spare {
+            Some(spare) => {
+                self.disk.rename(&spare, &name)?;
+                self.disk.open(&name)?
+            }
+            None => self.zeroed(&name, capacity)?,
+        };
+        file.write_at(0, &header.encode(&self.store))?;
+        file.force()?;
+        self.disk.force_names(DIR)?;
+        Ok(Tail { file, index: header.index, position: SEGMENT_HEADER, capacity, last: header.first - 1 })
+    }
+
+    /// A file of zeros: written, not just allocated, so that later forces write no metadata.
+    fn zeroed(&self, name: &str, len: u64) -> Result<Arc<dyn DiskFile>, LogError> {
+        let fill = || {
+            let file = self.disk.create(name)?;
+            zero(&*file, 0, len)?;
+            file.force()?;
+            Ok(file)
+        };
+        fill().map_err(|error: io::Error| {
+            if disk::is_full(&error) {
+                // What was allocated so far must go: others need the room.
+                let _ = self.disk.remove(name);
+                LogError::Full(error)
+            } else {
+                LogError::Io(error)
+            }
+        })
+    }
+
+    fn free(&self, installed: Seq) -> io::Result<()> {
+        let mut pool = self.pool.lock();
+        while pool.sealed.front().is_some_and(|s| s.last <= installed) {
+            let Some(sealed) = pool.sealed.pop_front() else { break };
+            let name = segment_name(sealed.index);
+            if pool.spares.len() < SPARES && sealed.len == self.segment_len {
+                let spare = format!("{DIR}/spare-{}", pool.next_spare);
+                pool.next_spare += 1;
+                self.disk.rename(&name, &spare)?;
+                pool.spares.push(spare);
+            } else {
+                self.disk.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_spare(&self) -> Result<(), LogError> {
+        let name = {
+            let mut pool = self.pool.lock();
+            if !pool.spares.is_empty() {
+                return Ok(());
+            }
+            pool.next_spare += 1;
+            format!("{DIR}/spare-{}", pool.next_spare - 1)
+        };
+        self.zeroed(&name, self.segment_len)?;
+        self.pool.lock().spares.push(name);
+        Ok(())
+    }
+}
+
+/// A run of frames for one segment.
+struct Part {
+    header: SegmentHeader,
+    from: usize,
+    to: usize,
+    last: Seq,
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        self.to - self.from
+    }
+}
+
+/// Writes zeros over a range.
+fn zero(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; (1 << 20).min((to - from) as usize)];
+    let mut at = from;
+    while at < to {
+        let len = zeros.len().min((to - at) as usize);
+        file.write_at(at, &zeros[..len])?;
+        at += len as u64;
+    }
+    Ok(())
+}

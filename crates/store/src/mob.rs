@@ -1,0 +1,250 @@
+//! The modified object buffer: logged changes that are not in the B-tree yet, versioned (after Thor's MOB).
+//!
+//! Reads look here first. Every row keeps the versions that someone may still see: the newest one at or below the
+//! *horizon* (the oldest snapshot, or the newest durable position if there is none) and all above it. One writer at a
+//! time inserts; any number of readers look up meanwhile.
+//!
+//! Rows are found by hash and, for listings, through an ordered index of the keys.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::key::Key;
+use crate::patch::Patch;
+
+/// A position in the log: the number of a transaction.
+pub(crate) type Seq = u64;
+
+/// A changed row.
+#[derive(Clone, Debug)]
+pub(crate) enum Row {
+    /// There is no such row.
+    Gone,
+    /// The whole row.
+    Value(Bytes),
+    /// A partly written chunk.
+    Patch(Arc<Patch>),
+}
+
+impl Row {
+    fn size(&self) -> usize {
+        match self {
+            Self::Gone => 0,
+            Self::Value(value) => value.len(),
+            Self::Patch(patch) => patch.size(),
+        }
+    }
+}
+
+/// A rough count of what a version takes besides its key and bytes.
+const OVERHEAD: usize = 128;
+const SHARDS: usize = 64;
+
+/// Ascending by position; nearly always one or two.
+type Versions = SmallVec<[(Seq, Row); 1]>;
+type Shard = RwLock<HashMap<Key, Versions, foldhash::fast::RandomState>>;
+
+/// The buffer. Shared by the writer, the readers and, once frozen, the installer.
+pub(crate) struct Mob {
+    shards: Box<[Shard]>,
+    order: RwLock<BTreeSet<Key>>,
+    hash: foldhash::fast::RandomState,
+    bytes: AtomicUsize,
+    last: AtomicU64,
+}
+
+impl Mob {
+    pub(crate) fn new() -> Self {
+        let hash = foldhash::fast::RandomState::default();
+        let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hash.clone()))).collect();
+        Self {
+            shards,
+            order: RwLock::new(BTreeSet::new()),
+            hash,
+            bytes: AtomicUsize::new(0),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, key: &[u8]) -> &Shard {
+        use std::hash::BuildHasher;
+        // The map takes its buckets from the other end of the hash.
+        &self.shards[(self.hash.hash_one(key) >> 32) as usize % SHARDS]
+    }
+
+    /// The row's newest version at or below the position that `at` gives while the row cannot change.
+    ///
+    /// So a reader of the newest durable state, whose horizon moves, still finds the version that it must see.
+    pub(crate) fn get(&self, key: &[u8], at: impl FnOnce() -> Seq) -> Option<Row> {
+        if self.is_empty() {
+            return None;
+        }
+        let shard = self.shard(key).read();
+        let versions = shard.get(key)?;
+        let at = at();
+        versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| row.clone())
+    }
+
+    /// The keys from `from` up to, not including, `to`: at most `limit`, in order.
+    pub(crate) fn keys(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<Key> {
+        if from >= to || self.is_empty() {
+            return Vec::new();
+        }
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        self.order.read().range::<[u8], _>(bounds).take(limit).cloned().collect()
+    }
+
+    /// Adds a version and drops those that nobody can see any more.
+    pub(crate) fn insert(&self, key: Key, seq: Seq, row: Row, horizon: Seq) {
+        let cost = key.len() + row.size() + OVERHEAD;
+        let mut shard = self.shard(&key).write();
+        let mut freed = 0;
+        let fresh = match shard.get_mut(&key) {
+            Some(versions) => {
+                freed = prune(&key, versions, horizon);
+                versions.push((seq, row));
+                None
+            }
+            None => {
+                let name = key.clone();
+                shard.insert(key, SmallVec::from_iter([(seq, row)]));
+                Some(name)
+            }
+        };
+        if let Some(key) = fresh {
+            self.order.write().insert(key);
+        }
+        drop(shard);
+        self.last.store(seq, Ordering::Release);
+        self.bytes.fetch_add(cost, Ordering::Relaxed);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// Drops the versions of `key` that nobody can see; a row that is gone altogether if nothing lies beneath.
+    ///
+    /// Only for a buffer that is the whole store.
+    pub(crate) fn settle(&self, key: &[u8], horizon: Seq) {
+        let mut shard = self.shard(key).write();
+        let Some((key, versions)) = shard.get_key_value_mut(key) else { return };
+        let mut freed = prune(key, versions, horizon);
+        let gone = matches!(&versions[..], [(seq, Row::Gone)] if *seq <= horizon);
+        if gone {
+            freed += key.len() + OVERHEAD;
+            let key = key.clone();
+            shard.remove(&key);
+            self.order.write().remove(&key);
+        }
+        drop(shard);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// Removes every version above `last`: of transactions whose force failed.
+    pub(crate) fn roll_back(&self, last: Seq) {
+        let mut freed = 0;
+        for shard in &self.shards {
+            shard.write().retain(|key, versions| {
+                let kept = versions.partition_point(|(seq, _)| *seq <= last);
+                freed += versions.drain(kept..).map(|(_, row)| key.len() + row.size() + OVERHEAD).sum::<usize>();
+                if versions.is_empty() {
+                    self.order.write().remove(key);
+                }
+                !versions.is_empty()
+            });
+        }
+        self.last.fetch_min(last, Ordering::Release);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// Roughly what the buffer takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.last.load(Ordering::Acquire) == 0
+    }
+
+    /// The newest position with a row here, 0 if there is none.
+    pub(crate) fn last(&self) -> Seq {
+        self.last.load(Ordering::Acquire)
+    }
+}
+
+/// Drops all versions older than the newest at or below `horizon`; returns what they took.
+fn prune(key: &Key, versions: &mut Versions, horizon: Seq) -> usize {
+    let visible = versions.iter().take_while(|(seq, _)| *seq <= horizon).count();
+    if visible < 2 {
+        return 0;
+    }
+    versions.drain(..visible - 1).map(|(_, row)| key.len() + row.size() + OVERHEAD).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(row: Option<Row>) -> Option<u8> {
+        match row? {
+            Row::Value(bytes) => Some(bytes[0]),
+            _ => None,
+        }
+    }
+
+    fn key(name: &str) -> Key {
+        Key::system(name)
+    }
+
+    #[test]
+    fn a_reader_sees_the_newest_version_at_its_position() {
+        let mob = Mob::new();
+        for seq in 1..=5u8 {
+            mob.insert(key("a"), u64::from(seq) * 10, Row::Value(Bytes::from(vec![seq])), 0);
+        }
+        assert_eq!(value(mob.get(&key("a"), || 9)), None);
+        assert_eq!(value(mob.get(&key("a"), || 10)), Some(1));
+        assert_eq!(value(mob.get(&key("a"), || 49)), Some(4));
+    }
+
+    #[test]
+    fn versions_below_the_horizon_go_but_the_newest_stays() {
+        let mob = Mob::new();
+        for seq in 1..=4u8 {
+            mob.insert(key("a"), u64::from(seq), Row::Value(Bytes::from(vec![seq])), 0);
+        }
+        mob.insert(key("a"), 5, Row::Value(Bytes::from(vec![5])), 3);
+        assert_eq!(value(mob.get(&key("a"), || 2)), None);
+        assert_eq!(value(mob.get(&key("a"), || 3)), Some(3));
+        assert_eq!(mob.bytes(), 3 * (key("a").len() + 1 + OVERHEAD));
+    }
+
+    #[test]
+    fn rolling_back_leaves_what_was_durable() {
+        let mob = Mob::new();
+        mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
+        mob.insert(key("a"), 2, Row::Gone, 1);
+        mob.insert(key("b"), 2, Row::Value(Bytes::from_static(&[2])), 1);
+        mob.roll_back(1);
+        assert_eq!(value(mob.get(&key("a"), || 9)), Some(1));
+        assert_eq!(mob.keys(b"s", b"t", 10), [key("a")]);
+        assert_eq!(mob.last(), 1);
+    }
+
+    #[test]
+    fn a_settled_tombstone_leaves_nothing() {
+        let mob = Mob::new();
+        mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
+        mob.insert(key("a"), 2, Row::Gone, 1);
+        mob.settle(&key("a"), 1);
+        assert_eq!(mob.keys(b"s", b"t", 10).len(), 1);
+        mob.settle(&key("a"), 2);
+        assert_eq!(mob.keys(b"s", b"t", 10).len(), 0);
+        assert_eq!(mob.bytes(), 0);
+    }
+}

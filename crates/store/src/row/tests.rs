@@ -1,0 +1,57 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn oid() -> Oid {
+    "1.0.0.2a.3".parse().unwrap()
+}
+
+fn head() -> Head {
+    Head { kind: Kind::Blob, size: 70_000, version: 9, modified_us: -5, data: DataId(77) }
+}
+
+#[test]
+fn a_head_of_another_object_is_refused() {
+    let row = head().encode(oid());
+    assert_eq!(Head::decode(oid(), &row), Ok(head()));
+    assert_eq!(Head::decode(oid().successor().unwrap(), &row), Err(RowError::Head));
+}
+
+#[test]
+fn every_flipped_bit_of_a_head_is_noticed() {
+    let row = head().encode(oid());
+    for bit in 0..HEAD * 8 {
+        let mut bad = row;
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert!(Head::decode(oid(), &bad).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_damaged_block_is_named_by_its_range() {
+    let bytes = vec![7; 3 * BLOCK];
+    let mut row = BytesMut::new();
+    put_inline(&mut row, &bytes);
+    let last = row.len() - 1;
+    row[last] ^= 1;
+    let Chunk::Inline { blocks, bytes } = Chunk::decode(&row).unwrap() else { panic!("not inline") };
+    assert_eq!(check_blocks(blocks, 0, &bytes[..2 * BLOCK], 0), Ok(()));
+    assert_eq!(check_blocks(blocks, 0, bytes, 65_536), Err(RowError::Block(73_728, 77_824)));
+}
+
+proptest! {
+    #[test]
+    fn chunks_of_any_bytes_never_panic(row in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Chunk::decode(&row);
+        let _ = Head::decode(oid(), &row);
+        let _ = unseal(b"key", &row);
+    }
+
+    #[test]
+    fn extents_round_trip(file: u32, offset: u64, crc: u32, blocks in 1usize..=16) {
+        let extent = Extent { file, offset, len: (blocks * BLOCK) as u32, crc, blocks: vec![5; blocks * 4].into() };
+        let mut row = BytesMut::new();
+        put_extent(&mut row, &extent);
+        prop_assert_eq!(Chunk::decode(&row), Ok(Chunk::Extent(extent)));
+    }
+}
