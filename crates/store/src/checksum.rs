@@ -10,8 +10,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// The CRC-32C of the parts one after the other.
-#[must_use]
-pub fn crc32c_parts(parts: &[&[u8]]) -> u32 {
+pub(crate) fn crc32c_parts(parts: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for part in parts {
         digest.update(part);

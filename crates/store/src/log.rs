@@ -92,8 +92,11 @@ impl SegmentHeader {
         let bytes: &[u8; 48] = bytes.first_chunk()?;
         let long = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        (&bytes[..8] == MAGIC && bytes[8..24] == *store && crc32c(&bytes[..44]) == word(44))
-            .then(|| Self { index: long(24), first: long(32), prev: word(40) })
+        (&bytes[..8] == MAGIC && bytes[8..24] == *store && crc32c(&bytes[..44]) == word(44)).then(|| Self {
+            index: long(24),
+            first: long(32),
+            prev: word(40),
+        })
     }
 }
 
@@ -169,7 +172,11 @@ impl Log {
             if i > 0 {
                 let next = fresh.pop_front().ok_or_else(|| io::Error::other("a segment was not prepared"))?;
                 let old = std::mem::replace(&mut *tail, next);
-                self.segments.pool.lock().sealed.push_back(Sealed { index: old.index, last: old.last, len: old.capacity });
+                self.segments.pool.lock().sealed.push_back(Sealed {
+                    index: old.index,
+                    last: old.last,
+                    len: old.capacity,
+                });
             }
             if part.from < part.to {
                 tail.file.write_at(tail.position, &batch.bytes[part.from..part.to])?;

@@ -64,13 +64,7 @@ impl Mob {
     pub(crate) fn new() -> Self {
         let hash = foldhash::fast::RandomState::default();
         let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hash.clone()))).collect();
-        Self {
-            shards,
-            order: RwLock::new(BTreeSet::new()),
-            hash,
-            bytes: AtomicUsize::new(0),
-            last: AtomicU64::new(0),
-        }
+        Self { shards, order: RwLock::new(BTreeSet::new()), hash, bytes: AtomicUsize::new(0), last: AtomicU64::new(0) }
     }
 
     fn shard(&self, key: &[u8]) -> &Shard {

@@ -13,7 +13,7 @@ use heed::types::Bytes as Raw;
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use parking_lot::Mutex;
 
-use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
+use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp};
 
 /// Address space kept for the map. It is only an upper bound: the file grows as rows come.
 const MAP_SIZE: usize = 1 << 40;
@@ -101,9 +101,10 @@ impl Engine for LmdbEngine {
         Ok(Box::new(LmdbPin(Mutex::new(LmdbRead { txn, rows: self.rows }))))
     }
 
-    fn write(&self, rows: &mut dyn Iterator<Item = EngineRow>) -> EngineResult<()> {
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
         let mut txn = self.env.write_txn().map_err(failed)?;
-        for (key, value) in rows {
+        for row in rows {
+            let (key, value) = row.map_err(|GiveUp| EngineError::GivenUp)?;
             match value {
                 Some(value) => self.rows.put(&mut txn, &key, &value).map_err(failed)?,
                 None => {

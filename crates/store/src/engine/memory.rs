@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::{Engine, EnginePin, EngineRead, EngineResult, EngineRow};
+use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp};
 use crate::key::Key;
 
 type Rows = BTreeMap<Key, Bytes>;
@@ -53,7 +53,9 @@ impl EnginePin for MemoryRead {
 
 impl Engine for MemoryEngine {
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
-        read(&MemoryRead(Arc::clone(&self.rows.read())));
+        // The lock must be free while the state is read: the reader may write.
+        let state = MemoryRead(Arc::clone(&self.rows.read()));
+        read(&state);
         Ok(())
     }
 
@@ -61,7 +63,8 @@ impl Engine for MemoryEngine {
         Ok(Box::new(MemoryRead(Arc::clone(&self.rows.read()))))
     }
 
-    fn write(&self, rows: &mut dyn Iterator<Item = EngineRow>) -> EngineResult<()> {
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
+        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|GiveUp| EngineError::GivenUp)?;
         let mut shared = self.rows.write();
         let map = Arc::make_mut(&mut shared);
         for (key, value) in rows {

@@ -166,8 +166,7 @@ fn walk(
         end.position = position as u64;
         let next = found.get(end.at + 1);
         let follows = next.is_some_and(|n| {
-            n.index == found[end.at].index + 1
-                && n.header.is_some_and(|h| h.first == end.seq && h.prev == end.crc)
+            n.index == found[end.at].index + 1 && n.header.is_some_and(|h| h.first == end.seq && h.prev == end.crc)
         });
         if !follows {
             return Ok(end);

@@ -1,0 +1,454 @@
+//! Applying a transaction: from its steps and the state before it to the rows that it changes.
+//!
+//! The same code serves a new transaction and the replay of a logged one, so what recovery builds is what was
+//! acknowledged. Nothing here touches the state: the changes are handed over only if every step succeeded.
+
+use std::ops::ControlFlow;
+
+use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
+use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result, SpaceId, limits};
+
+use crate::entry::{Content, Step};
+use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
+use crate::key::{DataId, Key, oid_at};
+use crate::layers::{Changes, Found, Layers, Object, has_content};
+use crate::mob::{Row, Seq};
+use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageRoom};
+
+mod content;
+
+/// Bytes that the objects of a page should have together.
+const PAGE: u32 = 8 << 10;
+
+/// How a transaction went.
+pub(crate) enum Applied {
+    Done(Done),
+    Conflict(Conflict),
+    /// Chunks were staged for an append at another end than the blob has now.
+    Moved,
+}
+
+/// What an applied transaction changes.
+pub(crate) struct Done {
+    pub(crate) changes: Changes,
+    pub(crate) created: Vec<Oid>,
+}
+
+/// Why a step did not succeed.
+enum Stop {
+    Conflict(Conflict),
+    Moved,
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+type Progress<T = ()> = std::result::Result<T, Stop>;
+
+/// A transaction that is being applied.
+pub(crate) struct Apply<'a> {
+    /// The state before it; `changes` is filled in for each look-up.
+    below: Layers<'a>,
+    changes: Changes,
+    seq: Seq,
+    time_us: i64,
+    /// The identifiers that a logged transaction was given.
+    given: Option<std::vec::IntoIter<Oid>>,
+    created: Vec<Oid>,
+    /// Temporary identifiers and what they stand for.
+    real: HashMap<Oid, Oid>,
+    /// Contents that were started.
+    contents: u16,
+}
+
+impl<'a> Apply<'a> {
+    /// Applies `steps` at `seq` on the state of `below`. `given` are the identifiers of a logged transaction.
+    pub(crate) fn run(
+        below: Layers<'a>,
+        seq: Seq,
+        time_us: i64,
+        given: Option<Vec<Oid>>,
+        steps: &[Step],
+    ) -> Result<Applied> {
+        let mut apply = Self {
+            below,
+            changes: Changes::new(),
+            seq,
+            time_us,
+            given: given.map(Vec::into_iter),
+            created: Vec::new(),
+            real: HashMap::new(),
+            contents: 0,
+        };
+        for (i, step) in steps.iter().enumerate() {
+            match apply.step(step) {
+                Ok(()) => {}
+                Err(Stop::Conflict(conflict)) => return Ok(Applied::Conflict(conflict)),
+                Err(Stop::Moved) => return Ok(Applied::Moved),
+                Err(Stop::Error(error)) if steps.len() > 1 => {
+                    let message = format!("operation {}: {}", i + 1, error.message());
+                    return Err(Error::new(error.kind(), message).caused_by(error));
+                }
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+        Ok(Applied::Done(Done { changes: apply.changes, created: apply.created }))
+    }
+
+    fn step(&mut self, step: &Step) -> Progress {
+        match step {
+            Step::Create { oid, kind, near, content } => self.create(*oid, *kind, *near, content)?,
+            Step::Put { oid, content } => {
+                let oid = self.resolve(*oid)?;
+                self.replace(oid, content)?;
+            }
+            Step::PutStaged { oid, data, size, first, tail } => {
+                let oid = self.resolve(*oid)?;
+                self.put_staged(oid, *data, *size, first, tail)?;
+            }
+            Step::Write { oid, offset, bytes } => {
+                let oid = self.resolve(*oid)?;
+                self.write(oid, *offset, bytes)?;
+            }
+            Step::WriteChunks { oid, index, extents } => {
+                let oid = self.resolve(*oid)?;
+                self.write_chunks(oid, *index, extents)?;
+            }
+            Step::Append { oid, at, content } => {
+                let oid = self.resolve(*oid)?;
+                let size = self.blob(oid)?.head.size;
+                if at.is_some_and(|at| at != size) {
+                    return Err(Stop::Moved);
+                }
+                if !content.extents.is_empty() {
+                    self.write_chunks(oid, size / CHUNK as u64, &content.extents)?;
+                }
+                self.write(oid, size + (content.extents.len() * CHUNK) as u64, &content.bytes)?;
+            }
+            Step::Truncate { oid, size } => {
+                let oid = self.resolve(*oid)?;
+                self.truncate(oid, *size)?;
+            }
+            Step::Zero { oid, offset, len } => {
+                let oid = self.resolve(*oid)?;
+                self.zero(oid, *offset, *len)?;
+            }
+            Step::Clone { from, to } => {
+                let (from, to) = (self.resolve(*from)?, self.resolve(*to)?);
+                self.clone_content(from, to)?;
+            }
+            Step::Delete { oid } => {
+                let oid = self.resolve(*oid)?;
+                self.delete(oid)?;
+            }
+            Step::SetAttribute { oid, key, value } => {
+                let oid = self.touch(*oid)?;
+                let key = Key::attribute(oid, key);
+                let row = row::seal(&key, value);
+                self.changes.insert(key, Row::Value(row));
+            }
+            Step::RemoveAttribute { oid, key } => {
+                let oid = self.touch(*oid)?;
+                self.changes.insert(Key::attribute(oid, key), Row::Gone);
+            }
+            Step::Add { collection, member } => self.membership(*collection, *member, true)?,
+            Step::Remove { collection, member } => self.membership(*collection, *member, false)?,
+            Step::Bind { name, oid } => self.bind(name, *oid)?,
+            Step::Unbind { name } => self.unbind(name)?,
+            Step::Expect { oid, version } => self.expect(*oid, *version)?,
+            Step::ExpectName { name, oid } => self.expect_name(name, *oid)?,
+            Step::Stage { data, index, extents } => self.stage(*data, *index, extents)?,
+            Step::Reclaim { data, from, to, done } => self.reclaim(*data, *from, *to, *done)?,
+            Step::CreateSpace { id, name } => {
+                let key = Key::space(name);
+                let row = row::seal(&key, &id.to_be_bytes());
+                self.changes.insert(key, Row::Value(row));
+            }
+            Step::Open { incarnation } => {
+                let row = Bytes::copy_from_slice(&incarnation.to_be_bytes());
+                self.changes.insert(Key::system("incarnation"), Row::Value(row));
+            }
+        }
+        Ok(())
+    }
+
+    /// The state as the transaction has changed it so far.
+    fn layers(&self) -> Layers<'_> {
+        Layers {
+            changes: Some(&self.changes),
+            active: self.below.active,
+            frozen: self.below.frozen,
+            at: self.below.at,
+            engine: self.below.engine,
+            files: self.below.files,
+        }
+    }
+
+    fn resolve(&self, oid: Oid) -> Result<Oid> {
+        if !oid.is_temporary() {
+            return Ok(oid);
+        }
+        let unknown = || invalid(format!("{oid} is temporary, and no earlier operation of the transaction creates it"));
+        self.real.get(&oid).copied().ok_or_else(unknown)
+    }
+
+    fn object(&self, oid: Oid) -> Result<Object<'_>> {
+        self.layers().object(oid)?.ok_or_else(|| no_object(oid))
+    }
+
+    fn blob(&self, oid: Oid) -> Result<Object<'_>> {
+        let object = self.object(oid)?;
+        match object.head.kind {
+            Kind::Blob => Ok(object),
+            other => Err(invalid(format!("{oid} is a {}; this needs a blob", other.name()))),
+        }
+    }
+
+    /// A number for new content that no content of this store ever had.
+    fn next_content(&mut self) -> Result<DataId> {
+        self.contents = self.contents.checked_add(1).ok_or_else(|| invalid("too many contents in one transaction"))?;
+        Ok(DataId(self.seq << 16 | u64::from(self.contents)))
+    }
+
+    fn create(&mut self, temporary: Oid, kind: Kind, near: Option<Oid>, content: &Content) -> Result<()> {
+        if !temporary.is_temporary() {
+            return Err(invalid(format!("{temporary} is no temporary identifier; the commit assigns the real one")));
+        }
+        if self.real.contains_key(&temporary) {
+            return Err(invalid(format!("{temporary} is created twice in one transaction")));
+        }
+        let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
+        if kind == Kind::Collection && size > 0 {
+            return Err(invalid(format!("{temporary} is a collection; it can have no content")));
+        }
+        let oid = self.place(temporary, near, size.min(u64::from(PAGE)) as u32)?;
+        self.real.insert(temporary, oid);
+        self.created.push(oid);
+        let data = self.next_content()?;
+        let head = Head { kind, size, version: self.seq, modified_us: self.time_us, data };
+        self.put_content(oid, head, content)
+    }
+
+    /// Chooses the page and slot of a new object: beside `near` if there is room, else in the page being filled.
+    fn place(&mut self, temporary: Oid, near: Option<Oid>, size: u32) -> Result<Oid> {
+        let (space, class) = (temporary.space(), temporary.class());
+        if let Some(given) = &mut self.given {
+            let missing = || Error::new(ErrorKind::Corrupt, "a logged transaction names too few created objects");
+            let oid = given.next().ok_or_else(missing)?;
+            self.occupy(oid.page(), oid.slot(), size)?;
+            return Ok(oid);
+        }
+        let next = self.next_page(space)?;
+        if next == 0 && !self.space_exists(space)? {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no space {}", space.0)));
+        }
+        let near = near.map(|near| self.resolve(near)).transpose()?;
+        let newest = next.checked_sub(1).filter(|number| *number > 0);
+        let newest = newest.map(|number| PageId { space, node: NodeId(0), number });
+        for page in [near.map(Oid::page).filter(|page| page.space == space), newest].into_iter().flatten() {
+            let room = self.room(page)?;
+            if room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE) {
+                self.occupy(page, room.next_slot, size)?;
+                return Ok(Oid::new(class, page, room.next_slot));
+            }
+        }
+        let page = PageId { space, node: NodeId(0), number: next.max(1) };
+        if page.number >= PageId::MAX_NUMBER {
+            return Err(Error::new(ErrorKind::Full, format!("space {} has no page numbers left", space.0)));
+        }
+        self.occupy(page, 0, size)?;
+        Ok(Oid::new(class, page, 0))
+    }
+
+    fn space_exists(&self, space: SpaceId) -> Result<bool> {
+        let mut found = false;
+        let prefix = Key::system("space:");
+        self.layers().scan(&prefix, &prefix.prefix_end(), &mut |_, row| {
+            found |= row.value().is_some_and(|row| row.starts_with(&space.0.to_be_bytes()));
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
+    }
+
+    fn next_page(&self, space: SpaceId) -> Result<u64> {
+        let found = self.layers().find(&Key::next_page(space))?;
+        let number = found.value().map(|row| row.try_into().map(u64::from_be_bytes));
+        number.transpose().map_err(|_| corrupt_row("a page counter", row::RowError::Short)).map(|n| n.unwrap_or(0))
+    }
+
+    fn room(&self, page: PageId) -> Result<PageRoom> {
+        let found = self.layers().find(&Key::page(page))?;
+        let room = found.value().map(PageRoom::decode).transpose();
+        Ok(room.map_err(|e| corrupt_row("a page's room", e))?.unwrap_or(PageRoom { next_slot: 0, used: 0 }))
+    }
+
+    /// Counts a slot of a page as used.
+    fn occupy(&mut self, page: PageId, slot: u16, size: u32) -> Result<()> {
+        let room = self.room(page)?;
+        let room = PageRoom { next_slot: room.next_slot.max(slot + 1), used: room.used.saturating_add(size.max(1)) };
+        self.changes.insert(Key::page(page), Row::Value(Bytes::copy_from_slice(&room.encode())));
+        if page.number >= self.next_page(page.space)? {
+            let next = Bytes::copy_from_slice(&(page.number + 1).to_be_bytes());
+            self.changes.insert(Key::next_page(page.space), Row::Value(next));
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, oid: Oid) -> Result<()> {
+        let head = self.object(oid)?.head;
+        self.release_content(oid)?;
+        for key in self.keys_under(&Key::attribute(oid, b""))? {
+            self.changes.insert(key, Row::Gone);
+        }
+        if head.kind == Kind::Collection {
+            for key in self.keys_under(&Key::members(oid))? {
+                if let Some(member) = oid_at(&key, 1 + Oid::LEN) {
+                    self.changes.insert(Key::back_member(member, oid), Row::Gone);
+                }
+                self.changes.insert(key, Row::Gone);
+            }
+        }
+        for key in self.keys_under(&Key::back(oid))? {
+            let reference = &key[1 + Oid::LEN..];
+            match reference.split_first() {
+                Some((b'm', collection)) => {
+                    if let Some(collection) = oid_at(collection, 0) {
+                        self.changes.insert(Key::member(collection, oid), Row::Gone);
+                        self.touch_by(collection, -1)?;
+                    }
+                }
+                Some((b'n', path)) => {
+                    let path = String::from_utf8_lossy(path);
+                    self.changes.insert(Key::name(oid.space(), &path), Row::Gone);
+                }
+                _ => {}
+            }
+            self.changes.insert(key, Row::Gone);
+        }
+        self.changes.insert(Key::object(oid), Row::Gone);
+        Ok(())
+    }
+
+    fn keys_under(&self, prefix: &Key) -> Result<Vec<Key>> {
+        let mut keys = Vec::new();
+        self.layers().scan(prefix, &prefix.prefix_end(), &mut |key, _| {
+            keys.push(Key::from(key));
+            ControlFlow::Continue(())
+        })?;
+        Ok(keys)
+    }
+
+    fn membership(&mut self, collection: Oid, member: Oid, present: bool) -> Result<()> {
+        let (collection, member) = (self.resolve(collection)?, self.resolve(member)?);
+        let kind = self.object(collection)?.head.kind;
+        if kind != Kind::Collection {
+            return Err(invalid(format!("{collection} is a {}; this needs a collection", kind.name())));
+        }
+        if present {
+            self.object(member)?;
+        }
+        let key = Key::member(collection, member);
+        let was = !matches!(self.layers().find(&key)?, Found::Nothing | Found::Row(Row::Gone, _));
+        if was == present {
+            return Ok(());
+        }
+        let row = |present| if present { Row::Value(Bytes::new()) } else { Row::Gone };
+        self.changes.insert(key, row(present));
+        self.changes.insert(Key::back_member(member, collection), row(present));
+        self.touch_by(collection, if present { 1 } else { -1 })
+    }
+
+    /// What a name is bound to.
+    fn bound(&self, name: &Name) -> Result<Option<Oid>> {
+        let key = Key::name(name.space, &name.path);
+        let value = self.layers().sealed(&key, &|| format!("name {:?}", name.path))?;
+        Ok(value.and_then(|value| oid_at(&value, 0)))
+    }
+
+    fn bind(&mut self, name: &Name, oid: Oid) -> Result<()> {
+        let oid = self.resolve(oid)?;
+        self.object(oid)?;
+        if oid.space() != name.space {
+            let message = format!("{oid} is not in space {}, where name {:?} is", name.space.0, name.path);
+            return Err(invalid(message));
+        }
+        if let Some(before) = self.bound(name)? {
+            self.changes.insert(Key::back_name(before, &name.path), Row::Gone);
+        }
+        let key = Key::name(name.space, &name.path);
+        let row = row::seal(&key, &oid.to_bytes());
+        self.changes.insert(key, Row::Value(row));
+        self.changes.insert(Key::back_name(oid, &name.path), Row::Value(Bytes::new()));
+        Ok(())
+    }
+
+    fn unbind(&mut self, name: &Name) -> Result<()> {
+        if let Some(before) = self.bound(name)? {
+            self.changes.insert(Key::back_name(before, &name.path), Row::Gone);
+            self.changes.insert(Key::name(name.space, &name.path), Row::Gone);
+        }
+        Ok(())
+    }
+
+    fn expect(&self, oid: Oid, read: Option<u64>) -> Progress {
+        let oid = self.resolve(oid)?;
+        let current = self.layers().object(oid)?.map(|object| object.head.version);
+        if current == read { Ok(()) } else { Err(Stop::Conflict(Conflict::Object { oid, read, current })) }
+    }
+
+    fn expect_name(&self, name: &Name, read: Option<Oid>) -> Progress {
+        let read = read.map(|oid| self.resolve(oid)).transpose()?;
+        let current = self.bound(name)?;
+        if current == read {
+            return Ok(());
+        }
+        Err(Stop::Conflict(Conflict::Name { name: name.clone(), read, current }))
+    }
+
+    /// Counts one more user of an extent, or the first.
+    fn use_extent(&mut self, extent: &Extent, by: i64) -> Result<()> {
+        let key = Key::extent(extent.file, extent.offset);
+        let found = self.layers().find(&key)?;
+        let used = found.value().map(ExtentUse::decode).transpose();
+        let used = used.map_err(|e| corrupt_row("an extent", e))?.map_or(0, |used| used.users);
+        let row = match u32::try_from(i64::from(used) + by) {
+            Ok(0) => Row::Gone,
+            Ok(users) => Row::Value(Bytes::copy_from_slice(&ExtentUse { len: extent.len, users }.encode())),
+            Err(_) => return Err(corrupt_row("the use of an extent", row::RowError::Value)),
+        };
+        self.changes.insert(key, row);
+        Ok(())
+    }
+}
+
+/// Checks a size that a blob would get.
+fn check_blob_size(oid: Oid, size: u64) -> Result<()> {
+    if size > limits::BLOB {
+        return Err(too_large(&format!("blob {oid}"), size, limits::BLOB));
+    }
+    Ok(())
+}
+
+fn check_content(object: &Object<'_>) -> Result<()> {
+    if has_content(object.head.kind) {
+        return Ok(());
+    }
+    Err(invalid(format!("{} is a {}; it has no content", object.oid, object.head.kind.name())))
+}
+
+fn damaged(oid: Oid) -> impl Fn(row::RowError) -> Error {
+    move |e| corrupt(oid, e)
+}
+
+/// The row of an object from its head and the encoded first chunk.
+fn object_row(oid: Oid, head: &Head, chunk: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut row = BytesMut::with_capacity(row::HEAD + 32);
+    row.extend_from_slice(&head.encode(oid));
+    chunk(&mut row);
+    row.freeze()
+}

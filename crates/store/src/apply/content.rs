@@ -1,0 +1,371 @@
+//! The steps that change content: whole, in part, shared, and piece by piece in the background.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use model::{Kind, Oid, Result};
+
+use super::{Apply, check_blob_size, check_content, damaged, object_row};
+use crate::entry::Content;
+use crate::error::{corrupt_row, invalid};
+use crate::key::{DataId, Key};
+use crate::layers::{Depth, Found};
+use crate::mob::Row;
+use crate::patch::{Base, Patch};
+use crate::row::{CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
+
+/// An object's row that is no longer than this holds no bytes of its content, and is copied rather than patched.
+const SHORT: usize = HEAD + 128;
+
+impl Apply<'_> {
+    /// Writes an object's rows from its head and whole content.
+    pub(super) fn put_content(&mut self, oid: Oid, head: Head, content: &Content) -> Result<()> {
+        for extent in &content.extents {
+            self.use_extent(extent, 1)?;
+        }
+        for (index, extent) in (0..).zip(&content.extents).skip(1) {
+            self.put_chunk(head.data, index, |row| put_extent(row, extent));
+        }
+        // In memory there are no blob files: whole chunks come as bytes too.
+        let mut rest = content.bytes.chunks(CHUNK);
+        let first = if content.extents.is_empty() { rest.next() } else { None };
+        let behind = content.extents.len().max(1) as u64;
+        for (index, bytes) in (behind..).zip(rest) {
+            self.put_chunk(head.data, index, |row| put_inline(row, bytes));
+        }
+        let row = object_row(oid, &head, |row| match (content.extents.first(), first) {
+            (Some(extent), _) => put_extent(row, extent),
+            (None, Some(bytes)) => put_inline(row, bytes),
+            (None, None) => {}
+        });
+        self.changes.insert(Key::object(oid), Row::Value(row));
+        Ok(())
+    }
+
+    fn put_chunk(&mut self, data: DataId, index: u64, encode: impl FnOnce(&mut BytesMut)) {
+        let mut row = BytesMut::new();
+        encode(&mut row);
+        self.changes.insert(Key::chunk(data, index), Row::Value(row.freeze()));
+    }
+
+    /// Replaces the whole content.
+    pub(super) fn replace(&mut self, oid: Oid, content: &Content) -> Result<()> {
+        let object = self.object(oid)?;
+        check_content(&object)?;
+        let kind = object.head.kind;
+        let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
+        self.release_content(oid)?;
+        let data = self.next_content()?;
+        let head = Head { kind, size, version: self.seq, modified_us: self.time_us, data };
+        self.put_content(oid, head, content)
+    }
+
+    pub(super) fn put_staged(&mut self, oid: Oid, data: DataId, size: u64, first: &Extent, tail: &Bytes) -> Result<()> {
+        check_blob_size(oid, size)?;
+        self.blob(oid)?;
+        self.release_content(oid)?;
+        self.use_extent(first, 1)?;
+        if !tail.is_empty() {
+            self.put_chunk(data, size / CHUNK as u64, |row| put_inline(row, tail));
+        }
+        let head = Head { kind: Kind::Blob, size, version: self.seq, modified_us: self.time_us, data };
+        let row = object_row(oid, &head, |row| put_extent(row, first));
+        self.changes.insert(Key::object(oid), Row::Value(row));
+        self.changes.insert(Key::garbage(data), Row::Gone);
+        Ok(())
+    }
+
+    /// Lets go of what an object's content takes; its further chunks go in the background.
+    pub(super) fn release_content(&mut self, oid: Oid) -> Result<()> {
+        let object = self.object(oid)?;
+        let (data, size) = (object.head.data, object.head.size);
+        let extent = held_extent(&object.row, HEAD).map_err(damaged(oid))?;
+        if let Some(extent) = extent {
+            self.use_extent(&extent, -1)?;
+        }
+        if size > CHUNK as u64 {
+            self.changes.insert(Key::garbage(data), Row::Value(Bytes::new()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, oid: Oid, offset: u64, bytes: &Bytes) -> Result<()> {
+        let head = self.blob(oid)?.head;
+        let end = offset.saturating_add(bytes.len() as u64);
+        check_blob_size(oid, end)?;
+        let size = if bytes.is_empty() { head.size } else { head.size.max(end) };
+        self.set_head(oid, Head { size, ..self.changed(head) })?;
+        let (mut at, mut rest) = (offset, bytes.clone());
+        while !rest.is_empty() {
+            let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
+            let piece = rest.split_to((CHUNK - from).min(rest.len()));
+            at += piece.len() as u64;
+            // The bytes stay in memory until they are installed; the message that they came in must not.
+            let piece = Bytes::copy_from_slice(&piece);
+            self.patch(oid, head.data, index, |patch| patch.write(from, piece))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_chunks(&mut self, oid: Oid, index: u64, extents: &[Extent]) -> Result<()> {
+        let head = self.blob(oid)?.head;
+        let end = index.saturating_add(extents.len() as u64).saturating_mul(CHUNK as u64);
+        check_blob_size(oid, end)?;
+        let head = Head { size: head.size.max(end), ..self.changed(head) };
+        self.set_head(oid, head)?;
+        for (index, extent) in (index..).zip(extents) {
+            self.release_chunk(oid, head.data, index)?;
+            self.use_extent(extent, 1)?;
+            if index == 0 {
+                let row = object_row(oid, &head, |row| put_extent(row, extent));
+                self.changes.insert(Key::object(oid), Row::Value(row));
+            } else {
+                self.put_chunk(head.data, index, |row| put_extent(row, extent));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of the extent of one chunk that is about to be replaced.
+    fn release_chunk(&mut self, oid: Oid, data: DataId, index: u64) -> Result<()> {
+        let (key, skip) = chunk_place(oid, data, index);
+        let extent = held_extent(&self.layers().find(&key)?, skip).map_err(damaged(oid))?;
+        match extent {
+            Some(extent) => self.use_extent(&extent, -1),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes a part of one chunk.
+    fn patch(&mut self, oid: Oid, data: DataId, index: u64, change: impl FnOnce(&mut Patch)) -> Result<()> {
+        let (key, skip) = chunk_place(oid, data, index);
+        let mut patch = self.patch_of(oid, &key, skip)?;
+        change(&mut patch);
+        self.changes.insert(key, Row::Patch(Arc::new(patch)));
+        Ok(())
+    }
+
+    /// What a chunk is now, as a patch to change further.
+    ///
+    /// A patch that lies on an extent keeps it readable but is not counted as a user: the installer merges the two into
+    /// a row of the B-tree, and the extent stays on disk until every reader from before that is gone.
+    fn patch_of(&mut self, oid: Oid, key: &Key, skip: usize) -> Result<Patch> {
+        let mut patch = {
+            let found = self.layers().find(key)?;
+            if let Found::Row(Row::Patch(patch), Depth::Active) = &found {
+                return Ok(Patch::clone(patch));
+            }
+            let mut patch = patch_on(&found, skip).map_err(damaged(oid))?;
+            patch.head = match &found {
+                _ if skip == 0 => Bytes::new(),
+                Found::Row(Row::Patch(older), _) => older.head.clone(),
+                found => Bytes::copy_from_slice(found.value().and_then(|row| row.get(..skip)).unwrap_or_default()),
+            };
+            patch
+        };
+        if let Base::Extent(extent) = &mut patch.base {
+            self.use_extent(extent, -1)?;
+        }
+        Ok(patch)
+    }
+
+    /// The head of an object that this transaction changes.
+    fn changed(&self, head: Head) -> Head {
+        Head { version: self.seq, modified_us: self.time_us, ..head }
+    }
+
+    /// Gives an object another head and keeps its first chunk.
+    fn set_head(&mut self, oid: Oid, head: Head) -> Result<()> {
+        let key = Key::object(oid);
+        let encoded = head.encode(oid);
+        let short = match self.layers().find(&key)?.value() {
+            Some(row) if row.len() <= SHORT => {
+                let mut short = BytesMut::with_capacity(row.len());
+                short.extend_from_slice(&encoded);
+                short.extend_from_slice(row.get(HEAD..).unwrap_or_default());
+                Some(short.freeze())
+            }
+            _ => None,
+        };
+        let row = match short {
+            Some(row) => Row::Value(row),
+            None => {
+                let mut patch = self.patch_of(oid, &key, HEAD)?;
+                patch.head = Bytes::copy_from_slice(&encoded);
+                Row::Patch(Arc::new(patch))
+            }
+        };
+        self.changes.insert(key, row);
+        Ok(())
+    }
+
+    /// Marks an object as changed and returns its real identifier.
+    pub(super) fn touch(&mut self, oid: Oid) -> Result<Oid> {
+        let oid = self.resolve(oid)?;
+        self.touch_by(oid, 0)?;
+        Ok(oid)
+    }
+
+    /// Marks an object as changed, and its number of members by so many.
+    pub(super) fn touch_by(&mut self, oid: Oid, members: i64) -> Result<()> {
+        let head = self.object(oid)?.head;
+        let size = head.size.saturating_add_signed(members);
+        self.set_head(oid, Head { size, ..self.changed(head) })
+    }
+
+    pub(super) fn truncate(&mut self, oid: Oid, size: u64) -> Result<()> {
+        check_blob_size(oid, size)?;
+        let head = self.blob(oid)?.head;
+        self.set_head(oid, Head { size, ..self.changed(head) })?;
+        if size < head.size {
+            self.drop_chunks(oid, head.data, size.div_ceil(CHUNK as u64), head.size.div_ceil(CHUNK as u64))?;
+            let kept = (size % CHUNK as u64) as usize;
+            if kept > 0 {
+                self.patch(oid, head.data, size / CHUNK as u64, |patch| patch.truncate(kept))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn zero(&mut self, oid: Oid, offset: u64, len: u64) -> Result<()> {
+        let head = self.blob(oid)?.head;
+        self.set_head(oid, self.changed(head))?;
+        let end = offset.saturating_add(len).min(head.size);
+        if offset >= end {
+            return Ok(());
+        }
+        let (first, last) = (offset.div_ceil(CHUNK as u64), end / CHUNK as u64);
+        if first < last {
+            self.drop_chunks(oid, head.data, first, last)?;
+        }
+        let mut at = offset;
+        while at < end {
+            let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
+            let to = (end - index * CHUNK as u64).min(CHUNK as u64) as usize;
+            if to - from < CHUNK {
+                self.patch(oid, head.data, index, |patch| patch.zero(from, to))?;
+                at += (to - from) as u64;
+            } else {
+                at = last * CHUNK as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the whole chunks `from..to` zeros.
+    fn drop_chunks(&mut self, oid: Oid, data: DataId, from: u64, to: u64) -> Result<()> {
+        if from == 0 && to > 0 {
+            let head = self.object(oid)?.head;
+            self.release_chunk(oid, data, 0)?;
+            self.changes.insert(Key::object(oid), Row::Value(Bytes::copy_from_slice(&head.encode(oid))));
+        }
+        self.remove_chunks(data, from.max(1), to)
+    }
+
+    /// Removes the rows of the chunks `from..to`, wherever there are any.
+    fn remove_chunks(&mut self, data: DataId, from: u64, to: u64) -> Result<()> {
+        let mut chunks = Vec::new();
+        self.layers().scan(&Key::chunk(data, from), &Key::chunk(data, to), &mut |key, found| {
+            chunks.push((Key::from(key), held_extent(found, 0)));
+            ControlFlow::Continue(())
+        })?;
+        for (key, extent) in chunks {
+            if let Some(extent) = extent.map_err(|e| corrupt_row("a chunk", e))? {
+                self.use_extent(&extent, -1)?;
+            }
+            self.changes.insert(key, Row::Gone);
+        }
+        Ok(())
+    }
+
+    pub(super) fn clone_content(&mut self, from: Oid, to: Oid) -> Result<()> {
+        let (source, target) = (self.object(from)?.head, self.object(to)?.head);
+        if source.kind != target.kind || source.kind == Kind::Collection {
+            let (a, b) = (source.kind.name(), target.kind.name());
+            return Err(invalid(format!("cannot clone {from}, a {a}, to {to}, a {b}: both must be blobs or records")));
+        }
+        if from == to {
+            return Ok(());
+        }
+        self.release_content(to)?;
+        let data = self.next_content()?;
+        let mut first = Content::default();
+        for index in 0..source.size.div_ceil(CHUNK as u64) {
+            match self.shared_chunk(from, source.size, index)? {
+                (Some(extent), _) if index == 0 => first.extents.push(extent),
+                (Some(extent), _) => {
+                    self.use_extent(&extent, 1)?;
+                    self.put_chunk(data, index, |row| put_extent(row, &extent));
+                }
+                (None, bytes) if index == 0 => first.bytes = bytes,
+                // What reads as zeros needs no row.
+                (None, bytes) if bytes.iter().all(|b| *b == 0) => {}
+                (None, bytes) => self.put_chunk(data, index, |row| put_inline(row, &bytes)),
+            }
+        }
+        self.put_content(to, Head { size: source.size, data, ..self.changed(target) }, &first)
+    }
+
+    /// A chunk for another object: its extent, to be shared, or a copy of its bytes.
+    fn shared_chunk(&self, from: Oid, size: u64, index: u64) -> Result<(Option<Extent>, Bytes)> {
+        let layers = self.layers();
+        let object = self.object(from)?;
+        let extent = layers.extent(&object, index)?;
+        let mut bytes = Bytes::new();
+        if extent.is_none() {
+            let offset = index * CHUNK as u64;
+            bytes = layers.read(&object, offset, (size - offset).min(CHUNK as u64))?;
+        }
+        Ok((extent, bytes))
+    }
+
+    pub(super) fn stage(&mut self, data: DataId, index: u64, extents: &[Extent]) -> Result<()> {
+        for (index, extent) in (index..).zip(extents) {
+            self.use_extent(extent, 1)?;
+            self.put_chunk(data, index, |row| put_extent(row, extent));
+        }
+        // Until an object takes the content, it is to be removed.
+        self.changes.insert(Key::garbage(data), Row::Value(Bytes::new()));
+        Ok(())
+    }
+
+    pub(super) fn reclaim(&mut self, data: DataId, from: u64, to: u64, done: bool) -> Result<()> {
+        if matches!(self.layers().find(&Key::garbage(data))?, Found::Nothing | Found::Row(Row::Gone, _)) {
+            // An object has taken the content since, or all of it is gone.
+            return Ok(());
+        }
+        self.remove_chunks(data, from, to)?;
+        if done {
+            self.changes.insert(Key::garbage(data), Row::Gone);
+        }
+        Ok(())
+    }
+}
+
+fn chunk_place(oid: Oid, data: DataId, index: u64) -> (Key, usize) {
+    if index == 0 { (Key::object(oid), HEAD) } else { (Key::chunk(data, index), 0) }
+}
+
+/// An empty patch on a row that is not one of the buffer being written to.
+fn patch_on(found: &Found<'_>, skip: usize) -> Result<Patch, RowError> {
+    Ok(match found {
+        Found::Nothing | Found::Row(Row::Gone, _) => Patch::on(Base::Zeros),
+        Found::Row(Row::Patch(_), _) => Patch::on(Base::Older),
+        found => match Chunk::decode(found.value().and_then(|row| row.get(skip..)).ok_or(RowError::Short)?)? {
+            Chunk::Empty => Patch::on(Base::Zeros),
+            Chunk::Extent(extent) => Patch::on(Base::Extent(extent)),
+            Chunk::Inline { bytes, .. } => match found {
+                Found::Row(Row::Value(row), Depth::Active) => Patch::on_bytes(row.slice_ref(bytes)),
+                _ => Patch::on(Base::Older),
+            },
+        },
+    })
+}
+
+/// The extent that a row counts as a user of.
+fn held_extent(found: &Found<'_>, skip: usize) -> Result<Option<Extent>, RowError> {
+    let Some(row) = found.value() else { return Ok(None) };
+    let chunk = Chunk::decode(row.get(skip..).ok_or(RowError::Short)?)?;
+    Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
+}

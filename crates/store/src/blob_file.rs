@@ -1,0 +1,233 @@
+//! Blob files: where whole chunks are written, once.
+//!
+//! A blob file only grows; chunks are appended before the transaction that names them and forced before its record is.
+//! A chunk that nobody names any more is punched out, and a file without chunks is removed. Each opening of the store
+//! starts a new file, so that what an earlier one left unnamed can be told apart and swept.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use hashbrown::{HashMap, HashSet};
+use model::Result;
+use parking_lot::{Mutex, RwLock};
+
+use crate::checksum::{crc32c, crc32c_combine};
+use crate::disk::{Disk, DiskFile};
+use crate::error;
+use crate::row::{BLOCK, CHUNK, Extent, RowError, check_blocks};
+
+/// The directory of the blob files.
+pub(crate) const DIR: &str = "blobs";
+/// A file that has grown to this many bytes is followed by another.
+const FILE_LEN: u64 = 1 << 30;
+
+pub(crate) struct BlobFiles {
+    disk: Arc<dyn Disk>,
+    growing: Mutex<Growing>,
+    open: RwLock<HashMap<u32, Arc<dyn DiskFile>>>,
+    /// The first file of this opening of the store.
+    first: u32,
+}
+
+struct Growing {
+    current: Option<(u32, u64)>,
+    next: u32,
+    unforced: HashSet<u32>,
+    new_names: bool,
+}
+
+/// Files kept open for reading.
+const OPEN_FILES: usize = 256;
+
+fn file_name(file: u32) -> String {
+    format!("{DIR}/{file:08x}.blob")
+}
+
+impl BlobFiles {
+    pub(crate) fn open(disk: Arc<dyn Disk>) -> io::Result<Self> {
+        disk.make_dir(DIR)?;
+        let last = numbers(&*disk)?.last().copied().unwrap_or(0);
+        let growing = Growing { current: None, next: last + 1, unforced: HashSet::new(), new_names: false };
+        Ok(Self { disk, growing: Mutex::new(growing), open: RwLock::new(HashMap::new()), first: last + 1 })
+    }
+
+    /// Writes whole chunks, one behind the other. They are durable after [`BlobFiles::force`].
+    pub(crate) fn append(&self, chunks: &[u8]) -> Result<Vec<Extent>> {
+        debug_assert!(chunks.len().is_multiple_of(CHUNK));
+        let (number, offset) = self.reserve(chunks.len() as u64).map_err(|e| error::io("a blob file", e))?;
+        let mut extents = Vec::with_capacity(chunks.len() / CHUNK);
+        for (i, chunk) in chunks.chunks_exact(CHUNK).enumerate() {
+            let mut blocks = BytesMut::with_capacity(CHUNK / BLOCK * 4);
+            let mut whole = 0;
+            for block in chunk.chunks(BLOCK) {
+                let crc = crc32c(block);
+                blocks.put_u32_le(crc);
+                whole = crc32c_combine(whole, crc, block.len() as u64);
+            }
+            let offset = offset + (i * CHUNK) as u64;
+            extents.push(Extent { file: number, offset, len: CHUNK as u32, crc: whole, blocks: blocks.freeze() });
+        }
+        let write = || {
+            let file = self.file(number)?;
+            file.write_at(offset, chunks)?;
+            file.begin_write_back(offset, chunks.len() as u64);
+            Ok(())
+        };
+        write().map_err(|e| {
+            self.discard(&extents);
+            error::io("a blob file", e)
+        })?;
+        Ok(extents)
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<(u32, u64)> {
+        let mut growing = self.growing.lock();
+        let (number, offset) = match growing.current {
+            Some((number, end)) if end < FILE_LEN => (number, end),
+            _ => {
+                let number = growing.next;
+                let file = self.disk.create(&file_name(number))?;
+                self.open.write().insert(number, file);
+                growing.next += 1;
+                growing.new_names = true;
+                (number, 0)
+            }
+        };
+        growing.current = Some((number, offset + len));
+        growing.unforced.insert(number);
+        Ok((number, offset))
+    }
+
+    /// Makes everything written so far durable that the extents need.
+    pub(crate) fn force(&self, extents: &[Extent]) -> Result<()> {
+        let (files, names) = {
+            let mut growing = self.growing.lock();
+            let files: HashSet<u32> =
+                extents.iter().map(|e| e.file).filter(|file| growing.unforced.contains(file)).collect();
+            (files, std::mem::take(&mut growing.new_names))
+        };
+        let force = || {
+            if names {
+                self.disk.force_names(DIR)?;
+            }
+            files.iter().try_for_each(|file| self.file(*file)?.force())
+        };
+        force().map_err(|e| {
+            self.growing.lock().new_names |= names;
+            error::io("forcing a blob file", e)
+        })
+    }
+
+    fn file(&self, number: u32) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(file) = self.open.read().get(&number) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.disk.open(&file_name(number))?;
+        let mut open = self.open.write();
+        if open.len() >= OPEN_FILES {
+            open.clear();
+        }
+        open.insert(number, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Fills `out` with the extent's bytes from `from` on, checked. `at` is where the extent begins in its object.
+    pub(crate) fn read(&self, extent: &Extent, from: usize, out: &mut [u8], at: u64) -> Result<(), ReadError> {
+        let to = from + out.len();
+        if to > extent.len as usize {
+            return Err(RowError::File.into());
+        }
+        let first = from / BLOCK;
+        let aligned = (first * BLOCK, to.next_multiple_of(BLOCK).min(extent.len as usize));
+        let file = self.file(extent.file)?;
+        if aligned == (from, to) {
+            file.read_at(extent.offset + from as u64, out)?;
+            check_blocks(&extent.blocks, first, out, at)?;
+        } else {
+            let mut blocks = vec![0; aligned.1 - aligned.0];
+            file.read_at(extent.offset + aligned.0 as u64, &mut blocks)?;
+            check_blocks(&extent.blocks, first, &blocks, at)?;
+            out.copy_from_slice(&blocks[from - aligned.0..to - aligned.0]);
+        }
+        Ok(())
+    }
+
+    /// The operating system's file with an extent, for sending it without copying.
+    pub(crate) fn system_file(&self, extent: &Extent) -> io::Result<Option<Arc<std::fs::File>>> {
+        Ok(self.file(extent.file)?.system_file().cloned())
+    }
+
+    /// Gives the storage of extents back that nobody names.
+    pub(crate) fn discard(&self, extents: &[Extent]) {
+        for extent in extents {
+            if let Err(error) = self.punch(extent.file, extent.offset, u64::from(extent.len)) {
+                tracing::warn!(file = extent.file, offset = extent.offset, %error, "cannot free a chunk; a sweep will");
+            }
+        }
+    }
+
+    pub(crate) fn punch(&self, file: u32, offset: u64, len: u64) -> io::Result<()> {
+        match self.file(file).and_then(|file| file.punch(offset, len)) {
+            // Some file systems have no holes; the space comes back with the file.
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes a file that has no extents any more, unless it may still grow.
+    pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
+        if self.growing.lock().current.is_some_and(|(current, _)| current == number) {
+            return Ok(());
+        }
+        self.open.write().remove(&number);
+        match self.disk.remove(&file_name(number)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The files of earlier openings, with their lengths.
+    pub(crate) fn earlier(&self) -> io::Result<Vec<(u32, u64)>> {
+        let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first);
+        files.map(|number| Ok((number, self.file(number)?.len()?))).collect()
+    }
+
+    /// The first file of this opening: this one and later ones may still grow.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Bytes of all blob files, holes included.
+    pub(crate) fn size(&self) -> u64 {
+        let numbers = numbers(&*self.disk).unwrap_or_default();
+        numbers.into_iter().filter_map(|number| self.file(number).ok()?.len().ok()).sum()
+    }
+}
+
+fn numbers(disk: &dyn Disk) -> io::Result<Vec<u32>> {
+    let names = disk.list(DIR)?;
+    let mut numbers: Vec<u32> =
+        names.iter().filter_map(|n| u32::from_str_radix(n.strip_suffix(".blob")?, 16).ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Why an extent cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Row(#[from] RowError),
+    #[error("its blob file cannot be read: {0}")]
+    Io(io::Error),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound => Self::Row(RowError::File),
+            _ => Self::Io(error),
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! Committing: transactions are applied one after the other under one lock, and forced many at a time by one thread.
+//!
+//! ```text
+//!   submit ── stage chunks ── lock ── apply ── frame ── unlock          (any thread)
+//!                                                 │
+//!   committer: take all frames ── one write, one force ── show them ── tell the writers
+//! ```
+//!
+//! A transaction sees those before it although they are not durable yet; readers do not. If a force fails, all that
+//! were waiting for it fail with it, and their changes are taken back. Conflicts and errors, too, are told only when the
+//! state they speak of is durable.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
+
+use crate::apply::{Applied, Apply, Done};
+use crate::core::Core;
+use crate::entry::{self, Entry, Step};
+use crate::error::{self, StoreError};
+use crate::layers::{At, Layers};
+use crate::log::{Batch, LogError, frame};
+use crate::mob::{Mob, Seq};
+use crate::row::Extent;
+use crate::stage::stage;
+use crate::view::View;
+
+/// What is called with a transaction's outcome.
+pub(crate) type Tell = Box<dyn FnOnce(Result<Outcome>) + Send>;
+
+/// How long the log rests before a mark says that its last frames were forced.
+const REST: Duration = Duration::from_millis(20);
+/// How often an append is staged again because its blob's end had moved.
+const MOVES: usize = 3;
+
+/// The state that the lock of the writers guards.
+#[derive(Default)]
+pub(crate) struct Writer {
+    /// The position of the next transaction.
+    pub(crate) next: Seq,
+    /// The checksum of the last frame.
+    pub(crate) crc: u32,
+    batch: Batch,
+    /// The checksum of the frame before the batch.
+    batch_prev: u32,
+    waiters: Vec<Waiter>,
+    queue: VecDeque<Job>,
+    /// Bytes logged since the buffer was last frozen.
+    pub(crate) logged: u64,
+    /// Why nothing can be committed any more.
+    failed: Option<Arc<str>>,
+    closing: bool,
+    /// Whether the last frame is one that only says what was forced before it.
+    marked: bool,
+    payload: Vec<u8>,
+}
+
+impl Writer {
+    /// Goes on at position `next`, behind a frame with checksum `crc`.
+    pub(crate) fn at(next: Seq, crc: u32) -> Self {
+        Self { next, crc, ..Self::default() }
+    }
+}
+
+/// A transaction that waits for room in the buffer.
+struct Job {
+    steps: Vec<Step>,
+    staged: Vec<Extent>,
+    tell: Tell,
+}
+
+/// A transaction that waits for its position to become durable.
+struct Waiter {
+    result: Result<Outcome>,
+    staged: Vec<Extent>,
+    tell: Tell,
+}
+
+/// What came of a transaction under the lock.
+enum Decision {
+    /// It waits for the committer, or for room.
+    Later,
+    /// It is decided.
+    Now(Tell, Result<Outcome>),
+    /// Its chunks must be staged again.
+    Moved(Tell),
+}
+
+impl Core {
+    /// Commits a transaction; `tell` learns the outcome once it is durable.
+    pub(crate) fn submit(&self, transaction: Transaction, tell: Tell) {
+        let mut tell = tell;
+        for attempt in 0..=MOVES {
+            let staged = match stage(self, &transaction, attempt < MOVES) {
+                Ok(staged) => staged,
+                Err(error) => return tell(Err(error)),
+            };
+            let taken: Vec<_> = staged.steps.iter().filter_map(Step::staged_data).collect();
+            let (steps, extents) = staged.take();
+            let decision = self.decide(Job { steps, staged: extents, tell });
+            let mut finishing = self.finishing.lock();
+            finishing.retain(|data| !taken.contains(data));
+            drop(finishing);
+            match decision {
+                Decision::Later => return,
+                Decision::Now(tell, result) => return tell(result),
+                Decision::Moved(again) => tell = again,
+            }
+        }
+        tell(Err(Error::new(ErrorKind::Internal, "an append was never placed")));
+    }
+
+    /// Commits steps of the store's own and waits.
+    pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
+        self.wait(|tell| match self.decide(Job { steps, staged, tell }) {
+            Decision::Later => {}
+            Decision::Now(tell, result) => tell(result),
+            Decision::Moved(tell) => tell(Err(Error::new(ErrorKind::Internal, "own steps append nothing"))),
+        })
+        .map(drop)
+    }
+
+    /// Commits steps of the store's own, whenever there is room; `busy` is set until they are through.
+    pub(crate) fn submit_steps(&self, steps: Vec<Step>, busy: &Arc<AtomicBool>) {
+        busy.store(true, Ordering::Release);
+        let busy = Arc::clone(busy);
+        let tell = Box::new(move |result: Result<Outcome>| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "a background change was not made; it will be tried again");
+            }
+            busy.store(false, Ordering::Release);
+        });
+        if let Decision::Now(tell, result) = self.decide(Job { steps, staged: Vec::new(), tell }) {
+            tell(result);
+        }
+    }
+
+    /// Starts something that tells its outcome, and waits for that.
+    pub(crate) fn wait(&self, start: impl FnOnce(Tell)) -> Result<Outcome> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        start(Box::new(move |result| {
+            // The receiver waits below.
+            let _ = sender.send(result);
+        }));
+        if !self.options.threads {
+            self.force()?;
+        }
+        receiver.recv().unwrap_or_else(|_| Err(error::closed()))
+    }
+
+    fn decide(&self, job: Job) -> Decision {
+        let mut writer = self.writer.lock();
+        if let Some(refusal) = self.refusal(&writer) {
+            drop(writer);
+            self.discard(&job.staged);
+            return Decision::Now(job.tell, Err(refusal));
+        }
+        if !writer.queue.is_empty() || self.is_full(&self.view.load()) {
+            if self.durable.is_none() {
+                let message = "the store in memory has no room; delete something, or start it with more";
+                return Decision::Now(job.tell, Err(Error::new(ErrorKind::Full, message)));
+            }
+            self.counters.waits.fetch_add(1, Ordering::Relaxed);
+            writer.queue.push_back(job);
+            drop(writer);
+            self.chores.notify_one();
+            return Decision::Later;
+        }
+        self.apply(&mut writer, job)
+    }
+
+    fn refusal(&self, writer: &Writer) -> Option<Error> {
+        if let Some(why) = &writer.failed {
+            let message =
+                format!("the store takes no more changes, as its log failed: {why}; mend that and restart it");
+            return Some(Error::new(ErrorKind::Io, message));
+        }
+        if writer.closing {
+            return Some(error::closed());
+        }
+        if self.disk_full.load(Ordering::Relaxed) && self.is_full(&self.view.load()) {
+            let message = "the disk is full: changes cannot be moved to the B-tree; make room and try again";
+            return Some(Error::new(ErrorKind::Full, message));
+        }
+        None
+    }
+
+    /// Whether the buffer can take no more before something is installed.
+    fn is_full(&self, view: &View) -> bool {
+        match self.durable {
+            Some(_) => view.frozen.is_some() && view.active.bytes() >= self.options.mob_bytes / 2,
+            None => view.active.bytes() >= self.options.memory_bytes,
+        }
+    }
+
+    /// Applies a transaction and puts its frame into the batch.
+    fn apply(&self, writer: &mut Writer, job: Job) -> Decision {
+        let Job { steps, staged, tell } = job;
+        let (view, seq) = (self.view.load(), writer.next);
+        let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
+        let applied = self.apply_on(&view, seq, time_us, None, &steps);
+        let result = match applied {
+            Ok(Applied::Moved) => {
+                self.discard(&staged);
+                return Decision::Moved(tell);
+            }
+            Ok(Applied::Done(Done { changes, created })) => {
+                let entry = Entry { time_us, created, steps };
+                if let Err(error) = self.frame(writer, &entry) {
+                    self.discard(&staged);
+                    return self.later(writer, seq - 1, tell, Err(error));
+                }
+                let committed = Committed { version: seq, created: entry.created };
+                self.insert(&view.active, seq, changes);
+                writer.next = seq + 1;
+                writer.marked = false;
+                let result = Ok(Outcome::Committed(committed));
+                if self.durable.is_none() {
+                    return Decision::Now(tell, result);
+                }
+                writer.waiters.push(Waiter { result, staged, tell });
+                self.maybe_freeze(writer, &view);
+                self.work.notify_one();
+                return Decision::Later;
+            }
+            Ok(Applied::Conflict(conflict)) => Ok(Outcome::Conflict(conflict)),
+            Err(error) => Err(error),
+        };
+        self.discard(&staged);
+        self.later(writer, seq - 1, tell, result)
+    }
+
+    /// Tells a result that changed nothing, once what it speaks of is durable.
+    fn later(&self, writer: &mut Writer, seq: Seq, tell: Tell, result: Result<Outcome>) -> Decision {
+        if seq <= self.visible() {
+            return Decision::Now(tell, result);
+        }
+        writer.waiters.push(Waiter { result, staged: Vec::new(), tell });
+        self.work.notify_one();
+        Decision::Later
+    }
+
+    /// Applies steps on the newest state, durable or not.
+    pub(crate) fn apply_on(
+        &self,
+        view: &View,
+        seq: Seq,
+        time_us: i64,
+        given: Option<Vec<model::Oid>>,
+        steps: &[Step],
+    ) -> Result<Applied> {
+        let mut given = Some(given);
+        let mut applied = None;
+        let read = self.engine.read(&mut |engine| {
+            let below = Layers {
+                changes: None,
+                active: &view.active,
+                frozen: view.frozen.as_deref(),
+                at: At::Seq(Seq::MAX),
+                engine,
+                files: self.files(),
+            };
+            applied = given.take().map(|given| Apply::run(below, seq, time_us, given, steps));
+        });
+        read.map_err(|e| StoreError::from(e).0)?;
+        applied.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "the B-tree was not read")))
+    }
+
+    /// Appends an entry's frame to the batch.
+    fn frame(&self, writer: &mut Writer, entry: &Entry) -> Result<()> {
+        if self.durable.is_none() {
+            return Ok(());
+        }
+        writer.payload.clear();
+        entry::encode(&mut writer.payload, entry);
+        if writer.payload.len() > frame::MAX_PAYLOAD {
+            let (size, limit) = (writer.payload.len() as u64, frame::MAX_PAYLOAD as u64);
+            return Err(error::too_large("a transaction's log record", size, limit));
+        }
+        if writer.batch.frames.is_empty() {
+            writer.batch_prev = writer.crc;
+        }
+        let before = writer.batch.bytes.len();
+        let (seq, crc, forced) = (writer.next, writer.crc, self.visible());
+        writer.crc = frame::encode(&mut writer.batch.bytes, &self.id, seq, forced, crc, &writer.payload);
+        let end = writer.batch.bytes.len();
+        writer.batch.frames.push((end, seq, writer.crc));
+        writer.logged += (end - before) as u64;
+        if writer.payload.capacity() > 1 << 20 {
+            writer.payload = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Puts changed rows into the buffer.
+    pub(crate) fn insert(&self, active: &Mob, seq: Seq, changes: crate::layers::Changes) {
+        let horizon = self.snapshots.horizon(&self.visible);
+        if self.durable.is_some() {
+            for (key, row) in changes {
+                active.insert(key, seq, row, horizon);
+            }
+            return;
+        }
+        let keys: Vec<_> = changes.keys().cloned().collect();
+        for (key, row) in changes {
+            active.insert(key, seq, row, horizon);
+        }
+        self.visible.store(seq, Ordering::Release);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        let horizon = self.snapshots.horizon(&self.visible);
+        for key in keys {
+            active.settle(&key, horizon);
+        }
+    }
+
+    /// Freezes the buffer for installing when it is half full, or the log is long.
+    fn maybe_freeze(&self, writer: &mut Writer, view: &View) {
+        let due = view.active.bytes() >= self.options.mob_bytes / 2 || writer.logged >= self.options.log_bytes();
+        if due && view.frozen.is_none() {
+            self.freeze(writer, view);
+        }
+    }
+
+    /// Hands the buffer to the installer. Nothing may be frozen already.
+    pub(crate) fn freeze(&self, writer: &mut Writer, view: &View) {
+        assert!(view.frozen.is_none(), "one buffer is being installed at a time");
+        let frozen = Some(Arc::clone(&view.active));
+        self.view.store(Arc::new(View { active: Arc::new(Mob::new()), frozen }));
+        writer.logged = 0;
+        let _chores = self.housekeeping.lock();
+        self.chores.notify_one();
+    }
+
+    /// Lets transactions go on that waited for room.
+    pub(crate) fn resume_queue(&self) {
+        loop {
+            let mut writer = self.writer.lock();
+            if writer.queue.is_empty() || (self.is_full(&self.view.load()) && self.refusal(&writer).is_none()) {
+                return;
+            }
+            let Some(job) = writer.queue.pop_front() else { return };
+            let decision = match self.refusal(&writer) {
+                Some(refusal) => {
+                    self.discard(&job.staged);
+                    Decision::Now(job.tell, Err(refusal))
+                }
+                None => self.apply(&mut writer, job),
+            };
+            drop(writer);
+            match decision {
+                Decision::Later => {}
+                Decision::Now(tell, result) => tell(result),
+                Decision::Moved(tell) => {
+                    let message = "the blob's end moved while the append waited for room; try again";
+                    tell(Err(Error::new(ErrorKind::Unavailable, message)));
+                }
+            }
+        }
+    }
+
+    /// Forces what is in the batch, shows it and tells its writers.
+    pub(crate) fn force(&self) -> Result<()> {
+        let mut writer = self.writer.lock();
+        let (batch, prev) = (std::mem::take(&mut writer.batch), writer.batch_prev);
+        let waiters = std::mem::take(&mut writer.waiters);
+        drop(writer);
+        self.force_batch(batch, prev, waiters)
+    }
+
+    fn force_batch(&self, mut batch: Batch, prev: u32, waiters: Vec<Waiter>) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        if let Some((_, last, _)) = batch.frames.last() {
+            let began = Instant::now();
+            if let Err(error) = durable.log.append(&batch, prev) {
+                return Err(self.fail(&error, prev, waiters));
+            }
+            self.visible.store(*last, Ordering::Release);
+            self.counters.forced(batch.frames.len(), batch.bytes.len(), began.elapsed());
+        }
+        for waiter in waiters {
+            (waiter.tell)(waiter.result);
+        }
+        // The buffers go back, unless one large transaction has blown them up.
+        batch.frames.clear();
+        batch.bytes.clear();
+        if batch.bytes.capacity() <= 1 << 20 {
+            let mut writer = self.writer.lock();
+            if writer.batch.frames.is_empty() {
+                writer.batch = batch;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back everything that is not durable.
+    fn fail(&self, error: &LogError, prev: u32, mut waiters: Vec<Waiter>) -> Error {
+        let mut writer = self.writer.lock();
+        let durable = self.visible();
+        let view = self.view.load();
+        for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
+            mob.roll_back(durable);
+        }
+        waiters.append(&mut writer.waiters);
+        writer.batch = Batch::default();
+        (writer.next, writer.crc) = (durable + 1, prev);
+        let full = matches!(error, LogError::Full(_));
+        if !full {
+            writer.failed = Some(error.to_string().into());
+        }
+        drop(writer);
+        tracing::error!(%error, transactions = waiters.len(), "cannot force the log");
+        let told = || match error {
+            LogError::Full(_) => {
+                let message = "the disk is full: the log cannot grow; nothing was changed; make room and try again";
+                Error::new(ErrorKind::Full, message)
+            }
+            other => {
+                let message = format!("the log failed while the transaction was forced: {other}; restart to find out");
+                Error::new(ErrorKind::Unknown, message)
+            }
+        };
+        for waiter in waiters {
+            if full {
+                self.discard(&waiter.staged);
+            }
+            (waiter.tell)(Err(told()));
+        }
+        told()
+    }
+
+    fn discard(&self, extents: &[Extent]) {
+        if let Some(files) = self.files() {
+            files.discard(extents);
+        }
+    }
+
+    /// The committer's life.
+    pub(crate) fn run_committer(&self) {
+        loop {
+            let mut writer = self.writer.lock();
+            while writer.waiters.is_empty() && writer.batch.frames.is_empty() && !writer.closing {
+                if writer.marked {
+                    self.work.wait(&mut writer);
+                } else if self.work.wait_for(&mut writer, REST).timed_out() && writer.batch.frames.is_empty() {
+                    self.mark(&mut writer);
+                }
+            }
+            let closing = writer.closing && writer.batch.frames.is_empty() && writer.waiters.is_empty();
+            if closing {
+                return;
+            }
+            let (batch, prev) = (std::mem::take(&mut writer.batch), writer.batch_prev);
+            let waiters = std::mem::take(&mut writer.waiters);
+            drop(writer);
+            // What failed was told to those who waited for it.
+            let _ = self.force_batch(batch, prev, waiters);
+        }
+    }
+
+    /// Logs a frame that only says what was forced before it, so that damage to the last ones would be noticed.
+    pub(crate) fn mark(&self, writer: &mut Writer) {
+        if writer.failed.is_none() && self.visible() + 1 == writer.next {
+            let entry = Entry::default();
+            if self.frame(writer, &entry).is_ok() {
+                writer.next += 1;
+            }
+        }
+        writer.marked = true;
+    }
+
+    /// Refuses new transactions and lets the committer end.
+    pub(crate) fn close_writer(&self) {
+        let mut writer = self.writer.lock();
+        if self.durable.is_some() && !writer.marked && writer.batch.frames.is_empty() {
+            self.mark(&mut writer);
+        }
+        writer.closing = true;
+        drop(writer);
+        self.work.notify_all();
+    }
+}

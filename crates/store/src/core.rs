@@ -1,0 +1,168 @@
+//! The parts of an open store and how they are read together.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use hashbrown::{HashMap, HashSet};
+use model::{Oid, Result, UploadId};
+use parking_lot::{Condvar, Mutex};
+
+use crate::blob_file::BlobFiles;
+use crate::commit::Writer;
+use crate::engine::{Engine, EngineRead, EngineResult};
+use crate::error::Explain;
+use crate::install::Housekeeping;
+use crate::key::DataId;
+use crate::layers::{At, Layers};
+use crate::log::Log;
+use crate::log::frame::StoreId;
+use crate::options::Options;
+use crate::row::CHUNK;
+use crate::status::Counters;
+use crate::upload::Upload;
+use crate::view::{Pin, Snapshots, View};
+
+/// An open store, shared by its handles and its threads.
+pub(crate) struct Core {
+    pub(crate) options: Options,
+    pub(crate) dir: Option<PathBuf>,
+    /// Keeps other processes out of the directory.
+    pub(crate) lock: Option<File>,
+    pub(crate) id: StoreId,
+    pub(crate) engine: Box<dyn Engine>,
+    /// What makes a store durable; a store in memory has none.
+    pub(crate) durable: Option<Durable>,
+    pub(crate) view: ArcSwap<View>,
+    /// The newest position that is durable and may be seen.
+    pub(crate) visible: AtomicU64,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) writer: Mutex<Writer>,
+    /// Wakes the committer.
+    pub(crate) work: Condvar,
+    pub(crate) housekeeping: Mutex<Housekeeping>,
+    /// Wakes the installer.
+    pub(crate) chores: Condvar,
+    /// Whether the last installation found the disk full.
+    pub(crate) disk_full: AtomicBool,
+    /// Whether a background removal is under way.
+    pub(crate) reclaiming: Arc<AtomicBool>,
+    pub(crate) installing: Mutex<()>,
+    pub(crate) creating_space: Mutex<()>,
+    pub(crate) uploads: Mutex<HashMap<UploadId, Arc<Mutex<Upload>>>>,
+    /// Contents of uploads that a transaction is taking.
+    pub(crate) finishing: Mutex<HashSet<DataId>>,
+    pub(crate) next_upload: AtomicU64,
+    /// How often the store was opened.
+    pub(crate) incarnation: AtomicU32,
+    pub(crate) counters: Counters,
+}
+
+/// Stands in for the B-tree to find out whether a read needs it.
+struct Untouched(Cell<bool>);
+
+impl EngineRead for Untouched {
+    fn get<'a>(&'a self, _: &[u8]) -> EngineResult<Option<&'a [u8]>> {
+        self.0.set(false);
+        Ok(None)
+    }
+
+    fn range(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()> {
+        self.0.set(false);
+        Ok(())
+    }
+}
+
+/// The log and the blob files.
+pub(crate) struct Durable {
+    pub(crate) log: Log,
+    pub(crate) files: BlobFiles,
+}
+
+impl Core {
+    pub(crate) fn files(&self) -> Option<&BlobFiles> {
+        self.durable.as_ref().map(|durable| &durable.files)
+    }
+
+    /// Reads single rows of the newest durable state: each row by itself, not several against each other.
+    pub(crate) fn read_row<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        let view = self.view.load();
+        let mut read_on = |engine: &dyn EngineRead| {
+            read(&Layers {
+                changes: None,
+                active: &view.active,
+                frozen: view.frozen.as_deref(),
+                at: At::Newest(&self.visible),
+                engine,
+                files: self.files(),
+            })
+        };
+        if !view.active.is_empty() || view.frozen.is_some() {
+            let untouched = Untouched(Cell::new(true));
+            let result = read_on(&untouched);
+            if untouched.0.get() {
+                return result;
+            }
+        }
+        self.read_engine(read_on)
+    }
+
+    /// Reads one durable state.
+    pub(crate) fn read_state<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        loop {
+            let view = self.view.load();
+            let done = self.read_engine(|engine| {
+                let pin = Snapshots::pin(&*self.snapshots, &self.visible);
+                if !self.is_current(&view) {
+                    return Ok(None);
+                }
+                let layers = Layers {
+                    changes: None,
+                    active: &view.active,
+                    frozen: view.frozen.as_deref(),
+                    at: At::Seq(pin.seq),
+                    engine,
+                    files: self.files(),
+                };
+                read(&layers).map(Some)
+            })?;
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Whether a view is the newest. If it is, and the B-tree's state was taken after it, then all that was durable then
+    /// is in the two together, and the B-tree has nothing that is not in them at the position pinned in between.
+    pub(crate) fn is_current(&self, view: &Arc<View>) -> bool {
+        Arc::ptr_eq(view, &self.view.load())
+    }
+
+    fn read_engine<T>(&self, read: impl FnOnce(&dyn EngineRead) -> Result<T>) -> Result<T> {
+        let mut read = Some(read);
+        let mut result = None;
+        self.engine.read(&mut |engine| result = read.take().map(|read| read(engine))).explain()?;
+        result.unwrap_or_else(|| Err(model::Error::new(model::ErrorKind::Internal, "the B-tree was not read")))
+    }
+
+    /// Where a blob ends, if that is where a chunk begins and `len` more bytes have a whole one.
+    pub(crate) fn aligned_end(&self, oid: Oid, len: usize) -> Result<Option<u64>> {
+        if len < CHUNK || oid.is_temporary() || self.durable.is_none() {
+            return Ok(None);
+        }
+        let size = self.read_row(|layers| Ok(layers.object(oid)?.map(|object| object.head.size)))?;
+        Ok(size.filter(|size| size.is_multiple_of(CHUNK as u64)))
+    }
+
+    pub(crate) fn pin(&self) -> Pin<Arc<Snapshots>> {
+        Snapshots::pin(Arc::clone(&self.snapshots), &self.visible)
+    }
+
+    pub(crate) fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,151 @@
+//! Entries: what a log frame's payload says. One entry is one transaction, as steps that give the same rows again when
+//! they are replayed on the state before them.
+//!
+//! Everything that was decided when the transaction was applied stands in the entry: the time, the identifiers of the
+//! created objects, where staged chunks lie. So a later version may decide otherwise and still replay it.
+
+use bytes::Bytes;
+use model::{Kind, Name, Oid};
+
+use crate::key::DataId;
+use crate::row::Extent;
+
+mod codec;
+
+pub(crate) use codec::{decode, encode};
+
+/// Content: staged chunks, then the bytes behind them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) bytes: Bytes,
+}
+
+/// One step of a transaction, as it is logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Create {
+        oid: Oid,
+        kind: Kind,
+        near: Option<Oid>,
+        content: Content,
+    },
+    Put {
+        oid: Oid,
+        content: Content,
+    },
+    /// The content is an upload: a first chunk, further ones logged before as [`Step::Stage`], and a tail.
+    PutStaged {
+        oid: Oid,
+        data: DataId,
+        size: u64,
+        first: Extent,
+        tail: Bytes,
+    },
+    Write {
+        oid: Oid,
+        offset: u64,
+        bytes: Bytes,
+    },
+    /// Whole chunks from chunk `index` on.
+    WriteChunks {
+        oid: Oid,
+        index: u64,
+        extents: Vec<Extent>,
+    },
+    /// Content at the end, which must be at `at` if chunks were staged for it.
+    Append {
+        oid: Oid,
+        at: Option<u64>,
+        content: Content,
+    },
+    Truncate {
+        oid: Oid,
+        size: u64,
+    },
+    Zero {
+        oid: Oid,
+        offset: u64,
+        len: u64,
+    },
+    Clone {
+        from: Oid,
+        to: Oid,
+    },
+    Delete {
+        oid: Oid,
+    },
+    SetAttribute {
+        oid: Oid,
+        key: Bytes,
+        value: Bytes,
+    },
+    RemoveAttribute {
+        oid: Oid,
+        key: Bytes,
+    },
+    Add {
+        collection: Oid,
+        member: Oid,
+    },
+    Remove {
+        collection: Oid,
+        member: Oid,
+    },
+    Bind {
+        name: Name,
+        oid: Oid,
+    },
+    Unbind {
+        name: Name,
+    },
+    Expect {
+        oid: Oid,
+        version: Option<u64>,
+    },
+    ExpectName {
+        name: Name,
+        oid: Option<Oid>,
+    },
+    /// Chunks of an unfinished upload, from chunk `index` on.
+    Stage {
+        data: DataId,
+        index: u64,
+        extents: Vec<Extent>,
+    },
+    /// Removes the chunks `from..to` of content that no object has any more; all of it is gone if `done`.
+    Reclaim {
+        data: DataId,
+        from: u64,
+        to: u64,
+        done: bool,
+    },
+    CreateSpace {
+        id: u16,
+        name: String,
+    },
+    /// The store was opened, for the `incarnation`-th time.
+    Open {
+        incarnation: u32,
+    },
+}
+
+/// A transaction as it is logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Microseconds since 1970.
+    pub(crate) time_us: i64,
+    /// The identifiers of the created objects, in order.
+    pub(crate) created: Vec<Oid>,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Step {
+    /// The upload's content that the step takes.
+    pub(crate) fn staged_data(&self) -> Option<DataId> {
+        match self {
+            Self::PutStaged { data, .. } => Some(*data),
+            _ => None,
+        }
+    }
+}

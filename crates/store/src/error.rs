@@ -1,0 +1,96 @@
+//! How the store's inner failures become the one public [`Error`].
+
+use std::io;
+
+use model::{Error, ErrorKind, Oid};
+
+use crate::disk;
+use crate::engine::EngineError;
+use crate::log::LogError;
+use crate::row::RowError;
+
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+pub(crate) fn too_large(what: &str, size: u64, limit: u64) -> Error {
+    Error::new(ErrorKind::TooLarge, format!("{what} has {size} bytes; the limit is {limit}"))
+}
+
+pub(crate) fn no_object(oid: Oid) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no object {oid}"))
+}
+
+/// A stored row of `oid` cannot be read.
+pub(crate) fn corrupt(oid: Oid, row: RowError) -> Error {
+    let message = format!("object {oid} is damaged: {row}; restore it from a backup, or remove it");
+    Error::new(ErrorKind::Corrupt, message).caused_by(row)
+}
+
+/// Some other stored row cannot be read.
+pub(crate) fn corrupt_row(what: &str, row: RowError) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{what} is damaged: {row}; run `mortar scrub`")).caused_by(row)
+}
+
+pub(crate) fn io(what: &str, error: io::Error) -> Error {
+    if disk::is_full(&error) {
+        let message = format!("{what}: the disk is full; nothing was changed; make room and try again");
+        return Error::new(ErrorKind::Full, message).caused_by(error);
+    }
+    Error::new(ErrorKind::Io, format!("{what}: {error}")).caused_by(error)
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store is closed")
+}
+
+impl From<EngineError> for StoreError {
+    fn from(error: EngineError) -> Self {
+        let message = match &error {
+            EngineError::Full(_) => "the B-tree has no room: the disk is full; make room and try again".to_owned(),
+            EngineError::GivenUp => "a batch for the B-tree could not be made".to_owned(),
+            EngineError::Failed(source) => format!("the B-tree failed: {source}"),
+        };
+        let kind = if matches!(error, EngineError::Full(_)) { ErrorKind::Full } else { ErrorKind::Io };
+        Self(Error::new(kind, message).caused_by(error))
+    }
+}
+
+impl From<LogError> for StoreError {
+    fn from(error: LogError) -> Self {
+        Self(match error {
+            LogError::Full(source) => io("the log needs another segment", source),
+            LogError::Io(source) => io("the log failed", source),
+            LogError::Damaged(ref damage) => {
+                let message = format!(
+                    "the log is damaged: {damage}. Restore from a backup, or accept the loss with `mortar repair`"
+                );
+                Error::new(ErrorKind::Corrupt, message).caused_by(error)
+            }
+            LogError::Replay { .. } => {
+                Error::new(ErrorKind::Corrupt, format!("{error}; restore from a backup, or report a bug"))
+                    .caused_by(error)
+            }
+        })
+    }
+}
+
+/// Lets inner errors become [`Error`], which is another crate's, with `?`.
+pub(crate) struct StoreError(pub(crate) Error);
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        error.0
+    }
+}
+
+/// The same for a result.
+pub(crate) trait Explain<T> {
+    fn explain(self) -> model::Result<T>;
+}
+
+impl<T, E: Into<StoreError>> Explain<T> for Result<T, E> {
+    fn explain(self) -> model::Result<T> {
+        self.map_err(|error| error.into().0)
+    }
+}

@@ -1,0 +1,451 @@
+//! Reading through the layers: the changes of the transaction that is being applied, the modified object buffer, the
+//! part of it that is being installed, and the B-tree.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use model::{Kind, Oid, Result, Stat};
+
+use crate::blob_file::{BlobFiles, ReadError};
+use crate::engine::EngineRead;
+use crate::error::{self, Explain, corrupt};
+use crate::key::{DataId, Key, table};
+use crate::mob::{Mob, Row, Seq};
+use crate::patch::{Base, Patch};
+use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks};
+
+/// The rows that a transaction has changed so far.
+pub(crate) type Changes = BTreeMap<Key, Row>;
+
+/// Which versions count.
+#[derive(Clone, Copy)]
+pub(crate) enum At<'a> {
+    /// Those at or below a position.
+    Seq(Seq),
+    /// The newest durable ones, whatever is committed meanwhile: for reads of single rows.
+    Newest(&'a AtomicU64),
+}
+
+impl At<'_> {
+    fn seq(self) -> Seq {
+        match self {
+            Self::Seq(seq) => seq,
+            Self::Newest(visible) => visible.load(Ordering::Acquire),
+        }
+    }
+}
+
+/// The layers of one read, newest first.
+pub(crate) struct Layers<'a> {
+    pub(crate) changes: Option<&'a Changes>,
+    pub(crate) active: &'a Mob,
+    pub(crate) frozen: Option<&'a Mob>,
+    pub(crate) at: At<'a>,
+    pub(crate) engine: &'a dyn EngineRead,
+    pub(crate) files: Option<&'a BlobFiles>,
+}
+
+/// How deep a row was found; deeper is older.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Depth {
+    Active,
+    Frozen,
+}
+
+/// A row as it was found.
+pub(crate) enum Found<'a> {
+    Nothing,
+    Row(Row, Depth),
+    Engine(&'a [u8]),
+}
+
+impl Found<'_> {
+    /// The whole row, if it has one and is not a patch.
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        match self {
+            Found::Row(Row::Value(value), _) => Some(value),
+            Found::Engine(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn head(&self, oid: Oid) -> Result<Option<Head>> {
+        let row = match self {
+            Found::Nothing | Found::Row(Row::Gone, _) => return Ok(None),
+            Found::Row(Row::Value(row), _) => row,
+            Found::Row(Row::Patch(patch), _) => &patch.head,
+            Found::Engine(row) => *row,
+        };
+        Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e))
+    }
+}
+
+/// An object: what its row says, and the row itself.
+pub(crate) struct Object<'a> {
+    pub(crate) oid: Oid,
+    pub(crate) head: Head,
+    pub(crate) row: Found<'a>,
+}
+
+impl Object<'_> {
+    pub(crate) fn stat(&self) -> Stat {
+        stat(self.oid, &self.head)
+    }
+}
+
+pub(crate) fn stat(oid: Oid, head: &Head) -> Stat {
+    Stat { oid, kind: head.kind, size: head.size, version: head.version, modified_us: head.modified_us }
+}
+
+/// Where a chunk belongs: its key, what stands before it in its row, and where it begins in its object.
+struct Place {
+    key: Key,
+    skip: usize,
+    at: u64,
+}
+
+fn place(oid: Oid, data: DataId, index: u64) -> Place {
+    match index {
+        0 => Place { key: Key::object(oid), skip: HEAD, at: 0 },
+        _ => Place { key: Key::chunk(data, index), skip: 0, at: index * CHUNK as u64 },
+    }
+}
+
+impl<'a> Layers<'a> {
+    /// The newest row of `key` that counts.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Found<'a>> {
+        if let Some(row) = self.changes.and_then(|changes| changes.get(key)) {
+            return Ok(Found::Row(row.clone(), Depth::Active));
+        }
+        if let Some(row) = self.active.get(key, || self.at.seq()) {
+            return Ok(Found::Row(row, Depth::Active));
+        }
+        self.find_below(key, Depth::Active)
+    }
+
+    /// The row beneath the one found at `depth`.
+    fn find_below(&self, key: &[u8], depth: Depth) -> Result<Found<'a>> {
+        if depth == Depth::Active {
+            if let Some(row) = self.frozen.and_then(|frozen| frozen.get(key, || self.at.seq())) {
+                return Ok(Found::Row(row, Depth::Frozen));
+            }
+        }
+        match self.engine.get(key).explain()? {
+            Some(row) => Ok(Found::Engine(row)),
+            None => Ok(Found::Nothing),
+        }
+    }
+
+    pub(crate) fn object(&self, oid: Oid) -> Result<Option<Object<'a>>> {
+        let row = self.find(&Key::object(oid))?;
+        Ok(row.head(oid)?.map(|head| Object { oid, head, row }))
+    }
+
+    /// A value with its checksum, by key.
+    pub(crate) fn sealed(&self, key: &Key, what: &dyn Fn() -> String) -> Result<Option<Bytes>> {
+        let row = match self.find(key)? {
+            Found::Row(Row::Value(row), _) => row,
+            Found::Engine(row) => Bytes::copy_from_slice(row),
+            _ => return Ok(None),
+        };
+        let len = row::unseal(key, &row).map_err(|e| error::corrupt_row(&what(), e))?;
+        Ok(Some(row.slice(..len)))
+    }
+
+    /// The bytes `offset..offset + len` of an object, less where it ends before.
+    pub(crate) fn read(&self, object: &Object<'a>, offset: u64, len: u64) -> Result<Bytes> {
+        let end = offset.saturating_add(len).min(object.head.size);
+        if offset >= end {
+            return Ok(Bytes::new());
+        }
+        if end <= CHUNK as u64 {
+            if let Some(bytes) = slice_of(object, offset as usize, end as usize) {
+                return Ok(bytes);
+            }
+        }
+        let mut out = vec![0; (end - offset) as usize];
+        let (mut at, mut rest) = (offset, &mut out[..]);
+        while !rest.is_empty() {
+            let from = (at % CHUNK as u64) as usize;
+            let (piece, behind) = rest.split_at_mut((CHUNK - from).min(rest.len()));
+            self.fill(object, at / CHUNK as u64, from, piece)?;
+            at += piece.len() as u64;
+            rest = behind;
+        }
+        Ok(out.into())
+    }
+
+    /// Fills `out` with a chunk's bytes from `from` on; zeros where it has none.
+    pub(crate) fn fill(&self, object: &Object<'a>, index: u64, from: usize, out: &mut [u8]) -> Result<()> {
+        let place = place(object.oid, object.head.data, index);
+        let filled = if index == 0 {
+            self.fill_found(&object.row, &place, from, out)
+        } else {
+            self.fill_found(&self.find(&place.key)?, &place, from, out)
+        };
+        filled.map_err(|e| e.of(object.oid))
+    }
+
+    /// Fills `out` with a whole chunk that is being installed: the patch found in the frozen buffer on what lies beneath.
+    pub(crate) fn fill_patched(&self, key: &Key, patch: &Patch, out: &mut [u8]) -> Result<()> {
+        let skip = if Key::table_of(key) == table::OBJECT { HEAD } else { 0 };
+        let place = Place { key: key.clone(), skip, at: 0 };
+        out.fill(0);
+        let kept = patch.keep.min(out.len());
+        let filled = self.fill_base(patch, Depth::Frozen, &place, 0, &mut out[..kept]);
+        filled.map_err(|e| match e {
+            FillError::Row(e) => error::corrupt_row("a chunk that is being installed", e),
+            FillError::Other(e) => e,
+        })?;
+        patch.overlay(0, out);
+        Ok(())
+    }
+
+    fn fill_found(&self, found: &Found<'a>, place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
+        match found {
+            Found::Nothing | Found::Row(Row::Gone, _) => out.fill(0),
+            Found::Row(Row::Value(row), _) => self.fill_stored(row, place, from, out)?,
+            Found::Engine(row) => self.fill_stored(row, place, from, out)?,
+            Found::Row(Row::Patch(patch), depth) => {
+                if patch.needs_base(from, from + out.len()) {
+                    let kept = patch.keep.saturating_sub(from).min(out.len());
+                    let (base, behind) = out.split_at_mut(kept);
+                    self.fill_base(patch, *depth, place, from, base)?;
+                    behind.fill(0);
+                } else {
+                    out.fill(0);
+                }
+                patch.overlay(from, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_base(
+        &self,
+        patch: &Patch,
+        depth: Depth,
+        place: &Place,
+        from: usize,
+        out: &mut [u8],
+    ) -> Result<(), FillError> {
+        match &patch.base {
+            Base::Zeros => out.fill(0),
+            Base::Older => self.fill_found(&self.find_below(&place.key, depth)?, place, from, out)?,
+            Base::Extent(extent) => self.fill_extent(extent, place, from, out)?,
+        }
+        Ok(())
+    }
+
+    fn fill_stored(&self, row: &[u8], place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
+        match Chunk::decode(row.get(place.skip..).ok_or(RowError::Short)?)? {
+            Chunk::Empty => out.fill(0),
+            Chunk::Inline { blocks, bytes } => {
+                let to = (from + out.len()).min(bytes.len());
+                let from = from.min(to);
+                check_range(blocks, bytes, from, to, place.at)?;
+                out[..to - from].copy_from_slice(&bytes[from..to]);
+                out[to - from..].fill(0);
+            }
+            Chunk::Extent(extent) => self.fill_extent(&extent, place, from, out)?,
+        }
+        Ok(())
+    }
+
+    fn fill_extent(&self, extent: &Extent, place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
+        let len = (extent.len as usize).saturating_sub(from).min(out.len());
+        let (stored, behind) = out.split_at_mut(len);
+        let files = self.files.ok_or(RowError::File)?;
+        files.read(extent, from, stored, place.at)?;
+        behind.fill(0);
+        Ok(())
+    }
+
+    /// The extent that a whole chunk is, if it is one with nothing laid over it.
+    pub(crate) fn extent(&self, object: &Object<'a>, index: u64) -> Result<Option<Extent>> {
+        let place = place(object.oid, object.head.data, index);
+        let other;
+        let found = if index == 0 {
+            &object.row
+        } else {
+            other = self.find(&place.key)?;
+            &other
+        };
+        match found {
+            Found::Row(Row::Patch(patch), depth) if patch.segments.is_empty() && patch.keep == CHUNK => {
+                match &patch.base {
+                    Base::Extent(extent) => Ok(Some(extent.clone())),
+                    Base::Older => extent_in(&self.find_below(&place.key, *depth)?, place.skip, object.oid),
+                    Base::Zeros => Ok(None),
+                }
+            }
+            found => extent_in(found, place.skip, object.oid),
+        }
+    }
+
+    /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
+    pub(crate) fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut from = Key::from(from);
+        loop {
+            let (rows, end) = self.buffered(&from, to)?;
+            let mut rows = rows.into_iter().peekable();
+            let mut flow = ControlFlow::Continue(());
+            let engine = |key: &[u8], value: &[u8]| {
+                while let Some((buffered, row)) = rows.next_if(|(buffered, _)| **buffered < *key) {
+                    flow = show_row(show, &buffered, row);
+                    if flow.is_break() {
+                        return flow;
+                    }
+                }
+                flow = match rows.next_if(|(buffered, _)| **buffered == *key) {
+                    Some((_, row)) => show_row(show, key, row),
+                    None => show(key, &Found::Engine(value)),
+                };
+                flow
+            };
+            self.engine.range(&from, end.as_deref().unwrap_or(to), &mut { engine }).explain()?;
+            while flow.is_continue() {
+                let Some((key, row)) = rows.next() else { break };
+                flow = show_row(show, &key, row);
+            }
+            match end {
+                Some(end) if flow.is_continue() => from = end,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The next rows that are not in the B-tree only, and where to go on if there are more.
+    fn buffered(&self, from: &[u8], to: &[u8]) -> Result<(Changes, Option<Key>)> {
+        const MANY: usize = 512;
+        let mut keys = Vec::new();
+        let mut end: Option<Key> = None;
+        for mob in [Some(self.active), self.frozen].into_iter().flatten() {
+            let found = mob.keys(from, to, MANY);
+            if let Some(last) = found.last().filter(|_| found.len() == MANY) {
+                let behind = last.successor();
+                end = Some(end.map_or_else(|| behind.clone(), |end| end.min(behind.clone())));
+            }
+            keys.extend(found);
+        }
+        let to = end.as_deref().unwrap_or(to);
+        let mut rows = Changes::new();
+        for key in keys.into_iter().filter(|key| **key < *to) {
+            let row = self.active.get(&key, || self.at.seq());
+            let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())));
+            if let Some(row) = row {
+                rows.insert(key, row);
+            }
+        }
+        if let (Some(changes), true) = (self.changes, from < to) {
+            let range = changes.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+            rows.extend(range.map(|(key, row)| (key.clone(), row.clone())));
+        }
+        Ok((rows, end))
+    }
+}
+
+fn show_row(show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>, key: &[u8], row: Row) -> ControlFlow<()> {
+    match row {
+        Row::Gone => ControlFlow::Continue(()),
+        row => show(key, &Found::Row(row, Depth::Active)),
+    }
+}
+
+/// The stat of the object whose row a listing shows.
+pub(crate) fn listed(key: &[u8], found: &Found<'_>) -> Result<Option<Stat>> {
+    let Some(oid) = crate::key::oid_at(key, 1) else { return Ok(None) };
+    Ok(found.head(oid)?.map(|head| stat(oid, &head)))
+}
+
+/// The bytes `from..to` of an object's first chunk without copying, if they lie together in memory; copied if they lie
+/// in the B-tree.
+fn slice_of(object: &Object<'_>, from: usize, to: usize) -> Option<Bytes> {
+    match &object.row {
+        Found::Row(Row::Value(row), _) => match Chunk::decode(row.get(HEAD..)?).ok()? {
+            Chunk::Inline { bytes, .. } if to <= bytes.len() => Some(row.slice_ref(&bytes[from..to])),
+            _ => None,
+        },
+        Found::Row(Row::Patch(patch), _) => patch.slice(from, to),
+        Found::Engine(row) => match Chunk::decode(row.get(HEAD..)?).ok()? {
+            Chunk::Inline { blocks, bytes } if to <= bytes.len() => {
+                check_range(blocks, bytes, from, to, 0).ok()?;
+                Some(Bytes::copy_from_slice(&bytes[from..to]))
+            }
+            _ => None,
+        },
+        Found::Nothing | Found::Row(Row::Gone, _) => None,
+    }
+}
+
+/// The whole content of an object that is no longer than its first chunk, if it lies together.
+pub(crate) fn whole_first_chunk(object: &Object<'_>) -> Option<Bytes> {
+    if object.head.size > CHUNK as u64 {
+        return None;
+    }
+    slice_of(object, 0, object.head.size as usize)
+}
+
+/// Checks the blocks of an inline chunk that cover `from..to`.
+fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, at: u64) -> Result<(), RowError> {
+    if from >= to {
+        return Ok(());
+    }
+    let first = from / row::BLOCK;
+    let end = to.next_multiple_of(row::BLOCK).min(bytes.len());
+    check_blocks(blocks, first, &bytes[first * row::BLOCK..end], at)
+}
+
+fn extent_in(found: &Found<'_>, skip: usize, oid: Oid) -> Result<Option<Extent>> {
+    let Some(row) = found.value() else { return Ok(None) };
+    let chunk = row.get(skip..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(oid, e))?;
+    Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
+}
+
+/// What can go wrong while filling; the object is added at the end.
+enum FillError {
+    Row(RowError),
+    Other(model::Error),
+}
+
+impl FillError {
+    fn of(self, oid: Oid) -> model::Error {
+        match self {
+            Self::Row(e) => corrupt(oid, e),
+            Self::Other(e) => e,
+        }
+    }
+}
+
+impl From<RowError> for FillError {
+    fn from(error: RowError) -> Self {
+        Self::Row(error)
+    }
+}
+
+impl From<model::Error> for FillError {
+    fn from(error: model::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<ReadError> for FillError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Row(e) => Self::Row(e),
+            ReadError::Io(e) => Self::Other(error::io("reading a blob file", e)),
+        }
+    }
+}
+
+/// Whether a kind has content that can be read as bytes.
+pub(crate) fn has_content(kind: Kind) -> bool {
+    matches!(kind, Kind::Blob | Kind::Record)
+}

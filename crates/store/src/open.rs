@@ -1,0 +1,272 @@
+//! Opening: the directory's lock, the store's identity, and bringing back what the log holds.
+//!
+//! ```text
+//! STORE      format and identity        tree/     the B-tree (LMDB)
+//! LOCK       held while it is open      log/      segments
+//!                                       blobs/    blob files
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
+use model::{Error, ErrorKind, Result};
+use parking_lot::{Condvar, Mutex};
+
+use crate::apply::{Applied, Apply};
+use crate::blob_file::BlobFiles;
+use crate::commit::Writer;
+use crate::core::{Core, Durable};
+use crate::disk::{Disk, RealDisk};
+use crate::engine::lmdb::LmdbEngine;
+use crate::engine::memory::MemoryEngine;
+use crate::engine::{Engine, EngineRead};
+use crate::entry::{self, Step};
+use crate::error::{self, Explain, invalid};
+use crate::install::Housekeeping;
+use crate::key::Key;
+use crate::layers::{At, Layers};
+use crate::log::frame::StoreId;
+use crate::log::recover::{self, OnDamage};
+use crate::log::{Log, LogError};
+use crate::mob::Seq;
+use crate::options::Options;
+use crate::status::Counters;
+use crate::view::{Snapshots, View};
+
+/// The file with format and identity.
+const STORE: &str = "STORE";
+const LOCK: &str = "LOCK";
+const TREE: &str = "tree";
+const FORMAT: &str = "mortar store 1";
+/// The space that every store has.
+pub(crate) const MAIN_SPACE: &str = "main";
+
+pub(crate) fn in_memory(options: Options) -> Result<Core> {
+    let core = core(options, Box::new(MemoryEngine::default()), [0; 16], None, Writer::at(1, 0), View::new(), None);
+    initialize(&core)?;
+    Ok(core)
+}
+
+pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
+    fs::create_dir_all(dir).map_err(|e| error::io(&format!("creating {}", dir.display()), e))?;
+    let lock = lock(dir)?;
+    let id = identity(dir)?;
+    let engine = LmdbEngine::open(&dir.join(TREE)).explain()?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
+    let mut core = open_on(disk, Box::new(engine), id, options, OnDamage::Refuse)?;
+    core.dir = Some(dir.to_owned());
+    core.lock = Some(lock);
+    Ok(core)
+}
+
+/// Opens a store on any disk and engine.
+pub(crate) fn open_on(
+    disk: Arc<dyn Disk>,
+    engine: Box<dyn Engine>,
+    id: StoreId,
+    options: Options,
+    on_damage: OnDamage,
+) -> Result<Core> {
+    let files = BlobFiles::open(Arc::clone(&disk)).map_err(|e| error::io("opening the blob files", e))?;
+    let view = View::new();
+    let (log, last, crc) = match installed(&*engine)? {
+        None => {
+            clear_log(&*disk).map_err(|e| error::io("clearing an unfinished log", e))?;
+            let log = Log::create(disk, id, options.segment_bytes, 1, 0).explain()?;
+            let row = (Key::system("installed"), Some(Bytes::from_static(&[0; 8])));
+            engine.write(&mut [Ok(row)].into_iter()).explain()?;
+            (log, 0, 0)
+        }
+        Some(installed) => {
+            let mut replay = |seq, payload: &[u8]| replay(&view, &*engine, &files, seq, payload);
+            let found = recover::open(&disk, id, options.segment_bytes, installed, on_damage, &mut replay).explain()?;
+            tracing::info!(installed, last = found.last, cut = found.cut, "recovered the log");
+            (found.log, found.last.max(installed), found.crc)
+        }
+    };
+    let writer = Writer::at(last + 1, crc);
+    let core = core(options, engine, id, Some(Durable { log, files }), writer, view, Some(last));
+    core.adopt_freed()?;
+    initialize(&core)?;
+    Ok(core)
+}
+
+fn core(
+    options: Options,
+    engine: Box<dyn Engine>,
+    id: StoreId,
+    durable: Option<Durable>,
+    writer: Writer,
+    view: View,
+    visible: Option<Seq>,
+) -> Core {
+    Core {
+        options,
+        dir: None,
+        lock: None,
+        id,
+        engine,
+        durable,
+        view: ArcSwap::from_pointee(view),
+        visible: AtomicU64::new(visible.unwrap_or(0)),
+        snapshots: Arc::new(Snapshots::new()),
+        writer: Mutex::new(writer),
+        work: Condvar::new(),
+        housekeeping: Mutex::new(Housekeeping::default()),
+        chores: Condvar::new(),
+        disk_full: AtomicBool::new(false),
+        reclaiming: Arc::new(AtomicBool::new(false)),
+        installing: Mutex::new(()),
+        creating_space: Mutex::new(()),
+        uploads: Mutex::new(HashMap::new()),
+        finishing: Mutex::new(HashSet::new()),
+        next_upload: AtomicU64::new(1),
+        incarnation: AtomicU32::new(0),
+        counters: Counters::default(),
+    }
+}
+
+/// Counts the opening, and makes the first space in a new store.
+fn initialize(core: &Core) -> Result<()> {
+    let before = core.read_state(|layers| {
+        let found = layers.find(&Key::system("incarnation"))?;
+        let row = found.value().and_then(|row| row.try_into().ok());
+        Ok(row.map(u32::from_be_bytes))
+    })?;
+    let incarnation = before.unwrap_or(0) + 1;
+    let mut steps = vec![Step::Open { incarnation }];
+    if before.is_none() {
+        steps.push(Step::CreateSpace { id: 1, name: MAIN_SPACE.to_owned() });
+    }
+    core.incarnation.store(incarnation, std::sync::atomic::Ordering::Relaxed);
+    // The threads do not run yet.
+    core.submit_steps(steps, &Arc::default());
+    core.force()
+}
+
+/// Applies a logged transaction again.
+fn replay(view: &View, engine: &dyn Engine, files: &BlobFiles, seq: Seq, payload: &[u8]) -> Result<(), LogError> {
+    let failed = |reason: String| LogError::Replay { seq, reason };
+    let entry = entry::decode(Bytes::copy_from_slice(payload)).map_err(|e| failed(e.to_string()))?;
+    let mut given = Some(entry.created);
+    let mut applied = None;
+    let read = engine.read(&mut |engine| {
+        let (active, frozen, at) = (&*view.active, None, At::Seq(Seq::MAX));
+        let below = Layers { changes: None, active, frozen, at, engine, files: Some(files) };
+        applied = given.take().map(|given| Apply::run(below, seq, entry.time_us, Some(given), &entry.steps));
+    });
+    read.map_err(|e| failed(e.to_string()))?;
+    match applied {
+        Some(Ok(Applied::Done(done))) => {
+            for (key, row) in done.changes {
+                // No reader is older than the newest version.
+                view.active.insert(key, seq, row, seq);
+            }
+            Ok(())
+        }
+        Some(Err(error)) => Err(failed(error.to_string())),
+        _ => Err(failed("it was committed, and now meets a conflict".to_owned())),
+    }
+}
+
+/// Up to which position the B-tree has everything; `None` if the store was never finished being created.
+fn installed(engine: &dyn Engine) -> Result<Option<Seq>> {
+    let mut row = None;
+    let key = Key::system("installed");
+    let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
+    engine.read(&mut read).explain()?;
+    let Some(row) = row.transpose().explain()?.flatten() else { return Ok(None) };
+    let row = row.try_into().map_err(|_| Error::new(ErrorKind::Corrupt, "the B-tree's position is damaged"))?;
+    Ok(Some(Seq::from_be_bytes(row)))
+}
+
+/// Removes what an interrupted creation left: nothing was ever acknowledged.
+fn clear_log(disk: &dyn Disk) -> io::Result<()> {
+    disk.make_dir(crate::log::DIR)?;
+    for name in disk.list(crate::log::DIR)? {
+        disk.remove(&format!("{}/{name}", crate::log::DIR))?;
+    }
+    Ok(())
+}
+
+/// Takes the directory's lock for as long as the file is open.
+pub(crate) fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK);
+    let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            // Who holds it only helps the message.
+            let _ = file.read_to_string(&mut holder);
+            let holder = holder.trim();
+            let who = if holder.is_empty() { String::new() } else { format!(", process {holder}") };
+            let message =
+                format!("{} is open in another server{who}; stop that one, or use another directory", dir.display());
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Err(e) => return Err(fail(e.into())),
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(fail)?;
+    writeln!(file, "{}", std::process::id()).map_err(fail)?;
+    Ok(file)
+}
+
+/// The store's identity; a new one for an empty directory.
+fn identity(dir: &Path) -> Result<StoreId> {
+    let path = dir.join(STORE);
+    match fs::read_to_string(&path) {
+        Ok(text) => parse_identity(&text).ok_or_else(|| {
+            let first = text.lines().next().unwrap_or_default();
+            let message = format!(
+                "{} says {first:?}; this version reads {FORMAT:?}: use the version that wrote it",
+                path.display()
+            );
+            Error::new(ErrorKind::Unsupported, message)
+        }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => create_identity(dir),
+        Err(e) => Err(error::io(&format!("reading {}", path.display()), e)),
+    }
+}
+
+fn parse_identity(text: &str) -> Option<StoreId> {
+    let mut lines = text.lines();
+    if lines.next() != Some(FORMAT) {
+        return None;
+    }
+    let id = lines.next()?.strip_prefix("id ")?;
+    u128::from_str_radix(id, 16).ok().map(u128::to_be_bytes)
+}
+
+fn create_identity(dir: &Path) -> Result<StoreId> {
+    let fail = |e: io::Error| error::io(&format!("creating a store in {}", dir.display()), e);
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        if name != LOCK && name != "STORE.new" && name != "lost+found" {
+            let (dir, name) = (dir.display(), name.to_string_lossy());
+            return Err(invalid(format!(
+                "{dir} is no store, and not empty: it has {name:?}; choose another directory"
+            )));
+        }
+    }
+    let mut id = [0; 16];
+    File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut id)).map_err(fail)?;
+    let text = format!("{FORMAT}\nid {:032x}\n", u128::from_be_bytes(id));
+    let new = dir.join("STORE.new");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, dir.join(STORE))?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(fail)?;
+    Ok(id)
+}

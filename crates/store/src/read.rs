@@ -1,0 +1,282 @@
+//! Reading: the same calls on the newest state and on a snapshot.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Name, Oid, Result, SpaceId, Stat, limits};
+
+use crate::core::Core;
+use crate::error::{corrupt_row, invalid, no_object};
+use crate::key::{Key, oid_at, table};
+use crate::layers::{Found, Layers, Object, has_content, listed};
+use crate::mob::Row;
+use crate::row::{self, CHUNK, RowError};
+use crate::view::{Pin, Snapshots};
+
+/// Something that can be read: it chooses the layers and the position.
+pub(crate) trait Reading {
+    fn core(&self) -> &Core;
+    /// Reads single rows, not several against each other.
+    fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
+    /// Reads one state.
+    fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
+}
+
+/// A part of an object's content, where it lies.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A whole chunk in a file that will not change while the [`Pieces`] are held.
+    File {
+        /// The file.
+        file: Arc<File>,
+        /// Where in it the chunk begins.
+        offset: u64,
+        /// Bytes in the chunk.
+        len: u64,
+        /// The CRC-32C of those bytes when they were written: whoever reads them must check it.
+        crc32c: u32,
+    },
+}
+
+/// A range of an object's content as pieces that can be sent without copying.
+pub struct Pieces {
+    /// The pieces, in order.
+    pub pieces: Vec<Piece>,
+    /// Keeps the files' ranges from being given back.
+    _pin: Pin<Arc<Snapshots>>,
+}
+
+/// An object that was small enough to be read in one look-up.
+pub(crate) enum Small {
+    Missing,
+    Stat(Stat),
+    Whole(Stat, Bytes),
+    /// It must be put together.
+    Parts,
+}
+
+/// The content of an object's row, if all of it is there.
+pub(crate) fn small(object: &Object<'_>, max: usize) -> Small {
+    let size = object.head.size;
+    if size > max as u64 || !has_content(object.head.kind) {
+        return Small::Stat(object.stat());
+    }
+    if size == 0 {
+        return Small::Whole(object.stat(), Bytes::new());
+    }
+    match crate::layers::whole_first_chunk(object) {
+        Some(bytes) => Small::Whole(object.stat(), bytes),
+        None => Small::Parts,
+    }
+}
+
+pub(crate) fn get(this: &impl Reading, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
+    let found = this.rows(|layers| Ok(layers.object(oid)?.map_or(Small::Missing, |object| small(&object, max))))?;
+    match found {
+        Small::Missing => Ok(None),
+        Small::Stat(stat) => Ok(Some((stat, None))),
+        Small::Whole(stat, bytes) => Ok(Some((stat, Some(bytes)))),
+        Small::Parts => this.state(|layers| {
+            let Some(object) = layers.object(oid)? else { return Ok(None) };
+            if object.head.size > max as u64 {
+                return Ok(Some((object.stat(), None)));
+            }
+            let bytes = layers.read(&object, 0, object.head.size)?;
+            Ok(Some((object.stat(), Some(bytes))))
+        }),
+    }
+}
+
+pub(crate) fn stat(this: &impl Reading, oid: Oid) -> Result<Option<Stat>> {
+    this.rows(|layers| Ok(layers.object(oid)?.map(|object| object.stat())))
+}
+
+fn content<'a>(layers: &Layers<'a>, oid: Oid) -> Result<Object<'a>> {
+    let object = layers.object(oid)?.ok_or_else(|| no_object(oid))?;
+    if has_content(object.head.kind) {
+        return Ok(object);
+    }
+    Err(invalid(format!("{oid} is a {}; it has no content to read", object.head.kind.name())))
+}
+
+pub(crate) fn read(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Result<Bytes> {
+    this.state(|layers| {
+        let object = content(layers, oid)?;
+        let len = len.min(object.head.size.saturating_sub(offset));
+        if len > limits::TRANSACTION as u64 {
+            let message =
+                format!("a read of {len} bytes at once; the limit is {}: read in pieces", limits::TRANSACTION);
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        layers.read(&object, offset, len)
+    })
+}
+
+pub(crate) fn pieces(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {
+    this.state(|layers| {
+        let object = content(layers, oid)?;
+        let end = offset.saturating_add(len).min(object.head.size);
+        let mut pieces = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let (index, from) = (at / CHUNK as u64, at % CHUNK as u64);
+            let len = (CHUNK as u64 - from).min(end - at);
+            let piece = if len == CHUNK as u64 { chunk_in_file(this.core(), layers, &object, index)? } else { None };
+            pieces.push(match piece {
+                Some(piece) => piece,
+                None => Piece::Bytes(layers.read(&object, at, len)?),
+            });
+            at += len;
+        }
+        Ok(Pieces { pieces, _pin: this.core().pin() })
+    })
+}
+
+fn chunk_in_file(core: &Core, layers: &Layers<'_>, object: &Object<'_>, index: u64) -> Result<Option<Piece>> {
+    let Some(extent) = layers.extent(object, index)? else { return Ok(None) };
+    let file = core.files().map(|files| files.system_file(&extent)).transpose();
+    let file = file.map_err(|e| crate::error::io("a blob file", e))?.flatten();
+    Ok(file.filter(|_| extent.len as usize == CHUNK).map(|file| Piece::File {
+        file,
+        offset: extent.offset,
+        len: u64::from(extent.len),
+        crc32c: extent.crc,
+    }))
+}
+
+pub(crate) fn attribute(this: &impl Reading, oid: Oid, key: &[u8]) -> Result<Option<Bytes>> {
+    this.state(|layers| {
+        let value = layers.sealed(&Key::attribute(oid, key), &|| format!("an attribute of {oid}"))?;
+        if value.is_none() && layers.object(oid)?.is_none() {
+            return Err(no_object(oid));
+        }
+        Ok(value)
+    })
+}
+
+/// The rows of a table under a prefix: what `entry` makes of them, `limit` at most, behind `after`.
+fn list<T>(
+    this: &impl Reading,
+    prefix: &Key,
+    after: Option<Key>,
+    limit: usize,
+    entry: impl Fn(&[u8], &Found<'_>) -> Result<Option<T>>,
+    owner: Option<Oid>,
+) -> Result<Vec<T>> {
+    let limit = limit.min(limits::LISTING);
+    let from = after.map_or_else(|| prefix.clone(), |after| after.successor().max(prefix.clone()));
+    this.state(|layers| {
+        if let Some(oid) = owner {
+            layers.object(oid)?.ok_or_else(|| no_object(oid))?;
+        }
+        let (mut entries, mut failed) = (Vec::new(), None);
+        if limit == 0 {
+            return Ok(entries);
+        }
+        layers.scan(&from, &prefix.prefix_end(), &mut |key, found| {
+            match entry(key, found) {
+                Ok(found) => entries.extend(found),
+                Err(error) => failed = Some(error),
+            }
+            let go_on = failed.is_none() && entries.len() < limit;
+            if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        failed.map_or(Ok(entries), Err)
+    })
+}
+
+fn unsealed(key: &[u8], found: &Found<'_>, what: &str) -> Result<Option<Bytes>> {
+    let Some(row) = found.value() else { return Ok(None) };
+    let len = row::unseal(key, row).map_err(|e| corrupt_row(what, e))?;
+    Ok(Some(match found {
+        Found::Row(Row::Value(row), _) => row.slice(..len),
+        _ => Bytes::copy_from_slice(&row[..len]),
+    }))
+}
+
+pub(crate) fn attributes(
+    this: &impl Reading,
+    oid: Oid,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Result<Vec<(Bytes, Bytes)>> {
+    let prefix = Key::attribute(oid, b"");
+    let after = after.map(|after| Key::attribute(oid, after));
+    let entry = |key: &[u8], found: &Found<'_>| {
+        let value = unsealed(key, found, &format!("an attribute of {oid}"))?;
+        Ok(value.map(|value| (Bytes::copy_from_slice(&key[1 + Oid::LEN..]), value)))
+    };
+    list(this, &prefix, after, limit, entry, Some(oid))
+}
+
+pub(crate) fn members(this: &impl Reading, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+    let after = after.map(|after| Key::member(oid, after));
+    list(this, &Key::members(oid), after, limit, |key, _| Ok(oid_at(key, 1 + Oid::LEN)), Some(oid))
+}
+
+pub(crate) fn contains(this: &impl Reading, collection: Oid, member: Oid) -> Result<bool> {
+    this.state(|layers| {
+        layers.object(collection)?.ok_or_else(|| no_object(collection))?;
+        Ok(layers.find(&Key::member(collection, member))?.value().is_some())
+    })
+}
+
+pub(crate) fn resolve(this: &impl Reading, name: &Name) -> Result<Option<Oid>> {
+    this.rows(|layers| {
+        let value = layers.sealed(&Key::name(name.space, &name.path), &|| format!("name {:?}", name.path))?;
+        Ok(value.and_then(|value| oid_at(&value, 0)))
+    })
+}
+
+pub(crate) fn names(
+    this: &impl Reading,
+    space: SpaceId,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<(String, Oid)>> {
+    let entry = |key: &[u8], found: &Found<'_>| {
+        let value = unsealed(key, found, "a name")?;
+        let path = String::from_utf8(key[3..].to_vec()).map_err(|_| corrupt_row("a name", RowError::Value))?;
+        Ok(value.and_then(|value| oid_at(&value, 0)).map(|oid| (path, oid)))
+    };
+    list(this, &Key::name(space, prefix), after.map(|after| Key::name(space, after)), limit, entry, None)
+}
+
+pub(crate) fn names_of(this: &impl Reading, oid: Oid) -> Result<Vec<String>> {
+    let prefix = Key::back_names(oid);
+    let skip = prefix.len();
+    let entry = |key: &[u8], _: &Found<'_>| Ok(String::from_utf8(key[skip..].to_vec()).ok());
+    list(this, &prefix, None, limits::LISTING, entry, Some(oid))
+}
+
+pub(crate) fn collections_of(this: &impl Reading, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+    let prefix = Key::back_members(oid);
+    let skip = prefix.len();
+    list(this, &prefix, after.map(|c| Key::back_member(oid, c)), limit, |key, _| Ok(oid_at(key, skip)), Some(oid))
+}
+
+pub(crate) fn objects(this: &impl Reading, space: SpaceId, after: Option<Oid>, limit: usize) -> Result<Vec<Stat>> {
+    let mut prefix = Key::table(table::OBJECT).to_vec();
+    prefix.extend_from_slice(&space.0.to_be_bytes());
+    list(this, &Key::from(&prefix[..]), after.map(Key::object), limit, listed, None)
+}
+
+pub(crate) fn spaces(this: &impl Reading) -> Result<Vec<(SpaceId, String)>> {
+    let prefix = Key::system("space:");
+    let skip = prefix.len();
+    let entry = |key: &[u8], found: &Found<'_>| {
+        let Some(value) = unsealed(key, found, "a space")? else { return Ok(None) };
+        let damaged = || corrupt_row("a space", RowError::Value);
+        let id = value[..].try_into().map(u16::from_be_bytes).map_err(|_| damaged())?;
+        let name = String::from_utf8(key[skip..].to_vec()).map_err(|_| damaged())?;
+        Ok(Some((SpaceId(id), name)))
+    };
+    let mut spaces = list(this, &prefix, None, limits::LISTING, entry, None)?;
+    spaces.sort();
+    Ok(spaces)
+}

@@ -1,0 +1,178 @@
+//! From what a transaction asks to the steps that are logged: checks every limit, and writes whole chunks to a blob file
+//! so that their bytes need not pass through the log.
+
+use bytes::Bytes;
+use model::{Kind, Name, Op, Result, Transaction, limits};
+
+use crate::blob_file::BlobFiles;
+use crate::core::Core;
+use crate::entry::{Content, Step};
+use crate::error::{invalid, too_large};
+use crate::row::{CHUNK, Extent};
+
+/// Steps with the chunks that were staged for them. Unless the transaction is logged, the chunks are given back.
+pub(crate) struct Staged<'a> {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) extents: Vec<Extent>,
+    files: Option<&'a BlobFiles>,
+}
+
+impl Staged<'_> {
+    /// Takes the steps; the chunks are the log's from now on.
+    pub(crate) fn take(mut self) -> (Vec<Step>, Vec<Extent>) {
+        (std::mem::take(&mut self.steps), std::mem::take(&mut self.extents))
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        if let Some(files) = self.files {
+            files.discard(&self.extents);
+        }
+    }
+}
+
+/// Checks a transaction and stages its whole chunks, durably.
+///
+/// Appends are staged by where their blob ends now; `stage_appends` is off when that went wrong too often.
+pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction, stage_appends: bool) -> Result<Staged<'a>> {
+    check(transaction)?;
+    let mut staged = Staged { steps: Vec::new(), extents: Vec::new(), files: core.files() };
+    staged.steps.reserve(transaction.ops.len());
+    for op in &transaction.ops {
+        staged.op(core, op, stage_appends)?;
+    }
+    if let (Some(files), false) = (staged.files, staged.extents.is_empty()) {
+        files.force(&staged.extents)?;
+    }
+    Ok(staged)
+}
+
+impl Staged<'_> {
+    fn op(&mut self, core: &Core, op: &Op, stage_appends: bool) -> Result<()> {
+        let step = match op.clone() {
+            Op::Create { oid, kind, data, near } => Step::Create { oid, kind, near, content: self.content(data)? },
+            Op::Put { oid, data } => Step::Put { oid, content: self.content(data)? },
+            Op::PutUpload { oid, upload } => {
+                let finished = core.finish_upload(upload)?;
+                self.extents.extend_from_slice(&finished.unlogged);
+                finished.step(oid)
+            }
+            Op::Write { oid, offset, data } => return self.write(oid, offset, data),
+            Op::Append { oid, data } => {
+                let end = if stage_appends { core.aligned_end(oid, data.len())? } else { None };
+                let content = match end {
+                    Some(_) => self.content(data)?,
+                    None => Content { extents: Vec::new(), bytes: data },
+                };
+                Step::Append { oid, at: end, content }
+            }
+            Op::Truncate { oid, size } => Step::Truncate { oid, size },
+            Op::Zero { oid, offset, len } => Step::Zero { oid, offset, len },
+            Op::Clone { from, to } => Step::Clone { from, to },
+            Op::Delete { oid } => Step::Delete { oid },
+            Op::SetAttribute { oid, key, value } => Step::SetAttribute { oid, key, value },
+            Op::RemoveAttribute { oid, key } => Step::RemoveAttribute { oid, key },
+            Op::Add { collection, member } => Step::Add { collection, member },
+            Op::Remove { collection, member } => Step::Remove { collection, member },
+            Op::Bind { name, oid } => Step::Bind { name, oid },
+            Op::Unbind { name } => Step::Unbind { name },
+            Op::Expect { oid, version } => Step::Expect { oid, version },
+            Op::ExpectName { name, oid } => Step::ExpectName { name, oid },
+        };
+        self.steps.push(step);
+        Ok(())
+    }
+
+    /// Stages the whole chunks at the beginning of `data`.
+    fn content(&mut self, mut data: Bytes) -> Result<Content> {
+        let whole = data.len() / CHUNK * CHUNK;
+        let extents = match self.files {
+            Some(files) if whole > 0 => files.append(&data.split_to(whole))?,
+            _ => Vec::new(),
+        };
+        self.extents.extend_from_slice(&extents);
+        Ok(Content { extents, bytes: data })
+    }
+
+    /// A write becomes what lies before its first whole chunk, the whole chunks, and what lies behind.
+    fn write(&mut self, oid: model::Oid, offset: u64, mut data: Bytes) -> Result<()> {
+        let before = (offset.next_multiple_of(CHUNK as u64) - offset) as usize;
+        if self.files.is_none() || data.len() < before + CHUNK {
+            self.steps.push(Step::Write { oid, offset, bytes: data });
+            return Ok(());
+        }
+        let head = data.split_to(before);
+        let Content { extents, bytes } = self.content(data)?;
+        let index = (offset + before as u64) / CHUNK as u64;
+        let behind = (index + extents.len() as u64) * CHUNK as u64;
+        if !head.is_empty() {
+            self.steps.push(Step::Write { oid, offset, bytes: head });
+        }
+        self.steps.push(Step::WriteChunks { oid, index, extents });
+        if !bytes.is_empty() {
+            self.steps.push(Step::Write { oid, offset: behind, bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Checks what can be checked without looking at any object.
+fn check(transaction: &Transaction) -> Result<()> {
+    if transaction.ops.len() > limits::OPERATIONS {
+        let (found, limit) = (transaction.ops.len(), limits::OPERATIONS);
+        let message = format!("a transaction has {found} operations; the limit is {limit}: split it");
+        return Err(model::Error::new(model::ErrorKind::TooLarge, message));
+    }
+    let mut total = 0;
+    for op in &transaction.ops {
+        total += check_op(op)?;
+    }
+    if total > limits::TRANSACTION {
+        return Err(too_large("a transaction", total as u64, limits::TRANSACTION as u64));
+    }
+    Ok(())
+}
+
+/// Checks one operation; returns how many bytes it carries.
+fn check_op(op: &Op) -> Result<usize> {
+    match op {
+        Op::Create { kind: Kind::Record, data, .. } if data.len() > limits::RECORD => {
+            Err(too_large("a record", data.len() as u64, limits::RECORD as u64))
+        }
+        Op::Create { data, .. } | Op::Put { data, .. } | Op::Append { data, .. } => Ok(data.len()),
+        Op::Write { offset, data, .. } => {
+            let end = offset.saturating_add(data.len() as u64);
+            if end > limits::BLOB { Err(too_large("a blob", end, limits::BLOB)) } else { Ok(data.len()) }
+        }
+        Op::SetAttribute { key, value, .. } => {
+            check_attribute_key(key)?;
+            if value.len() > limits::ATTRIBUTE_VALUE {
+                return Err(too_large("an attribute's value", value.len() as u64, limits::ATTRIBUTE_VALUE as u64));
+            }
+            Ok(key.len() + value.len())
+        }
+        Op::RemoveAttribute { key, .. } => check_attribute_key(key).map(|()| key.len()),
+        Op::Bind { name, .. } | Op::Unbind { name } | Op::ExpectName { name, .. } => {
+            check_name(name).map(|()| name.path.len())
+        }
+        _ => Ok(0),
+    }
+}
+
+fn check_attribute_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        0 => Err(invalid("an attribute's key is empty")),
+        1..=limits::ATTRIBUTE_KEY => Ok(()),
+        len => Err(too_large("an attribute's key", len as u64, limits::ATTRIBUTE_KEY as u64)),
+    }
+}
+
+fn check_name(name: &Name) -> Result<()> {
+    match name.path.len() {
+        0 => Err(invalid("a name is empty")),
+        1..=limits::NAME if name.path.contains('\0') => Err(invalid(format!("name {:?} has a NUL in it", name.path))),
+        1..=limits::NAME => Ok(()),
+        len => Err(too_large("a name", len as u64, limits::NAME as u64)),
+    }
+}

@@ -1,0 +1,109 @@
+//! What a store can say of itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::core::Core;
+
+/// The state of a store and what it did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The newest durable position of the log.
+    pub version: u64,
+    /// Transactions committed.
+    pub commits: u64,
+    /// Forces of the log.
+    pub forces: u64,
+    /// Bytes written to the log.
+    pub logged_bytes: u64,
+    /// Microseconds spent in writing and forcing the log.
+    pub force_us: u64,
+    /// Transactions that had to wait for room in the buffer.
+    pub waits: u64,
+    /// Batches installed in the B-tree.
+    pub installs: u64,
+    /// Rows installed in the B-tree.
+    pub installed_rows: u64,
+    /// Microseconds spent in installing.
+    pub install_us: u64,
+    /// Bytes of logged changes in memory.
+    pub mob_bytes: u64,
+    /// Bytes of changes that may be in memory.
+    pub mob_limit: u64,
+    /// Bytes of log segments.
+    pub log_bytes: u64,
+    /// Bytes of the B-tree.
+    pub tree_bytes: u64,
+    /// Bytes of blob files, holes included.
+    pub blob_bytes: u64,
+    /// Snapshots and reads under way.
+    pub snapshots: u64,
+    /// Unfinished uploads.
+    pub uploads: u64,
+    /// How often the store was opened.
+    pub incarnation: u64,
+    /// Whether the disk was found full.
+    pub disk_full: bool,
+    /// Whether the store is in memory only.
+    pub in_memory: bool,
+}
+
+/// What is counted while the store runs.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    forces: AtomicU64,
+    logged_bytes: AtomicU64,
+    force_us: AtomicU64,
+    installs: AtomicU64,
+    installed_rows: AtomicU64,
+    install_us: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn forced(&self, frames: usize, bytes: usize, took: Duration) {
+        self.commits.fetch_add(frames as u64, Ordering::Relaxed);
+        self.forces.fetch_add(1, Ordering::Relaxed);
+        self.logged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.force_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn installed(&self, rows: usize, took: Duration) {
+        self.installs.fetch_add(1, Ordering::Relaxed);
+        self.installed_rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.install_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    pub(crate) fn status(&self) -> Status {
+        let view = self.view.load();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        Status {
+            version: self.visible(),
+            commits: count(&counters.commits),
+            forces: count(&counters.forces),
+            logged_bytes: count(&counters.logged_bytes),
+            force_us: count(&counters.force_us),
+            waits: count(&counters.waits),
+            installs: count(&counters.installs),
+            installed_rows: count(&counters.installed_rows),
+            install_us: count(&counters.install_us),
+            mob_bytes: (view.active.bytes() + view.frozen.as_ref().map_or(0, |frozen| frozen.bytes())) as u64,
+            mob_limit: match self.durable {
+                Some(_) => self.options.mob_bytes as u64,
+                None => self.options.memory_bytes as u64,
+            },
+            log_bytes: self.durable.as_ref().map_or(0, |durable| durable.log.size()),
+            tree_bytes: self.engine.size(),
+            blob_bytes: self.files().map_or(0, |files| files.size()),
+            snapshots: self.snapshots.count() as u64,
+            uploads: self.uploads.lock().len() as u64,
+            incarnation: u64::from(self.incarnation.load(Ordering::Relaxed)),
+            disk_full: self.disk_full.load(Ordering::Relaxed),
+            in_memory: self.durable.is_none(),
+        }
+    }
+}

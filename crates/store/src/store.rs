@@ -1,0 +1,394 @@
+//! The store: handles, snapshots and their calls.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transaction, UploadId, limits};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::engine::EnginePin;
+use crate::entry::Step;
+use crate::error::{self, invalid};
+use crate::layers::{At, Layers};
+use crate::open;
+use crate::options::Options;
+use crate::read::{self, Pieces, Reading};
+use crate::status::Status;
+use crate::view::{Pin, Snapshots, View};
+
+/// A durable, transactional store of objects, collections, attributes and names.
+///
+/// Handles are cheap to clone and may be used from any thread. The store is closed when the last one is dropped, or by
+/// [`Store::close`], which also says how it went.
+#[derive(Clone)]
+pub struct Store {
+    running: Arc<Running>,
+}
+
+/// An open store with its threads.
+struct Running {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// One state of a store, readable as long as it is kept.
+pub struct Snapshot {
+    store: Store,
+    view: Arc<View>,
+    engine: Box<dyn EnginePin>,
+    pin: Pin<Arc<Snapshots>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "the store was not closed cleanly; it will recover when it is opened");
+        }
+    }
+}
+
+impl Running {
+    fn stop(&self) -> Result<()> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let running = !threads.is_empty();
+        let installed = if running { self.core.install_all() } else { Ok(()) };
+        self.core.close_writer();
+        self.core.close_installer();
+        let mut panicked = false;
+        for thread in threads {
+            panicked |= thread.join().is_err();
+        }
+        if panicked {
+            return Err(Error::new(ErrorKind::Internal, "a thread of the store has panicked"));
+        }
+        installed
+    }
+}
+
+impl Reading for Store {
+    fn core(&self) -> &Core {
+        &self.running.core
+    }
+
+    fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        self.core().read_row(read)
+    }
+
+    fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        self.core().read_state(read)
+    }
+}
+
+impl Reading for Snapshot {
+    fn core(&self) -> &Core {
+        self.store.core()
+    }
+
+    fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        self.state(read)
+    }
+
+    fn state<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        let mut result = None;
+        self.engine.read(&mut |engine| {
+            result = Some(read(&Layers {
+                changes: None,
+                active: &self.view.active,
+                frozen: self.view.frozen.as_deref(),
+                at: At::Seq(self.pin.seq),
+                engine,
+                files: self.core().files(),
+            }));
+        });
+        result.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "the B-tree was not read")))
+    }
+}
+
+/// The calls that read, for the newest state and for a snapshot.
+macro_rules! reads {
+    ($type:ty) => {
+        impl $type {
+            /// What is known of an object without its content; `None` if there is none.
+            ///
+            /// # Errors
+            /// [`ErrorKind::Corrupt`] if its row is damaged, as for every read.
+            pub fn stat(&self, oid: Oid) -> Result<Option<Stat>> {
+                read::stat(self, oid)
+            }
+
+            /// An object, with its content if that has at most `max` bytes: the quick way to a small object.
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn get(&self, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
+                read::get(self, oid, max)
+            }
+
+            /// The bytes `offset..offset + len` of a blob or record, fewer where it ends before.
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the object; [`ErrorKind::Invalid`] for a collection;
+            /// [`ErrorKind::TooLarge`] for more than [`limits::TRANSACTION`] bytes.
+            pub fn read(&self, oid: Oid, offset: u64, len: u64) -> Result<Bytes> {
+                read::read(self, oid, offset, len)
+            }
+
+            /// The same range as pieces that can be sent without copying.
+            ///
+            /// # Errors
+            /// As [`Self::read`], without its limit.
+            pub fn pieces(&self, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {
+                read::pieces(self, oid, offset, len)
+            }
+
+            /// The value of an attribute; `None` if the object has no such attribute.
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the object.
+            pub fn attribute(&self, oid: Oid, key: &[u8]) -> Result<Option<Bytes>> {
+                read::attribute(self, oid, key)
+            }
+
+            /// Attributes in the order of their keys, behind `after`, at most `limit` or [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the object.
+            pub fn attributes(&self, oid: Oid, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+                read::attributes(self, oid, after, limit)
+            }
+
+            /// Members of a collection in order, behind `after`, at most `limit` or [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the collection.
+            pub fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+                read::members(self, collection, after, limit)
+            }
+
+            /// Whether a collection has a member.
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the collection.
+            pub fn contains(&self, collection: Oid, member: Oid) -> Result<bool> {
+                read::contains(self, collection, member)
+            }
+
+            /// What a name is bound to.
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn resolve(&self, name: &Name) -> Result<Option<Oid>> {
+                read::resolve(self, name)
+            }
+
+            /// Names of a space that begin with `prefix`, in order, behind `after`, at most `limit` or
+            /// [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn names(
+                &self,
+                space: SpaceId,
+                prefix: &str,
+                after: Option<&str>,
+                limit: usize,
+            ) -> Result<Vec<(String, Oid)>> {
+                read::names(self, space, prefix, after, limit)
+            }
+
+            /// The names that are bound to an object, at most [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the object.
+            pub fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
+                read::names_of(self, oid)
+            }
+
+            /// The collections that have an object, in order, behind `after`, at most `limit` or [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// [`ErrorKind::NotFound`] without the object.
+            pub fn collections_of(&self, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+                read::collections_of(self, oid, after, limit)
+            }
+
+            /// The objects of a space in order, behind `after`, at most `limit` or [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn objects(&self, space: SpaceId, after: Option<Oid>, limit: usize) -> Result<Vec<Stat>> {
+                read::objects(self, space, after, limit)
+            }
+
+            /// The spaces of the store.
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn spaces(&self) -> Result<Vec<(SpaceId, String)>> {
+                read::spaces(self)
+            }
+        }
+    };
+}
+
+reads!(Store);
+reads!(Snapshot);
+
+impl Snapshot {
+    /// The position of the log that the snapshot shows.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.pin.seq
+    }
+}
+
+impl Store {
+    /// Opens the store in a directory, or creates it where there is nothing yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if another process has it open; [`ErrorKind::Invalid`] if the directory holds something
+    /// else; [`ErrorKind::Corrupt`] if acknowledged transactions cannot be read back: then nothing was changed, and the
+    /// error names the frame.
+    pub fn open(dir: &Path, options: Options) -> Result<Self> {
+        Self::start(open::open(dir, options)?)
+    }
+
+    /// A store that keeps everything in memory, for as long as it is open.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if its thread cannot be started.
+    pub fn in_memory(options: Options) -> Result<Self> {
+        Self::start(open::in_memory(options)?)
+    }
+
+    pub(crate) fn start(core: Core) -> Result<Self> {
+        let core = Arc::new(core);
+        let mut threads = Vec::new();
+        if core.options.threads {
+            let spawn = |name: &str, run: fn(&Core)| {
+                let core = Arc::clone(&core);
+                let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&core));
+                thread.map_err(|e| error::io("starting a thread", e))
+            };
+            if core.durable.is_some() {
+                threads.push(spawn("mortar-commit", Core::run_committer)?);
+            }
+            threads.push(spawn("mortar-install", Core::run_installer)?);
+        }
+        Ok(Self { running: Arc::new(Running { core, threads: Mutex::new(threads) }) })
+    }
+
+    /// Commits a transaction; `done` learns the outcome once it is durable, on the thread that forces the log, so it
+    /// should be quick. In memory, and for requests that are wrong in themselves, it is called before this returns.
+    ///
+    /// Chunks of 64 KiB and more are written to the disk before this returns.
+    pub fn submit(&self, transaction: Transaction, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
+        self.core().submit(transaction, Box::new(done));
+    }
+
+    /// Commits a transaction and waits until it is durable.
+    ///
+    /// # Errors
+    /// Every kind but [`ErrorKind::Unknown`] means that nothing was changed.
+    pub fn commit(&self, transaction: Transaction) -> Result<Outcome> {
+        let core = self.core();
+        core.wait(|tell| core.submit(transaction, tell))
+    }
+
+    /// The newest durable state, pinned: readable whatever is committed meanwhile.
+    ///
+    /// A snapshot that is kept long keeps memory and disk from being used again.
+    ///
+    /// # Errors
+    /// As [`Store::stat`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let core = self.core();
+        loop {
+            let view = core.view.load_full();
+            let engine = core.engine.pin().map_err(|e| error::StoreError::from(e).0)?;
+            let pin = core.pin();
+            if core.is_current(&view) {
+                return Ok(Snapshot { store: self.clone(), view, engine, pin });
+            }
+        }
+    }
+
+    /// Begins to stage content of any size for [`model::Op::PutUpload`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Full`] if too many uploads are unfinished.
+    pub fn begin_upload(&self) -> Result<UploadId> {
+        self.core().begin_upload()
+    }
+
+    /// Adds bytes to an upload.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it has ended; [`ErrorKind::Full`] without room.
+    pub fn upload(&self, id: UploadId, data: Bytes) -> Result<()> {
+        self.core().upload(id, data)
+    }
+
+    /// Ends an upload without using it; nothing happens if it has ended.
+    pub fn abort_upload(&self, id: UploadId) {
+        self.core().abort_upload(id);
+    }
+
+    /// Creates a space, or finds the one that has the name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a name that is empty or has other characters than letters, digits, `-`, `_` and `.`.
+    pub fn create_space(&self, name: &str) -> Result<SpaceId> {
+        let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > limits::SPACE_NAME || !name.chars().all(valid) {
+            let limit = limits::SPACE_NAME;
+            return Err(invalid(format!("space name {name:?}: 1 to {limit} letters, digits, '-', '_' and '.' please")));
+        }
+        let core = self.core();
+        let _one_at_a_time = core.creating_space.lock();
+        let spaces = self.spaces()?;
+        if let Some((id, _)) = spaces.iter().find(|(_, known)| known == name) {
+            return Ok(*id);
+        }
+        let id = spaces.last().map_or(0, |(id, _)| id.0) + 1;
+        if id > SpaceId::MAX.0 {
+            return Err(Error::new(ErrorKind::Full, "there are no space numbers left"));
+        }
+        core.commit_steps(vec![Step::CreateSpace { id, name: name.to_owned() }], Vec::new())?;
+        Ok(SpaceId(id))
+    }
+
+    /// Makes everything durable that was submitted. Only needed without threads of the store's own.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub fn force(&self) -> Result<()> {
+        self.core().force()
+    }
+
+    /// Moves all changes to the B-tree, so that the next opening has nothing to replay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Full`] if the disk is full.
+    pub fn install(&self) -> Result<()> {
+        self.core().install_all()
+    }
+
+    /// What the store can say of itself.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.core().status()
+    }
+
+    /// Closes the store: installs what is in memory, ends its threads and unlocks the directory. Other handles and
+    /// snapshots can still read, and can commit nothing.
+    ///
+    /// # Errors
+    /// If not everything could be installed; nothing acknowledged is lost then either.
+    pub fn close(self) -> Result<()> {
+        self.running.stop()
+    }
+}
