@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::blob_file::BlobFiles;
 use crate::commit::Writer;
-use crate::engine::{Engine, EngineRead, EngineResult};
+use crate::engine::{Engine, EngineRead, EngineResult, ShowRow};
 use crate::error::Explain;
 use crate::install::Housekeeping;
 use crate::key::DataId;
@@ -71,7 +70,7 @@ impl EngineRead for Untouched {
         Ok(None)
     }
 
-    fn range(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()> {
+    fn range(&self, _: &[u8], _: &[u8], _: &mut ShowRow<'_>) -> EngineResult<()> {
         self.0.set(false);
         Ok(())
     }

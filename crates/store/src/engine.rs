@@ -26,13 +26,16 @@ pub(crate) enum EngineError {
 
 pub(crate) type EngineResult<T> = Result<T, EngineError>;
 
+/// Is shown a key and its value; breaks to see no more.
+pub(crate) type ShowRow<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// One state of the B-tree.
 pub(crate) trait EngineRead {
     /// The value of `key`.
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>>;
 
     /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
-    fn range(&self, from: &[u8], to: &[u8], show: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()>;
+    fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()>;
 }
 
 /// A row to write: a value, or `None` to remove the key.

@@ -127,10 +127,10 @@ impl<'a> Layers<'a> {
 
     /// The row beneath the one found at `depth`.
     fn find_below(&self, key: &[u8], depth: Depth) -> Result<Found<'a>> {
-        if depth == Depth::Active {
-            if let Some(row) = self.frozen.and_then(|frozen| frozen.get(key, || self.at.seq())) {
-                return Ok(Found::Row(row, Depth::Frozen));
-            }
+        if depth == Depth::Active
+            && let Some(row) = self.frozen.and_then(|frozen| frozen.get(key, || self.at.seq()))
+        {
+            return Ok(Found::Row(row, Depth::Frozen));
         }
         match self.engine.get(key).explain()? {
             Some(row) => Ok(Found::Engine(row)),
@@ -160,10 +160,10 @@ impl<'a> Layers<'a> {
         if offset >= end {
             return Ok(Bytes::new());
         }
-        if end <= CHUNK as u64 {
-            if let Some(bytes) = slice_of(object, offset as usize, end as usize) {
-                return Ok(bytes);
-            }
+        if end <= CHUNK as u64
+            && let Some(bytes) = slice_of(object, offset as usize, end as usize)
+        {
+            return Ok(bytes);
         }
         let mut out = vec![0; (end - offset) as usize];
         let (mut at, mut rest) = (offset, &mut out[..]);

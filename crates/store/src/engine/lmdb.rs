@@ -6,14 +6,14 @@
 use std::convert::Infallible;
 use std::fs;
 use std::io;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::path::Path;
 
 use heed::types::Bytes as Raw;
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use parking_lot::Mutex;
 
-use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp};
+use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp, ShowRow};
 
 /// Address space kept for the map. It is only an upper bound: the file grows as rows come.
 const MAP_SIZE: usize = 1 << 40;
@@ -68,7 +68,7 @@ impl EngineRead for LmdbRead<'_> {
         self.rows.get(&self.txn, key).map_err(failed)
     }
 
-    fn range(&self, from: &[u8], to: &[u8], show: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()> {
+    fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
         if from >= to {
             return Ok(());
         }

@@ -1,13 +1,13 @@
 //! The engine in memory: a shared ordered map, copied on write only while a snapshot holds it.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp};
+use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp, ShowRow};
 use crate::key::Key;
 
 type Rows = BTreeMap<Key, Bytes>;
@@ -33,7 +33,7 @@ impl EngineRead for MemoryRead {
         Ok(self.0.get(key).map(|value| &**value))
     }
 
-    fn range(&self, from: &[u8], to: &[u8], show: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> EngineResult<()> {
+    fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
         if from < to {
             for (key, value) in self.0.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))) {
                 if show(key, value).is_break() {

@@ -67,6 +67,9 @@ pub(crate) enum OnDamage {
     Cut,
 }
 
+/// Is shown each frame that counts: its position and payload.
+pub(crate) type Replay<'a> = dyn FnMut(Seq, &[u8]) -> Result<(), LogError> + 'a;
+
 /// A segment found on the disk.
 struct Found {
     name: String,
@@ -93,7 +96,7 @@ pub(crate) fn open(
     segment_len: u64,
     installed: Seq,
     on_damage: OnDamage,
-    replay: &mut dyn FnMut(Seq, &[u8]) -> Result<(), LogError>,
+    replay: &mut Replay<'_>,
 ) -> Result<Recovered, LogError> {
     let found = list(&**disk, &store)?;
     let Some(start) = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= installed + 1)) else {
@@ -103,10 +106,10 @@ pub(crate) fn open(
     };
     let end = walk(&**disk, &store, &found, start, installed, replay)?;
     let torn = behind(&**disk, &store, &found, &end)?;
-    if let Some(damage) = torn.damage {
-        if on_damage == OnDamage::Refuse {
-            return Err(LogError::Damaged(damage));
-        }
+    if let Some(damage) = torn.damage
+        && on_damage == OnDamage::Refuse
+    {
+        return Err(LogError::Damaged(damage));
     }
     let log = resume(disk, store, segment_len, &found, start, &end, torn.frames)?;
     Ok(Recovered { log, last: end.seq - 1, crc: end.crc, cut: torn.frames })
@@ -144,7 +147,7 @@ fn walk(
     found: &[Found],
     start: usize,
     installed: Seq,
-    replay: &mut dyn FnMut(Seq, &[u8]) -> Result<(), LogError>,
+    replay: &mut Replay<'_>,
 ) -> Result<End, LogError> {
     let mut end = End { at: start, position: SEGMENT_HEADER, seq: 0, crc: 0 };
     if let Some(header) = found[start].header {
