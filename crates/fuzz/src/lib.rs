@@ -11,6 +11,7 @@
 mod filter;
 mod record;
 mod smoke;
+mod wire_frames;
 
 pub use smoke::smoke;
 
@@ -29,6 +30,8 @@ impl Target {
     /// Filter encoding and evaluation: the same, over any record. The input's first two bytes say how long the filter is;
     /// the record follows it.
     pub const FILTER: Self = Self { name: "filter", run: filter::run };
+    /// Frames and messages of the wire. The input's first two bytes say where the rest is cut.
+    pub const WIRE_FRAMES: Self = Self { name: "wire_frames", run: wire_frames::run };
     /// Every target.
-    pub const ALL: [Self; 2] = [Self::RECORD, Self::FILTER];
+    pub const ALL: [Self; 3] = [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES];
 }

@@ -32,6 +32,11 @@ fn filter() {
 }
 
 #[test]
+fn wire_frames() {
+    run(Target::WIRE_FRAMES);
+}
+
+#[test]
 fn every_target_has_a_program_for_libfuzzer() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
     for target in Target::ALL {

@@ -189,22 +189,22 @@ impl Inbox {
         mut each: impl FnMut(Frame<'_>) -> Result<Next, FrameError>,
     ) -> Result<(), FrameError> {
         let mut rest = bytes;
-        while !rest.is_empty() {
-            if let Some(large) = &mut self.large {
-                let room = large.header.frame_len() - large.bytes.len();
-                let (own, behind) = rest.split_at(room.min(rest.len()));
-                large.bytes.extend_from_slice(own);
-                rest = behind;
-                self.finish_large(&mut each)?;
-            } else if self.kept.is_empty() {
-                return self.parse(rest, &mut each);
-            } else {
-                let mut whole = std::mem::take(&mut self.kept);
-                whole.extend_from_slice(rest);
-                return self.parse(&whole, &mut each);
+        while let Some(large) = &mut self.large {
+            if rest.is_empty() {
+                return Ok(());
             }
+            let room = large.header.frame_len() - large.bytes.len();
+            let (own, behind) = rest.split_at(room.min(rest.len()));
+            large.bytes.extend_from_slice(own);
+            rest = behind;
+            self.finish_large(&mut each)?;
         }
-        Ok(())
+        if self.kept.is_empty() {
+            return self.parse(rest, &mut each);
+        }
+        let mut whole = std::mem::take(&mut self.kept);
+        whole.extend_from_slice(rest);
+        self.parse(&whole, &mut each)
     }
 }
 

@@ -1,0 +1,88 @@
+//! What a connection brings: frames, however they are cut, and the messages in them.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use prost::Message;
+use wire::convert;
+use wire::frame::{Flags, Frame, Raw, crc32c};
+use wire::handshake;
+use wire::inbox::{Inbox, Next};
+use wire::outbox::encode_head;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+const MAX_FRAME: u32 = 1 << 16;
+
+/// The first two bytes say how the rest is cut. It is taken three times: as frames, as the opening of a connection, and
+/// as a message with its raw part, since hardly any blind change survives a frame's checksum.
+pub(crate) fn run(input: &[u8]) {
+    let Some(([low, high], bytes)) = input.split_first_chunk() else { return };
+    let cut = usize::from(u16::from_le_bytes([*low, *high]));
+    frames(bytes, cut);
+    let _ = handshake::decode(bytes);
+    let (message, raw) = bytes.split_at(cut.min(bytes.len()));
+    let _ = proto::Hello::decode(message);
+    let _ = proto::Welcome::decode(message);
+    take(message, &Raw::Borrowed(raw));
+    framed(message, raw);
+}
+
+/// Whole or cut, the same bytes are the same frames.
+fn frames(bytes: &[u8], cut: usize) {
+    let read = |parts: &[&[u8]]| {
+        let (mut inbox, mut seen) = (Inbox::new(MAX_FRAME), Vec::new());
+        let note = |frame: Frame<'_>| {
+            take(frame.message, &frame.raw);
+            seen.push((frame.flags, frame.id, frame.message.to_vec(), frame.raw.to_bytes()));
+            Ok(Next::Frame)
+        };
+        let mut note = note;
+        let fed = parts.iter().try_for_each(|part| match inbox.feed(part, &mut note) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        });
+        (fed, seen)
+    };
+    let (one, two) = bytes.split_at(cut.min(bytes.len()));
+    assert_eq!(read(&[bytes]), read(&[one, two]));
+}
+
+/// A message and its raw part, taken as either side would take them.
+fn take(message: &[u8], raw: &Raw<'_>) {
+    if let Ok(proto::Request { request: Some(Request::Commit(commit)) }) = proto::Request::decode(message)
+        && let Ok(transaction) = convert::transaction_from_proto(commit, raw)
+    {
+        let (commit, parts) = convert::transaction_to_proto(transaction.clone());
+        let parts = Bytes::from(parts.concat());
+        assert_eq!(parts, raw.as_slice());
+        let again = convert::transaction_from_proto(commit, &Raw::Owned(parts));
+        assert_eq!(again.ok(), Some(transaction));
+    }
+    if let Ok(proto::Response { response: Some(response) }) = proto::Response::decode(message) {
+        match response {
+            Response::Decided(decided) => drop(convert::outcome_from_proto(decided, raw.as_slice())),
+            Response::Oids(_) => drop(convert::oids_from_raw(raw.as_slice())),
+            Response::Stated(proto::Stated { stat: Some(stat) }) => drop(model::Stat::try_from(stat)),
+            Response::Error(error) => drop(model::Error::from(error)),
+            _ => {}
+        }
+    }
+}
+
+/// What is sent arrives.
+fn framed(message: &[u8], raw: &[u8]) {
+    let Ok(request) = proto::Request::decode(message) else { return };
+    let mut bytes = Vec::new();
+    encode_head(&mut bytes, Flags::REQUEST, 1, &request, raw.len(), crc32c(raw));
+    bytes.extend_from_slice(raw);
+    let mut count = 0;
+    let fed = Inbox::new(MAX_FRAME).feed(&bytes, |frame| {
+        count += 1;
+        assert_eq!(proto::Request::decode(frame.message).as_ref(), Ok(&request));
+        assert!(frame.raw.as_slice() == raw && frame.raw_is_sound());
+        Ok(Next::Frame)
+    });
+    assert!(fed.is_err() || count == 1);
+}

@@ -1,0 +1,265 @@
+//! The bytes of version 1 of the wire, written down in `proto/golden`: they decode to what they always meant, and are
+//! what this build sends.
+//!
+//! A vector that is missing is written when `MORTAR_WRITE_GOLDEN` is set; one that is there is never changed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::fs;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use model::{ClassId, Kind, Name, NodeId, Oid, Op, PageId, SpaceId, Transaction, UploadId};
+use prost::Message;
+use wire::frame::{Flags, Frame, Raw, crc32c};
+use wire::inbox::{Inbox, Next};
+use wire::outbox::encode_head;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::{convert, handshake, proto};
+
+fn vector(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../proto/golden").join(format!("{name}.hex"))
+}
+
+/// The bytes of a vector; `now` is what this build makes of it.
+fn golden(name: &str, now: &[u8]) -> Vec<u8> {
+    let path = vector(name);
+    if !path.exists() && std::env::var_os("MORTAR_WRITE_GOLDEN").is_some() {
+        let lines: Vec<String> = now.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect()).collect();
+        fs::write(&path, lines.join("\n") + "\n").unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+fn frame(flags: Flags, message: &impl Message, raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_head(&mut bytes, flags, 0x0102_0304, message, raw.len(), crc32c(raw));
+    bytes.extend_from_slice(raw);
+    bytes
+}
+
+/// Checks one frame against its vector, both ways.
+fn check<M: Message + Default + PartialEq + std::fmt::Debug>(name: &str, flags: Flags, message: &M, raw: &[u8]) {
+    let now = frame(flags, message, raw);
+    let stored = golden(name, &now);
+    assert_eq!(stored, now, "{name}: this build sends other bytes");
+    let mut count = 0;
+    let compare = |frame: Frame<'_>| {
+        assert_eq!((frame.flags, frame.id), (flags, 0x0102_0304), "{name}");
+        assert_eq!(M::decode(frame.message).unwrap(), *message, "{name}");
+        assert_eq!(frame.raw.as_slice(), raw, "{name}");
+        assert!(frame.raw_is_sound(), "{name}");
+        count += 1;
+        Ok(Next::Frame)
+    };
+    Inbox::new(1 << 20).feed(&stored, compare).unwrap();
+    assert_eq!(count, 1, "{name}");
+}
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId(0x00c1_a550), PageId { space: SpaceId(1), node: NodeId(2), number: 0x0123_4567_89ab }, slot)
+}
+
+fn sent(slot: u16) -> Option<proto::Oid> {
+    Some(oid(slot).into())
+}
+
+fn name() -> Name {
+    Name { space: SpaceId(1), path: "docs/größe".to_owned() }
+}
+
+/// A transaction with every operation, and every optional part there and not there.
+fn transaction() -> Transaction {
+    let new = Oid::temporary(SpaceId(1), ClassId::NONE, 0);
+    let (oid, other, data) = (oid(1), oid(2), Bytes::from_static(b"data"));
+    let ops = vec![
+        Op::Create { oid: new, kind: Kind::Blob, data: data.clone(), near: Some(oid) },
+        Op::Create { oid: new, kind: Kind::Record, data: data.clone(), near: None },
+        Op::Create { oid: new, kind: Kind::Collection, data: Bytes::new(), near: None },
+        Op::Put { oid, data: Bytes::from_static(b"more data") },
+        Op::PutUpload { oid, upload: UploadId(7) },
+        Op::Write { oid, offset: 1 << 40, data: data.clone() },
+        Op::Append { oid, data: data.clone() },
+        Op::Truncate { oid, size: 3 },
+        Op::Zero { oid, offset: 1, len: 2 },
+        Op::Clone { from: oid, to: other },
+        Op::Delete { oid },
+        Op::SetAttribute { oid, key: Bytes::from_static(b"\xffkey"), value: Bytes::from_static(b"value") },
+        Op::RemoveAttribute { oid, key: Bytes::from_static(b"key") },
+        Op::Add { collection: oid, member: new },
+        Op::Remove { collection: oid, member: other },
+        Op::Bind { name: name(), oid: new },
+        Op::Unbind { name: name() },
+        Op::Expect { oid, version: Some(0) },
+        Op::Expect { oid, version: None },
+        Op::ExpectName { name: name(), oid: Some(oid) },
+        Op::ExpectName { name: name(), oid: None },
+    ];
+    Transaction { ops }
+}
+
+#[test]
+fn openings_are_what_they_were() {
+    let hello = proto::Hello { features: 5, required: 1, space: "main".to_owned(), agent: "test 1.0".to_owned() };
+    let accepted = proto::Accepted {
+        features: 7,
+        required: 1,
+        agent: "mortar 0.1.0".to_owned(),
+        space: 1,
+        max_frame: 41_943_040,
+        max_read: 4_194_304,
+        max_in_flight: 1024,
+    };
+    let welcome = |answer| proto::Welcome { answer: Some(answer) };
+    let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
+    let openings = [
+        ("hello", handshake::encode(1, &hello)),
+        ("welcome-accepted", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(accepted)))),
+        ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
+    ];
+    for (name, now) in openings {
+        assert_eq!(golden(name, &now), now, "{name}: this build sends other bytes");
+        let length = now.len() - 12;
+        assert_eq!(handshake::decode(&now), handshake::Opening::Mortar { version: 1, length }, "{name}");
+    }
+}
+
+#[test]
+fn transactions_are_what_they_were() {
+    let (commit, raw) = convert::transaction_to_proto(transaction());
+    let raw = raw.concat();
+    let request = proto::Request { request: Some(Request::Commit(commit.clone())) };
+    check("request-commit", Flags::REQUEST, &request, &raw);
+    assert_eq!(convert::transaction_from_proto(commit, &Raw::Borrowed(&raw)).unwrap(), transaction());
+}
+
+#[test]
+fn requests_are_what_they_were() {
+    let (snapshot, limit) = (9, 100);
+    let bytes = Bytes::from_static(b"\xffkey");
+    let requests = [
+        ("ping", Request::Ping(proto::Ping {})),
+        ("get-stat", Request::GetStat(proto::GetStat { oid: sent(1), snapshot })),
+        ("get", Request::Get(proto::Get { oid: sent(1), snapshot: 0, max: 65_536 })),
+        ("read", Request::Read(proto::Read { oid: sent(1), snapshot, offset: 1 << 40, length: 1 << 20 })),
+        ("get-attribute", Request::GetAttribute(proto::GetAttribute { oid: sent(1), snapshot, key: bytes.clone() })),
+        (
+            "list-attributes",
+            Request::ListAttributes(proto::ListAttributes { oid: sent(1), snapshot, after: Some(bytes), limit }),
+        ),
+        (
+            "list-members",
+            Request::ListMembers(proto::ListMembers { collection: sent(1), snapshot, after: sent(2), limit }),
+        ),
+        ("contains", Request::Contains(proto::Contains { collection: sent(1), member: sent(2), snapshot })),
+        ("resolve", Request::Resolve(proto::Resolve { name: Some(name().into()), snapshot })),
+        (
+            "list-names",
+            Request::ListNames(proto::ListNames {
+                space: 1,
+                snapshot,
+                prefix: "docs/".to_owned(),
+                after: Some("docs/a".to_owned()),
+                limit,
+            }),
+        ),
+        ("list-names-of", Request::ListNamesOf(proto::ListNamesOf { oid: sent(1), snapshot })),
+        (
+            "list-collections-of",
+            Request::ListCollectionsOf(proto::ListCollectionsOf { oid: sent(1), snapshot, after: None, limit }),
+        ),
+        ("list-objects", Request::ListObjects(proto::ListObjects { space: 1, snapshot, after: sent(2), limit })),
+        ("open-snapshot", Request::OpenSnapshot(proto::OpenSnapshot {})),
+        ("begin-upload", Request::BeginUpload(proto::BeginUpload {})),
+        ("create-space", Request::CreateSpace(proto::CreateSpace { name: "photos".to_owned() })),
+        ("list-spaces", Request::ListSpaces(proto::ListSpaces {})),
+        ("get-status", Request::GetStatus(proto::GetStatus {})),
+        ("backup", Request::Backup(proto::Backup {})),
+        ("scrub", Request::Scrub(proto::Scrub {})),
+    ];
+    for (name, request) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
+    }
+    let request = |request| proto::Request { request: Some(request) };
+    let upload = request(Request::Upload(proto::Upload { upload: 7 }));
+    check("request-upload", Flags::REQUEST, &upload, b"the next bytes");
+    let close = request(Request::CloseSnapshot(proto::CloseSnapshot { snapshot }));
+    check("request-close-snapshot", Flags::ONE_WAY, &close, b"");
+    let abort = request(Request::AbortUpload(proto::AbortUpload { upload: 7 }));
+    check("request-abort-upload", Flags::ONE_WAY, &abort, b"");
+}
+
+fn stat() -> proto::Stat {
+    proto::Stat { oid: sent(1), kind: 1, size: 1 << 40, version: 42, modified_us: -1 }
+}
+
+fn decided(outcome: proto::decided::Outcome) -> Response {
+    Response::Decided(proto::Decided { outcome: Some(outcome) })
+}
+
+#[test]
+fn answers_are_what_they_were() {
+    use proto::decided::Outcome;
+    let object = proto::ObjectConflict { oid: sent(1), read: None, current: Some(3) };
+    let bound = proto::NameConflict { name: Some(name().into()), read: sent(1), current: None };
+    let attribute = proto::Attribute { key: Bytes::from_static(b"\xffkey"), value_length: 5 };
+    let figure = proto::Figure { name: "connections".to_owned(), value: 3 };
+    let oids = convert::oids_to_raw(&[oid(1), oid(2)]);
+    let responses: [(&str, Response, &[u8]); 25] = [
+        ("error", Response::Error(proto::Error { kind: 2, message: "no such object".to_owned() }), b""),
+        ("done", Response::Done(proto::Done {}), b""),
+        ("committed", decided(Outcome::Committed(proto::Committed { version: 42 })), &oids),
+        ("object-conflict", decided(Outcome::ObjectConflict(object)), b""),
+        ("name-conflict", decided(Outcome::NameConflict(bound)), b""),
+        ("stated", Response::Stated(proto::Stated { stat: Some(stat()) }), b""),
+        ("stated-none", Response::Stated(proto::Stated { stat: None }), b""),
+        ("got", Response::Got(proto::Got { stat: Some(stat()), with_content: true }), b"content"),
+        ("content", Response::Content(proto::Content {}), b"content"),
+        ("attribute-value", Response::AttributeValue(proto::AttributeValue { found: true }), b"value"),
+        ("attributes", Response::Attributes(proto::Attributes { entries: vec![attribute], more: true }), b"value"),
+        ("oids", Response::Oids(proto::Oids { more: true }), &oids),
+        ("contained", Response::Contained(proto::Contained { found: true }), b""),
+        ("resolved", Response::Resolved(proto::Resolved { oid: sent(1) }), b""),
+        (
+            "names",
+            Response::Names(proto::Names {
+                entries: vec![proto::NameEntry { path_length: 6, oid: sent(1) }],
+                more: false,
+            }),
+            b"docs/a",
+        ),
+        ("names-of", Response::NamesOf(proto::NamesOf { paths: vec!["docs/a".to_owned()] }), b""),
+        ("objects", Response::Objects(proto::Objects { entries: vec![stat()], more: false }), b""),
+        ("snapshot-opened", Response::SnapshotOpened(proto::SnapshotOpened { snapshot: 9 }), b""),
+        ("upload-begun", Response::UploadBegun(proto::UploadBegun { upload: 7 }), b""),
+        ("space-created", Response::SpaceCreated(proto::SpaceCreated { space: 2 }), b""),
+        (
+            "spaces",
+            Response::Spaces(proto::Spaces { entries: vec![proto::Space { space: 1, name: "main".to_owned() }] }),
+            b"",
+        ),
+        ("status", Response::Status(proto::Status { agent: "mortar 0.1.0".to_owned(), figures: vec![figure] }), b""),
+        ("backup-done", Response::BackupDone(proto::BackupDone { bytes: 4096, objects: 3 }), b""),
+        ("progress", Response::Progress(proto::Progress { done: 1, total: 3 }), b""),
+        (
+            "scrub-done",
+            Response::ScrubDone(proto::ScrubDone { objects: 3, bytes: 4096, damaged: vec!["object 1".to_owned()] }),
+            b"",
+        ),
+    ];
+    for (name, response, raw) in responses {
+        let message = proto::Response { response: Some(response) };
+        check(&format!("response-{name}"), Flags::RESPONSE, &message, raw);
+    }
+    let piece = proto::Response { response: Some(Response::BackupPiece(proto::BackupPiece {})) };
+    check("response-backup-piece", Flags::MORE, &piece, b"the next bytes");
+}
+
+#[test]
+fn every_vector_is_checked() {
+    let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
+    assert_eq!(stored, 3 + 24 + 26, "a vector is not of this version's tests, or the directory lacks some");
+}
