@@ -1,0 +1,69 @@
+//! How durable commits come back from the store's thread.
+//!
+//! One force makes many commits durable, of many connections. The store's thread only appends them to a list here and
+//! wakes the I/O thread once; that thread hands them to their connections, which is no work for the kernel.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use model::{Outcome, Result};
+use wire::link::Deferred;
+
+use crate::metrics::ThreadMetrics;
+use crate::service::decided;
+
+/// A commit that is decided.
+pub(crate) struct Completion {
+    pub(crate) deferred: Deferred,
+    pub(crate) result: Result<Outcome>,
+    pub(crate) begun: Instant,
+}
+
+/// Commits that are decided and not answered. As many at most as requests may be unanswered.
+#[derive(Default)]
+pub(crate) struct Completions {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    list: Vec<Completion>,
+    waker: Option<Waker>,
+}
+
+impl Completions {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        // A list and a waker, whole between any two statements: a panic elsewhere spoils nothing.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, completion: Completion) {
+        let mut inner = self.lock();
+        inner.list.push(completion);
+        let waker = if inner.list.len() == 1 { inner.waker.take() } else { None };
+        drop(inner);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Answers whatever is decided, for ever.
+    pub(crate) async fn run(&self, metrics: &ThreadMetrics) {
+        let mut list = Vec::new();
+        poll_fn(|context| {
+            let mut inner = self.lock();
+            inner.waker = Some(context.waker().clone());
+            std::mem::swap(&mut inner.list, &mut list);
+            drop(inner);
+            for Completion { deferred, result, begun } in list.drain(..) {
+                metrics.committed(begun.elapsed(), &result);
+                let (response, raw) = decided(result);
+                deferred.send(response, if raw.is_empty() { Vec::new() } else { vec![raw] });
+            }
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+}

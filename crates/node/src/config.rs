@@ -1,0 +1,49 @@
+//! How a brick is run.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use wire::link::Limits;
+use wire::transport::Address;
+
+/// How a brick is run; the defaults suit one machine.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen for clients.
+    pub listen: Vec<Address>,
+    /// Where to answer `/metrics` and `/health` by HTTP, if anywhere.
+    pub http: Option<SocketAddr>,
+    /// Whether to listen where other machines can reach it, although nobody has to say who they are.
+    pub insecure: bool,
+    /// Threads that serve connections.
+    pub threads: usize,
+    /// Connections at a time; more are refused.
+    pub max_connections: usize,
+    /// What bounds each connection.
+    pub limits: Limits,
+    /// How long a client may take to say who it is.
+    pub handshake_timeout: Duration,
+    /// How long a snapshot may rest unused before it is given up.
+    pub snapshot_idle: Duration,
+    /// Snapshots that one connection may hold.
+    pub max_snapshots: usize,
+    /// How long a shutdown waits for what was asked to be answered.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            http: None,
+            insecure: false,
+            threads: 2,
+            max_connections: 4096,
+            limits: Limits::default(),
+            handshake_timeout: Duration::from_secs(10),
+            snapshot_idle: Duration::from_secs(60),
+            max_snapshots: 64,
+            shutdown_timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `/metrics` in Prometheus' text format and `/health`, by HTTP/1.1.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time;
+use tracing::{debug, warn};
+
+use crate::brick::Shared;
+use crate::figures;
+
+/// Connections at a time; more wait.
+const CONNECTIONS: usize = 16;
+/// How long a connection may last: whoever polls comes back.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Answers whoever connects, for ever.
+pub(crate) async fn serve(listener: TcpListener, brick: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    while let Ok(place) = places.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let brick = brick.clone();
+                tokio::spawn(async move {
+                    converse(stream, brick).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "a connection for HTTP cannot be accepted");
+                time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, brick: Arc<Shared>) {
+    let service = service_fn(move |request| {
+        let response = answer(&brick, &request);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = time::timeout(LONGEST, connection).await {
+        debug!(%error, "a connection for HTTP broke");
+    }
+}
+
+fn answer(brick: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri().path() {
+        "/metrics" => {
+            let mut response = text(StatusCode::OK, figures::prometheus(brick));
+            let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, format);
+            response
+        }
+        "/health" if brick.store.status().disk_full => {
+            text(StatusCode::INSUFFICIENT_STORAGE, "the disk is full: reads are served, writes fail\n".to_owned())
+        }
+        "/health" => text(StatusCode::OK, "ok\n".to_owned()),
+        _ => text(StatusCode::NOT_FOUND, "there are /metrics and /health\n".to_owned()),
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,169 @@
+//! What a brick counts while it serves.
+//!
+//! Each I/O thread counts in cells of its own, which only it writes, so counting is a load and a store. Reading adds the
+//! threads up; a figure may be a moment old.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::{Outcome, Result};
+use wire::proto::request::Request;
+
+/// The kinds of requests, by the code that [`kind`] gives.
+pub(crate) const KINDS: [&str; 24] = [
+    "ping",
+    "commit",
+    "get_stat",
+    "get",
+    "read",
+    "get_attribute",
+    "list_attributes",
+    "list_members",
+    "contains",
+    "resolve",
+    "list_names",
+    "list_names_of",
+    "list_collections_of",
+    "list_objects",
+    "open_snapshot",
+    "close_snapshot",
+    "begin_upload",
+    "upload",
+    "abort_upload",
+    "create_space",
+    "list_spaces",
+    "get_status",
+    "backup",
+    "scrub",
+];
+
+/// The place of a request's kind in [`KINDS`].
+pub(crate) fn kind(request: &Request) -> usize {
+    match request {
+        Request::Ping(_) => 0,
+        Request::Commit(_) => 1,
+        Request::GetStat(_) => 2,
+        Request::Get(_) => 3,
+        Request::Read(_) => 4,
+        Request::GetAttribute(_) => 5,
+        Request::ListAttributes(_) => 6,
+        Request::ListMembers(_) => 7,
+        Request::Contains(_) => 8,
+        Request::Resolve(_) => 9,
+        Request::ListNames(_) => 10,
+        Request::ListNamesOf(_) => 11,
+        Request::ListCollectionsOf(_) => 12,
+        Request::ListObjects(_) => 13,
+        Request::OpenSnapshot(_) => 14,
+        Request::CloseSnapshot(_) => 15,
+        Request::BeginUpload(_) => 16,
+        Request::Upload(_) => 17,
+        Request::AbortUpload(_) => 18,
+        Request::CreateSpace(_) => 19,
+        Request::ListSpaces(_) => 20,
+        Request::GetStatus(_) => 21,
+        Request::Backup(_) => 22,
+        Request::Scrub(_) => 23,
+    }
+}
+
+/// Upper bounds of the commit latency's buckets: 2^n microseconds, n below this; the last bucket has no bound.
+pub(crate) const BUCKETS: usize = 24;
+
+/// A counter that one thread writes and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds; only for the thread that the counter belongs to.
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one I/O thread counts.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ThreadMetrics {
+    pub(crate) requests: [Count; KINDS.len()],
+    /// Bytes of content that came with requests.
+    pub(crate) received: Count,
+    /// Bytes of content that went with answers.
+    pub(crate) sent: Count,
+    pub(crate) conflicts: Count,
+    pub(crate) failures: Count,
+    pub(crate) latency: [Count; BUCKETS],
+    pub(crate) latency_us: Count,
+}
+
+impl ThreadMetrics {
+    /// Counts a commit that is decided, `took` after it came.
+    pub(crate) fn committed(&self, took: Duration, result: &Result<Outcome>) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;
+        self.latency[bucket.min(BUCKETS - 1)].add(1);
+        self.latency_us.add(us);
+        match result {
+            Ok(Outcome::Committed(_)) => {}
+            Ok(Outcome::Conflict(_)) => self.conflicts.add(1),
+            Err(_) => self.failures.add(1),
+        }
+    }
+}
+
+/// What a brick counts.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(crate) threads: Vec<Arc<ThreadMetrics>>,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) violations: AtomicU64,
+    pub(crate) open: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            threads: (0..threads).map(|_| Arc::default()).collect(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            violations: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+        }
+    }
+
+    /// A figure summed over the threads.
+    pub(crate) fn sum(&self, figure: impl Fn(&ThreadMetrics) -> &Count) -> u64 {
+        self.threads.iter().map(|thread| figure(thread).get()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Committed, Error, ErrorKind};
+
+    #[test]
+    fn latencies_fall_into_the_bucket_that_bounds_them() {
+        let metrics = ThreadMetrics::default();
+        let done = Ok(Outcome::Committed(Committed { version: 1, created: Vec::new() }));
+        for us in [0, 1, 2, 3, 4, 5, 1 << 20, u64::MAX >> 1] {
+            metrics.committed(Duration::from_micros(us), &done);
+        }
+        let counts: Vec<u64> = metrics.latency.iter().map(Count::get).collect();
+        assert_eq!(counts[..4], [2, 1, 2, 1]);
+        assert_eq!((counts[20], counts[BUCKETS - 1]), (1, 1));
+    }
+
+    #[test]
+    fn failures_are_counted_apart_from_conflicts() {
+        let metrics = ThreadMetrics::default();
+        metrics.committed(Duration::ZERO, &Err(Error::new(ErrorKind::Full, "no room")));
+        assert_eq!((metrics.failures.get(), metrics.conflicts.get()), (1, 0));
+    }
+}

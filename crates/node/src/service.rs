@@ -1,0 +1,311 @@
+//! Answers the requests of one connection.
+//!
+//! What is quick is answered from the store at once, into the connection's outbox: no task, no lock of ours, no
+//! allocation but the store's. What may block goes to threads that may ([`crate::blocking`]).
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Op, Outcome, Result, Transaction, UploadId};
+use store::{Snapshot, Store};
+use wire::convert;
+use wire::frame::Raw;
+use wire::link::{Incoming, Reply, Service};
+use wire::outbox::Piece;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use crate::blocking;
+use crate::completions::Completion;
+use crate::config::Config;
+use crate::io_thread::Thread;
+use crate::listing::Listing;
+use crate::metrics;
+use crate::session::Session;
+
+/// Bytes of content that one `Read` may ask for.
+pub(crate) const MAX_READ: u32 = 4 << 20;
+/// Bytes up to which content is read at once, into memory; more is sent from where it lies.
+const AT_ONCE: u32 = 64 << 10;
+/// Bytes of a transaction's data from which on the store writes to its files before it takes the transaction.
+const STAGED: usize = 64 << 10;
+
+/// Answers the requests of one connection.
+pub(crate) struct Answerer {
+    pub(crate) store: Store,
+    pub(crate) in_memory: bool,
+    pub(crate) config: Arc<Config>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) thread: Arc<Thread>,
+}
+
+/// What is read: the newest state, or a snapshot.
+#[derive(Clone)]
+pub(crate) enum View {
+    Newest(Store),
+    Snapshot(Arc<Snapshot>),
+}
+
+/// Calls the same method of whichever is read.
+macro_rules! on {
+    ($view:expr, $read:ident => $call:expr) => {
+        match $view {
+            crate::service::View::Newest($read) => $call,
+            crate::service::View::Snapshot($read) => $call,
+        }
+    };
+}
+pub(crate) use on;
+
+impl Service for Answerer {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        let Incoming { request, raw } = incoming;
+        let metrics = &self.thread.metrics;
+        metrics.requests[metrics::kind(&request)].add(1);
+        if !raw.is_empty() {
+            metrics.received.add(raw.len() as u64);
+        }
+        match request {
+            Request::Get(get) => self.get(get, reply),
+            Request::Commit(commit) => self.commit(commit, &raw, reply),
+            Request::Read(read) => self.read(read, reply),
+            Request::Upload(upload) => self.upload(&upload, &raw, reply),
+            Request::CloseSnapshot(close) => {
+                self.session.close_snapshot(close.snapshot);
+                reply.send(done());
+            }
+            Request::AbortUpload(abort) => {
+                self.session.abort_upload(UploadId(abort.upload));
+                reply.send(done());
+            }
+            Request::ListAttributes(_) | Request::ListMembers(_) | Request::ListNames(_) | Request::ListObjects(_) => {
+                self.list(request, reply);
+            }
+            Request::ListNamesOf(_) | Request::ListCollectionsOf(_) => self.list(request, reply),
+            Request::CreateSpace(create) => {
+                let store = self.store.clone();
+                blocking::answer(reply, move || {
+                    let space = u32::from(store.create_space(&create.name)?.0);
+                    Ok((Response::SpaceCreated(proto::SpaceCreated { space }), Bytes::new()))
+                });
+            }
+            Request::Backup(_) | Request::Scrub(_) => {
+                reply.fail(&Error::new(ErrorKind::Unsupported, "this server does not back up or scrub yet"));
+            }
+            request => match self.quick(request) {
+                Ok((response, raw)) => self.send(response, &raw, reply),
+                Err(error) => reply.fail(&error),
+            },
+        }
+    }
+}
+
+impl Answerer {
+    fn view(&self, snapshot: u64) -> Result<View> {
+        if snapshot == 0 {
+            return Ok(View::Newest(self.store.clone()));
+        }
+        self.session.snapshot(snapshot).map(View::Snapshot)
+    }
+
+    fn send(&self, response: Response, raw: &Bytes, reply: Reply<'_>) {
+        if raw.is_empty() {
+            return reply.send(response);
+        }
+        self.thread.metrics.sent.add(raw.len() as u64);
+        reply.send_bytes(response, std::slice::from_ref(raw));
+    }
+
+    fn get(&self, get: proto::Get, reply: Reply<'_>) {
+        let max = get.max.min(MAX_READ) as usize;
+        let found = convert::oid(get.oid, "object").and_then(|oid| match get.snapshot {
+            0 => self.store.get(oid, max),
+            id => self.session.snapshot(id)?.get(oid, max),
+        });
+        match found {
+            Ok(Some((stat, content))) => {
+                let got = proto::Got { stat: Some(stat.into()), with_content: content.is_some() };
+                self.send(Response::Got(got), &content.unwrap_or_default(), reply);
+            }
+            Ok(None) => reply.send(Response::Got(proto::Got { stat: None, with_content: false })),
+            Err(error) => reply.fail(&error),
+        }
+    }
+
+    fn read(&self, read: proto::Read, reply: Reply<'_>) {
+        match self.try_read(&read) {
+            Ok(Content::Bytes(bytes)) => self.send(content(), &bytes, reply),
+            Ok(Content::Pieces(pieces)) => {
+                let parts: Vec<Piece> = pieces.pieces.iter().map(piece).collect();
+                self.thread.metrics.sent.add(parts.iter().map(|part| part.len() as u64).sum());
+                reply.send_pieces(content(), parts, Arc::new(pieces));
+            }
+            Err(error) => reply.fail(&error),
+        }
+    }
+
+    fn try_read(&self, read: &proto::Read) -> Result<Content> {
+        let oid = convert::oid(read.oid, "object")?;
+        if read.length > MAX_READ {
+            let what = format!("a read of {} bytes at once; the limit is {MAX_READ}: read in pieces", read.length);
+            return Err(Error::new(ErrorKind::TooLarge, what));
+        }
+        let (offset, len) = (read.offset, u64::from(read.length));
+        let view = self.view(read.snapshot)?;
+        if read.length <= AT_ONCE {
+            return on!(&view, state => state.read(oid, offset, len)).map(Content::Bytes);
+        }
+        on!(&view, state => state.pieces(oid, offset, len)).map(Content::Pieces)
+    }
+
+    fn commit(&self, commit: proto::Commit, raw: &Raw<'_>, reply: Reply<'_>) {
+        let transaction = match convert::transaction_from_proto(commit, raw) {
+            Ok(transaction) => transaction,
+            Err(error) => return reply.fail(&error),
+        };
+        let uploads = uploads_of(&transaction);
+        if let Some(error) = uploads.iter().find_map(|id| self.session.check_upload(*id).err()) {
+            return reply.fail(&error);
+        }
+        if self.in_memory && uploads.is_empty() {
+            let begun = Instant::now();
+            let result = commit_in_memory(&self.store, transaction);
+            self.thread.metrics.committed(begun.elapsed(), &result);
+            let (response, raw) = decided(result);
+            return reply.send_slice(response, &raw);
+        }
+        let (thread, session) = (self.thread.clone(), self.session.clone());
+        let (deferred, begun) = (reply.defer(), Instant::now());
+        let done = move |result: Result<Outcome>| {
+            if matches!(result, Ok(Outcome::Committed(_))) {
+                uploads.iter().for_each(|id| session.forget_upload(*id));
+            }
+            thread.completions.push(Completion { deferred, result, begun });
+        };
+        if raw.len() < STAGED {
+            self.store.submit(transaction, done);
+        } else {
+            let store = self.store.clone();
+            blocking::run(move || store.submit(transaction, done));
+        }
+    }
+
+    fn upload(&self, upload: &proto::Upload, raw: &Raw<'_>, reply: Reply<'_>) {
+        let id = UploadId(upload.upload);
+        if self.session.add_piece(id, raw.to_bytes(), reply.defer()) {
+            let session = self.session.clone();
+            blocking::run(move || session.write_pieces(id));
+        }
+    }
+
+    /// Short listings at once, long ones elsewhere: they look at as many rows as they have entries.
+    fn list(&self, request: Request, reply: Reply<'_>) {
+        let listing = Listing::asked_by(request).and_then(|(snapshot, listing)| Ok((self.view(snapshot)?, listing)));
+        match listing {
+            Ok((view, listing)) if listing.is_short() => match listing.read(&view) {
+                Ok((response, raw)) => self.send(response, &raw, reply),
+                Err(error) => reply.fail(&error),
+            },
+            Ok((view, listing)) => blocking::answer(reply, move || listing.read(&view)),
+            Err(error) => reply.fail(&error),
+        }
+    }
+
+    fn quick(&self, request: Request) -> Result<(Response, Bytes)> {
+        let response = match request {
+            Request::Ping(_) => done(),
+            Request::GetStat(get) => {
+                let oid = convert::oid(get.oid, "object")?;
+                let stat = on!(&self.view(get.snapshot)?, state => state.stat(oid))?;
+                Response::Stated(proto::Stated { stat: stat.map(Into::into) })
+            }
+            Request::GetAttribute(get) => {
+                let oid = convert::oid(get.oid, "object")?;
+                let value = on!(&self.view(get.snapshot)?, state => state.attribute(oid, &get.key))?;
+                let found = proto::AttributeValue { found: value.is_some() };
+                return Ok((Response::AttributeValue(found), value.unwrap_or_default()));
+            }
+            Request::Contains(contains) => {
+                let collection = convert::oid(contains.collection, "collection")?;
+                let member = convert::oid(contains.member, "member")?;
+                let found = on!(&self.view(contains.snapshot)?, state => state.contains(collection, member))?;
+                Response::Contained(proto::Contained { found })
+            }
+            Request::Resolve(resolve) => {
+                let name = convert::name(resolve.name)?;
+                let oid = on!(&self.view(resolve.snapshot)?, state => state.resolve(&name))?;
+                Response::Resolved(proto::Resolved { oid: oid.map(Into::into) })
+            }
+            Request::OpenSnapshot(_) => {
+                let snapshot = self.session.hold(self.store.snapshot()?, self.config.max_snapshots)?;
+                Response::SnapshotOpened(proto::SnapshotOpened { snapshot })
+            }
+            Request::BeginUpload(_) => {
+                Response::UploadBegun(proto::UploadBegun { upload: self.session.begin_upload()?.0 })
+            }
+            Request::ListSpaces(_) => {
+                let entries = self.store.spaces()?.into_iter();
+                let entries = entries.map(|(space, name)| proto::Space { space: u32::from(space.0), name }).collect();
+                Response::Spaces(proto::Spaces { entries })
+            }
+            Request::GetStatus(_) => Response::Status(self.thread.brick.status()),
+            _ => return Err(Error::new(ErrorKind::Internal, "a request was sent the wrong way")),
+        };
+        Ok((response, Bytes::new()))
+    }
+}
+
+enum Content {
+    Bytes(Bytes),
+    Pieces(store::Pieces),
+}
+
+fn piece(piece: &store::Piece) -> Piece {
+    match piece {
+        store::Piece::Bytes(bytes) => Piece::Bytes(bytes.clone()),
+        store::Piece::File { file, offset, len, crc32c } => {
+            Piece::File { file: file.clone(), offset: *offset, len: *len as usize, checksum: *crc32c }
+        }
+    }
+}
+
+fn uploads_of(transaction: &Transaction) -> Vec<UploadId> {
+    let used = transaction.ops.iter().filter_map(|op| match op {
+        Op::PutUpload { upload, .. } => Some(*upload),
+        _ => None,
+    });
+    used.collect()
+}
+
+thread_local! {
+    static DECIDED: Cell<Option<Result<Outcome>>> = const { Cell::new(None) };
+}
+
+/// Commits to a store in memory, which calls back before `submit` returns: so the outcome can wait where it takes no
+/// allocation and no lock.
+fn commit_in_memory(store: &Store, transaction: Transaction) -> Result<Outcome> {
+    store.submit(transaction, |result| DECIDED.set(Some(result)));
+    let silent = || Err(Error::new(ErrorKind::Internal, "the store in memory did not decide at once"));
+    DECIDED.take().unwrap_or_else(silent)
+}
+
+pub(crate) fn decided(result: Result<Outcome>) -> (Response, Bytes) {
+    match result {
+        Ok(outcome) => {
+            let (decided, raw) = convert::outcome_to_proto(outcome);
+            (Response::Decided(decided), raw)
+        }
+        Err(error) => (Response::Error((&error).into()), Bytes::new()),
+    }
+}
+
+pub(crate) fn done() -> Response {
+    Response::Done(proto::Done {})
+}
+
+fn content() -> Response {
+    Response::Content(proto::Content {})
+}

@@ -1,0 +1,402 @@
+//! What goes wrong on a connection, and what must not go wrong with it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Client, ConnectOptions, ErrorKind};
+use node::{Brick, Config};
+use prost::Message;
+use store::{Options, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use wire::frame::{Flags, crc32c};
+use wire::handshake;
+use wire::outbox::encode_head;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::transport::Address;
+use world::{World, committed, pattern, run};
+
+fn impatient() -> ConnectOptions {
+    let mut options = ConnectOptions::default();
+    options.retry = Duration::ZERO;
+    options
+}
+
+async fn socket(world: &World) -> UnixStream {
+    UnixStream::connect(world.dir.path().join("socket")).await.unwrap()
+}
+
+async fn all_that_comes(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes).await {
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => bytes,
+    }
+}
+
+fn hello(required: u64, space: &str) -> proto::Hello {
+    proto::Hello { features: required, required, space: space.to_owned(), agent: "test".to_owned() }
+}
+
+/// What the server answers to an opening.
+async fn refusal(world: &World, opening: &[u8]) -> (u16, proto::Error) {
+    let mut stream = socket(world).await;
+    stream.write_all(opening).await.unwrap();
+    let answer = all_that_comes(&mut stream).await;
+    let handshake::Opening::Mortar { version, length } = handshake::decode(&answer) else { panic!("{answer:?}") };
+    let welcome = proto::Welcome::decode(&answer[12..12 + length]).unwrap();
+    let Some(proto::welcome::Answer::Refused(error)) = welcome.answer else { panic!("{welcome:?}") };
+    (version, error)
+}
+
+fn frame(id: u32, request: Request, raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let request = proto::Request { request: Some(request) };
+    encode_head(&mut bytes, Flags::REQUEST, id, &request, raw.len(), crc32c(raw));
+    bytes.extend_from_slice(raw);
+    bytes
+}
+
+/// A connection after its handshake, in the test's own hands.
+async fn opened(world: &World) -> UnixStream {
+    let mut stream = socket(world).await;
+    handshake::dial(&mut stream, "main", "test").await.unwrap();
+    stream
+}
+
+#[test]
+fn stranger_gets_an_answer_that_a_browser_shows() {
+    run(async {
+        let world = World::in_memory().await;
+        let host = world.tcp().replace("mortar://", "").replace("/main", "");
+        let mut stream = TcpStream::connect(host).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let answer = String::from_utf8(all_that_comes(&mut stream).await).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        assert!(answer.contains("mortar://"), "{answer}");
+        world.client().await.ping().await.unwrap();
+    });
+}
+
+#[test]
+fn clients_that_cannot_be_served_are_told_why() {
+    run(async {
+        let world = World::in_memory().await;
+        let (version, error) = refusal(&world, &handshake::encode(99, &hello(0, "main"))).await;
+        assert_eq!((version, error.kind), (handshake::VERSION, ErrorKind::Unsupported as u32));
+        let (_, error) = refusal(&world, &handshake::encode(handshake::VERSION, &hello(1 << 60, "main"))).await;
+        assert_eq!(error.kind, ErrorKind::Unsupported as u32);
+        let (_, error) = refusal(&world, &handshake::encode(handshake::VERSION, &hello(0, "nowhere"))).await;
+        assert_eq!(error.kind, ErrorKind::NotFound as u32);
+        let mut garbled = handshake::encode(handshake::VERSION, &hello(0, "main"));
+        garbled[12] = 0xff;
+        let (_, error) = refusal(&world, &garbled).await;
+        assert_eq!(error.kind, ErrorKind::Invalid as u32);
+    });
+}
+
+#[test]
+fn client_tells_what_is_no_server() {
+    run(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mortar://{}/main", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"220 mail.example.org ESMTP\r\n").await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(Client::connect(&url).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        let nobody = Client::connect("mortar://127.0.0.1:1/main").await.unwrap_err();
+        assert_eq!(nobody.kind(), ErrorKind::Unavailable);
+        assert!(nobody.message().contains("127.0.0.1:1"), "{nobody}");
+    });
+}
+
+#[test]
+fn who_does_not_say_hello_is_shown_out() {
+    run(async {
+        let world = World::with(
+            |_| Store::in_memory(Options::default()).unwrap(),
+            |config| config.handshake_timeout = Duration::from_millis(30),
+        )
+        .await;
+        for opening in [&b""[..], b"MOR", b"MORTAR\x01\x00\x10\x00\x00\x00hal"] {
+            let mut stream = socket(&world).await;
+            stream.write_all(opening).await.unwrap();
+            assert_eq!(all_that_comes(&mut stream).await, b"");
+        }
+    });
+}
+
+#[test]
+fn bad_frame_ends_its_connection_and_no_other() {
+    run(async {
+        let world = World::in_memory().await;
+        let client = world.client().await;
+        for bad in [pattern(1000, 1), vec![0xff; 100], vec![0; 64], b"GET / HTTP/1.1\r\n\r\nxxxxxxxxx".to_vec()] {
+            let mut stream = opened(&world).await;
+            stream.write_all(&frame(1, Request::Ping(proto::Ping {}), b"")).await.unwrap();
+            stream.write_all(&bad).await.unwrap();
+            stream.shutdown().await.unwrap();
+            assert!(!all_that_comes(&mut stream).await.is_empty(), "the ping before it was answered");
+            client.ping().await.unwrap();
+        }
+        assert_eq!(client.status().await.unwrap().figure("protocol_violations_total"), Some(4));
+    });
+}
+
+#[test]
+fn damaged_upload_is_refused_and_the_connection_goes_on() {
+    run(async {
+        let world = World::in_memory().await;
+        let mut stream = opened(&world).await;
+        let mut bytes = frame(1, Request::Upload(proto::Upload { upload: 1 }), b"content");
+        *bytes.last_mut().unwrap() ^= 1;
+        bytes.extend(frame(2, Request::Ping(proto::Ping {}), b""));
+        stream.write_all(&bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let answers = all_that_comes(&mut stream).await;
+        let mut kinds = Vec::new();
+        let note = |frame: wire::frame::Frame<'_>| {
+            let response = proto::Response::decode(frame.message).unwrap().response.unwrap();
+            kinds.push((frame.id, matches!(response, proto::response::Response::Error(_))));
+            Ok(wire::inbox::Next::Frame)
+        };
+        wire::inbox::Inbox::new(1 << 20).feed(&answers, note).unwrap();
+        assert_eq!(kinds, [(1, true), (2, false)]);
+    });
+}
+
+#[test]
+fn answers_to_one_connection_keep_the_order_of_quick_requests() {
+    run(async {
+        let world = World::in_memory().await;
+        let mut stream = opened(&world).await;
+        let requests: Vec<u8> = (0..500).flat_map(|id| frame(id, Request::Ping(proto::Ping {}), b"")).collect();
+        stream.write_all(&requests).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut ids = Vec::new();
+        let note = |frame: wire::frame::Frame<'_>| {
+            ids.push(frame.id);
+            Ok(wire::inbox::Next::Frame)
+        };
+        wire::inbox::Inbox::new(1 << 20).feed(&all_that_comes(&mut stream).await, note).unwrap();
+        assert_eq!(ids, (0..500).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused() {
+    run(async {
+        let world =
+            World::with(|_| Store::in_memory(Options::default()).unwrap(), |config| config.max_connections = 2).await;
+        let (one, _two) = (world.client().await, world.client().await);
+        let three = Client::connect(&world.unix()).await.unwrap_err();
+        assert_eq!(three.kind(), ErrorKind::Unavailable);
+        one.ping().await.unwrap();
+        drop(one);
+        while Client::connect(&world.unix()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn unused_snapshot_expires() {
+    run(async {
+        let world = World::with(
+            |_| Store::in_memory(Options::default()).unwrap(),
+            |config| config.snapshot_idle = Duration::from_secs(1),
+        )
+        .await;
+        let client = world.client().await;
+        let snapshot = client.snapshot().await.unwrap();
+        snapshot.names("", None, 1).await.unwrap();
+        while client.status().await.unwrap().figure("store_snapshots") != Some(0) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(snapshot.names("", None, 1).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    });
+}
+
+#[test]
+fn shutdown_answers_what_was_asked() {
+    run(async {
+        let world = World::durable().await;
+        let client = Client::connect_with(&world.unix(), impatient()).await.unwrap();
+        let mut commits = Vec::new();
+        for number in 0..200_u32 {
+            let client = client.clone();
+            commits.push(tokio::spawn(async move {
+                let mut tx = client.transaction();
+                let oid = tx.create_blob(Bytes::from(pattern(1000, u64::from(number))));
+                tx.bind(format!("{number}"), oid);
+                client.commit(tx).await
+            }));
+        }
+        // They are all on their way once the last has begun.
+        while client.status().await.unwrap().figure("store_commits_total") == Some(0) {
+            tokio::task::yield_now().await;
+        }
+        world.brick.shutdown().await.unwrap();
+        let mut done = Vec::new();
+        for (number, commit) in commits.into_iter().enumerate() {
+            match commit.await.unwrap() {
+                Ok(outcome) => {
+                    committed(outcome);
+                    done.push(number);
+                }
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}"),
+            }
+        }
+        assert!(!done.is_empty());
+        let store = Store::open(&world.dir.path().join("store"), Options::default()).unwrap();
+        for number in done {
+            let name = client::Name { space: client.space(), path: number.to_string() };
+            assert!(store.resolve(&name).unwrap().is_some(), "{number} was acknowledged");
+        }
+        assert_eq!(client.ping().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    });
+}
+
+#[test]
+fn reads_go_on_when_the_server_comes_back() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let start = async || {
+            let store = Store::open(&dir.path().join("store"), Options::default()).unwrap();
+            let listen = vec![Address::Unix(dir.path().join("socket"))];
+            Brick::start(store, Config { listen, ..Config::default() }).await.unwrap()
+        };
+        let brick = start().await;
+        let url = format!("mortar+unix://{}/main", dir.path().join("socket").display());
+        let client = Client::connect(&url).await.unwrap();
+        let mut tx = client.transaction();
+        let oid = tx.create_blob("kept");
+        tx.bind("name", oid);
+        committed(client.commit(tx.clone()).await.unwrap());
+        let snapshot = client.snapshot().await.unwrap();
+        brick.shutdown().await.unwrap();
+        let reading = tokio::spawn({
+            let client = client.clone();
+            async move { client.resolve("name").await }
+        });
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let brick = start().await;
+        let oid = reading.await.unwrap().unwrap().unwrap();
+        assert_eq!(client.read(oid, 0, 10).await.unwrap(), "kept");
+        assert_eq!(snapshot.read(oid, 0, 10).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        committed(client.commit(tx).await.unwrap());
+        brick.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        struct Door;
+        impl handshake::Doorkeeper for Door {
+            fn admit(&mut self, _: &proto::Hello) -> model::Result<handshake::Terms> {
+                let space = client::SpaceId(1);
+                Ok(handshake::Terms { space, max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10 })
+            }
+        }
+        let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = connections.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                handshake::welcome(&mut stream, &mut Door, "test").await.unwrap();
+                let mut request = [0; 10];
+                stream.read_exact(&mut request).await.unwrap();
+            }
+        });
+        let client = Client::connect(&format!("mortar+unix://{}", path.display())).await.unwrap();
+        let mut tx = client.transaction();
+        tx.create_blob("content");
+        assert_eq!(client.commit(tx).await.unwrap_err().kind(), ErrorKind::Unknown);
+        assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn brick_stays_on_this_machine_unless_told() {
+    run(async {
+        let start = async |listen: &str, http: Option<&str>, insecure| {
+            let store = Store::in_memory(Options::default()).unwrap();
+            let listen = vec![listen.parse().unwrap()];
+            let http = http.map(|address| address.parse().unwrap());
+            Brick::start(store, Config { listen, http, insecure, ..Config::default() }).await
+        };
+        assert_eq!(start("0.0.0.0:0", None, false).await.unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(start("[::]:0", None, false).await.unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(start("127.0.0.1:0", Some("0.0.0.0:0"), false).await.unwrap_err().kind(), ErrorKind::Denied);
+        start("localhost:0", None, false).await.unwrap().shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn address_in_use_is_an_error_and_an_abandoned_socket_is_replaced() {
+    run(async {
+        let world = World::in_memory().await;
+        let listen = vec![Address::Unix(world.dir.path().join("socket"))];
+        let config = Config { listen, ..Config::default() };
+        let store = Store::in_memory(Options::default()).unwrap();
+        let error = Brick::start(store, config.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.message().contains("socket"), "{error}");
+        world.brick.shutdown().await.unwrap();
+        // What a killed server leaves behind.
+        let path = world.dir.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let store = Store::in_memory(Options::default()).unwrap();
+        Brick::start(store, config).await.unwrap().shutdown().await.unwrap();
+        assert!(!path.exists());
+    });
+}
+
+async fn http(world: &World, request: &str) -> String {
+    let mut stream = TcpStream::connect(world.brick.http().unwrap()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    String::from_utf8(all_that_comes(&mut stream).await).unwrap()
+}
+
+#[test]
+fn metrics_and_health_are_told_by_http() {
+    run(async {
+        let world = World::in_memory().await;
+        let client = world.client().await;
+        let mut tx = client.transaction();
+        tx.create_blob("content");
+        committed(client.commit(tx).await.unwrap());
+        let get = |path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let metrics = http(&world, &get("/metrics")).await;
+        for expected in [
+            "HTTP/1.1 200",
+            "text/plain; version=0.0.4",
+            "\nmortar_connections 1\n",
+            "\nmortar_requests_total{kind=\"commit\"} 1\n",
+            "\nmortar_received_bytes_total 7\n",
+            "\nmortar_commit_seconds_bucket{le=\"+Inf\"} 1\n",
+            "\nmortar_commit_seconds_count 1\n",
+            "\n# TYPE mortar_store_commits_total counter\n",
+        ] {
+            assert!(metrics.contains(expected), "{expected:?} is not in {metrics}");
+        }
+        assert!(http(&world, &get("/health")).await.ends_with("\r\n\r\nok\n"));
+        assert!(http(&world, &get("/else")).await.starts_with("HTTP/1.1 404"));
+        let posted = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        assert!(http(&world, posted).await.starts_with("HTTP/1.1 405"));
+    });
+}
