@@ -1,5 +1,6 @@
 //! Which server a command talks to, and how it gets there.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,12 +51,13 @@ impl Session {
     }
 }
 
-/// The socket of a server whose data is in `data`, if there is one; else the usual port.
+/// The socket of a server whose data is in `data`, if it answers; else the usual port.
 fn likely_url(data: &Path) -> String {
     let socket = data.join(SOCKET);
-    match socket.exists() {
-        true => socket_url(&std::path::absolute(&socket).unwrap_or(socket)),
-        false => format!("mortar://{LISTEN}/main"),
+    // A socket that nobody answers behind was left by a crash.
+    match UnixStream::connect(&socket) {
+        Ok(_) => socket_url(&std::path::absolute(&socket).unwrap_or(socket)),
+        Err(_) => format!("mortar://{LISTEN}/main"),
     }
 }
 
@@ -66,14 +68,18 @@ pub(crate) fn socket_url(socket: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
     fn the_socket_in_the_data_directory_goes_before_the_port() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(likely_url(dir.path()), "mortar://127.0.0.1:6678/main");
-        std::fs::write(dir.path().join(SOCKET), "").unwrap();
+        let listener = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
         let expected = format!("mortar+unix://{}/mortar.sock/main", dir.path().display());
         assert_eq!(likely_url(dir.path()), expected);
+        drop(listener);
+        assert_eq!(likely_url(dir.path()), "mortar://127.0.0.1:6678/main", "left by a crash");
     }
 }

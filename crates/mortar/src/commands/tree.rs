@@ -246,9 +246,12 @@ async fn verify_tree(plan: Plan, client: &client::Client, session: &mut Session)
     let report =
         Verified { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
-    if report.tally.is_clean() {
-        return Ok(());
+    if report.tally.differs() {
+        return Err(Failure::conflict("the tree and the store differ")
+            .hint("`mortar import` brings the store up to date with the tree; `mortar scrub` looks for damage."));
     }
-    Err(Failure::new("the tree and the store differ")
-        .hint("`mortar import` brings the store up to date with the tree; `mortar scrub` looks for damage."))
+    match report.tally.failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{} could not be read on disk", counted(failed, "file", "files")))),
+    }
 }

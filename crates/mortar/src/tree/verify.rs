@@ -46,9 +46,9 @@ impl Tally {
         self.bytes += other.bytes;
     }
 
-    /// Whether everything of the tree is in the store as it is on disk.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.different + self.missing + self.failed == 0
+    /// Whether something of the tree is not in the store as it is on disk.
+    pub(crate) fn differs(&self) -> bool {
+        self.different + self.missing > 0
     }
 }
 
@@ -195,7 +195,7 @@ impl Job {
             let name = entry.name.clone();
             let size = entry.size;
             let finding = match stored {
-                None => Finding::Missing,
+                None => missing(entry).await,
                 Some((stat, content)) => self.compare(entry, &stat, content, &mut tally).await?,
             };
             self.progress.advance(size, 1);
@@ -249,6 +249,18 @@ impl Job {
             summing.update(&piece);
         }
         Ok(summing.finish())
+    }
+}
+
+/// What is not in the store is missing there, unless nobody could have imported it.
+async fn missing(entry: Entry) -> Finding {
+    let unreadable = move || match entry.kind {
+        EntryKind::File => Source::open(&entry.path).err().map(|error| format!("{}: {error}", entry.path.display())),
+        EntryKind::Directory | EntryKind::Symlink => None,
+    };
+    match task::spawn_blocking(unreadable).await {
+        Ok(Some(why)) => Finding::Unreadable(why),
+        _ => Finding::Missing,
     }
 }
 
