@@ -19,6 +19,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use thiserror::Error;
 
+pub use crate::checksum::crc32c;
+
 /// Bytes in a frame's header.
 pub const HEADER: usize = 20;
 /// Bytes in the checksum behind the message.
@@ -232,10 +234,4 @@ impl Raw<'_> {
     pub fn to_bytes(&self) -> Bytes {
         self.slice(0..self.len())
     }
-}
-
-/// CRC-32C (Castagnoli), by the processor's own instructions where it has them.
-#[must_use]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    if bytes.is_empty() { 0 } else { crc_fast::crc32_iscsi(bytes) }
 }

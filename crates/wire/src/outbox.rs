@@ -16,7 +16,8 @@ use prost::Message;
 use tokio::io::AsyncWrite;
 use tracing::error;
 
-use crate::frame::{Flags, Header, crc32c};
+use crate::checksum::{Joined, crc32c};
+use crate::frame::{Flags, Header};
 use crate::transport::Stream;
 
 /// Bytes from which on a raw part is referred to rather than copied.
@@ -122,14 +123,16 @@ impl Outbox {
 
     /// The same for a raw part that is partly in files; `guard` is dropped when it has left.
     pub fn push_pieces(&mut self, flags: Flags, id: u32, message: &impl Message, pieces: Vec<Piece>, guard: Guard) {
-        let (length, checksum) = pieces.iter().fold((0, None), |(length, checksum), piece| {
-            let next = match piece {
+        let mut joined = Joined::default();
+        for piece in &pieces {
+            let checksum = match piece {
                 Piece::Bytes(bytes) => crc32c(bytes),
                 Piece::File { checksum, .. } => *checksum,
             };
-            (length + piece.len(), Some(checksum.map_or(next, |before| combine(before, next, piece.len()))))
-        });
-        self.push_head(flags, id, message, length, checksum.unwrap_or_default());
+            joined.push(checksum, piece.len());
+        }
+        let length = pieces.iter().map(Piece::len).sum();
+        self.push_head(flags, id, message, length, joined.checksum());
         for piece in pieces {
             match piece {
                 Piece::Bytes(bytes) => self.push_bytes(&bytes),
@@ -323,10 +326,4 @@ fn checksum_of(parts: &[Bytes]) -> u32 {
             digest.finalize() as u32
         }
     }
-}
-
-/// The checksum of two parts, one behind the other, of which the second has `len` bytes.
-fn combine(first: u32, second: u32, len: usize) -> u32 {
-    let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
-    crc_fast::checksum_combine(algorithm, u64::from(first), u64::from(second), len as u64) as u32
 }
