@@ -19,6 +19,8 @@ use crate::view::{Source, View, unexpected};
 pub(crate) const PIECE: usize = 1 << 20;
 /// Pieces on the way at a time.
 const AHEAD: usize = 4;
+/// How often the connection may break over one piece before the read fails.
+const BREAKS: u32 = 3;
 
 /// Content that is being uploaded. Dropped before [`finish`](BlobWriter::finish), it leaves nothing behind.
 pub struct BlobWriter {
@@ -105,6 +107,8 @@ pub struct BlobReader {
     pending: VecDeque<(u64, u32, Pending)>,
     /// What the pieces are read from, once it is known that there are several.
     snapshot: Option<Snapshot>,
+    /// The version that is read, once there is a snapshot.
+    version: Option<u64>,
     state: State,
 }
 
@@ -120,11 +124,12 @@ enum State {
 
 impl BlobReader {
     pub(crate) fn new(view: View, oid: Oid, range: Range<u64>) -> Self {
-        Self { view, oid, rest: range, pending: VecDeque::new(), snapshot: None, state: State::New }
+        Self { view, oid, rest: range, pending: VecDeque::new(), snapshot: None, version: None, state: State::New }
     }
 
     /// The next bytes, up to 1 MiB, or `None` at the end. Fails as
-    /// [`ErrorKind::NotFound`] if there is no such object, as [`ErrorKind::Corrupt`] if its stored bytes are damaged.
+    /// [`ErrorKind::NotFound`] if there is no such object, as [`ErrorKind::Corrupt`] if its stored bytes are damaged. If
+    /// the connection breaks it goes on over another, unless the object was changed.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let piece = match self.state {
             State::New => self.first().await,
@@ -153,38 +158,80 @@ impl BlobReader {
         }
         if self.rest.start == 0 {
             let found = self.view.get(self.oid, PIECE).await?;
-            let (_, content) =
-                found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no object {}", self.oid)))?;
+            let (_, content) = found.ok_or_else(|| missing(self.oid))?;
             if let Some(content) = content {
                 self.state = State::Done;
                 return Ok(Some(content).filter(|content| !content.is_empty()));
             }
         }
-        if let Source::Newest(link) = &self.view.source {
-            self.snapshot = Some(Snapshot::open(link).await?);
-        }
+        self.pin().await?;
         self.piece().await
     }
 
+    /// Takes a snapshot to read from, unless one is read already, and learns where the object ends there.
+    async fn pin(&mut self) -> Result<()> {
+        if let Source::Newest(link) = &self.view.source {
+            self.snapshot = Some(Snapshot::open(link).await?);
+        }
+        let stat = self.pinned().stat(self.oid).await?.ok_or_else(|| missing(self.oid))?;
+        if self.version.is_some_and(|version| version != stat.version) {
+            let what =
+                format!("object {} was changed while it was read, and the connection broke: start again", self.oid);
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
+        self.version = Some(stat.version);
+        self.rest.end = self.rest.end.min(stat.size);
+        Ok(())
+    }
+
+    fn pinned(&self) -> &View {
+        self.snapshot.as_ref().map_or(&self.view, |snapshot| &snapshot.view)
+    }
+
     async fn piece(&mut self) -> Result<Option<Bytes>> {
-        let view = self.snapshot.as_ref().map_or(&self.view, |snapshot| &snapshot.view);
+        let mut breaks = 0;
+        loop {
+            let error = match self.try_piece().await {
+                Ok(piece) => return Ok(piece),
+                Err(error) => error,
+            };
+            breaks += 1;
+            let is_over = matches!(self.view.source, Source::Snapshot { .. }) || breaks > BREAKS;
+            if error.kind() != ErrorKind::Unavailable || is_over {
+                return Err(error);
+            }
+            // Goes on where it was, if the object is still the same.
+            if let Some((start, ..)) = self.pending.front() {
+                self.rest.start = *start;
+            }
+            self.pending.clear();
+            self.pin().await?;
+        }
+    }
+
+    async fn try_piece(&mut self) -> Result<Option<Bytes>> {
         while self.pending.len() < AHEAD && !self.rest.is_empty() {
             let start = self.rest.start;
             let length = (self.rest.end - start).min(PIECE as u64) as u32;
-            let pending = view.begin_piece(self.oid, start, length).await?;
+            let pending = self.pinned().begin_piece(self.oid, start, length).await?;
             self.pending.push_back((start, length, pending));
             self.rest.start += u64::from(length);
         }
         let Some((start, length, pending)) = self.pending.front_mut() else { return Ok(None) };
         let (start, length) = (*start, *length);
-        let piece = view.finish_piece(self.oid, start, length, pending.answer().await)?;
+        let answer = pending.answer().await;
+        let piece = self.pinned().finish_piece(self.oid, start, length, answer)?;
         self.pending.pop_front();
         if piece.len() < length as usize {
-            self.rest.start = self.rest.end;
-            self.pending.clear();
+            let what = format!("object {} is shorter in a snapshot than the snapshot says", self.oid);
+            return Err(Error::new(ErrorKind::Internal, what));
         }
-        Ok(Some(piece).filter(|piece| !piece.is_empty()))
+        Ok(Some(piece))
     }
+}
+
+fn missing(oid: Oid) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no object {oid}"))
 }
 
 impl std::fmt::Debug for BlobReader {

@@ -70,7 +70,7 @@ impl Thread {
         let greeting = handshake::welcome(&mut stream, &mut door, AGENT);
         match time::timeout(brick.config.handshake_timeout, greeting).await {
             Ok(Ok((hello, _))) => {
-                info!(peer, agent = hello.agent, space = hello.space, "connected");
+                debug!(peer, agent = hello.agent, space = hello.space, "connected");
                 self.serve_welcome(stream, peer).await;
             }
             Ok(Err(error)) => {
@@ -102,14 +102,13 @@ impl Thread {
         // Files may have to be given back, which may block.
         crate::blocking::run(move || session.end());
         match end {
-            End::Closed | End::HungUp => info!(peer, %end, "disconnected"),
-            End::Broken(error) => info!(peer, %error, "the connection broke"),
+            End::Closed | End::HungUp => debug!(peer, %end, "disconnected"),
+            End::Broken(error) => debug!(peer, %error, "the connection broke"),
             End::Violated(error) => {
                 brick.metrics.violations.fetch_add(1, Ordering::Relaxed);
                 warn!(peer, %error, "the client broke the protocol");
             }
         }
-        debug!(peer, "gave up what the connection held");
     }
 }
 

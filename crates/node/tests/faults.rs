@@ -298,6 +298,43 @@ fn reads_go_on_when_the_server_comes_back() {
 }
 
 #[test]
+fn long_read_goes_on_when_the_server_comes_back() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let start = async || {
+            let store = Store::open(&dir.path().join("store"), Options::default()).unwrap();
+            let listen = vec![Address::Unix(dir.path().join("socket"))];
+            Brick::start(store, Config { listen, ..Config::default() }).await.unwrap()
+        };
+        let brick = start().await;
+        let url = format!("mortar+unix://{}/main", dir.path().join("socket").display());
+        let client = Client::connect(&url).await.unwrap();
+        let content = pattern(20 << 20, 9);
+        let mut tx = client.transaction();
+        tx.create_blob_from(client.upload(content.as_slice()).await.unwrap());
+        let oid = committed(client.commit(tx).await.unwrap()).created[0];
+        let (mut same, mut changed) = (client.reader(oid, ..), client.reader(oid, ..));
+        let mut read = same.next().await.unwrap().unwrap().to_vec();
+        changed.next().await.unwrap();
+        brick.shutdown().await.unwrap();
+        let brick = start().await;
+        while let Some(piece) = same.next().await.unwrap() {
+            read.extend_from_slice(&piece);
+        }
+        assert!(read == content);
+        let mut tx = client.transaction();
+        tx.append(oid, "more");
+        committed(client.commit(tx).await.unwrap());
+        let mut last = changed.next().await;
+        while let Ok(Some(_)) = last {
+            last = changed.next().await;
+        }
+        assert_eq!(last.unwrap_err().kind(), ErrorKind::Unavailable);
+        brick.shutdown().await.unwrap();
+    });
+}
+
+#[test]
 fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
     run(async {
         let dir = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
 pub const SHARED: usize = 64 << 10;
 /// Bytes of a frame from which on it gets a buffer of its own.
 const LARGE: usize = SHARED / 2;
-/// Buffers for large frames that are kept for the next ones, and the largest that is.
+/// Buffers for large frames that are kept for the next ones until a small frame comes, and the largest that is.
 const SPARE: usize = 8;
 const SPARE_SIZE: usize = 2 << 20;
 
@@ -132,6 +132,9 @@ impl Inbox {
             };
             let (head, raw) = frame.split_at(header.head_len());
             rest = behind;
+            if !self.spare.is_empty() {
+                self.spare = Vec::new();
+            }
             if each(open(header, head, Raw::Borrowed(raw))?)? == Next::Pause {
                 self.is_paused = !rest.is_empty();
                 break;
@@ -174,11 +177,6 @@ impl Inbox {
                 BytesMut::with_capacity(len)
             }
         }
-    }
-
-    /// Gives spare buffers back, after a time without large frames.
-    pub fn shrink(&mut self) {
-        self.spare = Vec::new();
     }
 
     /// Takes bytes that were read elsewhere: for generators of load, and for tests. After a pause, the rest waits for

@@ -27,7 +27,7 @@ const TURN: usize = 4 << 20;
 /// Slices handed to one write.
 const SLICES: usize = 32;
 /// Bytes of capacity that an empty outbox may hold on to.
-const KEEP: usize = 64 << 10;
+const KEEP: usize = 32 << 10;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -286,13 +286,6 @@ impl Outbox {
             let zeros = left.min(ZEROS.len());
             self.segments.push_front(Segment::Bytes(Bytes::from_static(&ZEROS[..zeros])));
             left -= zeros;
-        }
-    }
-
-    /// Gives memory back, after a time in which nothing was sent.
-    pub fn shrink(&mut self) {
-        if self.is_empty() {
-            self.tail = Vec::new();
         }
     }
 }

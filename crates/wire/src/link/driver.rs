@@ -225,7 +225,7 @@ impl<S: Service> Link<S> {
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Filled, InboxError>> {
         let Self { stream, inbox, service, outbox, load, mailbox, asked, is_stalled, limits, .. } = self;
-        let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
+        SHARED_BUFFER.with_borrow_mut(|shared| {
             inbox.poll_fill(context, stream, shared, |frame| {
                 if frame.flags.is_response() {
                     *is_stalled |= take_answer(frame, asked)?;
@@ -234,11 +234,7 @@ impl<S: Service> Link<S> {
                 }
                 Ok(if *is_stalled || is_full(load, outbox, limits) { Next::Pause } else { Next::Frame })
             })
-        });
-        if filled.is_ready() {
-            self.service.batch();
-        }
-        filled
+        })
     }
 
     /// Tells everyone who waits that nothing will come.

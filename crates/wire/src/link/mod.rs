@@ -71,9 +71,6 @@ pub struct Incoming<'a> {
 pub trait Service {
     /// Answers a request, at once or, by [`Reply::defer`], later. Must not block.
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>);
-
-    /// Called once a batch of requests was handed over, before answers are sent.
-    fn batch(&mut self) {}
 }
 
 /// The service of a side that only asks.

@@ -117,12 +117,6 @@ impl Deferred {
         self.mailbox.push_when_room(Item::More { id: self.id, response, raw, bytes }, bytes)
     }
 
-    /// Whether the connection has ended, so that nobody waits for the answer.
-    #[must_use]
-    pub fn is_pointless(&self) -> bool {
-        self.mailbox.is_closed()
-    }
-
     fn finish(&mut self, response: Response, raw: Vec<Bytes>) {
         self.done = true;
         let item = if self.one_way {
