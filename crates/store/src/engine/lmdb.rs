@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use heed::types::Bytes as Raw;
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
@@ -20,10 +21,25 @@ const MAP_SIZE: usize = 1 << 40;
 /// Reads that may be under way at once, snapshots included.
 const MAX_READERS: u32 = 4096;
 
+/// Read transactions that are kept for the next read.
+const PARKED: usize = 64;
+
 /// The LMDB engine.
+///
+/// Beginning a read transaction costs as much as a look-up, so each is parked where the next read of its thread finds
+/// it, until a batch is written: the state that it shows is the newest until then.
 pub(crate) struct LmdbEngine {
+    parked: Box<[Mutex<Option<Parked>>]>,
+    /// Batches written so far.
+    batches: AtomicU64,
     env: Env<WithoutTls>,
     rows: Database<'static, Raw, Raw>,
+}
+
+struct Parked {
+    /// How many batches had been written before the transaction began.
+    batches: u64,
+    read: LmdbRead<'static>,
 }
 
 struct LmdbRead<'a> {
@@ -50,8 +66,22 @@ impl LmdbEngine {
             opener.create_database(txn, None).map(CommitOrAbort::<_, Infallible>::Commit)
         });
         let CommitOrAbort::Commit(rows) = created.map_err(failed)?;
-        Ok(Self { env, rows })
+        let parked = (0..PARKED).map(|_| Mutex::new(None)).collect();
+        Ok(Self { parked, batches: AtomicU64::new(0), env, rows })
     }
+}
+
+impl LmdbEngine {
+    fn begin(&self) -> EngineResult<LmdbRead<'static>> {
+        let txn = self.env.clone().static_read_txn().map_err(failed)?;
+        Ok(LmdbRead { txn, rows: self.rows })
+    }
+}
+
+/// Where a thread parks its read transactions.
+static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static PLACE: usize = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
 }
 
 fn failed(error: heed::Error) -> EngineError {
@@ -91,14 +121,28 @@ impl EnginePin for LmdbPin {
 
 impl Engine for LmdbEngine {
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
-        let txn = self.env.read_txn().map_err(failed)?;
-        read(&LmdbRead { txn, rows: self.rows });
+        let place = PLACE.with(|place| *place) % PARKED;
+        let Some(mut parked) = self.parked[place].try_lock() else {
+            let txn = self.env.read_txn().map_err(failed)?;
+            read(&LmdbRead { txn, rows: self.rows });
+            return Ok(());
+        };
+        let batches = self.batches.load(Ordering::Acquire);
+        let usable = parked.take().filter(|parked| parked.batches == batches);
+        let mine = match usable {
+            Some(mine) => mine,
+            None => Parked { batches, read: self.begin()? },
+        };
+        read(&mine.read);
+        // A batch that was written meanwhile could not clear this place: an old state must not be kept from reuse.
+        if self.batches.load(Ordering::Acquire) == batches {
+            *parked = Some(mine);
+        }
         Ok(())
     }
 
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
-        let txn = self.env.clone().static_read_txn().map_err(failed)?;
-        Ok(Box::new(LmdbPin(Mutex::new(LmdbRead { txn, rows: self.rows }))))
+        Ok(Box::new(LmdbPin(Mutex::new(self.begin()?))))
     }
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
@@ -112,7 +156,14 @@ impl Engine for LmdbEngine {
                 }
             }
         }
-        txn.commit().map_err(failed)
+        txn.commit().map_err(failed)?;
+        self.batches.fetch_add(1, Ordering::AcqRel);
+        for parked in &self.parked {
+            if let Some(mut parked) = parked.try_lock() {
+                *parked = None;
+            }
+        }
+        Ok(())
     }
 
     fn size(&self) -> u64 {
