@@ -64,6 +64,16 @@ pub(crate) struct Apply<'a> {
     real: HashMap<Oid, Oid>,
     /// Contents that were started.
     contents: u16,
+    /// The page that new objects go to, and the number of the next one.
+    filling: Option<Filling>,
+}
+
+/// A page that is being filled.
+#[derive(Clone, Copy)]
+struct Filling {
+    page: PageId,
+    room: PageRoom,
+    next: u64,
 }
 
 impl<'a> Apply<'a> {
@@ -84,6 +94,7 @@ impl<'a> Apply<'a> {
             created: Vec::new(),
             real: HashMap::new(),
             contents: 0,
+            filling: None,
         };
         for (i, step) in steps.iter().enumerate() {
             match apply.step(step) {
@@ -97,6 +108,7 @@ impl<'a> Apply<'a> {
                 Err(Stop::Error(error)) => return Err(error),
             }
         }
+        apply.write_filling();
         Ok(Applied::Done(Done { changes: apply.changes, created: apply.created }))
     }
 
@@ -240,29 +252,72 @@ impl<'a> Apply<'a> {
         if let Some(given) = &mut self.given {
             let missing = || Error::new(ErrorKind::Corrupt, "a logged transaction names too few created objects");
             let oid = given.next().ok_or_else(missing)?;
-            self.occupy(oid.page(), oid.slot(), size)?;
+            self.fill(oid.page())?;
+            self.occupy(oid.slot(), size);
             return Ok(oid);
         }
-        let next = self.next_page(space)?;
-        if next == 0 && !self.space_exists(space)? {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no space {}", space.0)));
-        }
-        let near = near.map(|near| self.resolve(near)).transpose()?;
-        let newest = next.checked_sub(1).filter(|number| *number > 0);
-        let newest = newest.map(|number| PageId { space, node: NodeId(0), number });
-        for page in [near.map(Oid::page).filter(|page| page.space == space), newest].into_iter().flatten() {
-            let room = self.room(page)?;
-            if room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE) {
-                self.occupy(page, room.next_slot, size)?;
-                return Ok(Oid::new(class, page, room.next_slot));
+        let near = near.map(|near| self.resolve(near)).transpose()?.map(Oid::page).filter(|page| page.space == space);
+        if let Some(page) = near {
+            self.fill(page)?;
+            if let Some(slot) = self.slot(size) {
+                return Ok(Oid::new(class, page, slot));
             }
         }
-        let page = PageId { space, node: NodeId(0), number: next.max(1) };
-        if page.number >= PageId::MAX_NUMBER {
-            return Err(Error::new(ErrorKind::Full, format!("space {} has no page numbers left", space.0)));
+        if self.filling.is_none_or(|filling| filling.page.space != space || filling.page.number + 1 != filling.next) {
+            let next = self.next_page(space)?;
+            if next == 0 && !self.space_exists(space)? {
+                return Err(Error::new(ErrorKind::NotFound, format!("there is no space {}", space.0)));
+            }
+            self.fill(PageId { space, node: NodeId(0), number: next.max(2) - 1 })?;
         }
-        self.occupy(page, 0, size)?;
-        Ok(Oid::new(class, page, 0))
+        loop {
+            let Some(filling) = self.filling else { return Err(Error::new(ErrorKind::Internal, "no page is filled")) };
+            if let Some(slot) = self.slot(size) {
+                return Ok(Oid::new(class, filling.page, slot));
+            }
+            if filling.next >= PageId::MAX_NUMBER {
+                return Err(Error::new(ErrorKind::Full, format!("space {} has no page numbers left", space.0)));
+            }
+            self.fill(PageId { number: filling.next, ..filling.page })?;
+        }
+    }
+
+    /// A slot of the page being filled, if that has room.
+    fn slot(&mut self, size: u32) -> Option<u16> {
+        let room = self.filling?.room;
+        let fits = room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE);
+        fits.then(|| {
+            self.occupy(room.next_slot, size);
+            room.next_slot
+        })
+    }
+
+    /// Makes `page` the one that is being filled.
+    fn fill(&mut self, page: PageId) -> Result<()> {
+        if self.filling.is_none_or(|filling| filling.page != page) {
+            self.write_filling();
+            let next = self.next_page(page.space)?;
+            self.filling = Some(Filling { page, room: self.room(page)?, next });
+        }
+        Ok(())
+    }
+
+    /// Counts a slot of the page being filled as used.
+    fn occupy(&mut self, slot: u16, size: u32) {
+        if let Some(Filling { page, room, next }) = &mut self.filling {
+            room.next_slot = room.next_slot.max(slot.saturating_add(1));
+            room.used = room.used.saturating_add(size.max(1));
+            *next = (*next).max(page.number + 1);
+        }
+    }
+
+    /// Writes what the page being filled has room for.
+    fn write_filling(&mut self) {
+        if let Some(Filling { page, room, next }) = self.filling.take().filter(|filling| filling.room.used > 0) {
+            self.changes.insert(Key::page(page), Row::Value(Bytes::copy_from_slice(&room.encode())));
+            let key = Key::next_page(page.space);
+            self.changes.insert(key, Row::Value(Bytes::copy_from_slice(&next.to_be_bytes())));
+        }
     }
 
     fn space_exists(&self, space: SpaceId) -> Result<bool> {
@@ -285,18 +340,6 @@ impl<'a> Apply<'a> {
         let found = self.layers().find(&Key::page(page))?;
         let room = found.value().map(PageRoom::decode).transpose();
         Ok(room.map_err(|e| corrupt_row("a page's room", e))?.unwrap_or(PageRoom { next_slot: 0, used: 0 }))
-    }
-
-    /// Counts a slot of a page as used.
-    fn occupy(&mut self, page: PageId, slot: u16, size: u32) -> Result<()> {
-        let room = self.room(page)?;
-        let room = PageRoom { next_slot: room.next_slot.max(slot + 1), used: room.used.saturating_add(size.max(1)) };
-        self.changes.insert(Key::page(page), Row::Value(Bytes::copy_from_slice(&room.encode())));
-        if page.number >= self.next_page(page.space)? {
-            let next = Bytes::copy_from_slice(&(page.number + 1).to_be_bytes());
-            self.changes.insert(Key::next_page(page.space), Row::Value(next));
-        }
-        Ok(())
     }
 
     fn delete(&mut self, oid: Oid) -> Result<()> {

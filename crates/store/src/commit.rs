@@ -13,10 +13,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
+use parking_lot::{Condvar, Mutex};
 
 use crate::apply::{Applied, Apply, Done};
 use crate::core::Core;
@@ -56,7 +56,6 @@ pub(crate) struct Writer {
     closing: bool,
     /// Whether the last frame is one that only says what was forced before it.
     marked: bool,
-    payload: Vec<u8>,
 }
 
 impl Writer {
@@ -78,6 +77,41 @@ struct Waiter {
     result: Result<Outcome>,
     staged: Vec<Extent>,
     tell: Tell,
+}
+
+/// Where a thread waits for its transaction's outcome.
+#[derive(Default)]
+struct Told {
+    result: Mutex<Option<Result<Outcome>>>,
+    told: Condvar,
+}
+
+/// Tells the waiting thread something in any case.
+struct Teller(Arc<Told>);
+
+impl Told {
+    fn tell(&self, result: Result<Outcome>) {
+        self.result.lock().get_or_insert(result);
+        self.told.notify_one();
+    }
+
+    fn wait(&self) -> Result<Outcome> {
+        let mut result = self.result.lock();
+        loop {
+            if let Some(result) = result.take() {
+                return result;
+            }
+            self.told.wait(&mut result);
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) > 1 {
+            self.0.tell(Err(error::closed()));
+        }
+    }
 }
 
 /// What came of a transaction under the lock.
@@ -141,15 +175,13 @@ impl Core {
 
     /// Starts something that tells its outcome, and waits for that.
     pub(crate) fn wait(&self, start: impl FnOnce(Tell)) -> Result<Outcome> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        start(Box::new(move |result| {
-            // The receiver waits below.
-            let _ = sender.send(result);
-        }));
+        let told = Arc::new(Told::default());
+        let teller = Teller(Arc::clone(&told));
+        start(Box::new(move |result| teller.0.tell(result)));
         if !self.options.threads {
             self.force()?;
         }
-        receiver.recv().unwrap_or_else(|_| Err(error::closed()))
+        told.wait()
     }
 
     fn decide(&self, job: Job) -> Decision {
@@ -275,24 +307,18 @@ impl Core {
         if self.durable.is_none() {
             return Ok(());
         }
-        writer.payload.clear();
-        entry::encode(&mut writer.payload, entry);
-        if writer.payload.len() > frame::MAX_PAYLOAD {
-            let (size, limit) = (writer.payload.len() as u64, frame::MAX_PAYLOAD as u64);
-            return Err(error::too_large("a transaction's log record", size, limit));
-        }
         if writer.batch.frames.is_empty() {
             writer.batch_prev = writer.crc;
         }
         let before = writer.batch.bytes.len();
         let (seq, crc, forced) = (writer.next, writer.crc, self.visible());
-        writer.crc = frame::encode(&mut writer.batch.bytes, &self.id, seq, forced, crc, &writer.payload);
+        let write = |out: &mut Vec<u8>| entry::encode(out, entry);
+        let framed = frame::encode(&mut writer.batch.bytes, &self.id, seq, forced, crc, write);
+        let limit = frame::MAX_PAYLOAD as u64;
+        writer.crc = framed.map_err(|len| error::too_large("a transaction's log record", len as u64, limit))?;
         let end = writer.batch.bytes.len();
         writer.batch.frames.push((end, seq, writer.crc));
         writer.logged += (end - before) as u64;
-        if writer.payload.capacity() > 1 << 20 {
-            writer.payload = Vec::new();
-        }
         Ok(())
     }
 

@@ -51,10 +51,24 @@ const SHARDS: usize = 64;
 type Versions = SmallVec<[(Seq, Row); 1]>;
 type Shard = RwLock<HashMap<Key, Versions, foldhash::fast::RandomState>>;
 
+/// The keys in order, for listings and for the installer. New ones wait unsorted until somebody asks.
+#[derive(Default)]
+struct Order {
+    sorted: BTreeSet<Key>,
+    recent: Vec<Key>,
+}
+
+impl Order {
+    fn sorted(&mut self) -> &mut BTreeSet<Key> {
+        self.sorted.extend(self.recent.drain(..));
+        &mut self.sorted
+    }
+}
+
 /// The buffer. Shared by the writer, the readers and, once frozen, the installer.
 pub(crate) struct Mob {
     shards: Box<[Shard]>,
-    order: RwLock<BTreeSet<Key>>,
+    order: RwLock<Order>,
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
     last: AtomicU64,
@@ -64,7 +78,7 @@ impl Mob {
     pub(crate) fn new() -> Self {
         let hash = foldhash::fast::RandomState::default();
         let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hash.clone()))).collect();
-        Self { shards, order: RwLock::new(BTreeSet::new()), hash, bytes: AtomicUsize::new(0), last: AtomicU64::new(0) }
+        Self { shards, order: RwLock::new(Order::default()), hash, bytes: AtomicUsize::new(0), last: AtomicU64::new(0) }
     }
 
     fn shard(&self, key: &[u8]) -> &Shard {
@@ -92,7 +106,12 @@ impl Mob {
             return Vec::new();
         }
         let bounds = (Bound::Included(from), Bound::Excluded(to));
-        self.order.read().range::<[u8], _>(bounds).take(limit).cloned().collect()
+        let order = self.order.read();
+        if order.recent.is_empty() {
+            return order.sorted.range::<[u8], _>(bounds).take(limit).cloned().collect();
+        }
+        drop(order);
+        self.order.write().sorted().range::<[u8], _>(bounds).take(limit).cloned().collect()
     }
 
     /// Adds a version and drops those that nobody can see any more.
@@ -113,7 +132,7 @@ impl Mob {
             }
         };
         if let Some(key) = fresh {
-            self.order.write().insert(key);
+            self.order.write().recent.push(key);
         }
         drop(shard);
         self.last.store(seq, Ordering::Release);
@@ -133,7 +152,7 @@ impl Mob {
             freed += key.len() + OVERHEAD;
             let key = key.clone();
             shard.remove(&key);
-            self.order.write().remove(&key);
+            self.order.write().sorted().remove(&key);
         }
         drop(shard);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
@@ -147,7 +166,7 @@ impl Mob {
                 let kept = versions.partition_point(|(seq, _)| *seq <= last);
                 freed += versions.drain(kept..).map(|(_, row)| key.len() + row.size() + OVERHEAD).sum::<usize>();
                 if versions.is_empty() {
-                    self.order.write().remove(key);
+                    self.order.write().sorted().remove(key);
                 }
                 !versions.is_empty()
             });

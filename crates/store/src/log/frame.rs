@@ -42,21 +42,36 @@ pub struct Header {
 /// The identity of a store: 16 random bytes that its log's checksums include.
 pub type StoreId = [u8; 16];
 
-/// Appends a frame and returns its checksum.
-pub fn encode(out: &mut Vec<u8>, store: &StoreId, seq: Seq, forced: Seq, prev: u32, payload: &[u8]) -> u32 {
-    assert!(payload.len() <= MAX_PAYLOAD, "a transaction is larger than a frame may be");
+/// Appends a frame with the payload that `write` appends, and returns its checksum.
+///
+/// # Errors
+/// The payload's length if that is over [`MAX_PAYLOAD`]; nothing is appended then.
+pub fn encode(
+    out: &mut Vec<u8>,
+    store: &StoreId,
+    seq: Seq,
+    forced: Seq,
+    prev: u32,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Result<u32, usize> {
     let at = out.len();
-    out.extend_from_slice(&MAGIC.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&prev.to_le_bytes());
-    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    out.extend_from_slice(&seq.to_le_bytes());
-    out.extend_from_slice(&forced.to_le_bytes());
-    let crc = crc32c_parts(&[store, &out[at + 8..at + HEADER], payload]);
+    out.extend_from_slice(&[0; HEADER]);
+    write(out);
+    let len = out.len() - at - HEADER;
+    if len > MAX_PAYLOAD {
+        out.truncate(at);
+        return Err(len);
+    }
+    let head = &mut out[at..at + HEADER];
+    head[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    head[8..12].copy_from_slice(&prev.to_le_bytes());
+    head[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+    head[16..24].copy_from_slice(&seq.to_le_bytes());
+    head[24..32].copy_from_slice(&forced.to_le_bytes());
+    let crc = crc32c_parts(&[store, &out[at + 8..]]);
     out[at + 4..at + 8].copy_from_slice(&crc.to_le_bytes());
-    out.extend_from_slice(payload);
-    out.resize(at + frame_len(payload.len()), 0);
-    crc
+    out.resize(at + frame_len(len), 0);
+    Ok(crc)
 }
 
 /// Bytes that a frame with this much payload takes.
@@ -100,7 +115,7 @@ mod tests {
     #[test]
     fn frames_of_another_store_do_not_count() {
         let mut out = Vec::new();
-        encode(&mut out, &STORE, 7, 6, 5, b"payload");
+        encode(&mut out, &STORE, 7, 6, 5, |out| out.extend_from_slice(b"payload")).unwrap();
         assert_eq!(out.len() % ALIGN, 0);
         let (header, payload) = decode(&out, &STORE).unwrap();
         assert_eq!((header.seq, header.forced, header.prev, payload), (7, 6, 5, &b"payload"[..]));
@@ -110,7 +125,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_noticed() {
         let mut out = Vec::new();
-        encode(&mut out, &STORE, 7, 6, 5, b"12345678");
+        encode(&mut out, &STORE, 7, 6, 5, |out| out.extend_from_slice(b"12345678")).unwrap();
         for bit in 0..out.len() * 8 {
             out[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(&out, &STORE).is_none(), "bit {bit}");
@@ -121,9 +136,9 @@ mod tests {
     #[test]
     fn a_scan_finds_frames_behind_garbage() {
         let mut out = vec![0xa5; 64];
-        encode(&mut out, &STORE, 1, 0, 0, b"a");
+        encode(&mut out, &STORE, 1, 0, 0, |out| out.extend_from_slice(b"a")).unwrap();
         out.extend([0xff; 16]);
-        encode(&mut out, &STORE, 3, 1, 0, b"b");
+        encode(&mut out, &STORE, 3, 1, 0, |out| out.extend_from_slice(b"b")).unwrap();
         let found: Vec<Seq> = scan(&out, &STORE).map(|(_, header)| header.seq).collect();
         assert_eq!(found, [1, 3]);
     }

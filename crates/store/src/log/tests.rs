@@ -26,7 +26,8 @@ impl World {
         let mut batch = Batch::default();
         for len in payloads {
             let payload = vec![self.next as u8; *len];
-            self.crc = encode(&mut batch.bytes, &STORE, self.next, self.forced, self.crc, &payload);
+            let write = |out: &mut Vec<u8>| out.extend_from_slice(&payload);
+            self.crc = encode(&mut batch.bytes, &STORE, self.next, self.forced, self.crc, write).unwrap();
             batch.frames.push((batch.bytes.len(), self.next, self.crc));
             self.next += 1;
         }
