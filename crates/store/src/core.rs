@@ -141,7 +141,7 @@ impl Core {
         Arc::ptr_eq(view, &self.view.load())
     }
 
-    fn read_engine<T>(&self, read: impl FnOnce(&dyn EngineRead) -> Result<T>) -> Result<T> {
+    pub(crate) fn read_engine<T>(&self, read: impl FnOnce(&dyn EngineRead) -> Result<T>) -> Result<T> {
         let mut read = Some(read);
         let mut result = None;
         self.engine.read(&mut |engine| result = read.take().map(|read| read(engine))).explain()?;

@@ -394,7 +394,7 @@ pub(crate) fn whole_first_chunk(object: &Object<'_>) -> Option<Bytes> {
 }
 
 /// Checks the blocks of an inline chunk that cover `from..to`.
-fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, at: u64) -> Result<(), RowError> {
+pub(crate) fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, at: u64) -> Result<(), RowError> {
     if from >= to {
         return Ok(());
     }

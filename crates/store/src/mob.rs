@@ -91,13 +91,18 @@ impl Mob {
     ///
     /// So a reader of the newest durable state, whose horizon moves, still finds the version that it must see.
     pub(crate) fn get(&self, key: &[u8], at: impl FnOnce() -> Seq) -> Option<Row> {
+        self.with(key, at, Row::clone)
+    }
+
+    /// The same, without taking the row out: `look` should be quick.
+    pub(crate) fn with<T>(&self, key: &[u8], at: impl FnOnce() -> Seq, look: impl FnOnce(&Row) -> T) -> Option<T> {
         if self.is_empty() {
             return None;
         }
         let shard = self.shard(key).read();
         let versions = shard.get(key)?;
         let at = at();
-        versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| row.clone())
+        versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| look(row))
     }
 
     /// The keys from `from` up to, not including, `to`: at most `limit`, in order.

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Name, Oid, Result, SpaceId, Stat, limits};
 
 use crate::core::Core;
-use crate::error::{corrupt_row, invalid, no_object};
+use crate::error::{Explain, corrupt, corrupt_row, invalid, no_object};
 use crate::key::{Key, oid_at, table};
-use crate::layers::{Found, Layers, Object, has_content, listed};
+use crate::layers::{Found, Layers, Object, check_range, has_content, listed, stat as stat_of};
 use crate::mob::Row;
-use crate::row::{self, CHUNK, RowError};
+use crate::row::{self, CHUNK, Chunk, HEAD, Head, RowError};
 use crate::view::{Pin, Snapshots};
 
 /// Something that can be read: it chooses the layers and the position.
@@ -72,6 +72,64 @@ pub(crate) fn small(object: &Object<'_>, max: usize) -> Small {
         Some(bytes) => Small::Whole(object.stat(), bytes),
         None => Small::Parts,
     }
+}
+
+/// Shows a small object in place: in the buffer, or in the B-tree's map.
+///
+/// Says whether it was shown, or `None` if the object must be put together from several rows.
+pub(crate) fn show_small(
+    core: &Core,
+    oid: Oid,
+    max: usize,
+    show: &mut dyn FnMut(&Stat, Option<&[u8]>),
+) -> Result<Option<bool>> {
+    let key = Key::object(oid);
+    let view = core.view.load();
+    let mut in_buffer = |row: &Row| match row {
+        Row::Gone => Ok(Some(false)),
+        Row::Value(row) => show_row(oid, row, max, false, show),
+        Row::Patch(_) => Ok(None),
+    };
+    let at = || core.visible();
+    if let Some(shown) = view.active.with(&key, at, &mut in_buffer) {
+        return shown;
+    }
+    if let Some(shown) = view.frozen.as_ref().and_then(|frozen| frozen.with(&key, at, &mut in_buffer)) {
+        return shown;
+    }
+    core.read_engine(|engine| match engine.get(&key).explain()? {
+        Some(row) => show_row(oid, row, max, true, show),
+        None => Ok(Some(false)),
+    })
+}
+
+/// Shows the object of a row, if all that was asked for is in it. Rows from the B-tree are checked.
+fn show_row(
+    oid: Oid,
+    row: &[u8],
+    max: usize,
+    check: bool,
+    show: &mut dyn FnMut(&Stat, Option<&[u8]>),
+) -> Result<Option<bool>> {
+    let head = Head::decode(oid, row).map_err(|e| corrupt(oid, e))?;
+    let stat = stat_of(oid, &head);
+    if head.size > max as u64 || !has_content(head.kind) {
+        show(&stat, None);
+        return Ok(Some(true));
+    }
+    let chunk = row.get(HEAD..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(oid, e))?;
+    match chunk {
+        _ if head.size == 0 => show(&stat, Some(&[])),
+        Chunk::Inline { blocks, bytes } if bytes.len() as u64 >= head.size => {
+            let size = head.size as usize;
+            if check {
+                check_range(blocks, bytes, 0, size, 0).map_err(|e| corrupt(oid, e))?;
+            }
+            show(&stat, Some(&bytes[..size]));
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(true))
 }
 
 pub(crate) fn get(this: &impl Reading, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {

@@ -298,6 +298,24 @@ impl Store {
         core.wait(|tell| core.submit(transaction, tell))
     }
 
+    /// Shows `show` an object, and its content if that has at most `max` bytes, without copying it: the quickest way to
+    /// a small object. False if there is none.
+    ///
+    /// `show` runs while a part of the store is locked: it should only copy what it needs.
+    ///
+    /// # Errors
+    /// As [`Store::stat`].
+    pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<&[u8]>)) -> Result<bool> {
+        if let Some(shown) = read::show_small(self.core(), oid, max, &mut show)? {
+            return Ok(shown);
+        }
+        let found = self.get(oid, max)?;
+        if let Some((stat, bytes)) = &found {
+            show(stat, bytes.as_deref());
+        }
+        Ok(found.is_some())
+    }
+
     /// The newest durable state, pinned: readable whatever is committed meanwhile.
     ///
     /// A snapshot that is kept long keeps memory and disk from being used again.

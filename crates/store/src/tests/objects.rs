@@ -18,6 +18,9 @@ fn blobs_of_every_size_come_back() {
             assert_eq!(store.stat(oid).unwrap().unwrap().size, len as u64);
             assert_eq!(bytes(store, oid), pattern(len, 1), "{len} bytes");
             assert_eq!(store.get(oid, 1 << 20).unwrap().unwrap().1, Some(pattern(len, 1)));
+            let mut shown = None;
+            assert!(store.get_with(oid, 1 << 20, |_, bytes| shown = bytes.map(<[u8]>::to_vec)).unwrap());
+            assert!(shown.unwrap() == pattern(len, 1), "{len} bytes shown");
             for (from, to) in [(0, 1), (len / 2, len), (len.saturating_sub(2), len), (CHUNK - 1, CHUNK + 1)] {
                 let (from, to) = (from.min(len), to.min(len));
                 let part = store.read(oid, from as u64, (to.max(from) - from) as u64).unwrap();
