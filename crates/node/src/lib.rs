@@ -21,6 +21,7 @@ mod http;
 mod io_thread;
 mod listing;
 mod metrics;
+mod resident;
 mod service;
 mod session;
 

@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::io_thread::Thread;
 use crate::listing::Listing;
 use crate::metrics;
+use crate::resident::{is_resident, make_resident};
 use crate::session::Session;
 
 /// Bytes of content that one `Read` may ask for.
@@ -141,7 +142,14 @@ impl Answerer {
             Ok(Content::Pieces(pieces)) => {
                 let parts: Vec<Piece> = pieces.pieces.iter().map(piece).collect();
                 self.thread.metrics.sent.add(parts.iter().map(|part| part.len() as u64).sum());
-                reply.send_pieces(content(), parts, Arc::new(pieces));
+                if is_resident(&parts) {
+                    return reply.send_pieces(content(), parts, Arc::new(pieces));
+                }
+                let deferred = reply.defer();
+                blocking::run(move || {
+                    make_resident(&parts);
+                    deferred.send_pieces(content(), parts, Arc::new(pieces));
+                });
             }
             Err(error) => reply.fail(&error),
         }

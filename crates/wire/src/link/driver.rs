@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
 use super::caller::{Asker, gone, lost};
-use super::mailbox::{Item, Mailbox};
+use super::mailbox::{Body, Item, Mailbox};
 use super::reply::{Reply, failure, message};
 use super::{Answer, End, Incoming, Limits, Service};
 use crate::frame::{Flags, Frame, FrameError};
@@ -188,7 +188,13 @@ impl<S: Service> Link<S> {
                 }
                 Item::Last { id, cost, response, raw } => {
                     self.settle(cost);
-                    self.outbox.push(Flags::RESPONSE, id, &message(response), &raw);
+                    let response = message(response);
+                    match raw {
+                        Body::Bytes(raw) => self.outbox.push(Flags::RESPONSE, id, &response, &raw),
+                        Body::Pieces(pieces, guard) => {
+                            self.outbox.push_pieces(Flags::RESPONSE, id, &response, pieces, guard);
+                        }
+                    }
                 }
                 Item::Settled { cost } => self.settle(cost),
                 Item::Resume => self.is_stalled = false,

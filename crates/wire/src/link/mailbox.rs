@@ -7,8 +7,18 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 
 use super::caller::Asker;
+use crate::outbox::{Guard, Piece};
 use crate::proto::request::Request;
 use crate::proto::response::Response;
+
+/// The connection has ended; what was to be put here is dropped.
+pub(super) struct Ended;
+
+/// The raw part of an answer.
+pub(super) enum Body {
+    Bytes(Vec<Bytes>),
+    Pieces(Vec<Piece>, Guard),
+}
 
 /// Bytes of streamed answers that may wait to leave before who makes them waits too.
 const MAX_BACKLOG: usize = 4 << 20;
@@ -22,7 +32,7 @@ pub(super) enum Item {
     /// Send an answer that others follow.
     More { id: u32, response: Response, raw: Vec<Bytes>, bytes: usize },
     /// Send the last answer to a request that was deferred.
-    Last { id: u32, cost: usize, response: Response, raw: Vec<Bytes> },
+    Last { id: u32, cost: usize, response: Response, raw: Body },
     /// Forget a request that was deferred and wants no answer.
     Settled { cost: usize },
     /// Read again: a stream's reader has caught up.
@@ -66,12 +76,12 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an item and wakes the driver; hands the item back if the connection has ended.
-    pub(super) fn push(&self, item: Item) -> Result<(), Item> {
+    /// Adds an item and wakes the driver.
+    pub(super) fn push(&self, item: Item) -> Result<(), Ended> {
         let waker = {
             let mut inner = self.lock();
             if inner.closed {
-                return Err(item);
+                return Err(Ended);
             }
             inner.items.push(item);
             if inner.items.len() > 1 {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{Error, ErrorKind};
 
 use super::driver::Load;
-use super::mailbox::{Item, Mailbox};
+use super::mailbox::{Body, Item, Mailbox};
 use crate::frame::Flags;
 use crate::outbox::{Guard, Outbox, Piece};
 use crate::proto;
@@ -102,12 +102,17 @@ pub struct Deferred {
 impl Deferred {
     /// Answers.
     pub fn send(mut self, response: Response, raw: Vec<Bytes>) {
-        self.finish(response, raw);
+        self.finish(response, Body::Bytes(raw));
+    }
+
+    /// Answers with a message and what `pieces` refer to; `guard` keeps that alive until it is sent.
+    pub fn send_pieces(mut self, response: Response, pieces: Vec<Piece>, guard: Guard) {
+        self.finish(response, Body::Pieces(pieces, guard));
     }
 
     /// Answers with an error.
     pub fn fail(mut self, error: &Error) {
-        self.finish(failure(error), Vec::new());
+        self.finish(failure(error), Body::Bytes(Vec::new()));
     }
 
     /// Sends an answer that others follow; `false` if the connection has ended. Blocks while several MiB of them wait to
@@ -117,7 +122,7 @@ impl Deferred {
         self.mailbox.push_when_room(Item::More { id: self.id, response, raw, bytes }, bytes)
     }
 
-    fn finish(&mut self, response: Response, raw: Vec<Bytes>) {
+    fn finish(&mut self, response: Response, raw: Body) {
         self.done = true;
         let item = if self.one_way {
             Item::Settled { cost: self.cost }
@@ -132,7 +137,7 @@ impl Deferred {
 impl Drop for Deferred {
     fn drop(&mut self) {
         if !self.done {
-            self.finish(failure(&forgotten()), Vec::new());
+            self.finish(failure(&forgotten()), Body::Bytes(Vec::new()));
         }
     }
 }
