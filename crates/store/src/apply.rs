@@ -488,9 +488,9 @@ fn damaged(oid: Oid) -> impl Fn(row::RowError) -> Error {
     move |e| corrupt(oid, e)
 }
 
-/// The row of an object from its head and the encoded first chunk.
-fn object_row(oid: Oid, head: &Head, chunk: impl FnOnce(&mut BytesMut)) -> Bytes {
-    let mut row = BytesMut::with_capacity(row::HEAD + 32);
+/// The row of an object from its head and the encoded first chunk, which takes `len` bytes.
+fn object_row(oid: Oid, head: &Head, len: usize, chunk: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut row = BytesMut::with_capacity(row::HEAD + len);
     row.extend_from_slice(&head.encode(oid));
     chunk(&mut row);
     row.freeze()

@@ -355,7 +355,9 @@ impl Core {
     pub(crate) fn freeze(&self, writer: &mut Writer, view: &View) {
         assert!(view.frozen.is_none(), "one buffer is being installed at a time");
         let frozen = Some(Arc::clone(&view.active));
-        self.view.store(Arc::new(View { active: Arc::new(Mob::new()), frozen }));
+        // A buffer takes about as many rows as the last one did; one that was small does not say much.
+        let active = Arc::new(Mob::with_room(view.active.rows() / 2));
+        self.view.store(Arc::new(View { active, frozen }));
         writer.logged = 0;
         let _chores = self.housekeeping.lock();
         self.chores.notify_one();

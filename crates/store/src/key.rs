@@ -14,9 +14,9 @@
 use model::{Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
-/// A key of the B-tree; most fit in place.
+/// A key of the B-tree; those of objects and chunks fit in place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key(SmallVec<[u8; 40]>);
+pub(crate) struct Key(SmallVec<[u8; 24]>);
 
 /// The content of one blob or record, apart from its first chunk. Every replacement of the whole content starts a new
 /// one, so that replacing or deleting content of any size is one small change and the old rows go in the background.

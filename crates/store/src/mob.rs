@@ -76,8 +76,14 @@ pub(crate) struct Mob {
 
 impl Mob {
     pub(crate) fn new() -> Self {
+        Self::with_room(0)
+    }
+
+    /// An empty buffer that will take about so many rows: growing while transactions wait would cost them.
+    pub(crate) fn with_room(rows: usize) -> Self {
         let hash = foldhash::fast::RandomState::default();
-        let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hash.clone()))).collect();
+        let shard = || RwLock::new(HashMap::with_capacity_and_hasher(rows / SHARDS, hash.clone()));
+        let shards = (0..SHARDS).map(|_| shard()).collect();
         Self { shards, order: RwLock::new(Order::default()), hash, bytes: AtomicUsize::new(0), last: AtomicU64::new(0) }
     }
 
@@ -178,6 +184,11 @@ impl Mob {
         }
         self.last.fetch_min(last, Ordering::Release);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// How many rows the buffer has.
+    pub(crate) fn rows(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
     /// Roughly what the buffer takes, in bytes.

@@ -172,6 +172,9 @@ pub(crate) fn inline_len(bytes: usize) -> usize {
     5 + bytes.div_ceil(BLOCK) * 4 + bytes
 }
 
+/// Bytes that [`put_extent`] appends for a whole chunk.
+pub(crate) const EXTENT_LEN: usize = 21 + CHUNK / BLOCK * 4;
+
 /// Appends a chunk that is an extent.
 pub(crate) fn put_extent(row: &mut BytesMut, extent: &Extent) {
     row.reserve(21 + extent.blocks.len());

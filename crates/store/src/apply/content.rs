@@ -13,7 +13,7 @@ use crate::key::{DataId, Key};
 use crate::layers::{Depth, Found};
 use crate::mob::Row;
 use crate::patch::{Base, Patch};
-use crate::row::{CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
+use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
 
 /// An object's row that is no longer than this holds no bytes of its content, and is copied rather than patched.
 const SHORT: usize = HEAD + 128;
@@ -34,7 +34,8 @@ impl Apply<'_> {
         for (index, bytes) in (behind..).zip(rest) {
             self.put_chunk(head.data, index, |row| put_inline(row, bytes));
         }
-        let row = object_row(oid, &head, |row| match (content.extents.first(), first) {
+        let len = first.map_or(row::EXTENT_LEN, |bytes| row::inline_len(bytes.len()));
+        let row = object_row(oid, &head, len, |row| match (content.extents.first(), first) {
             (Some(extent), _) => put_extent(row, extent),
             (None, Some(bytes)) => put_inline(row, bytes),
             (None, None) => {}
@@ -70,7 +71,7 @@ impl Apply<'_> {
             self.put_chunk(data, size / CHUNK as u64, |row| put_inline(row, tail));
         }
         let head = Head { kind: Kind::Blob, size, version: self.seq, modified_us: self.time_us, data };
-        let row = object_row(oid, &head, |row| put_extent(row, first));
+        let row = object_row(oid, &head, row::EXTENT_LEN, |row| put_extent(row, first));
         self.changes.insert(Key::object(oid), Row::Value(row));
         self.changes.insert(Key::garbage(data), Row::Gone);
         Ok(())
@@ -118,7 +119,7 @@ impl Apply<'_> {
             self.release_chunk(oid, head.data, index)?;
             self.use_extent(extent, 1)?;
             if index == 0 {
-                let row = object_row(oid, &head, |row| put_extent(row, extent));
+                let row = object_row(oid, &head, row::EXTENT_LEN, |row| put_extent(row, extent));
                 self.changes.insert(Key::object(oid), Row::Value(row));
             } else {
                 self.put_chunk(head.data, index, |row| put_extent(row, extent));
