@@ -40,7 +40,7 @@ struct Growing {
 /// Files kept open for reading.
 const OPEN_FILES: usize = 256;
 
-fn file_name(file: u32) -> String {
+pub(crate) fn file_name(file: u32) -> String {
     format!("{DIR}/{file:08x}.blob")
 }
 

@@ -410,13 +410,13 @@ fn extent_in(found: &Found<'_>, skip: usize, oid: Oid) -> Result<Option<Extent>>
 }
 
 /// What can go wrong while filling; the object is added at the end.
-enum FillError {
+pub(crate) enum FillError {
     Row(RowError),
     Other(model::Error),
 }
 
 impl FillError {
-    fn of(self, oid: Oid) -> model::Error {
+    pub(crate) fn of(self, oid: Oid) -> model::Error {
         match self {
             Self::Row(e) => corrupt(oid, e),
             Self::Other(e) => e,

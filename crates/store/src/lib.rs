@@ -12,6 +12,7 @@
 //! Opening replays what the log has beyond the B-tree ([`open`]).
 
 mod apply;
+mod backup;
 mod blob_file;
 mod checksum;
 mod commit;
@@ -28,6 +29,7 @@ mod mob;
 mod open;
 mod options;
 mod patch;
+mod progress;
 mod read;
 mod row;
 mod stage;
@@ -36,8 +38,10 @@ mod store;
 mod upload;
 mod view;
 
+pub use backup::BackupSummary;
 pub use checksum::{crc32c, crc32c_combine};
 pub use options::Options;
+pub use progress::{Amount, Progress};
 pub use read::{Piece, Pieces};
 pub use status::Status;
 pub use store::{Snapshot, Store};

@@ -19,6 +19,7 @@ use model::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
 
 use crate::apply::{Applied, Apply};
+use crate::backup::restore::{self, RESTORING};
 use crate::blob_file::BlobFiles;
 use crate::commit::Writer;
 use crate::core::{Core, Durable};
@@ -40,9 +41,9 @@ use crate::status::Counters;
 use crate::view::{Snapshots, View};
 
 /// The file with format and identity.
-const STORE: &str = "STORE";
-const LOCK: &str = "LOCK";
-const TREE: &str = "tree";
+pub(crate) const STORE: &str = "STORE";
+pub(crate) const LOCK: &str = "LOCK";
+pub(crate) const TREE: &str = "tree";
 const FORMAT: &str = "mortar store 1";
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
@@ -247,6 +248,9 @@ fn parse_identity(text: &str) -> Option<StoreId> {
 
 fn create_identity(dir: &Path) -> Result<StoreId> {
     let fail = |e: io::Error| error::io(&format!("creating a store in {}", dir.display()), e);
+    if dir.join(RESTORING).exists() {
+        return Err(restore::interrupted(dir));
+    }
     for entry in fs::read_dir(dir).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
         if name != LOCK && name != "STORE.new" && name != "lost+found" {
@@ -256,17 +260,24 @@ fn create_identity(dir: &Path) -> Result<StoreId> {
             )));
         }
     }
-    let mut id = [0; 16];
-    File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut id)).map_err(fail)?;
-    let text = format!("{FORMAT}\nid {:032x}\n", u128::from_be_bytes(id));
-    let new = dir.join("STORE.new");
-    let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, dir.join(STORE))?;
-        File::open(dir)?.sync_all()
-    };
-    write().map_err(fail)?;
+    let id = new_identity().map_err(fail)?;
+    write_identity(dir, &id).map_err(fail)?;
     Ok(id)
+}
+
+/// An identity that no other store has.
+pub(crate) fn new_identity() -> io::Result<StoreId> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(id)
+}
+
+/// Makes a directory a store.
+pub(crate) fn write_identity(dir: &Path, id: &StoreId) -> io::Result<()> {
+    let new = dir.join("STORE.new");
+    let mut file = File::create(&new)?;
+    write!(file, "{FORMAT}\nid {:032x}\n", u128::from_be_bytes(*id))?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(STORE))?;
+    File::open(dir)?.sync_all()
 }

@@ -1,5 +1,6 @@
 //! The store: handles, snapshots and their calls.
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transaction, UploadId, limits};
 use parking_lot::Mutex;
 
+use crate::backup::{self, BackupSummary};
 use crate::core::Core;
 use crate::engine::EnginePin;
 use crate::entry::Step;
@@ -15,6 +17,7 @@ use crate::error::{self, invalid};
 use crate::layers::{At, Layers};
 use crate::open;
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::read::{self, Pieces, Reading};
 use crate::status::Status;
 use crate::view::{Pin, Snapshots, View};
@@ -393,6 +396,36 @@ impl Store {
     /// [`ErrorKind::Full`] if the disk is full.
     pub fn install(&self) -> Result<()> {
         self.core().install_all()
+    }
+
+    /// Writes everything that the store holds now to `out` as one archive, while the store serves.
+    ///
+    /// Memory stays bounded. What is being uploaded is left out. An archive that was not written to its end is of no use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] naming the object whose checksum does not match; [`ErrorKind::Io`] and
+    /// [`ErrorKind::Full`] from `out`; [`ErrorKind::Unavailable`] if `progress` stopped it.
+    pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
+        backup::write(&self.snapshot()?, out, progress)
+    }
+
+    /// Makes a store of an archive, in a directory that is empty or does not exist.
+    ///
+    /// It has the same objects, identifiers, versions, attributes, names and spaces as the one backed up, and an
+    /// identity of its own. The directory can be opened only when all of the archive was read, checked and made durable;
+    /// after an error it is empty again, and after a crash it says that restoring was interrupted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] for an archive that is damaged or cut; [`ErrorKind::Unsupported`] for one of a newer
+    /// version; [`ErrorKind::Invalid`] if the directory has something in it, or the bytes are no archive;
+    /// [`ErrorKind::Full`] without room; [`ErrorKind::Unavailable`] if `progress` stopped it.
+    pub fn restore(
+        dir: &Path,
+        from: &mut dyn Read,
+        options: Options,
+        progress: &dyn Progress,
+    ) -> Result<BackupSummary> {
+        backup::restore::restore(dir, from, &options, progress)
     }
 
     /// What the store can say of itself.

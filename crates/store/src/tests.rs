@@ -7,7 +7,7 @@ use crate::{Options, Store};
 
 mod objects;
 
-mod world;
+pub(crate) mod world;
 
 pub(crate) const MAIN: SpaceId = SpaceId(1);
 

@@ -1,0 +1,285 @@
+//! Hot backup: one archive of everything that a snapshot shows, written while the store serves.
+//!
+//! The archive says what the store holds, object by object in the order of their identifiers, and nothing of how the
+//! store keeps it: back references, use counts, unfinished uploads and garbage are left out, and restoring makes them
+//! anew. Every chunk is checked while it is read. A chunk that several objects share goes into the archive once.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use model::{Kind, Oid, PageId, Result, SpaceId};
+
+use crate::checksum::crc32c;
+use crate::error::{corrupt, corrupt_row};
+use crate::key::{Key, oid_at, table};
+use crate::layers::{Found, Layers, Object};
+use crate::progress::{self, Amount, Progress};
+use crate::read::Reading;
+use crate::row::{self, CHUNK, Chunk, Extent, HEAD, PageRoom, RowError, check_blocks};
+use crate::store::Snapshot;
+
+pub(crate) mod archive;
+pub(crate) mod item;
+pub(crate) mod restore;
+pub(crate) mod slots;
+
+#[cfg(test)]
+mod tests;
+
+use archive::{Counts, Header, Writer};
+use item::Item;
+use slots::Slots;
+
+/// What an archive holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupSummary {
+    /// The log position that it shows: the version of the newest change in it, or a later one.
+    pub version: u64,
+    /// When the backup began: microseconds since 1970-01-01T00:00Z.
+    pub time_us: i64,
+    /// Objects, collections among them.
+    pub objects: u64,
+    /// Bytes of their content together; what objects share counts for each.
+    pub content_bytes: u64,
+    /// Attributes.
+    pub attributes: u64,
+    /// Memberships in collections.
+    pub members: u64,
+    /// Names.
+    pub names: u64,
+    /// Bytes of the archive.
+    pub archive_bytes: u64,
+}
+
+impl BackupSummary {
+    fn new(header: &Header, counts: &Counts, archive_bytes: u64) -> Self {
+        Self {
+            version: header.version,
+            time_us: header.time_us,
+            objects: counts.objects,
+            content_bytes: counts.content_bytes,
+            attributes: counts.attributes,
+            members: counts.members,
+            names: counts.names,
+            archive_bytes,
+        }
+    }
+}
+
+/// Writes an archive of what `snapshot` shows.
+pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
+    let core = snapshot.core();
+    let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
+    let header = Header { store: core.id, version: snapshot.version(), time_us };
+    let total_bytes = core.engine.size() + core.files().map_or(0, |files| files.size());
+    snapshot.state(|layers| {
+        let out = Writer::begin(out, &header)?;
+        let mut backup = Backup { layers, out, progress, total_bytes, sent: Slots::default(), buffer: vec![0; CHUNK] };
+        backup.system()?;
+        backup.objects()?;
+        backup.names()?;
+        backup.pages()?;
+        let (counts, bytes) = backup.out.end()?;
+        Ok(BackupSummary::new(&header, &counts, bytes))
+    })
+}
+
+struct Backup<'a, 'b> {
+    layers: &'a Layers<'a>,
+    out: Writer<'b>,
+    progress: &'a dyn Progress,
+    total_bytes: u64,
+    /// Extents whose bytes are in the archive.
+    sent: Slots,
+    buffer: Vec<u8>,
+}
+
+/// Shows every row under a prefix until one fails.
+pub(crate) fn each(
+    layers: &Layers<'_>,
+    prefix: &Key,
+    mut show: impl FnMut(&[u8], &Found<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut result = Ok(());
+    layers.scan(prefix, &prefix.prefix_end(), &mut |key, found| {
+        result = show(key, found);
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    result
+}
+
+/// The value of a row with a checksum.
+fn unsealed<'f>(key: &[u8], found: &'f Found<'_>, what: &dyn Fn() -> String) -> Result<&'f [u8]> {
+    let damaged = |e| corrupt_row(&what(), e);
+    let row = found.value().ok_or_else(|| damaged(RowError::Value))?;
+    let len = row::unseal(key, row).map_err(damaged)?;
+    Ok(&row[..len])
+}
+
+/// A number in a row of fixed length.
+fn number<const N: usize>(found: &Found<'_>, what: &str) -> Result<[u8; N]> {
+    let row = found.value().and_then(|row| row.try_into().ok());
+    row.ok_or_else(|| corrupt_row(what, RowError::Short))
+}
+
+impl Backup<'_, '_> {
+    fn tell(&self) -> Result<()> {
+        let (objects, bytes) = (self.out.objects(), self.out.written());
+        progress::tell(self.progress, "backup", Amount { objects, bytes, total_bytes: self.total_bytes })
+    }
+
+    /// Spaces and counters.
+    fn system(&mut self) -> Result<()> {
+        let opened = self.layers.find(&Key::system("incarnation"))?;
+        let times = u32::from_be_bytes(number(&opened, "the count of openings")?);
+        self.out.item(&Item::Opened { times })?;
+        let (spaces, pages) = (Key::system("space:"), Key::system("page:"));
+        let damaged = || corrupt_row("a space", RowError::Value);
+        each(self.layers, &spaces, |key, found| {
+            let id = unsealed(key, found, &|| "a space".to_owned())?.try_into().map_err(|_| damaged())?;
+            let name = std::str::from_utf8(&key[spaces.len()..]).map_err(|_| damaged())?;
+            self.out.item(&Item::Space { id: SpaceId(u16::from_be_bytes(id)), name })
+        })?;
+        each(self.layers, &pages, |key, found| {
+            let space = key[pages.len()..].try_into().map_err(|_| corrupt_row("a page counter", RowError::Short))?;
+            let number = u64::from_be_bytes(number(found, "a page counter")?);
+            self.out.item(&Item::NextPage { space: SpaceId(u16::from_be_bytes(space)), number })
+        })
+    }
+
+    /// Every object with all that belongs to it.
+    fn objects(&mut self) -> Result<()> {
+        let layers = self.layers;
+        each(layers, &Key::table(table::OBJECT), |key, _| {
+            let object = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN);
+            let oid = object.ok_or_else(|| corrupt_row("the key of an object", RowError::Short))?;
+            // What a scan shows may be a patch without what lies beneath: look the object up.
+            let Some(object) = layers.object(oid)? else { return Ok(()) };
+            self.object(&object)
+        })
+    }
+
+    fn object(&mut self, object: &Object<'_>) -> Result<()> {
+        let (oid, head, layers) = (object.oid, object.head, self.layers);
+        let (kind, size, version, modified_us) = (head.kind, head.size, head.version, head.modified_us);
+        self.out.item(&Item::Object { oid, kind, size, version, modified_us })?;
+        if kind == Kind::Collection {
+            each(layers, &Key::members(oid), |key, _| {
+                let member = oid_at(key, 1 + Oid::LEN);
+                let oid = member.ok_or_else(|| corrupt(oid, RowError::Short))?;
+                self.out.item(&Item::Member { oid })
+            })?;
+        } else {
+            self.content(object)?;
+        }
+        each(layers, &Key::attribute(oid, b""), |key, found| {
+            let name = &key[1 + Oid::LEN..];
+            let what = || format!("attribute {:?} of {oid}", String::from_utf8_lossy(name));
+            let value = unsealed(key, found, &what)?;
+            self.out.item(&Item::Attribute { key: name, value })
+        })?;
+        self.tell()
+    }
+
+    fn content(&mut self, object: &Object<'_>) -> Result<()> {
+        let (oid, size) = (object.oid, object.head.size);
+        let chunks = size.div_ceil(CHUNK as u64);
+        if chunks > 0 {
+            self.chunk(oid, 0, object.row.value().map(|row| row.get(HEAD..).unwrap_or_default()))?;
+        }
+        if chunks > 1 {
+            each(self.layers, &Key::chunks_of(object.head.data), |key, found| {
+                let index = key.get(9..17).and_then(|index| index.try_into().ok()).map(u64::from_be_bytes);
+                let index = index.ok_or_else(|| corrupt(oid, RowError::Short))?;
+                if index >= chunks {
+                    return Ok(());
+                }
+                self.chunk(oid, index, found.value())?;
+                self.tell()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// One chunk, from its row unless that is a patch.
+    fn chunk(&mut self, oid: Oid, index: u64, row: Option<&[u8]>) -> Result<()> {
+        let at = index * CHUNK as u64;
+        let damaged = |e| corrupt(oid, e);
+        match row.map(Chunk::decode).transpose().map_err(damaged)? {
+            None => self.patched(oid, index),
+            Some(Chunk::Empty) => Ok(()),
+            Some(Chunk::Inline { blocks, bytes }) => {
+                check_blocks(blocks, 0, bytes, at).map_err(damaged)?;
+                self.out.item(&Item::Bytes { index, bytes })
+            }
+            Some(Chunk::Extent(extent)) => self.extent(oid, index, &extent),
+        }
+    }
+
+    /// A chunk of which only changes are at hand, with what they were made on.
+    fn patched(&mut self, oid: Oid, index: u64) -> Result<()> {
+        let Some(object) = self.layers.object(oid)? else { return Ok(()) };
+        self.layers.fill(&object, index, 0, &mut self.buffer)?;
+        let len = self.buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        if len == 0 {
+            return Ok(());
+        }
+        self.out.item(&Item::Bytes { index, bytes: &self.buffer[..len] })
+    }
+
+    /// A chunk in a blob file; its bytes are checked even if they are in the archive already.
+    fn extent(&mut self, oid: Oid, index: u64, extent: &Extent) -> Result<()> {
+        let at = index * CHUNK as u64;
+        let bytes = &mut self.buffer[..extent.len as usize];
+        read_extent(self.layers, extent, bytes, at).map_err(|e| e.of(oid))?;
+        let (file, offset, crc) = (extent.file, extent.offset, extent.crc);
+        let bytes = &self.buffer[..extent.len as usize];
+        if bytes.len() < CHUNK || !slots::is_place(file, offset) {
+            return self.out.item(&Item::Bytes { index, bytes });
+        }
+        let fresh = self.sent.insert(file, offset);
+        self.out.item(&Item::Extent { index, file, offset, crc, bytes: fresh.then_some(bytes) })
+    }
+
+    fn names(&mut self) -> Result<()> {
+        each(self.layers, &Key::table(table::NAME), |key, found| {
+            let what = || format!("name {:?}", String::from_utf8_lossy(key.get(3..).unwrap_or_default()));
+            let damaged = || corrupt_row(&what(), RowError::Value);
+            let oid = oid_at(unsealed(key, found, &what)?, 0).ok_or_else(damaged)?;
+            let space = key.get(1..3).and_then(|space| space.try_into().ok()).ok_or_else(damaged)?;
+            let path = std::str::from_utf8(&key[3..]).map_err(|_| damaged())?;
+            self.out.item(&Item::Name { space: SpaceId(u16::from_be_bytes(space)), path, oid })
+        })?;
+        self.tell()
+    }
+
+    fn pages(&mut self) -> Result<()> {
+        each(self.layers, &Key::table(table::PAGE), |key, found| {
+            let what = "the room of a page";
+            let page = page_of(key).ok_or_else(|| corrupt_row(what, RowError::Short))?;
+            let room = found.value().map_or(Err(RowError::Short), PageRoom::decode);
+            self.out.item(&Item::Page { page, room: room.map_err(|e| corrupt_row(what, e))? })
+        })?;
+        self.tell()
+    }
+}
+
+/// The page of a page's key.
+pub(crate) fn page_of(key: &[u8]) -> Option<PageId> {
+    let key: &[u8; 15] = key.try_into().ok()?;
+    let part = |from: usize, to: usize| key[from..to].iter().fold(0, |n: u64, b| n << 8 | u64::from(*b));
+    Some(PageId { space: SpaceId(part(1, 3) as u16), node: model::NodeId(part(3, 7) as u32), number: part(7, 15) })
+}
+
+/// Reads a whole extent and checks it against all its checksums.
+pub(crate) fn read_extent(
+    layers: &Layers<'_>,
+    extent: &Extent,
+    out: &mut [u8],
+    at: u64,
+) -> Result<(), crate::layers::FillError> {
+    let files = layers.files.ok_or(RowError::File)?;
+    files.read(extent, 0, out, at)?;
+    if crc32c(out) == extent.crc { Ok(()) } else { Err(RowError::Block(at, at + out.len() as u64).into()) }
+}

@@ -1,0 +1,294 @@
+//! The frame of an archive: header, parts, trailer. See `docs/format.md` for the byte boxes.
+//!
+//! Each part has a number and a checksum that also covers the archive's header, so a part that is damaged, missing, out
+//! of place or from another archive is noticed where it stands. The trailer counts what was written and has a digest over
+//! every byte before it: an archive without a good trailer is not whole.
+
+use std::io::{self, Read, Write};
+
+use crc_fast::{CrcAlgorithm, Digest};
+use model::{Error, ErrorKind, Result};
+
+use super::item::{self, Item, ItemError};
+use crate::checksum::{crc32c, crc32c_parts};
+use crate::error;
+use crate::log::frame::StoreId;
+use crate::mob::Seq;
+
+const MAGIC: &[u8; 8] = b"mortarbk";
+const FORMAT: u32 = 1;
+/// Bytes of the header.
+const HEADER: usize = 48;
+/// Bytes before a part's items.
+const PART_HEADER: usize = 20;
+/// A part is written when it has at least this many bytes.
+const PART: usize = 256 << 10;
+/// The most that a part can have: one item more, the longest of which is an attribute.
+const PART_MAX: usize = 2 << 20;
+/// Kinds of parts.
+const ITEMS: u32 = 1;
+const END: u32 = 2;
+
+/// What an archive's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The store that was backed up.
+    pub(crate) store: StoreId,
+    /// The log position that the archive shows.
+    pub(crate) version: Seq,
+    /// When the backup began, in microseconds since 1970.
+    pub(crate) time_us: i64,
+}
+
+/// How much an archive holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) objects: u64,
+    pub(crate) content_bytes: u64,
+    pub(crate) chunks: u64,
+    pub(crate) attributes: u64,
+    pub(crate) members: u64,
+    pub(crate) names: u64,
+}
+
+impl Counts {
+    pub(crate) fn count(&mut self, item: &Item<'_>) {
+        match item {
+            Item::Object { kind, size, .. } => {
+                self.objects += 1;
+                if *kind != model::Kind::Collection {
+                    self.content_bytes = self.content_bytes.saturating_add(*size);
+                }
+            }
+            Item::Bytes { .. } | Item::Extent { .. } => self.chunks += 1,
+            Item::Attribute { .. } => self.attributes += 1,
+            Item::Member { .. } => self.members += 1,
+            Item::Name { .. } => self.names += 1,
+            Item::Space { .. } | Item::Page { .. } | Item::NextPage { .. } | Item::Opened { .. } => {}
+        }
+    }
+
+    fn numbers(&self) -> [u64; 6] {
+        [self.objects, self.content_bytes, self.chunks, self.attributes, self.members, self.names]
+    }
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        out[12..28].copy_from_slice(&self.store);
+        out[28..36].copy_from_slice(&self.version.to_le_bytes());
+        out[36..44].copy_from_slice(&self.time_us.to_le_bytes());
+        let crc = crc32c(&out[..44]);
+        out[44..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8; HEADER]) -> Result<Self> {
+        if bytes[..8] != *MAGIC {
+            return Err(Error::new(ErrorKind::Invalid, "this is no archive of Mortar"));
+        }
+        let format = word(bytes, 8);
+        if format != FORMAT {
+            let message = format!("the archive has format {format}; this version reads {FORMAT}: use a newer one");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if crc32c(&bytes[..44]) != word(bytes, 44) {
+            return Err(damaged("its header's checksum does not match"));
+        }
+        let mut store = [0; 16];
+        store.copy_from_slice(&bytes[12..28]);
+        Ok(Self { store, version: long(bytes, 28), time_us: long(bytes, 36) as i64 })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+}
+
+/// An archive cannot be used.
+pub(crate) fn damaged(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {why}; use another one"))
+}
+
+/// Writes an archive, part by part.
+pub(crate) struct Writer<'a> {
+    out: &'a mut dyn Write,
+    /// The checksum of the header, which those of the parts include.
+    salt: u32,
+    number: u64,
+    part: Vec<u8>,
+    counts: Counts,
+    digest: Digest,
+    written: u64,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn begin(out: &'a mut dyn Write, header: &Header) -> Result<Self> {
+        let header = header.encode();
+        let mut writer = Self {
+            out,
+            salt: word(&header, 44),
+            number: 0,
+            part: vec![0; PART_HEADER],
+            counts: Counts::default(),
+            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
+            written: 0,
+        };
+        writer.write(&header)?;
+        Ok(writer)
+    }
+
+    pub(crate) fn item(&mut self, item: &Item<'_>) -> Result<()> {
+        self.counts.count(item);
+        item::encode(&mut self.part, item);
+        if self.part.len() < PART { Ok(()) } else { self.part(ITEMS) }
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(crate) fn objects(&self) -> u64 {
+        self.counts.objects
+    }
+
+    /// Writes the trailer; returns what the archive holds.
+    pub(crate) fn end(mut self) -> Result<(Counts, u64)> {
+        if self.part.len() > PART_HEADER {
+            self.part(ITEMS)?;
+        }
+        let digest = self.digest.finalize();
+        for number in self.counts.numbers().into_iter().chain([digest]) {
+            self.part.extend_from_slice(&number.to_le_bytes());
+        }
+        self.part(END)?;
+        self.out.flush().map_err(failed)?;
+        Ok((self.counts, self.written))
+    }
+
+    fn part(&mut self, kind: u32) -> Result<()> {
+        let mut part = std::mem::take(&mut self.part);
+        assert!(part.len() <= PART_MAX, "a part is longer than its readers allow");
+        let len = (part.len() - PART_HEADER) as u32;
+        part[8..16].copy_from_slice(&self.number.to_le_bytes());
+        part[16..20].copy_from_slice(&kind.to_le_bytes());
+        let crc = crc32c_parts(&[&self.salt.to_le_bytes(), &part[8..]]);
+        part[..4].copy_from_slice(&len.to_le_bytes());
+        part[4..8].copy_from_slice(&crc.to_le_bytes());
+        self.number += 1;
+        self.write(&part)?;
+        part.truncate(PART_HEADER);
+        self.part = part;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.digest.update(bytes);
+        self.written += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(failed)
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    error::io("writing the archive", error)
+}
+
+/// Reads an archive, part by part, each checked before it is shown.
+pub(crate) struct Reader<'a> {
+    from: &'a mut dyn Read,
+    pub(crate) header: Header,
+    salt: u32,
+    number: u64,
+    part: Vec<u8>,
+    counts: Counts,
+    digest: Digest,
+    read: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn begin(from: &'a mut dyn Read) -> Result<Self> {
+        let mut bytes = [0; HEADER];
+        fill(from, &mut bytes, || "its header".to_owned())?;
+        let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+        digest.update(&bytes);
+        let (header, salt) = (Header::decode(&bytes)?, word(&bytes, 44));
+        let (part, counts) = (Vec::new(), Counts::default());
+        Ok(Self { from, header, salt, number: 0, part, counts, digest, read: HEADER as u64 })
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn read(&self) -> u64 {
+        self.read
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Shows the items of the next part; `false` behind the trailer, which was good then.
+    pub(crate) fn part(&mut self, show: &mut dyn FnMut(Item<'_>) -> Result<()>) -> Result<bool> {
+        let (number, at) = (self.number, self.read);
+        let place = || format!("part {number}, at byte {at}");
+        let mut header = [0; PART_HEADER];
+        fill(self.from, &mut header, place)?;
+        let len = word(&header, 0) as usize;
+        if len > PART_MAX {
+            return Err(damaged(format!("{} has {len} bytes", place())));
+        }
+        self.part.resize(len, 0);
+        fill(self.from, &mut self.part, place)?;
+        if crc32c_parts(&[&self.salt.to_le_bytes(), &header[8..], &self.part]) != word(&header, 4) {
+            return Err(damaged(format!("the checksum of {} does not match", place())));
+        }
+        if long(&header, 8) != number {
+            return Err(damaged(format!("{} says that it is part {}", place(), long(&header, 8))));
+        }
+        self.number += 1;
+        self.read += (PART_HEADER + len) as u64;
+        match word(&header, 16) {
+            ITEMS => {}
+            END => return self.check_end().map(|()| false),
+            other => {
+                let message =
+                    format!("{} of the archive is of kind {other}, which this version does not know", place());
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        }
+        self.digest.update(&header);
+        self.digest.update(&self.part);
+        let mut items = item::Items(&self.part);
+        while let Some(item) = items.next().map_err(|e| not_an_item(e, &place()))? {
+            self.counts.count(&item);
+            show(item)?;
+        }
+        Ok(true)
+    }
+
+    fn check_end(&self) -> Result<()> {
+        let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| long(bytes, 0)).collect();
+        let found: Vec<u64> = self.counts.numbers().into_iter().chain([self.digest.finalize()]).collect();
+        if said == found { Ok(()) } else { Err(damaged("its trailer does not fit what is before it")) }
+    }
+}
+
+fn not_an_item(error: ItemError, place: &str) -> Error {
+    if let ItemError::Kind(_) = error {
+        return Error::new(ErrorKind::Unsupported, format!("{place} of the archive: {error}")).caused_by(error);
+    }
+    damaged(format!("{place}: {error}"))
+}
+
+fn fill(from: &mut dyn Read, out: &mut [u8], what: impl Fn() -> String) -> Result<()> {
+    from.read_exact(out).map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(format!("it ends in {}: the rest is missing", what())),
+        _ => error::io("reading the archive", e),
+    })
+}

@@ -1,0 +1,405 @@
+//! Restoring: a new store from an archive.
+//!
+//! The rows, back references and use counts are made anew from what the archive says; chunks keep their places in blob
+//! files. The directory becomes a store with the very last step, when the trailer was good and everything is durable:
+//! until then it holds the file `RESTORING`, which says what it is, and no `STORE`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hashbrown::HashMap;
+use model::{Error, Kind, Oid, Result};
+
+use super::BackupSummary;
+use super::archive::{Reader, damaged};
+use super::item::Item;
+use super::slots::Slots;
+use crate::blob_file;
+use crate::checksum::crc32c;
+use crate::disk::{Disk, DiskFile, RealDisk};
+use crate::engine::Engine;
+use crate::engine::lmdb::LmdbEngine;
+use crate::error::{self, Explain, invalid};
+use crate::key::{DataId, Key};
+use crate::log::Log;
+use crate::log::frame::StoreId;
+use crate::open;
+use crate::options::Options;
+use crate::progress::{self, Amount, Progress};
+use crate::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
+
+/// The file that says that a directory is being restored into.
+pub(crate) const RESTORING: &str = "RESTORING";
+/// Rows are written in batches of about so many bytes, or so many rows.
+const BATCH_BYTES: usize = 4 << 20;
+const BATCH_ROWS: usize = 32_768;
+/// Blob files kept open.
+const OPEN_FILES: usize = 64;
+/// No store comes to this position; a larger one in an archive would leave no numbers for new contents.
+const LAST_VERSION: u64 = 1 << 46;
+
+/// Restores an archive into a directory.
+pub(crate) fn restore(
+    dir: &Path,
+    from: &mut dyn Read,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<BackupSummary> {
+    let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
+    fs::create_dir_all(dir).map_err(fail)?;
+    let _lock = open::lock(dir)?;
+    check_empty(dir)?;
+    let path = dir.join(RESTORING);
+    let mark = || {
+        let mut mark = File::create(&path)?;
+        writeln!(
+            mark,
+            "A backup is being restored here. This directory is no store before that has ended.\n\
+             If no restore is running, it was interrupted: remove the directory and restore again."
+        )?;
+        mark.sync_all()?;
+        File::open(dir)?.sync_all()
+    };
+    mark().map_err(fail)?;
+    let restored = fill(dir, from, options, progress);
+    if restored.is_err() {
+        // The directory was empty before: what is there now is ours.
+        for part in [open::TREE, blob_file::DIR, crate::log::DIR] {
+            let _ = fs::remove_dir_all(dir.join(part));
+        }
+    }
+    let remove = || {
+        fs::remove_file(&path)?;
+        File::open(dir)?.sync_all()
+    };
+    let removed = remove().map_err(fail);
+    let summary = restored?;
+    removed?;
+    Ok(summary)
+}
+
+fn fill(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {
+    let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
+    // A store of its own: from here on its history is another than that of the store backed up.
+    let id = open::new_identity().map_err(fail)?;
+    let summary = {
+        let engine = LmdbEngine::open(&dir.join(open::TREE)).explain()?;
+        restore_on(&(Arc::new(RealDisk::new(dir)) as Arc<dyn Disk>), &engine, id, options, from, progress)?
+    };
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
+    open::write_identity(dir, &id).map_err(fail)?;
+    Ok(summary)
+}
+
+fn check_empty(dir: &Path) -> Result<()> {
+    let fail = |e: io::Error| error::io(&format!("reading {}", dir.display()), e);
+    if dir.join(RESTORING).exists() && !dir.join(open::STORE).exists() {
+        return Err(interrupted(dir));
+    }
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        if name != open::LOCK && name != "lost+found" {
+            let (dir, name) = (dir.display(), name.to_string_lossy());
+            return Err(invalid(format!("{dir} is not empty: it has {name:?}; restore into a new directory")));
+        }
+    }
+    Ok(())
+}
+
+/// A directory in which a restore began and did not end.
+pub(crate) fn interrupted(dir: &Path) -> Error {
+    let dir = dir.display();
+    invalid(format!("{dir} is no store: restoring a backup into it was interrupted; remove it and restore again"))
+}
+
+/// Restores an archive onto any disk and engine, both empty. It is all durable when this returns.
+pub(crate) fn restore_on(
+    disk: &Arc<dyn Disk>,
+    engine: &dyn Engine,
+    id: StoreId,
+    options: &Options,
+    from: &mut dyn Read,
+    progress: &dyn Progress,
+) -> Result<BackupSummary> {
+    let mut reader = Reader::begin(from)?;
+    let header = reader.header;
+    if header.version >= LAST_VERSION {
+        return Err(damaged(format!("it says that it shows position {}", header.version)));
+    }
+    let blobs = Blobs::new(Arc::clone(disk)).map_err(blob_failed)?;
+    let mut restore = Restore::new(engine, blobs, header.version);
+    while reader.part(&mut |item| restore.item(&item))? {
+        let amount = Amount { objects: reader.counts().objects, bytes: reader.read(), total_bytes: 0 };
+        progress::tell(progress, "restore", amount)?;
+    }
+    restore.end_object()?;
+    if !restore.opened {
+        return Err(damaged("it does not say how often the store was opened"));
+    }
+    restore.write()?;
+    restore.blobs.force().map_err(blob_failed)?;
+    Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).explain()?;
+    restore.put(Key::system("installed"), Bytes::copy_from_slice(&header.version.to_be_bytes()))?;
+    restore.write()?;
+    Ok(BackupSummary::new(&header, &reader.counts(), reader.read()))
+}
+
+fn blob_failed(error: io::Error) -> Error {
+    error::io("a blob file", error)
+}
+
+/// The object whose parts are coming.
+struct Current {
+    oid: Oid,
+    head: Head,
+    /// Its row: the head, then the first chunk.
+    row: BytesMut,
+    next_chunk: u64,
+    attribute: Bytes,
+    member: Option<Oid>,
+}
+
+struct Restore<'a> {
+    engine: &'a dyn Engine,
+    blobs: Blobs,
+    version: u64,
+    rows: BTreeMap<Key, Bytes>,
+    row_bytes: usize,
+    object: Option<Current>,
+    last: Option<Oid>,
+    name: Option<Key>,
+    contents: u64,
+    opened: bool,
+}
+
+impl<'a> Restore<'a> {
+    fn new(engine: &'a dyn Engine, blobs: Blobs, version: u64) -> Self {
+        let rows = BTreeMap::new();
+        let (object, last, name) = (None, None, None);
+        Self { engine, blobs, version, rows, row_bytes: 0, object, last, name, contents: 0, opened: false }
+    }
+
+    fn item(&mut self, item: &Item<'_>) -> Result<()> {
+        match item {
+            Item::Object { oid, kind, size, version, modified_us } => {
+                self.begin_object(*oid, *kind, *size, *version, *modified_us)
+            }
+            Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),
+            Item::Extent { index, file, offset, crc, bytes } => {
+                let extent = self.blobs.place(*file, *offset, *crc, *bytes)?;
+                self.use_extent(&extent)?;
+                self.chunk(*index, |row| put_extent(row, &extent))
+            }
+            Item::Attribute { key, value } => self.attribute(key, value),
+            Item::Member { oid } => self.member(*oid),
+            Item::Name { space, path, oid } => {
+                self.end_object()?;
+                let key = Key::name(*space, path);
+                if self.name.as_ref().is_some_and(|last| *last >= key) {
+                    return Err(damaged(format!("name {path:?} is out of order")));
+                }
+                self.name = Some(key.clone());
+                self.put(Key::back_name(*oid, path), Bytes::new())?;
+                let row = row::seal(&key, &oid.to_bytes());
+                self.put(key, row)
+            }
+            Item::Space { id, name } => {
+                let key = Key::space(name);
+                let row = row::seal(&key, &id.0.to_be_bytes());
+                self.put(key, row)
+            }
+            Item::Page { page, room } => self.put(Key::page(*page), Bytes::copy_from_slice(&room.encode())),
+            Item::NextPage { space, number } => {
+                self.put(Key::next_page(*space), Bytes::copy_from_slice(&number.to_be_bytes()))
+            }
+            Item::Opened { times } => {
+                self.opened = true;
+                self.put(Key::system("incarnation"), Bytes::copy_from_slice(&times.to_be_bytes()))
+            }
+        }
+    }
+
+    fn put(&mut self, key: Key, row: Bytes) -> Result<()> {
+        self.row_bytes += key.len() + row.len();
+        self.rows.insert(key, row);
+        if self.row_bytes >= BATCH_BYTES || self.rows.len() >= BATCH_ROWS { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.row_bytes = 0;
+        let rows = std::mem::take(&mut self.rows);
+        self.engine.write(&mut rows.into_iter().map(|(key, row)| Ok((key, Some(row))))).explain()
+    }
+
+    fn begin_object(&mut self, oid: Oid, kind: Kind, size: u64, version: u64, modified_us: i64) -> Result<()> {
+        self.end_object()?;
+        if self.last.is_some_and(|last| last >= oid) {
+            return Err(damaged(format!("object {oid} is out of order")));
+        }
+        if version > self.version || (kind != Kind::Collection && size > model::limits::BLOB) {
+            return Err(damaged(format!("object {oid} has version {version} and {size} bytes")));
+        }
+        // A store has begun fewer contents than this before the next position, so no later one gets the same number.
+        self.contents += 1;
+        if self.contents > self.version << 16 {
+            return Err(damaged(format!("it has more objects than a store has at position {}", self.version)));
+        }
+        self.last = Some(oid);
+        let head = Head { kind, size, version, modified_us, data: DataId(self.contents) };
+        let row = BytesMut::from(&head.encode(oid)[..]);
+        self.object = Some(Current { oid, head, row, next_chunk: 0, attribute: Bytes::new(), member: None });
+        Ok(())
+    }
+
+    fn current(&mut self) -> Result<&mut Current> {
+        self.object.as_mut().ok_or_else(|| damaged("parts of an object come before it"))
+    }
+
+    pub(crate) fn end_object(&mut self) -> Result<()> {
+        match self.object.take() {
+            Some(object) => self.put(Key::object(object.oid), object.row.freeze()),
+            None => Ok(()),
+        }
+    }
+
+    fn chunk(&mut self, index: u64, encode: impl FnOnce(&mut BytesMut)) -> Result<()> {
+        let object = self.current()?;
+        let chunks = match object.head.kind {
+            Kind::Collection => 0,
+            Kind::Blob | Kind::Record => object.head.size.div_ceil(CHUNK as u64),
+        };
+        if index < object.next_chunk || index >= chunks {
+            return Err(damaged(format!("chunk {index} of object {} is out of order", object.oid)));
+        }
+        object.next_chunk = index + 1;
+        if index == 0 {
+            encode(&mut object.row);
+            return Ok(());
+        }
+        let key = Key::chunk(object.head.data, index);
+        let mut row = BytesMut::new();
+        encode(&mut row);
+        self.put(key, row.freeze())
+    }
+
+    fn attribute(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        let object = self.current()?;
+        if *name <= *object.attribute {
+            return Err(damaged(format!("an attribute of object {} is out of order", object.oid)));
+        }
+        object.attribute = Bytes::copy_from_slice(name);
+        let key = Key::attribute(object.oid, name);
+        let row = row::seal(&key, value);
+        self.put(key, row)
+    }
+
+    fn member(&mut self, member: Oid) -> Result<()> {
+        let object = self.current()?;
+        let ordered = object.member.is_none_or(|last| last < member);
+        if !ordered || object.head.kind != Kind::Collection {
+            return Err(damaged(format!("a member of object {} is out of order", object.oid)));
+        }
+        object.member = Some(member);
+        let collection = object.oid;
+        self.put(Key::member(collection, member), Bytes::new())?;
+        self.put(Key::back_member(member, collection), Bytes::new())
+    }
+
+    /// Counts one more user of an extent.
+    fn use_extent(&mut self, extent: &Extent) -> Result<()> {
+        let key = Key::extent(extent.file, extent.offset);
+        let known = match self.rows.get(&key) {
+            Some(row) => Some(row.clone()),
+            None => {
+                let mut found = Ok(None);
+                self.engine
+                    .read(&mut |engine| found = engine.get(&key).map(|r| r.map(Bytes::copy_from_slice)))
+                    .explain()?;
+                found.explain()?
+            }
+        };
+        let known = known.map(|row| ExtentUse::decode(&row)).transpose();
+        let users = known.map_err(|e| error::corrupt_row("an extent", e))?.map_or(0, |used| used.users) + 1;
+        self.put(key, Bytes::copy_from_slice(&ExtentUse { len: extent.len, users }.encode()))
+    }
+}
+
+/// The blob files of the new store.
+struct Blobs {
+    disk: Arc<dyn Disk>,
+    open: HashMap<u32, Arc<dyn DiskFile>>,
+    placed: Slots,
+}
+
+impl Blobs {
+    fn new(disk: Arc<dyn Disk>) -> io::Result<Self> {
+        disk.make_dir(blob_file::DIR)?;
+        Ok(Self { disk, open: HashMap::new(), placed: Slots::default() })
+    }
+
+    /// Writes a chunk at its place; or, without bytes, finds the one that is there.
+    fn place(&mut self, file: u32, offset: u64, crc: u32, bytes: Option<&[u8]>) -> Result<Extent> {
+        let fresh = !self.placed.contains(file, offset);
+        if fresh != bytes.is_some() {
+            return Err(damaged("a chunk comes twice, or is used before it comes"));
+        }
+        let found;
+        let bytes = match bytes {
+            Some(bytes) => {
+                self.write(file, offset, bytes).map_err(blob_failed)?;
+                self.placed.insert(file, offset);
+                bytes
+            }
+            None => {
+                found = self.read(file, offset).map_err(blob_failed)?;
+                &found
+            }
+        };
+        if crc32c(bytes) != crc {
+            return Err(damaged("the checksum of a chunk does not match"));
+        }
+        let mut blocks = BytesMut::with_capacity(CHUNK / row::BLOCK * 4);
+        block_checksums(bytes).for_each(|crc| blocks.put_u32_le(crc));
+        Ok(Extent { file, offset, len: CHUNK as u32, crc, blocks: blocks.freeze() })
+    }
+
+    fn write(&mut self, number: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file(number)?;
+        file.write_at(offset, bytes)?;
+        file.begin_write_back(offset, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn read(&mut self, number: u32, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; CHUNK];
+        self.file(number)?.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn file(&mut self, number: u32) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(file) = self.open.get(&number) {
+            return Ok(Arc::clone(file));
+        }
+        let name = blob_file::file_name(number);
+        let file = if self.placed.has_file(number) { self.disk.open(&name)? } else { self.disk.create(&name)? };
+        if self.open.len() >= OPEN_FILES {
+            for (_, file) in self.open.drain() {
+                file.force()?;
+            }
+        }
+        self.open.insert(number, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Makes all chunks durable.
+    fn force(&mut self) -> io::Result<()> {
+        for (_, file) in self.open.drain() {
+            file.force()?;
+        }
+        self.disk.force_names(blob_file::DIR)
+    }
+}
