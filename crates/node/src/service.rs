@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Op, Outcome, Result, Transaction, UploadId};
+use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
 use wire::convert;
 use wire::frame::Raw;
@@ -120,20 +120,34 @@ impl Answerer {
         reply.send_bytes(response, std::slice::from_ref(raw));
     }
 
+    /// The hot path: a small object goes from where the store keeps it straight into the outbox.
     fn get(&self, get: proto::Get, reply: Reply<'_>) {
         let max = get.max.min(MAX_READ) as usize;
+        let mut reply = Some(reply);
+        let show = |stat: &Stat, content: Option<&[u8]>| {
+            let Some(reply) = reply.take() else { return };
+            let got = proto::Got { stat: Some(stat.clone().into()), with_content: content.is_some() };
+            let content = content.unwrap_or_default();
+            self.thread.metrics.sent.add(content.len() as u64);
+            reply.send_slice(Response::Got(got), content);
+        };
         let found = convert::oid(get.oid, "object").and_then(|oid| match get.snapshot {
-            0 => self.store.get(oid, max),
-            id => self.session.snapshot(id)?.get(oid, max),
+            0 => self.store.get_with(oid, max, show),
+            id => self.get_at(id, oid, max, show),
         });
-        match found {
-            Ok(Some((stat, content))) => {
-                let got = proto::Got { stat: Some(stat.into()), with_content: content.is_some() };
-                self.send(Response::Got(got), &content.unwrap_or_default(), reply);
-            }
-            Ok(None) => reply.send(Response::Got(proto::Got { stat: None, with_content: false })),
-            Err(error) => reply.fail(&error),
+        match (found, reply) {
+            (Err(error), Some(reply)) => reply.fail(&error),
+            (_, Some(reply)) => reply.send(Response::Got(proto::Got { stat: None, with_content: false })),
+            (_, None) => {}
         }
+    }
+
+    fn get_at(&self, id: u64, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<&[u8]>)) -> Result<bool> {
+        let found = self.session.snapshot(id)?.get(oid, max)?;
+        if let Some((stat, content)) = &found {
+            show(stat, content.as_deref());
+        }
+        Ok(found.is_some())
     }
 
     fn read(&self, read: proto::Read, reply: Reply<'_>) {
