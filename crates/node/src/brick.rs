@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use model::{Error, ErrorKind, Result};
 use store::Store;
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::link::Mailbox;
@@ -18,6 +18,7 @@ use wire::transport::{Address, Listener, beyond_loopback};
 use crate::config::Config;
 use crate::http;
 use crate::io_thread::{AGENT, Arrival, TICK, Thread};
+use crate::long_job::AT_A_TIME;
 use crate::metrics::Metrics;
 use crate::session::Session;
 
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) in_memory: bool,
     pub(crate) config: Arc<Config>,
     pub(crate) metrics: Metrics,
+    /// Places for jobs that may take hours.
+    pub(crate) long_jobs: Arc<Semaphore>,
     sessions: Mutex<Vec<Weak<Session>>>,
     /// Holds a receiver for every connection, so that their end can be awaited.
     connected: watch::Sender<()>,
@@ -107,7 +110,8 @@ impl Brick {
         let in_memory = store.status().in_memory;
         let (sessions, (connected, _)) = (Mutex::default(), watch::channel(()));
         let (config, metrics) = (Arc::new(config), Metrics::new(count));
-        let shared = Arc::new(Shared { store, in_memory, config, metrics, sessions, connected });
+        let long_jobs = Arc::new(Semaphore::new(AT_A_TIME));
+        let shared = Arc::new(Shared { store, in_memory, config, metrics, long_jobs, sessions, connected });
         let (phase, watched) = watch::channel(Phase::Serving);
         let mut workers = Vec::new();
         let mut receivers = Vec::new();

@@ -20,6 +20,7 @@ mod figures;
 mod http;
 mod io_thread;
 mod listing;
+mod long_job;
 mod metrics;
 mod resident;
 mod service;

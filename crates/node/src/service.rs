@@ -23,6 +23,7 @@ use crate::completions::Completion;
 use crate::config::Config;
 use crate::io_thread::Thread;
 use crate::listing::Listing;
+use crate::long_job;
 use crate::metrics;
 use crate::resident::{is_resident, make_resident};
 use crate::session::Session;
@@ -93,8 +94,9 @@ impl Service for Answerer {
                     Ok((Response::SpaceCreated(proto::SpaceCreated { space }), Bytes::new()))
                 });
             }
-            Request::Backup(_) | Request::Scrub(_) => {
-                reply.fail(&Error::new(ErrorKind::Unsupported, "this server does not back up or scrub yet"));
+            Request::Backup(_) => long_job::backup(self.store.clone(), &self.thread.brick.long_jobs, reply),
+            Request::Scrub(_) => {
+                reply.fail(&Error::new(ErrorKind::Unsupported, "this server cannot scrub while it serves"));
             }
             request => match self.quick(request) {
                 Ok((response, raw)) => self.send(response, &raw, reply),

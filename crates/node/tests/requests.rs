@@ -259,6 +259,52 @@ fn spaces_are_apart() {
 }
 
 #[test]
+fn backup_holds_everything_and_comes_whole() {
+    on_both(async |_, client| {
+        let mut tx = client.transaction();
+        for number in 0..20 {
+            let oid = tx.create_blob(pattern(400_000, number));
+            tx.bind(format!("{number}"), oid);
+        }
+        let done = committed(client.commit(tx).await.unwrap());
+        let (mut archive, mut last) = (Vec::new(), 0);
+        let summary = client.backup_with(&mut archive, |progress| last = progress.done).await.unwrap();
+        assert_eq!((summary.objects, summary.bytes, last), (20, archive.len() as u64, archive.len() as u64));
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("restored");
+        store::Store::restore(&target, &mut archive.as_slice(), store::Options::default(), &()).unwrap();
+        let restored = store::Store::open(&target, store::Options::default()).unwrap();
+        for (number, oid) in done.created.iter().enumerate() {
+            assert!(restored.read(*oid, 0, 1 << 20).unwrap() == pattern(400_000, number as u64));
+        }
+    });
+}
+
+#[test]
+fn backup_that_nobody_takes_any_more_ends() {
+    on_both(async |_, client| {
+        let mut tx = client.transaction();
+        for number in 0..24 {
+            tx.create_blob(pattern(1 << 20, number));
+        }
+        committed(client.commit(tx).await.unwrap());
+        // More than may run at a time; each is dropped when its first piece has come.
+        for _ in 0..12 {
+            let (began, begun) = tokio::sync::oneshot::channel::<()>();
+            let mut began = Some(began);
+            // Dropping the sender tells that a piece has come; a backup may also be refused while others still end.
+            tokio::select! {
+                _ = client.backup_with(tokio::io::sink(), |_| drop(began.take())) => {}
+                _ = begun => {}
+            }
+        }
+        while client.backup(tokio::io::sink()).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
 fn limits_are_told_in_words() {
     on_both(async |_, client| {
         let mut tx = client.transaction();
