@@ -84,7 +84,6 @@ impl Run {
     ///
     /// # Panics
     /// If the command failed.
-    #[must_use]
     pub fn ok(&self) -> &str {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", String::from_utf8_lossy(&self.stdout), self.stderr);
         self.text().trim()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{attr, backup, collection, get, ls, name, put, rm, scrub, shell, space, stat, status, tree};
+use crate::commands::{attr, backup, collection, dev, get, ls, name, put, rm, scrub, shell, space, stat, status, tree};
 
 const AFTER: &str = "\
 Objects are named by identifier (1.0.0.2a.3) or by name (/path, or name:path if the name does not begin with a slash).
@@ -19,7 +19,7 @@ Start here:
 
 /// A transactional object store: one binary for server, tools and upkeep
 #[derive(Parser)]
-#[command(name = "mortar", version, after_help = AFTER, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "mortar", version, after_help = AFTER, disable_help_subcommand = true, args_override_self = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -58,6 +58,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// The commands, in the order in which a newcomer meets them.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Dev(dev::Dev),
     Put(put::Put),
     Get(get::Get),
     Ls(ls::Ls),

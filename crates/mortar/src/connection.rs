@@ -1,13 +1,14 @@
 //! Which server a command talks to, and how it gets there.
 
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::{Client, ConnectOptions, Url};
 
 use crate::args::Global;
-use crate::failure::Result;
+use crate::failure::{Exit, Result};
 use crate::output::Output;
 
 /// Where `mortar dev` keeps its data unless told otherwise.
@@ -16,6 +17,8 @@ pub(crate) const DATA: &str = "mortar-data";
 pub(crate) const SOCKET: &str = "mortar.sock";
 /// Where `mortar dev` listens unless told otherwise.
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
+/// The URL of that.
+const PORT_URL: &str = "mortar://127.0.0.1:6678/main";
 /// What every command that talks to a server has: where to print, and whom to ask.
 pub(crate) struct Session {
     /// Where results go.
@@ -36,10 +39,20 @@ impl Session {
 
     /// A connection to the server that was named, or to the one that is likely meant.
     pub(crate) async fn connect(&self) -> Result<Client> {
-        let url = match &self.server {
-            Some(url) => url.clone(),
-            None => likely_url(Path::new(DATA)),
+        let Some(url) = &self.server else {
+            // A socket that nobody answers behind was left by a crash.
+            return match socket_in(Path::new(DATA)) {
+                Some(socket) => match self.connect_to(&socket_url(&socket)).await {
+                    Err(failure) if failure.exit() == Exit::Unavailable => self.connect_to(PORT_URL).await,
+                    connected => connected,
+                },
+                None => self.connect_to(PORT_URL).await,
+            };
         };
+        self.connect_to(url).await
+    }
+
+    async fn connect_to(&self, url: &str) -> Result<Client> {
         let mut url: Url = url.parse()?;
         if let Some(space) = &self.space {
             url.space.clone_from(space);
@@ -51,18 +64,15 @@ impl Session {
     }
 }
 
-/// The socket of a server whose data is in `data`, if it answers; else the usual port.
-fn likely_url(data: &Path) -> String {
+/// The socket of a server whose data is in `data`, if there is one.
+fn socket_in(data: &Path) -> Option<PathBuf> {
     let socket = data.join(SOCKET);
-    // A socket that nobody answers behind was left by a crash.
-    match UnixStream::connect(&socket) {
-        Ok(_) => socket_url(&std::path::absolute(&socket).unwrap_or(socket)),
-        Err(_) => format!("mortar://{LISTEN}/main"),
-    }
+    let is_there = fs::symlink_metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
+    is_there.then(|| std::path::absolute(&socket).unwrap_or(socket))
 }
 
 /// The URL of the space `main` behind a socket.
-pub(crate) fn socket_url(socket: &Path) -> String {
+fn socket_url(socket: &Path) -> String {
     format!("mortar+unix://{}/main", socket.display())
 }
 
@@ -73,13 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_in_the_data_directory_goes_before_the_port() {
+    fn a_socket_in_the_data_directory_is_found_and_other_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(likely_url(dir.path()), "mortar://127.0.0.1:6678/main");
-        let listener = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
-        let expected = format!("mortar+unix://{}/mortar.sock/main", dir.path().display());
-        assert_eq!(likely_url(dir.path()), expected);
-        drop(listener);
-        assert_eq!(likely_url(dir.path()), "mortar://127.0.0.1:6678/main", "left by a crash");
+        assert_eq!(socket_in(dir.path()), None);
+        let path = dir.path().join(SOCKET);
+        fs::write(&path, "").unwrap();
+        assert_eq!(socket_in(dir.path()), None);
+        fs::remove_file(&path).unwrap();
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(socket_in(dir.path()), Some(path));
     }
 }

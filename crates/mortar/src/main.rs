@@ -23,7 +23,7 @@ use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, collection, get, ls, name, put, rm, scrub, shell, space, stat, status, tree as trees,
+    attr, backup, collection, dev, get, ls, name, put, rm, scrub, shell, space, stat, status, tree as trees,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -69,6 +69,7 @@ fn run(cli: Cli) -> Result {
     let output = Output::new(cli.global.json, cli.global.quiet);
     let mut session = Session::new(output, &cli.global);
     match cli.command {
+        Command::Dev(args) => dev::run(&args, &mut session.output)?,
         Command::Completions(args) => shell::completions(&args, &mut session.output)?,
         Command::Man(args) => shell::man(&args, &mut session.output)?,
         command => {
@@ -104,6 +105,7 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Backup(args) => backup::backup(args, session).await,
         Command::Scrub(args) => scrub::run(args, session).await,
         Command::Status(args) => status::run(args, session).await,
-        Command::Completions(_) | Command::Man(_) => Ok(()),
+        // These need no connection, and `run` has done them.
+        Command::Dev(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }
 }

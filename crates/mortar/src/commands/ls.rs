@@ -175,9 +175,12 @@ impl Listing {
             match name[self.prefix.len()..].split_once('/') {
                 None => entries.push((name, Some(oid))),
                 Some((component, _)) => {
-                    let level = format!("{}{component}/", self.prefix);
-                    // A collection's own name stands before what is below it, and is shown already.
-                    entries.push((level.clone(), None));
+                    let bound = format!("{}{component}", self.prefix);
+                    let level = format!("{bound}/");
+                    // A level that is bound to something, a collection as a rule, is shown by that name.
+                    if self.client.resolve(&bound).await?.is_none() {
+                        entries.push((level.clone(), None));
+                    }
                     self.level = Some(level);
                 }
             }

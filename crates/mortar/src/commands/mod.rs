@@ -3,6 +3,7 @@
 pub(crate) mod attr;
 pub(crate) mod backup;
 pub(crate) mod collection;
+pub(crate) mod dev;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod name;

@@ -1,0 +1,246 @@
+//! `mortar dev`: a whole store in one process, ready to use.
+
+use std::io::{self, IsTerminal, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use client::Url;
+use model::{Error, ErrorKind};
+use node::{Brick, Config};
+use serde::Serialize;
+use store::{Options, Store};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use wire::transport::Address;
+
+use crate::connection::{DATA, LISTEN, SOCKET};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, Report};
+
+/// Where `/metrics` and `/health` are unless told otherwise.
+const HTTP: &str = "127.0.0.1:6679";
+/// The word for "not at all" in place of an address.
+const NONE: &str = "none";
+/// The longest path of a socket that the system takes.
+const SOCKET_PATH: usize = 107;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar dev                                    data in ./mortar-data
+  mortar dev --data /srv/mortar
+  mortar dev --memory                           nothing is kept
+  mortar dev --listen 127.0.0.1:0 --http none   any free port, no metrics
+  MORTAR_LOG=debug mortar dev --log-format json
+
+Ctrl-C or SIGTERM ends it in good order; after anything else it recovers when it is started again.";
+
+/// Run a server
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Dev {
+    /// Where the data is kept; made if it does not exist
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+    /// Keep everything in memory: nothing survives the process
+    #[arg(long)]
+    memory: bool,
+    /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all
+    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    listen: String,
+    /// Listen on this Unix socket; none: not at all [default: mortar.sock in the data directory; with --memory none]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Answer /metrics and /health here; none: not at all
+    #[arg(long, value_name = "ADDRESS", default_value = HTTP)]
+    http: String,
+    /// Allow addresses that other machines can reach, although nobody has to say who they are
+    #[arg(long)]
+    insecure: bool,
+    /// How the log on the error stream looks; MORTAR_LOG=debug,store=trace says how much of it there is
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// Lines for a person
+    Text,
+    /// One JSON object on a line
+    Json,
+}
+
+/// What a server says once it answers.
+#[derive(Serialize)]
+struct Ready {
+    /// Where it answers, each as a client's URL for the space `main`.
+    urls: Vec<String>,
+    /// Where `/metrics` and `/health` are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
+    /// The data directory; absent in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    pid: u32,
+    #[serde(skip)]
+    flag: String,
+}
+
+impl Report for Ready {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.data {
+            Some(data) => writeln!(out, "Mortar serves {data}. Ctrl-C ends it.\n")?,
+            None => writeln!(out, "Mortar serves from memory; nothing is kept. Ctrl-C ends it.\n")?,
+        }
+        for url in &self.urls {
+            writeln!(out, "  {url}")?;
+        }
+        if let Some(http) = &self.http {
+            writeln!(out, "  http://{http}/metrics  http://{http}/health")?;
+        }
+        let flag = &self.flag;
+        writeln!(out, "\nIn another terminal{}:\n", if flag.is_empty() { ", same directory" } else { "" })?;
+        writeln!(out, "  echo hello | mortar{flag} put - /hello")?;
+        writeln!(out, "  mortar{flag} get /hello")?;
+        writeln!(out, "  mortar{flag} import /usr/share/doc")?;
+        writeln!(out, "  mortar{flag} ls -l")
+    }
+}
+
+pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
+    start_log(args.log_format)?;
+    let config = config(args)?;
+    let store = match args.memory {
+        true => Store::in_memory(Options::default()),
+        false => Store::open(&args.data, Options::default()),
+    };
+    let store = store.map_err(|error| explain_open(error, &args.data))?;
+    // The brick has threads of its own; this one starts it, waits, and ends it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
+    runtime.block_on(serve(args, config, store, output))
+}
+
+async fn serve(args: &Dev, config: Config, store: Store, output: &mut Output) -> Result {
+    let no_signals = |error| Failure::file("cannot listen for signals", &error);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let brick = Brick::start(store, config).await.map_err(explain_start)?;
+    announce(args, &brick, output)?;
+    either(&mut interrupt, &mut terminate).await;
+    tokio::select! {
+        ended = brick.shutdown() => Ok(ended?),
+        () = either(&mut interrupt, &mut terminate) => {
+            Err(Failure::interrupted("stopped by a second signal; the store recovers when it is opened"))
+        }
+    }
+}
+
+async fn either(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Says where the server is. A reader that is gone does not end the server.
+fn announce(args: &Dev, brick: &Brick, output: &mut Output) -> Result {
+    let urls: Vec<String> = brick
+        .addresses()
+        .iter()
+        .map(|address| Url { address: address.clone(), space: "main".to_owned() }.to_string())
+        .collect();
+    let found_by_itself = !args.memory && args.data == Path::new(DATA) && args.socket.is_none();
+    let flag = match urls.first() {
+        Some(url) if !found_by_itself && args.listen != LISTEN => format!(" --server {url}"),
+        _ => String::new(),
+    };
+    let ready = Ready {
+        urls,
+        http: brick.http().map(|address| address.to_string()),
+        data: (!args.memory).then(|| args.data.display().to_string()),
+        pid: std::process::id(),
+        flag,
+    };
+    match output.print(&ready).and_then(|()| output.flush()) {
+        Err(failure) if failure.is_broken_pipe() => Ok(()),
+        printed => printed,
+    }
+}
+
+fn start_log(format: LogFormat) -> Result {
+    let wanted = std::env::var("MORTAR_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = EnvFilter::try_new(&wanted).map_err(|e| {
+        Failure::usage(format!("MORTAR_LOG={wanted}: {e}"))
+            .hint("For example MORTAR_LOG=info or MORTAR_LOG=warn,store=debug.")
+    })?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+fn config(args: &Dev) -> Result<Config> {
+    let mut listen = Vec::new();
+    listen.extend(socket(args)?.map(Address::Unix));
+    if args.listen != NONE {
+        listen.push(args.listen.parse()?);
+    }
+    if listen.is_empty() {
+        return Err(Failure::usage("a server needs a place to listen at").hint("Give --listen or --socket."));
+    }
+    Ok(Config { listen, http: http(&args.http)?, insecure: args.insecure, ..Config::default() })
+}
+
+/// Where the socket goes, if there is to be one.
+fn socket(args: &Dev) -> Result<Option<PathBuf>> {
+    let path = match &args.socket {
+        Some(none) if none.as_os_str() == NONE => return Ok(None),
+        Some(path) => path.clone(),
+        None if args.memory => return Ok(None),
+        None => args.data.join(SOCKET),
+    };
+    let path = std::path::absolute(path).map_err(|e| Failure::file("cannot tell the current directory", &e))?;
+    if path.as_os_str().len() > SOCKET_PATH {
+        let message = format!("the socket's path is longer than {SOCKET_PATH} bytes: {}", path.display());
+        return Err(Failure::usage(message).hint("Choose a shorter one with --socket PATH, or --socket none."));
+    }
+    Ok(Some(path))
+}
+
+fn http(text: &str) -> Result<Option<SocketAddr>> {
+    if text == NONE {
+        return Ok(None);
+    }
+    let addresses = text.to_socket_addrs().map_err(|e| Failure::usage(format!("--http {text}: {e}")))?;
+    let first = addresses.into_iter().next();
+    first.map(Some).ok_or_else(|| Failure::usage(format!("--http {text}: the name has no address")))
+}
+
+fn explain_open(error: Error, data: &Path) -> Failure {
+    let kind = error.kind();
+    let failure = Failure::from(error);
+    match kind {
+        ErrorKind::Unavailable => failure.hint("Choose another directory with --data DIR."),
+        ErrorKind::Corrupt => failure.hint(format!(
+            "Restore a backup into another directory, or see what `mortar repair --data {}` can save.",
+            data.display()
+        )),
+        _ => failure,
+    }
+}
+
+fn explain_start(error: Error) -> Failure {
+    let kind = error.kind();
+    let failure = Failure::from(error);
+    match kind {
+        ErrorKind::Denied => {
+            failure.hint("Anybody who reaches the address could read and change everything: --insecure allows it.")
+        }
+        ErrorKind::Io => failure
+            .hint("If another server has the port, choose one with --listen HOST:PORT and --http HOST:PORT, or none."),
+        _ => failure,
+    }
+}

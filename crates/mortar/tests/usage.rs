@@ -1,0 +1,78 @@
+//! What the program says without a server: wrong usage, help, completions, manual.
+
+use std::process::{Command, Output, Stdio};
+
+fn mortar(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mortar"))
+        .args(args)
+        .env_remove("MORTAR_URL")
+        .stdin(Stdio::null())
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_was_meant() {
+    for (args, says) in [
+        (&["frobnicate"][..], "frobnicate"),
+        (&[][..], "Usage"),
+        (&["get", "cat.jpg"][..], "did you mean /cat.jpg"),
+        (&["get", "/x", "--range", "9-1"][..], "ends before it begins"),
+        (&["put", "-", "/x", "--attr", "novalue"][..], "KEY=VALUE"),
+        (&["ls", "--server", "http://localhost"][..], "mortar://"),
+        (&["dev", "--http", "none", "--listen", "none", "--socket", "none"][..], "--listen"),
+    ] {
+        let output = mortar(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn with_json_every_failure_is_one_object() {
+    for (args, code, kind) in [
+        (&["get", "cat.jpg", "--json"][..], 2, "usage"),
+        (&["put", "no-such-file", "/x", "--json"][..], 3, "io"),
+        (&["status", "--json", "--server", "mortar+unix:///nowhere.sock/main", "--timeout", "1"][..], 5, "unavailable"),
+    ] {
+        let output = mortar(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["kind"], kind, "{args:?}");
+        assert_eq!(error["error"]["exit_code"], code, "{args:?}");
+    }
+}
+
+#[test]
+fn without_a_server_the_failure_says_how_to_start_one() {
+    let output = mortar(&["ls", "--server", "mortar://127.0.0.1:1/main", "--timeout", "1"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("mortar dev"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn help_completions_and_manual_go_to_the_standard_output() {
+    for args in [&["--help"][..], &["--version"], &["put", "--help"], &["man"], &["completions", "bash"]] {
+        let output = mortar(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(!output.stdout.is_empty(), "{args:?}");
+    }
+    let help = mortar(&["put", "--help"]);
+    assert!(text(&help.stdout).contains("Examples:"));
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = mortar(&["man", "--dir", dir.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for page in ["mortar.1", "mortar-put.1", "mortar-collection-add.1"] {
+        assert!(dir.path().join(page).is_file(), "{page}");
+    }
+}

@@ -1,0 +1,189 @@
+//! The commands for objects against a real server: what they do, print and return.
+
+use mortar_tests::Server;
+use serde_json::Value;
+
+fn one(server: &Server, args: &[&str]) -> Value {
+    let mut args = args.to_vec();
+    args.push("--json");
+    let run = server.run(&args);
+    run.ok();
+    let mut lines = run.json();
+    assert_eq!(lines.len(), 1, "{args:?}: {lines:?}");
+    lines.remove(0)
+}
+
+#[test]
+fn content_comes_back_whole_and_in_parts() {
+    let server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/log"], "0123456789").ok();
+    assert_eq!(server.run(&["get", "/log"]).ok(), "0123456789");
+    assert_eq!(server.run(&["get", "/log", "--range", "2-4"]).ok(), "234");
+    assert_eq!(server.run(&["get", "/log", "--range", "-3"]).ok(), "789");
+    server.run_with_input(&["put", "-", "/log", "--append"], "abc").ok();
+    server.run_with_input(&["put", "-", "/log", "--offset", "1"], "XY").ok();
+    assert_eq!(server.run(&["get", "/log"]).ok(), "0XY3456789abc");
+}
+
+#[test]
+fn a_name_that_is_bound_keeps_its_object() {
+    let server = Server::start(&["--memory"]);
+    let first = server.run_with_input(&["put", "-", "/a"], "one").ok().to_owned();
+    let second = server.run_with_input(&["put", "-", "/a"], "two").ok().to_owned();
+    assert_eq!(first, second);
+    assert_eq!(server.run(&["get", &first]).ok(), "two");
+    assert_eq!(server.run_with_input(&["put", "-", "/a", "--new"], "three").code, 4);
+    assert_eq!(server.run(&["get", "/a"]).ok(), "two");
+}
+
+#[test]
+fn an_object_that_has_changed_since_is_a_conflict() {
+    let server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/a"], "one").ok();
+    let version = one(&server, &["stat", "/a"])["version"].to_string();
+    server.run_with_input(&["put", "-", "/a", "--if-version", &version], "two").ok();
+    let late = server.run_with_input(&["put", "-", "/a", "--if-version", &version, "--json"], "three");
+    assert_eq!(late.code, 4);
+    assert_eq!(late.errors()[0]["error"]["kind"], "conflict");
+    assert_eq!(server.run(&["get", "/a"]).ok(), "two");
+}
+
+#[test]
+fn large_content_is_streamed_both_ways() {
+    let server = Server::start(&["--memory"]);
+    let content: Vec<u8> = (0..5_000_011_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    server.run_with_input(&["put", "-", "/large"], content.clone()).ok();
+    assert_eq!(server.run(&["get", "/large"]).stdout, content);
+    let part = server.run(&["get", "/large", "--range", "1000000-4000000"]);
+    assert_eq!(part.stdout, &content[1_000_000..=4_000_000]);
+    server.run(&["get", "/large", "-o", "copy"]).ok();
+    assert_eq!(std::fs::read(server.dir().join("copy")).unwrap(), content);
+}
+
+#[test]
+fn stat_tells_kind_names_collections_and_attributes() {
+    let server = Server::start(&["--memory"]);
+    let oid = server.run_with_input(&["put", "-", "/a.html", "--attr", "owner=ann"], "<p>").ok().to_owned();
+    server.run(&["name", "bind", "/b", &oid]).ok();
+    let album = server.run(&["collection", "create", "/album"]).ok().to_owned();
+    server.run(&["collection", "add", "/album", "/b"]).ok();
+    let stat = one(&server, &["stat", "/a.html"]);
+    assert_eq!(stat["oid"], oid);
+    assert_eq!(stat["kind"], "blob");
+    assert_eq!(stat["size"], 3);
+    assert_eq!(stat["names"], serde_json::json!(["/a.html", "/b"]));
+    assert_eq!(stat["collections"], serde_json::json!([album]));
+    let attributes = serde_json::json!([
+        { "key": "content-type", "value": "text/html" },
+        { "key": "owner", "value": "ann" },
+    ]);
+    assert_eq!(stat["attributes"], attributes);
+}
+
+#[test]
+fn attributes_are_set_read_listed_and_removed() {
+    let server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/a", "--type", ""], "x").ok();
+    server.run(&["attr", "set", "/a", "colour", "red"]).ok();
+    server.run_with_input(&["attr", "set", "/a", "raw", "-"], [0xff, 0x00]).ok();
+    assert_eq!(server.run(&["attr", "get", "/a", "colour"]).ok(), "red");
+    assert_eq!(server.run(&["attr", "get", "/a", "raw"]).stdout, [0xff, 0x00]);
+    let listed = server.run(&["attr", "ls", "/a", "--json"]).json();
+    assert_eq!(listed[1], serde_json::json!({ "key": "raw", "value_hex": "ff00" }));
+    server.run(&["attr", "rm", "/a", "colour"]).ok();
+    assert_eq!(server.run(&["attr", "get", "/a", "colour"]).code, 3);
+}
+
+#[test]
+fn names_are_listed_one_level_at_a_time() {
+    let server = Server::start(&["--memory"]);
+    for name in ["/a", "/dir/x", "/dir/y", "/dir/deep/z", "/z"] {
+        server.run_with_input(&["put", "-", name], name).ok();
+    }
+    assert_eq!(server.run(&["ls"]).ok(), "/a\n/dir/\n/z");
+    assert_eq!(server.run(&["ls", "/dir"]).ok(), "/dir/deep/\n/dir/x\n/dir/y");
+    assert_eq!(server.run(&["ls", "-r", "/dir"]).ok(), "/dir/deep/z\n/dir/x\n/dir/y");
+    assert_eq!(server.run(&["ls", "/nowhere"]).code, 3);
+    let long = server.run(&["ls", "--json", "/dir"]).json();
+    assert_eq!(long[0], serde_json::json!({ "name": "/dir/deep/" }));
+    assert_eq!(long[1]["kind"], "blob");
+    assert_eq!(long[1]["size"], 6);
+    assert_eq!(server.run(&["ls", "--objects", "--json"]).json().len(), 5);
+}
+
+#[test]
+fn collections_hold_members_and_let_them_live() {
+    let server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/a"], "a").ok();
+    let b = server.run_with_input(&["put", "-"], "b").ok().to_owned();
+    server.run(&["collection", "create", "/c"]).ok();
+    server.run(&["collection", "add", "/c", "/a", &b]).ok();
+    let members = server.run(&["collection", "ls", "/c", "--json"]).json();
+    assert_eq!(members.len(), 2);
+    assert_eq!(members[1], serde_json::json!({ "oid": b, "names": [] }));
+    assert_eq!(server.run(&["rm", "/c"]).code, 2, "it has members");
+    server.run(&["collection", "remove", "/c", "/a"]).ok();
+    assert_eq!(server.run(&["collection", "ls", "/c"]).ok(), b);
+    server.run(&["collection", "rm", "/c"]).ok();
+    assert_eq!(server.run(&["get", "/a"]).ok(), "a");
+    assert_eq!(server.run(&["collection", "ls", "/a"]).code, 2, "no collection");
+}
+
+#[test]
+fn names_are_bound_resolved_and_unbound() {
+    let server = Server::start(&["--memory"]);
+    let oid = server.run_with_input(&["put", "-", "name:inbox"], "mail").ok().to_owned();
+    assert_eq!(server.run(&["name", "resolve", "name:inbox"]).ok(), oid);
+    server.run(&["name", "bind", "/inbox", "name:inbox"]).ok();
+    assert_eq!(server.run(&["name", "bind", "/inbox", &oid, "--new"]).code, 4);
+    let names = server.run(&["name", "ls", "--json"]).json();
+    assert_eq!(names[0], serde_json::json!({ "name": "/inbox", "oid": oid }));
+    server.run(&["name", "unbind", "/inbox"]).ok();
+    assert_eq!(server.run(&["name", "resolve", "/inbox"]).code, 3);
+    assert_eq!(server.run(&["get", &oid]).ok(), "mail");
+}
+
+#[test]
+fn what_is_removed_is_gone_with_its_names() {
+    let server = Server::start(&["--memory"]);
+    for name in ["/tree/a", "/tree/b/c", "/treetop"] {
+        server.run_with_input(&["put", "-", name], name).ok();
+    }
+    assert_eq!(one(&server, &["rm", "-r", "/tree"])["deleted"], 2);
+    assert_eq!(server.run(&["ls", "-r"]).ok(), "/treetop");
+    assert_eq!(server.run(&["rm", "/tree/a"]).code, 3);
+    server.run(&["rm", "-f", "/tree/a"]).ok();
+}
+
+#[test]
+fn spaces_keep_their_names_apart() {
+    let server = Server::start(&["--memory"]);
+    server.run(&["space", "create", "photos"]).ok();
+    server.run_with_input(&["--space", "photos", "put", "-", "/x"], "there").ok();
+    assert_eq!(server.run(&["get", "/x"]).code, 3);
+    assert_eq!(server.run(&["--space", "photos", "get", "/x"]).ok(), "there");
+    let spaces = server.run(&["space", "ls", "--json"]).json();
+    assert_eq!(spaces[0]["name"], "main");
+    assert_eq!(spaces[1]["name"], "photos");
+    assert_eq!(server.run(&["--space", "nowhere", "ls"]).code, 3);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_a_command_quietly() {
+    use std::process::Stdio;
+    let server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/large"], vec![7; 4 << 20]).ok();
+    let mut child = server.command(&["get", "/large"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn control_characters_of_a_name_do_not_reach_the_terminal() {
+    let server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/a\u{1b}[2Jb"], "x").ok();
+    assert_eq!(server.run(&["ls"]).ok(), "/a\\u{1b}[2Jb");
+    assert_eq!(server.run(&["ls", "--json"]).json()[0]["name"], "/a\u{1b}[2Jb");
+}

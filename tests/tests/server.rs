@@ -1,0 +1,113 @@
+//! The life of a server: starting, stopping, being killed, being refused.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+
+use mortar_tests::{PATIENCE, Server, mortar, run};
+use rustix::process::Signal;
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let mut server = Server::start(&[]);
+    for round in 0..3 {
+        let name = format!("/round/{round}");
+        server.run_with_input(&["put", "-", &name], name.clone()).ok();
+        server.kill();
+        server.restart();
+        for earlier in 0..=round {
+            let name = format!("/round/{earlier}");
+            assert_eq!(server.run(&["get", &name]).ok(), name);
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[]);
+        server.run_with_input(&["put", "-", "/a"], "kept").ok();
+        server.signal(signal);
+        let status = server.wait_exit();
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "{}", server.log());
+        assert!(!server.socket().exists(), "the socket is taken away");
+        server.restart();
+        assert_eq!(server.run(&["get", "/a"]).ok(), "kept");
+    }
+}
+
+#[test]
+fn a_second_server_on_one_directory_is_refused() {
+    let server = Server::start(&[]);
+    let mut second = mortar(&["dev", "--listen", "none", "--http", "none", "--json", "--data"]);
+    let second = run(second.arg(server.data()).arg("--socket").arg(server.dir().join("other")));
+    assert_eq!(second.code, 5, "{}", second.stderr);
+    let last = second.stderr.lines().last().unwrap_or_default();
+    let error: serde_json::Value = serde_json::from_str(last).unwrap();
+    let message = error["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(&server.pid().unwrap().to_string()), "it names the holder: {message}");
+    server.run(&["status"]).ok();
+}
+
+#[test]
+fn it_listens_beyond_loopback_only_when_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = run(mortar(&["dev", "--memory", "--http", "none", "--listen", "0.0.0.0:0"]).current_dir(dir.path()));
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("--insecure"), "{}", refused.stderr);
+}
+
+#[test]
+fn it_prints_where_it_is_and_what_to_try() {
+    let server = Server::start(&["--json"]);
+    let log = server.log();
+    let ready = log.lines().find(|line| line.starts_with("{\"urls\"")).map(serde_json::from_str::<serde_json::Value>);
+    let ready = ready.expect("it says that it is ready").unwrap();
+    assert_eq!(ready["urls"][0], server.url());
+    assert_eq!(ready["pid"], server.pid().unwrap());
+}
+
+#[test]
+fn health_and_metrics_are_told_by_http() {
+    let server = Server::start(&["--json", "--http", "127.0.0.1:0"]);
+    let log = server.log();
+    let ready = log.lines().find(|line| line.starts_with("{\"urls\"")).expect("it says that it is ready");
+    let ready: serde_json::Value = serde_json::from_str(ready).unwrap();
+    let address = ready["http"].as_str().expect("it says where").to_owned();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("/health").starts_with("HTTP/1.1 200"));
+    server.run_with_input(&["put", "-", "/a"], "x").ok();
+    let metrics = ask("/metrics");
+    assert!(metrics.contains("\nmortar_store_commits_total "), "{metrics}");
+    assert!(ask("/other").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn memory_is_gone_with_the_process() {
+    let mut server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/a"], "x").ok();
+    server.stop();
+    server.restart();
+    assert_eq!(server.run(&["get", "/a"]).code, 3);
+    assert!(!server.data().join("STORE").exists());
+}
+
+#[test]
+fn status_shows_figures_and_its_code_says_whether_it_is_up() {
+    let mut server = Server::start(&["--memory"]);
+    server.run_with_input(&["put", "-", "/a"], "x").ok();
+    let status = server.run(&["status", "--json"]).json().remove(0);
+    assert!(status["figures"]["store_commits_total"].as_u64().unwrap() >= 1, "{status}");
+    assert_eq!(server.run(&["status", "--quiet"]).ok(), "");
+    server.stop();
+    let url = server.url();
+    let gone = run(&mut mortar(&["status", "--quiet", "--timeout", "1", "--server", &url]));
+    assert_eq!(gone.code, 5);
+}

@@ -1,0 +1,193 @@
+//! Trees of files through a real server: import, verify, export, twice and disturbed.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Instant;
+
+use mortar_tests::{PATIENCE, Server};
+use serde_json::Value;
+
+/// A tree with one of everything.
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("sub/deeper")).unwrap();
+    fs::write(root.join("readme"), "hello\n").unwrap();
+    fs::write(root.join("empty"), "").unwrap();
+    fs::write(root.join("sub/large.bin"), vec![42; (2 << 20) + 17]).unwrap();
+    fs::write(root.join("sub/deeper/page.html"), "<p>").unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"odd\xff%41")), "odd").unwrap();
+    symlink("sub/deeper", root.join("link")).unwrap();
+    symlink("/nowhere/at all", root.join("dangling")).unwrap();
+    fs::set_permissions(root.join("readme"), Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(root.join("sub/deeper"), Permissions::from_mode(0o750)).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
+    fs::File::options().write(true).open(root.join("readme")).unwrap().set_modified(time).unwrap();
+}
+
+const OBJECTS: u64 = 10;
+
+fn json(server: &Server, args: &[&str], code: i32) -> Value {
+    let mut args = args.to_vec();
+    args.push("--json");
+    let run = server.run(&args);
+    assert_eq!(run.code, code, "{args:?}: {} {}", run.text(), run.stderr);
+    run.json().remove(0)
+}
+
+fn imported() -> (Server, std::path::PathBuf) {
+    let server = Server::start(&[]);
+    let root = server.dir().join("tree");
+    make_tree(&root);
+    let report = json(&server, &["import", "tree"], 0);
+    assert_eq!(report["imported"], OBJECTS, "{report}");
+    assert_eq!(report["prefix"], "/tree");
+    (server, root)
+}
+
+#[test]
+fn a_tree_is_imported_with_kinds_attributes_and_members() {
+    let (server, _) = imported();
+    assert_eq!(server.run(&["get", "/tree/readme"]).stdout, b"hello\n");
+    assert_eq!(server.run(&["attr", "get", "/tree/readme", "posix.mode"]).ok(), "0640");
+    assert_eq!(server.run(&["attr", "get", "/tree/readme", "posix.mtime"]).ok(), "1000000000.123456789");
+    assert_eq!(server.run(&["attr", "get", "/tree/sub/deeper/page.html", "content-type"]).ok(), "text/html");
+    assert_eq!(server.run(&["attr", "get", "/tree/link", "posix.type"]).ok(), "symlink");
+    assert_eq!(server.run(&["get", "/tree/link"]).ok(), "sub/deeper");
+    assert_eq!(server.run(&["get", "/tree/odd%FF%2541"]).ok(), "odd");
+    assert_eq!(json(&server, &["stat", "/tree/sub/large.bin"], 0)["size"], (2 << 20) + 17);
+    let sub = json(&server, &["stat", "/tree/sub"], 0);
+    assert_eq!((&sub["kind"], &sub["size"]), (&"collection".into(), &2.into()));
+    assert_eq!(json(&server, &["stat", "/tree"], 0)["size"], 6);
+}
+
+#[test]
+fn a_second_import_finds_nothing_to_do() {
+    let (server, _) = imported();
+    let before = server.run(&["ls", "-r", "--json"]).stdout;
+    let report = json(&server, &["import", "tree"], 0);
+    assert_eq!((&report["unchanged"], &report["imported"]), (&OBJECTS.into(), &0.into()), "{report}");
+    assert_eq!(server.run(&["ls", "-r", "--json"]).stdout, before, "not even a version has changed");
+}
+
+#[test]
+fn a_later_import_brings_only_what_changed() {
+    let (server, root) = imported();
+    fs::write(root.join("readme"), "changed").unwrap();
+    fs::write(root.join("sub/large.bin"), vec![43; 3 << 20]).unwrap();
+    fs::write(root.join("sub/new"), "new").unwrap();
+    fs::set_permissions(root.join("empty"), Permissions::from_mode(0o600)).unwrap();
+    let report = json(&server, &["import", "tree"], 0);
+    assert_eq!(report["replaced"], 2, "{report}");
+    assert_eq!(report["imported"], 1, "{report}");
+    // The mode of a file, and the time of the directory that got a new one.
+    assert_eq!(report["updated"], 2, "{report}");
+    assert_eq!(server.run(&["get", "/tree/readme"]).ok(), "changed");
+    assert_eq!(server.run(&["attr", "get", "/tree/empty", "posix.mode"]).ok(), "0600");
+    assert_eq!(json(&server, &["verify", "tree"], 0)["same"], OBJECTS + 1);
+}
+
+#[test]
+fn what_comes_out_is_what_went_in() {
+    let (server, root) = imported();
+    let run = server.run(&["export", "out", "--prefix", "/tree", "--verify", "--json"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let reports = run.json();
+    assert_eq!((&reports[0]["files"], &reports[0]["links"]), (&5.into(), &2.into()), "{reports:?}");
+    assert_eq!(reports[1]["same"], OBJECTS, "{reports:?}");
+    let out = server.dir().join("out");
+    for name in [&b"readme"[..], b"sub", b"sub/deeper", b"sub/deeper/page.html", b"link", b"odd\xff%41", b"."] {
+        let [before, after] = [&root, &out].map(|dir| fs::symlink_metadata(dir.join(OsStr::from_bytes(name))).unwrap());
+        let name = String::from_utf8_lossy(name);
+        assert_eq!(before.mode(), after.mode(), "{name}");
+        assert_eq!((before.mtime(), before.mtime_nsec()), (after.mtime(), after.mtime_nsec()), "{name}");
+    }
+    assert_eq!(fs::read_link(out.join("dangling")).unwrap(), Path::new("/nowhere/at all"));
+    assert_eq!(server.run(&["export", "out", "--prefix", "/tree"]).code, 2, "it is not empty");
+    server.run(&["export", "out", "--prefix", "/tree", "--overwrite"]).ok();
+}
+
+#[test]
+fn verify_names_what_differs_and_what_is_missing() {
+    let (server, root) = imported();
+    server.run_with_input(&["put", "-", "/tree/readme"], "other\n").ok();
+    server.run_with_input(&["put", "-", "/tree/extra"], "x").ok();
+    fs::write(root.join("sub/new"), "new").unwrap();
+    let run = server.run(&["verify", "tree", "--json"]);
+    assert_eq!(run.code, 4);
+    let report = run.json().remove(0);
+    assert_eq!((&report["different"], &report["missing"], &report["extra"]), (&1.into(), &1.into(), &1.into()));
+    let warned: Vec<String> = run.errors().iter().map(|line| line["warning"]["message"].to_string()).collect();
+    assert!(warned.iter().any(|message| message.contains("/tree/readme")), "{warned:?}");
+    assert!(warned.iter().any(|message| message.contains("/tree/sub/new")), "{warned:?}");
+}
+
+#[test]
+fn special_files_are_counted_and_a_budget_is_kept() {
+    let server = Server::start(&["--memory"]);
+    let root = server.dir().join("tree");
+    make_tree(&root);
+    drop(UnixListener::bind(root.join("socket")).unwrap());
+    let report = json(&server, &["import", "tree", "--max-bytes", "1000"], 0);
+    assert_eq!((&report["skipped"], &report["left_out"]), (&1.into(), &1.into()), "{report}");
+    assert_eq!(report["imported"], OBJECTS - 1);
+    assert_eq!(json(&server, &["verify", "tree", "--max-bytes", "1000"], 0)["same"], OBJECTS - 1);
+}
+
+#[test]
+fn what_cannot_be_imported_is_reported_and_the_rest_is() {
+    let server = Server::start(&["--memory"]);
+    let root = server.dir().join("tree");
+    make_tree(&root);
+    // In the store a blob has the name that the directory wants.
+    server.run_with_input(&["put", "-", "/tree/sub"], "in the way").ok();
+    let run = server.run(&["import", "tree", "--json"]);
+    assert_eq!(run.code, 1);
+    let report = run.json().remove(0);
+    // The directory, the one below it, and a file in each.
+    assert_eq!((&report["failed"], &report["imported"]), (&4.into(), &6.into()), "{report}");
+    assert_eq!(server.run(&["get", "/tree/sub"]).ok(), "in the way");
+}
+
+#[test]
+fn an_import_that_was_killed_goes_on_and_is_whole() {
+    let mut server = Server::start(&[]);
+    let root = server.dir().join("many");
+    for directory in 0..20 {
+        let directory = root.join(directory.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..200 {
+            fs::write(directory.join(file.to_string()), format!("content of {file}")).unwrap();
+        }
+    }
+    let mut import = server.command(&["import", "many", "--json", "--timeout", "1"]).spawn().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !server.run(&["ls", "/many/0"]).stdout.starts_with(b"/many/0/") {
+        assert!(Instant::now() < until, "nothing is imported");
+    }
+    server.kill();
+    // Its server is gone: whether it notices or is stopped, the next one goes on.
+    let _ = import.kill();
+    import.wait().unwrap();
+    server.restart();
+    let report = json(&server, &["import", "many"], 0);
+    assert_eq!(report["failed"], 0, "{report}");
+    let report = json(&server, &["verify", "many"], 0);
+    assert_eq!(report["same"], 20 * 200 + 21, "{report}");
+}
+
+#[test]
+fn names_that_would_lead_out_are_not_exported() {
+    let server = Server::start(&["--memory"]);
+    for name in ["/t/../escaped", "/t/a//b", "/t/fine", "/t/%2E%2E/x"] {
+        server.run_with_input(&["put", "-", name], "x").ok();
+    }
+    let run = server.run(&["export", "out/in", "--prefix", "/t", "--json"]);
+    assert_eq!(run.code, 1);
+    assert_eq!(run.json()[0]["files"], 1);
+    assert_eq!(run.json()[0]["failed"], 3);
+    assert!(!server.dir().join("out/escaped").exists());
+    assert!(server.dir().join("out/in/fine").exists());
+}
