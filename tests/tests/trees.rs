@@ -1,5 +1,7 @@
 //! Trees of files through a real server: import, verify, export, twice and disturbed.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;

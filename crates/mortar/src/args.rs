@@ -72,6 +72,7 @@ pub(crate) enum Command {
     Export(tree::Export),
     Verify(tree::Verify),
     Backup(backup::Backup),
+    Restore(backup::Restore),
     Scrub(scrub::Scrub),
     Status(status::Status),
     Completions(shell::Completions),

@@ -70,6 +70,7 @@ fn run(cli: Cli) -> Result {
     let mut session = Session::new(output, &cli.global);
     match cli.command {
         Command::Dev(args) => dev::run(&args, &mut session.output)?,
+        Command::Restore(args) => backup::restore(&args, &mut session.output)?,
         Command::Completions(args) => shell::completions(&args, &mut session.output)?,
         Command::Man(args) => shell::man(&args, &mut session.output)?,
         command => {
@@ -106,6 +107,6 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Scrub(args) => scrub::run(args, session).await,
         Command::Status(args) => status::run(args, session).await,
         // These need no connection, and `run` has done them.
-        Command::Dev(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
+        Command::Dev(_) | Command::Restore(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }
 }

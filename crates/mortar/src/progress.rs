@@ -63,9 +63,12 @@ impl Progress {
 
     /// Tells how much work there is in all; 0 bytes when only objects count, and the other way round.
     pub(crate) fn expect(&self, bytes: u64, objects: u64) {
-        self.0.total_bytes.store(bytes, Ordering::Relaxed);
-        self.0.total_objects.store(objects, Ordering::Relaxed);
-        self.style();
+        let bytes_before = self.0.total_bytes.swap(bytes, Ordering::Relaxed);
+        let objects_before = self.0.total_objects.swap(objects, Ordering::Relaxed);
+        // Some work tells it again and again.
+        if (bytes, objects) != (bytes_before, objects_before) {
+            self.style();
+        }
     }
 
     /// So much more is done.

@@ -1,5 +1,7 @@
 //! What the program says without a server: wrong usage, help, completions, manual.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 use std::process::{Command, Output, Stdio};
 
 fn mortar(args: &[&str]) -> Output {

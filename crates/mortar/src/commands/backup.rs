@@ -1,17 +1,23 @@
 //! `mortar backup` and `mortar restore`: the whole store as one archive, and back.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use store::{Amount, Options, Store};
 use tokio::io::AsyncWriteExt;
+use tokio::signal;
 
 use crate::connection::{DATA, Session};
-use crate::failure::{Failure, Result};
-use crate::output::{Bytes, Report, counted};
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Bytes, Output, Report, counted};
 use crate::progress::{Progress, Took, rate};
 
 const BACKUP: &str = "\
@@ -131,4 +137,56 @@ impl Drop for Unfinished {
         // Renamed, it is not there any more; otherwise it is incomplete, and staying is no second failure.
         let _ = fs::remove_file(&self.0);
     }
+}
+
+/// Restoring needs no server: it reads an archive and makes a directory.
+///
+/// Ctrl-C stops it and leaves the directory empty; a second one ends the process at once.
+pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
+    let mut archive: Box<dyn Read> = if is_stream(&args.file) {
+        Box::new(io::stdin().lock())
+    } else {
+        let file = File::open(&args.file);
+        Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", args.file.display()), &e))?)
+    };
+    let progress = Progress::start("restoring", output);
+    let stopped = stopped_by_ctrl_c()?;
+    let tell = |amount: Amount| {
+        progress.expect(amount.total_bytes, 0);
+        progress.reach(amount.bytes, amount.objects);
+        if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let done = Store::restore(&args.data, &mut archive, Options::default(), &tell);
+    progress.end();
+    let summary = match done {
+        Err(_) if stopped.load(Ordering::Relaxed) => {
+            return Err(Failure::interrupted(format!("stopped; {} is as it was", args.data.display())));
+        }
+        done => done?,
+    };
+    output.print(&Archived {
+        done: "restored",
+        objects: summary.objects,
+        bytes: summary.archive_bytes,
+        seconds: progress.elapsed().as_secs_f64(),
+    })
+}
+
+/// A flag that the first Ctrl-C raises.
+fn stopped_by_ctrl_c() -> Result<Arc<AtomicBool>> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&stopped);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
+    thread::spawn(move || {
+        runtime.block_on(async {
+            // Without signals Ctrl-C ends the process at once, which is no harm.
+            while signal::ctrl_c().await.is_ok() {
+                if raised.swap(true, Ordering::Relaxed) {
+                    std::process::exit(i32::from(Exit::Interrupted as u8));
+                }
+            }
+        });
+    });
+    Ok(stopped)
 }
