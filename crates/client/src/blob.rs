@@ -127,9 +127,9 @@ impl BlobReader {
         Self { view, oid, rest: range, pending: VecDeque::new(), snapshot: None, version: None, state: State::New }
     }
 
-    /// The next bytes, up to 1 MiB, or `None` at the end. Fails as
-    /// [`ErrorKind::NotFound`] if there is no such object, as [`ErrorKind::Corrupt`] if its stored bytes are damaged. If
-    /// the connection breaks it goes on over another, unless the object was changed.
+    /// The next bytes, up to 1 MiB, or `None` at the end. Fails as [`ErrorKind::NotFound`] if there is no such object,
+    /// as [`ErrorKind::Corrupt`] if its stored bytes are damaged. If the connection breaks it goes on over another,
+    /// unless the object was changed.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let piece = match self.state {
             State::New => self.first().await,

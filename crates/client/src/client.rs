@@ -167,8 +167,8 @@ impl Client {
         }
     }
 
-    /// Writes a backup of the whole store to `out`, while it serves. It comes on a connection of its own, so that a slow
-    /// `out` holds up nothing else. Dropping the future ends it.
+    /// Writes a backup of the whole store to `out`, while it serves. It comes on a connection of its own, so that a
+    /// slow `out` holds up nothing else. Dropping the future ends it.
     pub async fn backup(&self, out: impl AsyncWrite + Unpin) -> Result<BackupSummary> {
         self.backup_with(out, |_| ()).await
     }

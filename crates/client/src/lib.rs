@@ -14,8 +14,8 @@
 //!
 //! [`Client`] is a cheap handle on one connection that all its clones share; calls are pipelined, and their number on
 //! the way is bounded. Reads reconnect and try again by themselves, with back-off, until they have an answer or
-//! [`ConnectOptions::retry`] has passed; a commit is never sent twice: if the connection breaks in between, its error is
-//! [`ErrorKind::Unknown`]. What a client reads is what was written, byte for byte: checksums travel along.
+//! [`ConnectOptions::retry`] has passed; a commit is never sent twice: if the connection breaks in between, its error
+//! is [`ErrorKind::Unknown`]. What a client reads is what was written, byte for byte: checksums travel along.
 //!
 //! [`blocking`] has the same for threads without a runtime.
 

@@ -1,7 +1,7 @@
 //! What a brick counts while it serves.
 //!
-//! Each I/O thread counts in cells of its own, which only it writes, so counting is a load and a store. Reading adds the
-//! threads up; a figure may be a moment old.
+//! Each I/O thread counts in cells of its own, which only it writes, so counting is a load and a store. Reading adds
+//! the threads up; a figure may be a moment old.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

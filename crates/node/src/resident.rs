@@ -1,8 +1,8 @@
 //! Whether parts of files can be sent without waiting for a disk.
 //!
 //! `sendfile` waits for the disk if a page is not in the system's cache, and with it would wait every connection of the
-//! I/O thread. So each part's first byte is asked for without waiting; if that is not there, a thread that may block reads
-//! the parts first.
+//! I/O thread. So each part's first byte is asked for without waiting; if that is not there, a thread that may block
+//! reads the parts first.
 
 use std::fs::File;
 use std::io::IoSliceMut;

@@ -96,7 +96,8 @@ impl Session {
         Ok(id)
     }
 
-    /// Adds a piece to an upload; `true` if someone must now call [`Session::write_pieces`], on a thread that may block.
+    /// Adds a piece to an upload; `true` if someone must now call [`Session::write_pieces`], on a thread that may
+    /// block.
     pub(crate) fn add_piece(&self, id: UploadId, piece: Bytes, deferred: Deferred) -> bool {
         let mut uploads = lock(&self.uploads);
         let Some(pieces) = uploads.get_mut(&id) else {

@@ -13,8 +13,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// The checksum of parts one behind the other, from theirs.
 ///
-/// A checksum is the remainder of a polynomial; to put `n` bytes behind a part multiplies its own by x^8n. That factor is
-/// worked out once for each run of parts of one length, so a part costs one multiplication. (zlib does the same;
+/// A checksum is the remainder of a polynomial; to put `n` bytes behind a part multiplies its own by x^8n. That factor
+/// is worked out once for each run of parts of one length, so a part costs one multiplication. (zlib does the same;
 /// crc-fast works the factor out by squaring matrices at each call, which took most of a server's time.)
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Joined {

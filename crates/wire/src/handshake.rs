@@ -8,7 +8,8 @@
 //! +----------+---------+--------+------------------+
 //! ```
 //!
-//! The side that dialled sends [`Hello`] and waits for [`Welcome`]. Whoever cannot go on says why, in words, and closes.
+//! The side that dialled sends [`Hello`] and waits for [`Welcome`]. Whoever cannot go on says why, in words, and
+//! closes.
 //!
 //! [`Hello`]: proto::Hello
 //! [`Welcome`]: proto::Welcome

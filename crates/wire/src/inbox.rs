@@ -214,16 +214,3 @@ fn open<'a>(header: Header, head: &'a [u8], raw: Raw<'a>) -> Result<Frame<'a>, F
     let Header { flags, id, raw_checksum, .. } = header;
     Ok(Frame { flags, id, message: &covered[HEADER..], raw, raw_checksum })
 }
-
-/// Reads frames that are all there: for tests and fuzzing.
-///
-/// Whatever the bytes, it ends with frames or an error.
-pub fn frames_in(bytes: &[u8], max_frame: u32) -> Result<usize, FrameError> {
-    let mut inbox = Inbox::new(max_frame);
-    let mut count = 0;
-    inbox.feed(bytes, |_| {
-        count += 1;
-        Ok(Next::Frame)
-    })?;
-    Ok(count)
-}

@@ -21,7 +21,8 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Stream;
 
-/// Answers `Upload` with its bytes, puts `Ping` off until told, answers `Get` with a part of a file, streams on `Backup`.
+/// Answers `Upload` with its bytes, puts `Ping` off until told, answers `Get` with a part of a file, streams on
+/// `Backup`.
 struct Echo {
     deferred: mpsc::UnboundedSender<Deferred>,
     piece: Option<Piece>,

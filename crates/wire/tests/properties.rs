@@ -146,6 +146,6 @@ proptest! {
     #[test]
     fn noise_ends_in_frames_or_an_error(noise in vec(any::<u8>(), 0..300)) {
         // Ends without a panic, and without taking what is not there.
-        let _ = wire::inbox::frames_in(&noise, 1 << 20);
+        let _ = Inbox::new(1 << 20).feed(&noise, |_| Ok(Next::Frame));
     }
 }

@@ -85,8 +85,8 @@ impl Caller {
 
     /// Asks, and waits for the answer.
     ///
-    /// Fails as the other side says; as [`ErrorKind::Unavailable`] if the connection has ended and the request was never
-    /// sent; as [`ErrorKind::Unknown`] if it ended between request and answer.
+    /// Fails as the other side says; as [`ErrorKind::Unavailable`] if the connection has ended and the request was
+    /// never sent; as [`ErrorKind::Unknown`] if it ended between request and answer.
     pub async fn call(&self, request: Request, raw: Vec<Bytes>) -> Result<Answer> {
         self.begin(request, raw).await?.answer().await
     }

@@ -96,7 +96,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Adds an item of a stream, once those before it have nearly all left; `false` if the connection has ended. Blocks.
+    /// Adds an item of a stream, once those before it have nearly all left; `false` if the connection has ended.
+    /// Blocks.
     pub(super) fn push_when_room(&self, item: Item, bytes: usize) -> bool {
         let mut inner = self.lock();
         while inner.backlog > MAX_BACKLOG && !inner.closed {

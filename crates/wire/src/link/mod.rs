@@ -5,8 +5,8 @@
 //! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`Deferred`] late answers.
 //!
 //! Bounds. A side reads nothing while too many of its answers are unsent or requests unanswered ([`Limits`]), so the
-//! other side's writes wait; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). What is
-//! malformed ends the connection with an error, and nothing else.
+//! other side's writes wait; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). What
+//! is malformed ends the connection with an error, and nothing else.
 
 mod caller;
 mod driver;

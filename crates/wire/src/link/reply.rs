@@ -115,8 +115,8 @@ impl Deferred {
         self.finish(failure(error), Body::Bytes(Vec::new()));
     }
 
-    /// Sends an answer that others follow; `false` if the connection has ended. Blocks while several MiB of them wait to
-    /// leave, so it is for threads that may.
+    /// Sends an answer that others follow; `false` if the connection has ended. Blocks while several MiB of them wait
+    /// to leave, so it is for threads that may.
     pub fn more(&self, response: Response, raw: Vec<Bytes>) -> bool {
         let bytes = raw.iter().map(Bytes::len).sum();
         self.mailbox.push_when_room(Item::More { id: self.id, response, raw, bytes }, bytes)
