@@ -1,1 +1,151 @@
-fn main() {}
+//! Workloads and rivals: Mortar measured beside what people use today, in the same run.
+
+mod contest;
+mod figure;
+mod hammer;
+mod load;
+mod machine;
+mod mortar;
+mod osbdb;
+mod plot;
+mod process;
+mod progress;
+mod report;
+mod rival;
+mod run;
+mod workload;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use crate::figure::Figure;
+use crate::machine::Machine;
+use crate::run::Run;
+
+/// Errors of a benchmark end it with their text; nobody decides by their kind.
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Measures Mortar beside its rivals and writes a page with plots and tables.
+///
+/// Progress goes to standard error and the table of results to standard output. Exits with 0 when all that was asked for was
+/// measured, 1 on an error, 3 when something was skipped because a rival is missing. A ratio below what was asked is
+/// shown, but is no error.
+#[derive(Parser)]
+#[command(name = "script/bench", version, max_term_width = 100)]
+struct Arguments {
+    /// What to measure.
+    name: Name,
+    /// Measure one figure (osbdb-2), or the cases whose text contains this ("unix get").
+    #[arg(long, value_name = "ID")]
+    only: Option<String>,
+    /// Cut sizes and times so that the run ends within a minute; the report says so.
+    #[arg(long)]
+    quick: bool,
+    /// Write the rows to this file, one JSON object a line; "-" is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the report goes, and, while the run lasts, the files that are measured; must be on a disk.
+    /// Default: bench (figures: figures) in the target directory.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Durable transactions of 4 × 512 B, beside append and fdatasync.
+    Commit,
+    /// Hot reads of 1 KB in process, beside LMDB.
+    Get,
+    /// Gets and puts of 1 KB over TCP and Unix socket, beside Redis and memcached.
+    Kv,
+    /// An object of 256 MB, written and read in pieces of 1 MiB, beside a file.
+    Blob,
+    /// The server's memory: idle, and while importing.
+    Memory,
+    /// The figures of the papers.
+    Figures,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match measure(&arguments) {
+        Ok(skipped) => ExitCode::from(if skipped { 3 } else { 0 }),
+        Err(error) => {
+            progress::line(format_args!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures, reports, and says whether anything was skipped.
+fn measure(arguments: &Arguments) -> Result<bool> {
+    let name = arguments.name;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let out = arguments.out.clone().unwrap_or_else(|| target.join(name.directory()));
+    let run = Run { quick: arguments.quick, only: arguments.only.clone(), data: out.join("data") };
+    fs::create_dir_all(&run.data)?;
+    let machine = Machine::describe(&run.data);
+    progress::line(format_args!("{}", machine.line()));
+    let figures = name.figures(&run)?;
+    if figures.iter().all(|figure| figure.rows.is_empty() && figure.skipped.is_empty()) {
+        let only = arguments.only.as_deref().unwrap_or_default();
+        return Err(format!("{} has no figure or case called {only:?}", name.text()).into());
+    }
+    write(arguments, name, &out, &figures, &machine)?;
+    Ok(figures.iter().any(|figure| !figure.skipped.is_empty()))
+}
+
+fn write(arguments: &Arguments, name: Name, out: &Path, figures: &[Figure], machine: &Machine) -> Result<()> {
+    let page = out.join(if name == Name::Figures { "index.html".to_owned() } else { format!("{}.html", name.text()) });
+    report::page(&page, name.text(), figures, machine, arguments.quick)?;
+    let json = report::json(figures, arguments.quick)?;
+    if name == Name::Figures {
+        fs::write(out.join("figures.json"), &json)?;
+    }
+    let mut stdout = io::stdout().lock();
+    match arguments.json.as_deref() {
+        Some(path) if path == Path::new("-") => stdout.write_all(json.as_bytes())?,
+        Some(path) => fs::write(path, &json)?,
+        None => {}
+    }
+    if arguments.json.as_deref() != Some(Path::new("-")) {
+        stdout.write_all(report::table(figures).as_bytes())?;
+    }
+    progress::line(format_args!("{}", page.display()));
+    Ok(())
+}
+
+impl Name {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Get => "get",
+            Self::Kv => "kv",
+            Self::Blob => "blob",
+            Self::Memory => "memory",
+            Self::Figures => "figures",
+        }
+    }
+
+    fn directory(self) -> &'static str {
+        if self == Self::Figures { "figures" } else { "bench" }
+    }
+
+    fn figures(self, run: &Run) -> Result<Vec<Figure>> {
+        match self {
+            Self::Figures => {
+                let wanted = osbdb::FIGURES.iter().filter(|(id, _)| run.only.as_deref().is_none_or(|only| only == *id));
+                wanted.map(|(_, measure)| measure(run)).collect()
+            }
+            Self::Commit => workload::commit::measure(run),
+            Self::Get => workload::get::measure(run),
+            Self::Kv => workload::kv::measure(run),
+            Self::Blob => workload::blob::measure(run),
+            Self::Memory => workload::memory::measure(run),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Mortar: its own wire.
+//!
+//! A request's number is its key, so that replies may come in any order; the frames, checksums included, are made
+//! beforehand. As with the others, values are compared with what was put, not by their checksums.
+
+use bytes::Bytes;
+use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction};
+use prost::Message as _;
+use wire::frame::{Flags, HEADER, Header, crc32c};
+use wire::handshake::{self, Opening};
+use wire::outbox::encode_head;
+use wire::{convert, proto};
+
+use super::{Connection, Data, Protocol, Reply, Requests};
+use crate::Result;
+
+/// Bytes of an opening before its message: magic, version, length.
+const OPENING: usize = 12;
+/// The largest reply there is room for.
+const MAX_FRAME: u32 = 1 << 20;
+/// What the message of a `Got` begins with: the field of its response.
+const GOT: u8 = 5 << 3 | 2;
+/// The same of a `Decided`.
+const DECIDED: u8 = 3 << 3 | 2;
+/// What a `Decided` that committed begins with.
+const COMMITTED: u8 = 1 << 3 | 2;
+
+/// What replies must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mortar {
+    /// Values of this size.
+    Gets(usize),
+    /// Transactions that committed and created so many objects.
+    Commits(usize),
+}
+
+/// A get for each key.
+pub(crate) fn gets<'a>(data: &'a Data, oids: &[Oid]) -> Requests<'a> {
+    let max = data.size() as u32;
+    Requests::gets(data, |key, out| {
+        let get = proto::Get { oid: Some(oids[key].into()), snapshot: 0, max };
+        request(out, key, proto::request::Request::Get(get), &[]);
+    })
+}
+
+/// A transaction for each key that replaces the object's content.
+pub(crate) fn puts<'a>(data: &'a Data, oids: &[Oid]) -> Requests<'a> {
+    let head = |key: usize, out: &mut Vec<u8>| {
+        let value = Bytes::copy_from_slice(data.value(key));
+        commit(out, key, vec![Op::Put { oid: oids[key], data: value }]);
+    };
+    Requests::puts(data, head, b"")
+}
+
+/// A transaction for each key that creates `objects` of equal size, which have the key's value between them.
+pub(crate) fn creates(data: &Data, objects: usize) -> Requests<'_> {
+    let size = data.size() / objects;
+    let head = move |key: usize, out: &mut Vec<u8>| {
+        let value = Bytes::copy_from_slice(data.value(key));
+        let create = |index: usize| Op::Create {
+            oid: Oid::temporary(SpaceId(1), ClassId::NONE, index as u64),
+            kind: Kind::Blob,
+            data: value.slice(index * size..(index + 1) * size),
+            near: None,
+        };
+        commit(out, key, (0..objects).map(create).collect());
+    };
+    Requests::puts(data, head, b"")
+}
+
+fn commit(out: &mut Vec<u8>, key: usize, ops: Vec<Op>) {
+    let (commit, raw) = convert::transaction_to_proto(Transaction { ops });
+    request(out, key, proto::request::Request::Commit(commit), &raw.concat());
+}
+
+/// Appends a frame up to its raw part.
+fn request(out: &mut Vec<u8>, key: usize, request: proto::request::Request, raw: &[u8]) {
+    let message = proto::Request { request: Some(request) };
+    encode_head(out, Flags::REQUEST, key as u32, &message, raw.len(), crc32c(raw));
+}
+
+impl Protocol for Mortar {
+    fn open(&self, connection: &mut Connection) -> Result<()> {
+        let hello = proto::Hello {
+            features: handshake::FEATURES,
+            required: handshake::REQUIRED,
+            space: "main".into(),
+            agent: "mortar-bench".into(),
+        };
+        connection.send(&handshake::encode(handshake::VERSION, &hello))?;
+        loop {
+            let input = connection.wait()?;
+            let length = match handshake::decode(input) {
+                Opening::Mortar { length, .. } => length,
+                Opening::Short => continue,
+                Opening::Stranger => return Err("what answers is no server of Mortar".into()),
+            };
+            let end = OPENING + length;
+            let Some(message) = input.get(OPENING..end) else { continue };
+            let welcome = proto::Welcome::decode(message)?;
+            connection.consume(end);
+            return match welcome.answer {
+                Some(proto::welcome::Answer::Accepted(_)) => Ok(()),
+                refused => Err(format!("Mortar refuses: {refused:?}").into()),
+            };
+        }
+    }
+
+    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
+        let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
+        let header = Header::decode(bytes, MAX_FRAME)?;
+        let (head, len) = (header.head_len(), header.frame_len());
+        if input.len() < len {
+            return Ok(None);
+        }
+        let (message, raw) = (&input[HEADER..HEADER + header.message], &input[head..len]);
+        let right = match self {
+            Self::Gets(size) => message.first() == Some(&GOT) && raw.len() == *size,
+            // A message of less than 128 bytes has one byte of length between the two.
+            Self::Commits(created) => {
+                let begins = message.first() == Some(&DECIDED) && message.get(2) == Some(&COMMITTED);
+                begins && raw.len() == created * Oid::LEN
+            }
+        };
+        if !right || header.flags != Flags::RESPONSE {
+            return Err(format!("Mortar answered {:?}", proto::Response::decode(message)).into());
+        }
+        let value = matches!(self, Self::Gets(_)).then_some(raw);
+        Ok(Some(Reply { len, key: Some(header.id as usize), value }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Committed, Outcome};
+
+    fn response(id: u32, response: proto::response::Response, raw: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let message = proto::Response { response: Some(response) };
+        encode_head(&mut out, Flags::RESPONSE, id, &message, raw.len(), crc32c(raw));
+        out.extend_from_slice(raw);
+        out
+    }
+
+    #[test]
+    fn a_value_is_read_when_all_of_it_has_come() {
+        let got = proto::Got { stat: None, with_content: true };
+        let bytes = response(7, proto::response::Response::Got(got), b"abc");
+        assert_eq!(Mortar::Gets(3).reply(&bytes[..bytes.len() - 1]).unwrap(), None);
+        let reply = Mortar::Gets(3).reply(&bytes).unwrap().unwrap();
+        assert_eq!(reply, Reply { len: bytes.len(), key: Some(7), value: Some(b"abc") });
+        assert!(Mortar::Gets(4).reply(&bytes).is_err());
+        assert!(Mortar::Commits(0).reply(&bytes).is_err());
+    }
+
+    #[test]
+    fn only_a_commit_is_a_commit() {
+        let committed = Outcome::Committed(Committed { version: 1 << 40, created: vec![Oid::MIN; 2] });
+        let (decided, raw) = convert::outcome_to_proto(committed);
+        let bytes = response(1, proto::response::Response::Decided(decided), &raw);
+        assert_eq!(Mortar::Commits(2).reply(&bytes).unwrap().unwrap().key, Some(1));
+        assert!(Mortar::Commits(1).reply(&bytes).is_err());
+        let conflict = model::Conflict::Object { oid: Oid::MIN, read: Some(1), current: None };
+        let (decided, raw) = convert::outcome_to_proto(Outcome::Conflict(conflict));
+        let bytes = response(1, proto::response::Response::Decided(decided), &raw);
+        assert!(Mortar::Commits(0).reply(&bytes).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! Who takes part in the workloads of this paper, and how each is set.
+
+use tempfile::TempDir;
+
+use super::files::Files;
+use super::{Collections, Objects};
+use crate::Result;
+use crate::contest::Side;
+use crate::mortar::embedded::Embedded;
+use crate::run::Run;
+
+#[cfg(libdb)]
+use super::berkeley_store::{BerkeleyStore, Layout};
+#[cfg(libdb)]
+use crate::rival::berkeley::{Access, Settings};
+
+/// What a store is used for, which decides how Berkeley DB is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Large objects, written whole.
+    Whole,
+    /// Objects of about a kilobyte.
+    Records,
+    /// A large object, written in chunks.
+    Chunks,
+    /// Directories: collections with small objects, each change forced.
+    Tree,
+}
+
+/// One kind of store.
+pub(super) struct Contender {
+    name: String,
+    for_reference: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    Mortar,
+    Files,
+    #[cfg(libdb)]
+    Berkeley(Settings, Layout),
+}
+
+/// A new store in a directory of its own.
+pub(super) struct Fresh<T: ?Sized> {
+    // Dropped in this order.
+    pub(super) store: Box<T>,
+    _directory: TempDir,
+}
+
+/// All who take part, Mortar first.
+pub(super) fn all(purpose: Use) -> Vec<Contender> {
+    let side = |name: &str, for_reference, kind| Contender { name: name.to_owned(), for_reference, kind };
+    let mut sides = vec![side("Mortar", false, Kind::Mortar)];
+    #[cfg(libdb)]
+    {
+        let mut berkeley =
+            |name: &str, settings, layout| sides.push(side(name, false, Kind::Berkeley(settings, layout)));
+        let (btree, hash) = ("Berkeley DB, B-tree", "Berkeley DB, hash");
+        match purpose {
+            Use::Whole => {
+                berkeley(btree, Settings::bulk(Access::Btree, 256 << 20), Layout::Whole);
+                berkeley(hash, Settings::bulk(Access::Hash, 256 << 20), Layout::Whole);
+            }
+            Use::Records => {
+                berkeley(btree, Settings::records(Access::Btree), Layout::Whole);
+                berkeley(hash, Settings::records(Access::Hash), Layout::Whole);
+            }
+            Use::Chunks => {
+                let settings = Settings::bulk(Access::Btree, 2 << 30);
+                berkeley("Berkeley DB, 4 MiB records", settings, Layout::Pieces(4 << 20));
+                berkeley("Berkeley DB, 16 KiB records", settings, Layout::Pieces(16 << 10));
+            }
+            Use::Tree => berkeley(btree, Settings::small_forces(Access::Btree), Layout::Whole),
+        }
+    }
+    if matches!(purpose, Use::Whole | Use::Chunks) {
+        sides.push(side("plain file", true, Kind::Files));
+    }
+    sides
+}
+
+/// What a report says when Berkeley DB is not there.
+pub(super) fn missing() -> Vec<String> {
+    if cfg!(libdb) {
+        return Vec::new();
+    }
+    vec![
+        "Berkeley DB 5.3 was missing when this was built: install libdb5.3-dev (script/bench does, as root)".to_owned(),
+    ]
+}
+
+/// A contest of all who take part; `body` measures one run of a store that it creates.
+pub(super) fn contest<'a>(purpose: Use, body: impl Fn(&Contender) -> Result<Vec<f64>> + Copy + 'a) -> Vec<Side<'a>> {
+    let sides = all(purpose).into_iter().map(|contender| {
+        let (name, for_reference) = (contender.name.clone(), contender.for_reference);
+        let side = Side::new(name, move || body(&contender));
+        if for_reference { side.for_reference() } else { side }
+    });
+    sides.collect()
+}
+
+impl Contender {
+    /// A new, empty store.
+    pub(super) fn create(&self, run: &Run) -> Result<Fresh<dyn Objects>> {
+        let directory = run.directory("osbdb")?;
+        let path = directory.path();
+        let store: Box<dyn Objects> = match &self.kind {
+            Kind::Mortar => Box::new(Embedded::create(path)?),
+            Kind::Files => Box::new(Files::create(path)?),
+            #[cfg(libdb)]
+            Kind::Berkeley(settings, layout) => Box::new(BerkeleyStore::create(path, *settings, *layout)?),
+        };
+        Ok(Fresh { store, _directory: directory })
+    }
+
+    /// A new, empty store that has collections.
+    pub(super) fn create_with_collections(&self, run: &Run) -> Result<Fresh<dyn Collections>> {
+        let directory = run.directory("osbdb")?;
+        let path = directory.path();
+        let store: Box<dyn Collections> = match &self.kind {
+            Kind::Mortar => Box::new(Embedded::create(path)?),
+            Kind::Files => return Err("plain files take no part in this workload".into()),
+            #[cfg(libdb)]
+            Kind::Berkeley(settings, layout) => Box::new(BerkeleyStore::create(path, *settings, *layout)?),
+        };
+        Ok(Fresh { store, _directory: directory })
+    }
+}
+
+/// A size in words: `64 KiB`, `4 MiB`.
+pub(super) fn size_name(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}

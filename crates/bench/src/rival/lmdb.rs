@@ -1,0 +1,74 @@
+//! Bare LMDB: the B-tree that Mortar's store reads from, without the store.
+
+use std::convert::Infallible;
+use std::path::Path;
+
+use bytes::Bytes;
+use heed::types;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
+
+use crate::Result;
+
+type Table = Database<'static, types::Bytes, types::Bytes>;
+
+/// One table of 16-byte keys.
+pub(crate) struct Lmdb {
+    env: Env<WithTls>,
+    table: Table,
+}
+
+impl Lmdb {
+    /// Creates a database of the pairs, in one transaction.
+    pub(crate) fn create<'a>(path: &Path, pairs: impl Iterator<Item = ([u8; 16], &'a [u8])>) -> Result<Self> {
+        std::fs::create_dir_all(path)?;
+        // SAFETY: nobody else opens or changes this directory, which was just made.
+        let env = unsafe {
+            // Reading ahead would only cost on random reads; the map is large enough for any set that fits memory.
+            EnvOpenOptions::new().map_size(64 << 30).max_readers(64).flags(EnvFlags::NO_READ_AHEAD).open(path)?
+        };
+        let txn = env.write_txn()?;
+        let table = env.create_databases_and_commit(txn, |opener, txn| {
+            let created = opener.create_database::<types::Bytes, types::Bytes>(txn, None);
+            created.map(CommitOrAbort::<_, Infallible>::Commit)
+        })?;
+        let table = table.unwrap_commit();
+        let mut txn = env.write_txn()?;
+        for (key, value) in pairs {
+            table.put(&mut txn, &key, value)?;
+        }
+        txn.commit()?;
+        Ok(Self { env, table })
+    }
+
+    /// The newest committed value: a read transaction of its own, a look-up and a copy out of the map.
+    pub(crate) fn get(&self, key: [u8; 16]) -> Result<Option<Bytes>> {
+        let txn = self.env.read_txn()?;
+        self.get_in(&txn, key)
+    }
+
+    /// A read transaction that lasts, and goes on seeing what was committed when it began.
+    pub(crate) fn transaction(&self) -> Result<RoTxn<'_, WithTls>> {
+        Ok(self.env.read_txn()?)
+    }
+
+    /// The value that `txn` sees, copied out of the map.
+    pub(crate) fn get_in(&self, txn: &RoTxn<'_, WithTls>, key: [u8; 16]) -> Result<Option<Bytes>> {
+        Ok(self.table.get(txn, &key)?.map(Bytes::copy_from_slice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_is_got() {
+        let directory = tempfile::tempdir().unwrap();
+        let pairs = [([1; 16], b"one".as_slice()), ([2; 16], b"two")];
+        let lmdb = Lmdb::create(directory.path(), pairs.into_iter()).unwrap();
+        assert_eq!(lmdb.get([2; 16]).unwrap().unwrap(), "two");
+        assert_eq!(lmdb.get([3; 16]).unwrap(), None);
+        let txn = lmdb.transaction().unwrap();
+        assert_eq!(lmdb.get_in(&txn, [1; 16]).unwrap().unwrap(), "one");
+    }
+}

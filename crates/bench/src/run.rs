@@ -1,0 +1,105 @@
+//! What this run is to measure, how long, and where its files go.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use crate::Result;
+use crate::contest::Outcome;
+use crate::figure::{Better, Row};
+
+/// One run of the benchmark.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Sizes and times are cut, and the report says so.
+    pub(crate) quick: bool,
+    /// Measures only this figure, or the cases whose text holds this.
+    pub(crate) only: Option<String>,
+    /// Where files that are measured go: on a disk, not in memory.
+    pub(crate) data: PathBuf,
+}
+
+/// What one metric of a contest is called in the report.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) case: String,
+    pub(crate) panel: String,
+    pub(crate) point: String,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    /// The ratio asked for, beside rivals that are not there for reference only.
+    pub(crate) bar: Option<f64>,
+}
+
+impl Run {
+    /// How often each side runs.
+    pub(crate) const REPEATS: usize = 3;
+
+    /// One of two parameters.
+    pub(crate) fn choose<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// A new directory for one side of a contest; it ends with the value.
+    pub(crate) fn directory(&self, name: &str) -> Result<TempDir> {
+        std::fs::create_dir_all(&self.data)?;
+        Ok(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(&self.data)?)
+    }
+
+    /// Whether any of these cases of a figure is to be measured.
+    pub(crate) fn wants(&self, figure: &str, cells: &[Cell]) -> bool {
+        cells.iter().any(|cell| self.wants_case(figure, &cell.case))
+    }
+
+    fn wants_case(&self, figure: &str, case: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == figure || case.contains(only))
+    }
+
+    /// The rows of a contest whose first side is Mortar: one for each metric and rival.
+    pub(crate) fn rows(&self, figure: &str, outcome: &Outcome, cells: &[Cell]) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (metric, cell) in cells.iter().enumerate().filter(|(_, cell)| self.wants_case(figure, &cell.case)) {
+            rows.extend((1..outcome.sides()).map(|side| Row {
+                case: cell.case.clone(),
+                panel: cell.panel.clone(),
+                point: cell.point.clone(),
+                unit: cell.unit,
+                better: cell.better,
+                rival_name: outcome.names[side].clone(),
+                mortar: outcome.of(0, metric),
+                rival: outcome.of(side, metric),
+                bar: cell.bar.filter(|_| !outcome.for_reference[side]),
+            }));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::{Side, interleave};
+
+    fn cell(case: &str) -> Cell {
+        let text = String::new;
+        Cell { case: case.into(), panel: text(), point: text(), unit: "s", better: Better::Lower, bar: Some(1.0) }
+    }
+
+    #[test]
+    fn only_names_a_figure_or_part_of_a_case() {
+        let run = |only: &str| Run { quick: true, only: Some(only.into()), data: PathBuf::new() };
+        assert!(run("kv").wants("kv", &[cell("tcp get")]));
+        assert!(run("tcp").wants("kv", &[cell("unix get"), cell("tcp get")]));
+        assert!(!run("udp").wants("kv", &[cell("tcp get")]));
+    }
+
+    #[test]
+    fn a_rival_for_reference_has_no_bar() {
+        let run = Run { quick: true, only: None, data: PathBuf::new() };
+        let mut sides = ["Mortar", "a", "b"].map(|name| Side::new(name, || Ok(vec![1.0])));
+        sides[2].for_reference = true;
+        let outcome = interleave("test", 1, &mut sides).unwrap();
+        let bars: Vec<Option<f64>> = run.rows("kv", &outcome, &[cell("x")]).iter().map(|row| row.bar).collect();
+        assert_eq!(bars, [Some(1.0), None]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads of small values in process, all of them in memory: Mortar beside the LMDB that it reads from.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::Oid;
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use store::Store;
+
+use crate::Result;
+use crate::contest::{Side, interleave};
+use crate::figure::{Better, Figure, Shape};
+use crate::hammer::hammer;
+use crate::load::Data;
+use crate::mortar::embedded;
+use crate::rival::lmdb::Lmdb;
+use crate::run::{Cell, Run};
+
+const SIZE: usize = 1024;
+const THREADS: [usize; 2] = [1, 2];
+/// Reads that are timed together.
+const EVERY: u64 = 64;
+
+/// What each read sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sees {
+    /// The newest commit.
+    Newest,
+    /// What a snapshot or transaction saw that all reads of a thread share.
+    Snapshot,
+}
+
+/// Measures reads of the newest commit, and of one snapshot.
+pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
+    let objects = run.choose(200_000, 50_000);
+    let duration = run.choose(Duration::from_secs(3), Duration::from_millis(800));
+    let data = Data::new(objects, SIZE);
+    let directory = run.directory("get")?;
+    let (store, oids) = embedded::filled(&directory.path().join("mortar"), &data)?;
+    let pairs = oids.iter().enumerate().map(|(index, oid)| (oid.to_bytes(), data.value(index)));
+    let lmdb = Lmdb::create(&directory.path().join("lmdb"), pairs)?;
+    let world = World { store, lmdb, oids, data, duration };
+    let mut figure = Figure {
+        id: "get",
+        title: "reads of 1 KB in process",
+        about: "Random reads of objects that are all in memory, each copied out and checked for its length and key. LMDB \
+                has the same keys and values. To see the newest commit, each LMDB read needs a read transaction of its \
+                own; with one that lasts (or is reset and renewed), LMDB sees what was committed when it began. Mortar's \
+                side of that is a snapshot."
+            .into(),
+        paper: "",
+        parameters: vec![format!("{objects} objects of {SIZE} B, {:.1} s a run", duration.as_secs_f64())],
+        shape: Shape::Bars,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    for threads in THREADS {
+        for sees in [Sees::Newest, Sees::Snapshot] {
+            let of = if sees == Sees::Newest { "" } else { " of one snapshot" };
+            let case = format!("get 1 KB{of}, {threads} thread{}", if threads == 1 { "" } else { "s" });
+            let cells = [Cell {
+                point: case.clone(),
+                case,
+                panel: "reads/s".into(),
+                unit: "reads/s",
+                better: Better::Higher,
+                bar: (sees == Sees::Newest).then_some(0.8),
+            }];
+            if run.wants("get", &cells) {
+                let mut sides = [
+                    Side::new("Mortar", || world.mortar(threads, sees)),
+                    Side::new("LMDB", || world.lmdb(threads, sees)),
+                ];
+                let outcome = interleave(&cells[0].case, Run::REPEATS, &mut sides)?;
+                figure.rows.extend(run.rows("get", &outcome, &cells));
+            }
+        }
+    }
+    Ok(vec![figure])
+}
+
+/// The same objects on both sides.
+struct World {
+    store: Store,
+    lmdb: Lmdb,
+    oids: Vec<Oid>,
+    data: Data,
+    duration: Duration,
+}
+
+impl World {
+    fn mortar(&self, threads: usize, sees: Sees) -> Result<Vec<f64>> {
+        let measured = hammer(threads, self.duration, EVERY, |thread| {
+            let snapshot = if sees == Sees::Snapshot { Some(self.store.snapshot()?) } else { None };
+            let mut next = self.random(thread);
+            Ok(move || {
+                let index = next();
+                let oid = self.oids[index];
+                let value = match &snapshot {
+                    Some(snapshot) => snapshot.get(oid, SIZE)?,
+                    None => self.store.get(oid, SIZE)?,
+                };
+                self.check(index, value.and_then(|(_, content)| content))
+            })
+        })?;
+        Ok(vec![measured.rate])
+    }
+
+    fn lmdb(&self, threads: usize, sees: Sees) -> Result<Vec<f64>> {
+        let measured = hammer(threads, self.duration, EVERY, |thread| {
+            let transaction = if sees == Sees::Snapshot { Some(self.lmdb.transaction()?) } else { None };
+            let mut next = self.random(thread);
+            Ok(move || {
+                let index = next();
+                let key = self.oids[index].to_bytes();
+                let value = match &transaction {
+                    Some(transaction) => self.lmdb.get_in(transaction, key)?,
+                    None => self.lmdb.get(key)?,
+                };
+                self.check(index, value)
+            })
+        })?;
+        Ok(vec![measured.rate])
+    }
+
+    /// Which objects a thread reads.
+    fn random(&self, thread: usize) -> impl FnMut() -> usize + use<> {
+        let (mut random, objects) = (SmallRng::seed_from_u64(thread as u64), self.oids.len());
+        move || random.random_range(0..objects)
+    }
+
+    fn check(&self, index: usize, value: Option<Bytes>) -> Result<()> {
+        let value = value.ok_or_else(|| format!("object {} is not there", self.oids[index]))?;
+        self.data.check(index, &value, false)
+    }
+}

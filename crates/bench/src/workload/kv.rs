@@ -1,0 +1,201 @@
+//! Gets and puts of small values over a connection: Mortar, Redis and memcached as servers in processes of their own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::Oid;
+use tempfile::TempDir;
+
+use crate::Result;
+use crate::contest::{Side, interleave};
+use crate::figure::{Better, Figure, Shape};
+use crate::load::memcached::{self, Memcached};
+use crate::load::mortar::{self, Mortar};
+use crate::load::redis::{self, Redis};
+use crate::load::{Counted, Data, Order, Plan, Protocol, Requests, drive};
+use crate::mortar::embedded;
+use crate::mortar::served::{Engine, Served, runtime};
+use crate::process::{Address, Server};
+use crate::rival::servers;
+use crate::run::{Cell, Run};
+
+const SIZE: usize = 1024;
+const CONNECTIONS: usize = 50;
+const PIPELINING: [usize; 2] = [1, 16];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Unix,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Get,
+    Put,
+}
+
+/// A server that is loaded with all keys.
+struct Loaded<'a, P> {
+    address: Address,
+    server: Server,
+    gets: (P, Requests<'a>),
+    puts: (P, Requests<'a>),
+    _directory: TempDir,
+}
+
+/// Measures all transports, operations and depths of pipelining.
+pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
+    let keys = run.choose(100_000, 50_000) / 16 * 16;
+    let duration = run.choose(Duration::from_secs(3), Duration::from_millis(350));
+    let data = Data::new(keys, SIZE);
+    let mut speed = figure("kv", "gets and puts of 1 KB", keys, duration);
+    let mut cost = figure("kv-cpu", "the server's processor time for gets and puts of 1 KB", keys, duration);
+    for transport in [Transport::Tcp, Transport::Unix] {
+        let cells = all_cells(transport);
+        if !cells.iter().any(|(_, _, pair)| run.wants("kv", pair)) {
+            continue;
+        }
+        let mortar = start_mortar(run, transport, &data)?;
+        let redis = start_redis(run, transport, &data)?;
+        let memcached = start_memcached(run, transport, &data)?;
+        for (operation, pipelining, cells) in cells {
+            if !run.wants("kv", &cells) {
+                continue;
+            }
+            let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration) };
+            let mut sides = [
+                Side::new("Mortar", || mortar.run(operation, plan)),
+                Side::new("Redis", || redis.run(operation, plan)),
+                Side::new("memcached", || memcached.run(operation, plan)),
+            ];
+            let outcome = interleave(&format!("kv, {}", cells[0].case), Run::REPEATS, &mut sides)?;
+            let rows = run.rows("kv", &outcome, &cells);
+            let (fast, cheap) = rows.into_iter().partition(|row| row.better == Better::Higher);
+            speed.rows.extend::<Vec<_>>(fast);
+            cost.rows.extend::<Vec<_>>(cheap);
+        }
+    }
+    Ok(vec![speed, cost])
+}
+
+fn figure(id: &'static str, title: &'static str, keys: usize, duration: Duration) -> Figure {
+    Figure {
+        id,
+        title,
+        about: "One generator drives all three with the same loop: one thread, epoll, requests made beforehand, random \
+                keys; each connection sends a batch, waits for its replies, and sends the next. Every reply is checked \
+                for its length and key, one in 64 as a whole. Nothing is pinned to a core; generator and server share the \
+                machine."
+            .into(),
+        paper: "",
+        parameters: vec![
+            format!("{keys} keys, {CONNECTIONS} connections, {:.2} s a run after a tenth of warm-up", duration.as_secs_f64()),
+            "Mortar: memory engine. Redis: no persistence. memcached: -t 2 -m 1024, text protocol.".into(),
+        ],
+        shape: Shape::Bars,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    }
+}
+
+/// The operation, the depth of pipelining, and the cells of throughput and processor time.
+fn all_cells(transport: Transport) -> Vec<(Operation, usize, [Cell; 2])> {
+    let mut all = Vec::new();
+    for operation in [Operation::Get, Operation::Put] {
+        for pipelining in PIPELINING {
+            let transport = if transport == Transport::Tcp { "tcp" } else { "unix" };
+            let verb = if operation == Operation::Get { "get" } else { "put" };
+            let case = format!("{transport} {verb} 1 KB, pipelining {pipelining}");
+            let point = format!("{verb}, pipelining {pipelining}");
+            let cell = |panel: &str, unit, better, bar| Cell {
+                case: case.clone(),
+                panel: format!("{transport}, {panel}"),
+                point: point.clone(),
+                unit,
+                better,
+                bar,
+            };
+            let speed = cell("operations/s", "operations/s", Better::Higher, Some(1.0));
+            let cost = cell("µs of server processor time an operation", "µs/operation", Better::Lower, None);
+            all.push((operation, pipelining, [speed, cost]));
+        }
+    }
+    all
+}
+
+impl<P: Protocol> Loaded<'_, P> {
+    /// Operations a second, and microseconds of the server's processor time for each.
+    fn run(&self, operation: Operation, plan: Plan) -> Result<Vec<f64>> {
+        let (protocol, requests) = match operation {
+            Operation::Get => &self.gets,
+            Operation::Put => &self.puts,
+        };
+        let before = self.server.cpu()?;
+        let counted: Counted = drive(protocol, &self.address, requests, plan)?;
+        let cpu = self.server.cpu()?.saturating_sub(before);
+        Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.all as f64])
+    }
+
+    /// Puts every key once.
+    fn load(self) -> Result<Self> {
+        let (protocol, requests) = &self.puts;
+        let plan = Plan { connections: 8, pipelining: 16, order: Order::Once };
+        drive(protocol, &self.address, requests, plan)?;
+        Ok(self)
+    }
+}
+
+fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Loaded<'a, Mortar>> {
+    let served = Served::start(run, Engine::Memory)?;
+    let oids = runtime()?.block_on(create_all(&served, data))?;
+    Ok(Loaded {
+        address: if transport == Transport::Tcp { served.tcp } else { served.unix },
+        gets: (Mortar::Gets(data.size()), mortar::gets(data, &oids)),
+        puts: (Mortar::Commits(0), mortar::puts(data, &oids)),
+        server: served.server,
+        _directory: served.directory,
+    })
+}
+
+/// Creates an object for each value.
+async fn create_all(served: &Served, data: &Data) -> Result<Vec<Oid>> {
+    let client = served.connect().await?;
+    let mut oids = Vec::with_capacity(data.keys());
+    for first in (0..data.keys()).step_by(256) {
+        let keys = first..(first + 256).min(data.keys());
+        let contents: Vec<Bytes> = keys.map(|key| Bytes::copy_from_slice(data.value(key))).collect();
+        oids.extend(embedded::created(client.commit(embedded::creating(&contents)).await?)?);
+    }
+    Ok(oids)
+}
+
+fn start_redis<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Loaded<'a, Redis>> {
+    let directory = run.directory("redis")?;
+    let (server, tcp, unix) = servers::redis(directory.path())?;
+    Loaded {
+        address: if transport == Transport::Tcp { tcp } else { unix },
+        server,
+        gets: (Redis::gets(data.size()), redis::gets(data)),
+        puts: (Redis::puts(), redis::puts(data)),
+        _directory: directory,
+    }
+    .load()
+}
+
+fn start_memcached<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Loaded<'a, Memcached>> {
+    let directory = run.directory("memcached")?;
+    let address = match transport {
+        Transport::Tcp => Address::free_tcp()?,
+        Transport::Unix => Address::Unix(directory.path().join("memcached.sock")),
+    };
+    let server = servers::memcached(directory.path(), &address)?;
+    Loaded {
+        address,
+        server,
+        gets: (Memcached::gets(data.size()), memcached::gets(data)),
+        puts: (Memcached::puts(), memcached::puts(data)),
+        _directory: directory,
+    }
+    .load()
+}

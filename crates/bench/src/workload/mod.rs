@@ -1,0 +1,7 @@
+//! Mortar's own workloads: commits, gets, a key-value server, large objects, memory.
+
+pub(crate) mod blob;
+pub(crate) mod commit;
+pub(crate) mod get;
+pub(crate) mod kv;
+pub(crate) mod memory;
