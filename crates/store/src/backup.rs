@@ -25,7 +25,7 @@ pub(crate) mod restore;
 pub(crate) mod slots;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use archive::{Counts, Header, Writer};
 use item::Item;

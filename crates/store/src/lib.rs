@@ -32,6 +32,7 @@ mod patch;
 mod progress;
 mod read;
 mod row;
+mod scrub;
 mod stage;
 mod status;
 mod store;
@@ -43,6 +44,7 @@ pub use checksum::{crc32c, crc32c_combine};
 pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{Piece, Pieces};
+pub use scrub::{Damage, ScrubReport};
 pub use status::Status;
 pub use store::{Snapshot, Store};
 

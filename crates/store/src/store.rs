@@ -19,6 +19,7 @@ use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::{self, Pieces, Reading};
+use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
 use crate::view::{Pin, Snapshots, View};
 
@@ -426,6 +427,14 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {
         backup::restore::restore(dir, from, &options, progress)
+    }
+
+    /// Reads and checks everything that the store holds now, while it serves, and lists what is damaged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if `progress` stopped it. Damage is no error of the scrub: it goes on.
+    pub fn scrub(&self, progress: &dyn Progress) -> Result<ScrubReport> {
+        scrub::run(&self.snapshot()?, progress)
     }
 
     /// What the store can say of itself.

@@ -1,0 +1,242 @@
+//! Scrubbing: everything in a snapshot is read and checked, and all damage is listed.
+//!
+//! 1. Every row with a checksum matches it, and every chunk its checksums, in the B-tree and in the blob files.
+//! 2. Every row belongs to something: attributes, members, names and chunks to objects, objects to spaces.
+//! 3. References agree both ways: names and memberships with back references, collections with their sizes.
+//! 4. Counts are right: the users of extents, the slots of pages, the page numbers of spaces.
+//!
+//! Damage does not end it. Memory is bounded: what is not listed is counted, and uses of extents take one byte for each
+//! 64 KiB of content.
+
+use std::error::Error as _;
+use std::fmt;
+use std::ops::ControlFlow;
+
+use hashbrown::HashSet;
+use model::{Error, Oid, PageId, Result, SpaceId};
+
+use crate::backup::slots;
+use crate::key::Key;
+use crate::layers::{Found, Layers};
+use crate::mob::Row;
+use crate::progress::{self, Amount, Progress};
+use crate::read::Reading;
+use crate::row::{self, CHUNK, Extent};
+use crate::store::Snapshot;
+
+mod content;
+mod references;
+mod uses;
+
+#[cfg(test)]
+mod tests;
+
+use uses::Uses;
+
+/// So many damages are listed; further ones are counted.
+const LISTED: usize = 1000;
+/// So many names are told of a damaged object.
+const NAMES: usize = 3;
+
+/// Something that is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The object concerned, if it is known.
+    pub oid: Option<Oid>,
+    /// Some of its names.
+    pub names: Vec<String>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(oid) = self.oid {
+            write!(f, "object {oid}")?;
+            if !self.names.is_empty() {
+                write!(f, " ({})", self.names.join(", "))?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// The log position that was checked.
+    pub version: u64,
+    /// Objects, collections among them.
+    pub objects: u64,
+    /// Attributes.
+    pub attributes: u64,
+    /// Memberships in collections.
+    pub members: u64,
+    /// Names.
+    pub names: u64,
+    /// Bytes of content that were read and checked.
+    pub bytes: u64,
+    /// What is damaged: the first thousand of it.
+    pub damage: Vec<Damage>,
+    /// How much is damaged, listed or not.
+    pub damaged: u64,
+}
+
+impl ScrubReport {
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.damaged == 0
+    }
+}
+
+/// Checks everything that `snapshot` shows.
+pub(crate) fn run(snapshot: &Snapshot, progress: &dyn Progress) -> Result<ScrubReport> {
+    let core = snapshot.core();
+    let total_bytes = core.engine.size() + core.files().map_or(0, |files| files.size());
+    snapshot.state(|layers| {
+        let report = ScrubReport { version: snapshot.version(), ..ScrubReport::default() };
+        let mut scrub = Scrub {
+            layers,
+            progress,
+            total_bytes,
+            report,
+            uses: Uses::default(),
+            spaces: HashSet::new(),
+            chunks: 0,
+            unreadable_heads: 0,
+            page: None,
+            buffer: vec![0; CHUNK],
+        };
+        scrub.system()?;
+        scrub.objects()?;
+        scrub.garbage()?;
+        scrub.chunks()?;
+        scrub.attributes()?;
+        scrub.members()?;
+        scrub.names()?;
+        scrub.back_references()?;
+        scrub.pages()?;
+        scrub.extents()?;
+        scrub.freed()?;
+        Ok(scrub.report)
+    })
+}
+
+/// A scrub under way.
+struct Scrub<'a> {
+    layers: &'a Layers<'a>,
+    progress: &'a dyn Progress,
+    total_bytes: u64,
+    report: ScrubReport,
+    /// How many chunks use each extent.
+    uses: Uses,
+    spaces: HashSet<SpaceId>,
+    /// Rows of chunks that belong to an object, or to content that is to be removed.
+    chunks: u64,
+    /// Objects of which not even the size is known.
+    unreadable_heads: u64,
+    /// The page of the last object, and the highest slot in it so far.
+    page: Option<(PageId, u16)>,
+    buffer: Vec<u8>,
+}
+
+/// What lies behind an error that names its object: the caller names it too.
+fn cause(error: &Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+impl Scrub<'_> {
+    fn tell(&self) -> Result<()> {
+        let (objects, bytes) = (self.report.objects, self.report.bytes);
+        progress::tell(self.progress, "scrub", Amount { objects, bytes, total_bytes: self.total_bytes })
+    }
+
+    /// Shows every row under a prefix. A part of the B-tree that cannot be read is damage; the others are still read.
+    fn pass(
+        &mut self,
+        prefix: &Key,
+        what: &str,
+        mut show: impl FnMut(&mut Self, &[u8], &Found<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let layers = self.layers;
+        let mut stopped = None;
+        let scanned = layers.scan(prefix, &prefix.prefix_end(), &mut |key, found| match self
+            .tell()
+            .and_then(|()| show(self, key, found))
+        {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                stopped = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        if let Err(error) = scanned {
+            self.damage(None, format!("{what} cannot all be read: {error}"));
+        }
+        stopped.map_or(Ok(()), Err)
+    }
+
+    fn damage(&mut self, oid: Option<Oid>, what: impl Into<String>) {
+        self.report.damaged += 1;
+        if self.report.damage.len() < LISTED {
+            let names = oid.map_or_else(Vec::new, |oid| self.some_names(oid));
+            self.report.damage.push(Damage { oid, names, what: what.into() });
+        }
+    }
+
+    fn some_names(&self, oid: Oid) -> Vec<String> {
+        let prefix = Key::back_names(oid);
+        let mut names = Vec::new();
+        // If even that cannot be read, the identifier must do.
+        let _ = self.layers.scan(&prefix, &prefix.prefix_end(), &mut |key, _| {
+            names.push(String::from_utf8_lossy(&key[prefix.len()..]).into_owned());
+            if names.len() < NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        names
+    }
+
+    /// Whether there is a row; one that cannot be read is damage and taken to be there.
+    fn exists(&mut self, key: &Key) -> bool {
+        match self.layers.find(key) {
+            Ok(found) => !matches!(found, Found::Nothing | Found::Row(Row::Gone, _)),
+            Err(error) => {
+                self.damage(None, format!("the B-tree cannot be read: {error}"));
+                true
+            }
+        }
+    }
+
+    /// Whether a row under a prefix exists.
+    fn exists_under(&mut self, prefix: &Key) -> bool {
+        let mut any = false;
+        let scanned = self.layers.scan(prefix, &prefix.prefix_end(), &mut |_, _| {
+            any = true;
+            ControlFlow::Break(())
+        });
+        if let Err(error) = scanned {
+            self.damage(None, format!("the B-tree cannot be read: {error}"));
+        }
+        any
+    }
+
+    /// The value of a row with a checksum, if that matches.
+    fn unsealed<'f>(&mut self, oid: Option<Oid>, key: &[u8], found: &'f Found<'_>, what: &str) -> Option<&'f [u8]> {
+        let row = found.value()?;
+        match row::unseal(key, row) {
+            Ok(len) => Some(&row[..len]),
+            Err(error) => {
+                self.damage(oid, format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Counts one more user of an extent.
+    fn count_use(&mut self, extent: &Extent) {
+        if slots::is_place(extent.file, extent.offset) {
+            self.uses.add(extent.file, extent.offset);
+        }
+    }
+}
