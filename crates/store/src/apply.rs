@@ -12,7 +12,7 @@ use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result,
 use crate::entry::{Content, Step};
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
 use crate::key::{DataId, Key, oid_at};
-use crate::layers::{Changes, Found, Layers, Object, has_content};
+use crate::layers::{Changes, Found, Layers, Object};
 use crate::mob::{Row, Seq};
 use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageRoom};
 
@@ -343,8 +343,7 @@ impl<'a> Apply<'a> {
     }
 
     fn delete(&mut self, oid: Oid) -> Result<()> {
-        let head = self.object(oid)?.head;
-        self.release_content(oid)?;
+        let head = self.release_content(oid)?;
         for key in self.keys_under(&Key::attribute(oid, b""))? {
             self.changes.insert(key, Row::Gone);
         }
@@ -475,13 +474,6 @@ fn check_blob_size(oid: Oid, size: u64) -> Result<()> {
         return Err(too_large(&format!("blob {oid}"), size, limits::BLOB));
     }
     Ok(())
-}
-
-fn check_content(object: &Object<'_>) -> Result<()> {
-    if has_content(object.head.kind) {
-        return Ok(());
-    }
-    Err(invalid(format!("{} is a {}; it has no content", object.oid, object.head.kind.name())))
 }
 
 fn damaged(oid: Oid) -> impl Fn(row::RowError) -> Error {

@@ -135,6 +135,7 @@ impl Core {
             };
             let taken: Vec<_> = staged.steps.iter().filter_map(Step::staged_data).collect();
             let (steps, extents) = staged.take();
+            self.look_ahead(&steps);
             let decision = self.decide(Job { steps, staged: extents, tell });
             let mut finishing = self.finishing.lock();
             finishing.retain(|data| !taken.contains(data));
@@ -146,6 +147,17 @@ impl Core {
             }
         }
         tell(Err(Error::new(ErrorKind::Internal, "an append was never placed")));
+    }
+
+    /// Looks at the objects that a transaction will replace, so that what must come from memory or disk is at hand when
+    /// the writers' lock is held.
+    fn look_ahead(&self, steps: &[Step]) {
+        for step in steps {
+            if let Some(oid) = step.existing().filter(|oid| !oid.is_temporary()) {
+                // Only the look matters; what is wrong is found under the lock.
+                let _ = self.read_row(|layers| layers.held(oid).map(drop));
+            }
+        }
     }
 
     /// Commits steps of the store's own and waits.
@@ -335,7 +347,7 @@ impl Core {
         for (key, row) in changes {
             active.insert(key, seq, row, horizon);
         }
-        self.visible.store(seq, Ordering::Release);
+        self.visible.store(seq, Ordering::SeqCst);
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         let horizon = self.snapshots.horizon(&self.visible);
         for key in keys {
@@ -406,7 +418,7 @@ impl Core {
             if let Err(error) = durable.log.append(&batch, prev) {
                 return Err(self.fail(&error, prev, waiters));
             }
-            self.visible.store(*last, Ordering::Release);
+            self.visible.store(*last, Ordering::SeqCst);
             self.counters.forced(batch.frames.len(), batch.bytes.len(), began.elapsed());
         }
         for waiter in waiters {

@@ -141,6 +141,24 @@ pub(crate) struct Entry {
 }
 
 impl Step {
+    /// The object whose row the step reads before it writes it.
+    pub(crate) fn existing(&self) -> Option<Oid> {
+        match self {
+            Self::Put { oid, .. }
+            | Self::PutStaged { oid, .. }
+            | Self::Write { oid, .. }
+            | Self::WriteChunks { oid, .. }
+            | Self::Append { oid, .. }
+            | Self::Truncate { oid, .. }
+            | Self::Zero { oid, .. }
+            | Self::Delete { oid }
+            | Self::SetAttribute { oid, .. }
+            | Self::RemoveAttribute { oid, .. }
+            | Self::Expect { oid, .. } => Some(*oid),
+            _ => None,
+        }
+    }
+
     /// The upload's content that the step takes.
     pub(crate) fn staged_data(&self) -> Option<DataId> {
         match self {

@@ -68,7 +68,9 @@ impl Key {
     }
 
     pub(crate) fn object(oid: Oid) -> Self {
-        Self::of(&[&[table::OBJECT], &oid.to_bytes()])
+        let mut bytes = [table::OBJECT; 1 + Oid::LEN];
+        bytes[1..].copy_from_slice(&oid.to_bytes());
+        Self(SmallVec::from_slice(&bytes))
     }
 
     pub(crate) fn chunk(data: DataId, index: u64) -> Self {

@@ -143,6 +143,25 @@ impl<'a> Layers<'a> {
         Ok(row.head(oid)?.map(|head| Object { oid, head, row }))
     }
 
+    /// An object's head, and the extent that its row counts as a user of: what replacing its content needs to know.
+    pub(crate) fn held(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
+        let key = Key::object(oid);
+        let look = |row: &Row| match row {
+            Row::Gone => Ok(None),
+            Row::Value(row) => held_in(oid, row).map(Some),
+            Row::Patch(patch) => held_in(oid, &patch.head).map(Some),
+        };
+        if let Some(row) = self.changes.and_then(|changes| changes.get(&key)) {
+            return look(row);
+        }
+        for mob in [Some(self.active), self.frozen].into_iter().flatten() {
+            if let Some(held) = mob.with(&key, || self.at.seq(), look) {
+                return held;
+            }
+        }
+        self.engine.get(&key).explain()?.map(|row| held_in(oid, row)).transpose()
+    }
+
     /// A value with its checksum, by key.
     pub(crate) fn sealed(&self, key: &Key, what: &dyn Fn() -> String) -> Result<Option<Bytes>> {
         let row = match self.find(key)? {
@@ -401,6 +420,15 @@ pub(crate) fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, a
     let first = from / row::BLOCK;
     let end = to.next_multiple_of(row::BLOCK).min(bytes.len());
     check_blocks(blocks, first, &bytes[first * row::BLOCK..end], at)
+}
+
+fn held_in(oid: Oid, row: &[u8]) -> Result<(Head, Option<Extent>)> {
+    let decode = || {
+        let head = Head::decode(oid, row)?;
+        let chunk = Chunk::decode(&row[HEAD..])?;
+        Ok((head, if let Chunk::Extent(extent) = chunk { Some(extent) } else { None }))
+    };
+    decode().map_err(|e| corrupt(oid, e))
 }
 
 fn extent_in(found: &Found<'_>, skip: usize, oid: Oid) -> Result<Option<Extent>> {

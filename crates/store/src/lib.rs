@@ -40,7 +40,6 @@ mod upload;
 mod view;
 
 pub use backup::BackupSummary;
-pub use checksum::{crc32c, crc32c_combine};
 pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{Piece, Pieces};

@@ -43,9 +43,11 @@ impl Snapshots {
     /// Pins the newest durable position.
     pub(crate) fn pin<S: std::ops::Deref<Target = Self>>(this: S, visible: &AtomicU64) -> Pin<S> {
         let mut pinned = this.pinned.lock();
-        let seq = visible.load(Ordering::Acquire);
+        // First hold the horizon back, then choose the position. Who asked for the horizon before it was held back got
+        // what was visible earlier still, so at most the position that is chosen now.
+        this.oldest.fetch_min(visible.load(Ordering::SeqCst), Ordering::SeqCst);
+        let seq = visible.load(Ordering::SeqCst);
         *pinned.entry(seq).or_insert(0) += 1;
-        this.oldest.fetch_min(seq, Ordering::AcqRel);
         drop(pinned);
         Pin { snapshots: this, seq }
     }
@@ -54,8 +56,8 @@ impl Snapshots {
     ///
     /// A reader that pins meanwhile pins this position or a later one.
     pub(crate) fn horizon(&self, visible: &AtomicU64) -> Seq {
-        let visible = visible.load(Ordering::Acquire);
-        self.oldest.load(Ordering::Acquire).min(visible)
+        let visible = visible.load(Ordering::SeqCst);
+        self.oldest.load(Ordering::SeqCst).min(visible)
     }
 
     /// The oldest pinned position.
@@ -78,6 +80,39 @@ impl<S: std::ops::Deref<Target = Snapshots>> Drop for Pin<S> {
             }
         }
         let oldest = pinned.keys().next().copied().unwrap_or(Seq::MAX);
-        self.snapshots.oldest.store(oldest, Ordering::Release);
+        self.snapshots.oldest.store(oldest, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn no_horizon_ever_passes_a_pinned_position() {
+        let (snapshots, visible, horizon) = (Snapshots::new(), AtomicU64::new(0), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    visible.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            threads.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    horizon.store(snapshots.horizon(&visible), Ordering::SeqCst);
+                }
+            });
+            for _ in 0..100_000 {
+                let pin = Snapshots::pin(&snapshots, &visible);
+                for _ in 0..10 {
+                    let horizon = horizon.load(Ordering::SeqCst);
+                    assert!(horizon <= pin.seq, "{horizon} was of no use any more, and {} is pinned", pin.seq);
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 }

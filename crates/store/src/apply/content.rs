@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use model::{Kind, Oid, Result};
 
-use super::{Apply, check_blob_size, check_content, damaged, object_row};
+use super::{Apply, check_blob_size, damaged, object_row};
 use crate::entry::Content;
-use crate::error::{corrupt_row, invalid};
+use crate::error::{corrupt_row, invalid, no_object};
 use crate::key::{DataId, Key};
-use crate::layers::{Depth, Found};
+use crate::layers::{Depth, Found, has_content};
 use crate::mob::Row;
 use crate::patch::{Base, Patch};
 use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
@@ -52,11 +52,11 @@ impl Apply<'_> {
 
     /// Replaces the whole content.
     pub(super) fn replace(&mut self, oid: Oid, content: &Content) -> Result<()> {
-        let object = self.object(oid)?;
-        check_content(&object)?;
-        let kind = object.head.kind;
+        let kind = self.release_content(oid)?.kind;
+        if !has_content(kind) {
+            return Err(invalid(format!("{oid} is a {}; it has no content", kind.name())));
+        }
         let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
-        self.release_content(oid)?;
         let data = self.next_content()?;
         let head = Head { kind, size, version: self.seq, modified_us: self.time_us, data };
         self.put_content(oid, head, content)
@@ -77,18 +77,16 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Lets go of what an object's content takes; its further chunks go in the background.
-    pub(super) fn release_content(&mut self, oid: Oid) -> Result<()> {
-        let object = self.object(oid)?;
-        let (data, size) = (object.head.data, object.head.size);
-        let extent = held_extent(&object.row, HEAD).map_err(damaged(oid))?;
+    /// Lets go of what an object's content takes; its further chunks go in the background. Returns the head.
+    pub(super) fn release_content(&mut self, oid: Oid) -> Result<Head> {
+        let (head, extent) = self.layers().held(oid)?.ok_or_else(|| no_object(oid))?;
         if let Some(extent) = extent {
             self.use_extent(&extent, -1)?;
         }
-        if size > CHUNK as u64 {
-            self.changes.insert(Key::garbage(data), Row::Value(Bytes::new()));
+        if has_content(head.kind) && head.size > CHUNK as u64 {
+            self.changes.insert(Key::garbage(head.data), Row::Value(Bytes::new()));
         }
-        Ok(())
+        Ok(head)
     }
 
     pub(super) fn write(&mut self, oid: Oid, offset: u64, bytes: &Bytes) -> Result<()> {

@@ -29,7 +29,7 @@ pub(crate) fn contents(store: &Store) -> Vec<String> {
             all.push(format!("{:?}", snapshot.collections_of(oid, None, 10_000).unwrap()));
             all.push(match stat.kind {
                 Kind::Collection => format!("{:?}", snapshot.members(oid, None, 10_000).unwrap()),
-                _ => format!("{:08x}", crate::crc32c(&snapshot.read(oid, 0, 1 << 24).unwrap())),
+                _ => format!("{:08x}", crate::checksum::crc32c(&snapshot.read(oid, 0, 1 << 24).unwrap())),
             });
         }
     }
