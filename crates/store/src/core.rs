@@ -115,7 +115,7 @@ impl Core {
         loop {
             let view = self.view.load();
             let done = self.read_engine(|engine| {
-                let pin = Snapshots::pin(&*self.snapshots, &self.visible);
+                let pin = Snapshots::pin(&*self.snapshots, || self.visible());
                 if !self.is_current(&view) {
                     return Ok(None);
                 }
@@ -158,10 +158,10 @@ impl Core {
     }
 
     pub(crate) fn pin(&self) -> Pin<Arc<Snapshots>> {
-        Snapshots::pin(Arc::clone(&self.snapshots), &self.visible)
+        Snapshots::pin(Arc::clone(&self.snapshots), || self.visible())
     }
 
     pub(crate) fn visible(&self) -> u64 {
-        self.visible.load(Ordering::Acquire)
+        self.visible.load(Ordering::SeqCst)
     }
 }
