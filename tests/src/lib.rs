@@ -13,7 +13,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -257,10 +256,10 @@ impl Server {
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "the server runs already");
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
-        let errors = log.try_clone().expect("a log");
-        let mut command = mortar(&["dev", "--listen", "none", "--http", "none", "--data"]);
+        let output = File::create(self.output()).expect("a file for the output");
+        let mut command = mortar(&["dev", "--json", "--listen", "none", "--http", "none", "--data"]);
         command.arg(self.data()).arg("--socket").arg(self.socket()).args(&self.args);
-        self.child = Some(command.stdout(log).stderr(errors).spawn().expect("mortar starts"));
+        self.child = Some(command.stdout(output).stderr(log).spawn().expect("mortar starts"));
     }
 
     /// Starts the server, for the first time or again, and waits until it answers.
@@ -272,19 +271,33 @@ impl Server {
         self.wait_ready();
     }
 
-    /// Waits until the server answers.
+    /// Waits until the server says that it answers.
     ///
     /// # Panics
     /// If it ends, or does not within [`PATIENCE`].
     pub fn wait_ready(&mut self) {
         let until = Instant::now() + PATIENCE;
-        while let Err(error) = UnixStream::connect(self.socket()) {
+        while !fs::read(self.output()).is_ok_and(|said| said.ends_with(b"\n")) {
             if let Some(status) = self.poll_exit() {
                 panic!("the server ended with {status}:\n{}", self.log());
             }
-            assert!(Instant::now() < until, "the server does not answer: {error}\n{}", self.log());
+            assert!(Instant::now() < until, "the server does not answer:\n{}", self.log());
             thread::sleep(LOOK);
         }
+    }
+
+    /// What the server said when it was ready: where it is, and its process.
+    ///
+    /// # Panics
+    /// If it is not ready.
+    #[must_use]
+    pub fn ready(&self) -> serde_json::Value {
+        let said = fs::read_to_string(self.output()).expect("the server was started");
+        json_lines(&said).pop().expect("the server is ready")
+    }
+
+    fn output(&self) -> PathBuf {
+        self.dir.path().join("output")
     }
 
     /// The status of a server that has ended by itself; it can be started again then.

@@ -58,22 +58,17 @@ fn it_listens_beyond_loopback_only_when_told() {
 }
 
 #[test]
-fn it_prints_where_it_is_and_what_to_try() {
-    let server = Server::start(&["--json"]);
-    let log = server.log();
-    let ready = log.lines().find(|line| line.starts_with("{\"urls\"")).map(serde_json::from_str::<serde_json::Value>);
-    let ready = ready.expect("it says that it is ready").unwrap();
+fn it_says_where_it_is() {
+    let server = Server::start(&[]);
+    let ready = server.ready();
     assert_eq!(ready["urls"][0], server.url());
     assert_eq!(ready["pid"], server.pid().unwrap());
 }
 
 #[test]
 fn health_and_metrics_are_told_by_http() {
-    let server = Server::start(&["--json", "--http", "127.0.0.1:0"]);
-    let log = server.log();
-    let ready = log.lines().find(|line| line.starts_with("{\"urls\"")).expect("it says that it is ready");
-    let ready: serde_json::Value = serde_json::from_str(ready).unwrap();
-    let address = ready["http"].as_str().expect("it says where").to_owned();
+    let server = Server::start(&["--http", "127.0.0.1:0"]);
+    let address = server.ready()["http"].as_str().expect("it says where").to_owned();
     let ask = |path: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -223,13 +223,14 @@ pub(crate) fn rate(count: u64, time: Duration) -> u64 {
     (count as f64 / time.as_secs_f64().max(1e-6)) as u64
 }
 
-/// A duration in words: `0.35 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+/// A duration in words: `4.2 ms`, `0.35 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) struct Took(pub(crate) Duration);
 
 impl std::fmt::Display for Took {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = self.0.as_secs_f64();
         match seconds.round() as u64 {
+            0 if seconds < 0.1 => write!(f, "{:.1} ms", seconds * 1e3),
             0..=9 => write!(f, "{seconds:.2} s"),
             whole @ 10..=119 => write!(f, "{whole} s"),
             whole @ 120..=7199 => write!(f, "{} min {} s", whole / 60, whole % 60),
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn durations_read_well() {
         for (milliseconds, words) in
-            [(350, "0.35 s"), (12_400, "12 s"), (200_000, "3 min 20 s"), (7_500_000, "2 h 5 min")]
+            [(4, "4.0 ms"), (350, "0.35 s"), (12_400, "12 s"), (200_000, "3 min 20 s"), (7_500_000, "2 h 5 min")]
         {
             assert_eq!(Took(Duration::from_millis(milliseconds)).to_string(), words);
         }

@@ -10,11 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use model::ErrorKind;
 use serde::Serialize;
 use store::{Amount, Options, Store};
 use tokio::io::AsyncWriteExt;
 use tokio::signal;
 
+use super::dev::explain_open;
 use crate::connection::{DATA, Session};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Bytes, Output, Report, counted};
@@ -162,6 +164,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         Err(_) if stopped.load(Ordering::Relaxed) => {
             return Err(Failure::interrupted(format!("stopped; {} is as it was", args.data.display())));
         }
+        Err(error) if error.kind() == ErrorKind::Unavailable => return Err(explain_open(error, &args.data)),
         done => done?,
     };
     output.print(&Archived {

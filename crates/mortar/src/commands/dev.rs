@@ -219,7 +219,8 @@ fn http(text: &str) -> Result<Option<SocketAddr>> {
     first.map(Some).ok_or_else(|| Failure::usage(format!("--http {text}: the name has no address")))
 }
 
-fn explain_open(error: Error, data: &Path) -> Failure {
+/// The failure to open a data directory, with what to do about it.
+pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);
     match kind {
