@@ -419,7 +419,8 @@ impl Core {
                 return Err(self.fail(&error, prev, waiters));
             }
             self.visible.store(*last, Ordering::SeqCst);
-            self.counters.forced(batch.frames.len(), batch.bytes.len(), began.elapsed());
+            let commits = waiters.iter().filter(|waiter| matches!(waiter.result, Ok(Outcome::Committed(_)))).count();
+            self.counters.forced(commits, batch.bytes.len(), began.elapsed());
         }
         for waiter in waiters {
             (waiter.tell)(waiter.result);

@@ -199,16 +199,20 @@ impl Core {
             });
             ready
         };
-        let mut files = HashSet::new();
-        for (_, file, offset, len) in ready {
-            durable.files.punch(file, offset, u64::from(len)).map_err(|e| error::io("freeing a chunk", e))?;
-            self.housekeeping.lock().punched.push(Key::freed(file, offset));
-            files.insert(file);
+        let mut ready: Vec<_> =
+            ready.into_iter().map(|(_, file, from, len)| (file, from, from + u64::from(len))).collect();
+        ready.sort_unstable();
+        // A large object's chunks lie side by side: one call gives back a whole run of them.
+        let runs = ready.chunk_by(|(file, _, end), (next, from, _)| file == next && end == from);
+        for run in runs {
+            let [(file, from, _), ..] = *run else { continue };
+            let to = run.last().map_or(from, |(_, _, to)| *to);
+            durable.files.punch(file, from, to - from).map_err(|e| error::io("freeing chunks", e))?;
         }
-        for file in files {
-            self.remove_if_empty(durable, file)?;
-        }
-        Ok(())
+        let freed = ready.iter().map(|(file, from, _)| Key::freed(*file, *from));
+        self.housekeeping.lock().punched.extend(freed);
+        let files: HashSet<u32> = ready.iter().map(|(file, ..)| *file).collect();
+        files.into_iter().try_for_each(|file| self.remove_if_empty(durable, file))
     }
 
     /// Removes a blob file in which no extent is left.

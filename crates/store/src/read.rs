@@ -228,14 +228,11 @@ fn list<T>(
     let limit = limit.min(limits::LISTING);
     let from = after.map_or_else(|| prefix.clone(), |after| after.successor().max(prefix.clone()));
     this.state(|layers| {
-        if let Some(oid) = owner {
-            layers.object(oid)?.ok_or_else(|| no_object(oid))?;
-        }
         let (mut entries, mut failed) = (Vec::new(), None);
-        if limit == 0 {
-            return Ok(entries);
-        }
         layers.scan(&from, &prefix.prefix_end(), &mut |key, found| {
+            if limit == 0 {
+                return ControlFlow::Break(());
+            }
             match entry(key, found) {
                 Ok(found) => entries.extend(found),
                 Err(error) => failed = Some(error),
@@ -243,6 +240,10 @@ fn list<T>(
             let go_on = failed.is_none() && entries.len() < limit;
             if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
+        // What has an entry exists; so only where there is none need one look.
+        if let (Some(oid), true) = (owner, entries.is_empty()) {
+            layers.held(oid)?.ok_or_else(|| no_object(oid))?;
+        }
         failed.map_or(Ok(entries), Err)
     })
 }

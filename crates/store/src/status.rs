@@ -62,8 +62,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn forced(&self, frames: usize, bytes: usize, took: Duration) {
-        self.commits.fetch_add(frames as u64, Ordering::Relaxed);
+    pub(crate) fn forced(&self, commits: usize, bytes: usize, took: Duration) {
+        self.commits.fetch_add(commits as u64, Ordering::Relaxed);
         self.forces.fetch_add(1, Ordering::Relaxed);
         self.logged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.force_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);

@@ -29,12 +29,16 @@ const PARKED: usize = 64;
 /// Beginning a read transaction costs as much as a look-up, so each is parked where the next read of its thread finds
 /// it, until a batch is written: the state that it shows is the newest until then.
 pub(crate) struct LmdbEngine {
-    parked: Box<[Mutex<Option<Parked>>]>,
+    parked: Box<[Place]>,
     /// Batches written so far.
     batches: AtomicU64,
     env: Env<WithoutTls>,
     rows: Database<'static, Raw, Raw>,
 }
+
+/// Where one read transaction is parked, on cache lines of its own: each thread has its place.
+#[repr(align(128))]
+struct Place(Mutex<Option<Parked>>);
 
 struct Parked {
     /// How many batches had been written before the transaction began.
@@ -66,7 +70,7 @@ impl LmdbEngine {
             opener.create_database(txn, None).map(CommitOrAbort::<_, Infallible>::Commit)
         });
         let CommitOrAbort::Commit(rows) = created.map_err(failed)?;
-        let parked = (0..PARKED).map(|_| Mutex::new(None)).collect();
+        let parked = (0..PARKED).map(|_| Place(Mutex::new(None))).collect();
         Ok(Self { parked, batches: AtomicU64::new(0), env, rows })
     }
 }
@@ -122,7 +126,7 @@ impl EnginePin for LmdbPin {
 impl Engine for LmdbEngine {
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
         let place = PLACE.with(|place| *place) % PARKED;
-        let Some(mut parked) = self.parked[place].try_lock() else {
+        let Some(mut parked) = self.parked[place].0.try_lock() else {
             let txn = self.env.read_txn().map_err(failed)?;
             read(&LmdbRead { txn, rows: self.rows });
             return Ok(());
@@ -158,8 +162,8 @@ impl Engine for LmdbEngine {
         }
         txn.commit().map_err(failed)?;
         self.batches.fetch_add(1, Ordering::AcqRel);
-        for parked in &self.parked {
-            if let Some(mut parked) = parked.try_lock() {
+        for place in &self.parked {
+            if let Some(mut parked) = place.0.try_lock() {
                 *parked = None;
             }
         }
