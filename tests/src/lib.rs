@@ -22,6 +22,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+/// The README's example has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
 /// How long anything may take before a test fails: far more than it needs, on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
