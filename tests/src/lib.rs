@@ -172,6 +172,15 @@ fn read_in_background(pipe: Option<impl Read + Send + 'static>) -> thread::JoinH
     })
 }
 
+/// Sends a process a signal.
+///
+/// # Panics
+/// If it cannot be sent.
+pub fn send(child: &Child, signal: Signal) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has a number");
+    kill_process(pid, signal).expect("a child can be signalled");
+}
+
 /// Waits for a process to end; `None` if it has not within `patience`.
 ///
 /// # Panics
@@ -341,8 +350,7 @@ impl Server {
     /// # Panics
     /// If it does not run.
     pub fn signal(&self, signal: Signal) {
-        let pid = self.child.as_ref().map(Child::id).and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        kill_process(pid.expect("the server runs"), signal).expect("the server can be signalled");
+        send(self.child.as_ref().expect("the server runs"), signal);
     }
 
     /// Asks the server to end and waits until it has.

@@ -8,9 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use mortar_tests::{PATIENCE, Server};
+use mortar_tests::{PATIENCE, Server, send, wait};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// A tree with one of everything.
@@ -153,10 +155,8 @@ fn what_cannot_be_imported_is_reported_and_the_rest_is() {
     assert_eq!(server.run(&["get", "/tree/sub"]).ok(), "in the way");
 }
 
-#[test]
-fn an_import_that_was_killed_goes_on_and_is_whole() {
-    let mut server = Server::start(&[]);
-    let root = server.dir().join("many");
+/// Twenty directories of 200 small files.
+fn make_many(root: &Path) {
     for directory in 0..20 {
         let directory = root.join(directory.to_string());
         fs::create_dir_all(&directory).unwrap();
@@ -164,20 +164,47 @@ fn an_import_that_was_killed_goes_on_and_is_whole() {
             fs::write(directory.join(file.to_string()), format!("content of {file}")).unwrap();
         }
     }
-    let mut import = server.command(&["import", "many", "--json", "--timeout", "1"]).spawn().unwrap();
+}
+
+const MANY: u64 = 20 * 200 + 21;
+
+/// Starts an import of the tree `many` and waits until some of it is there.
+fn half_import(server: &Server) -> Child {
+    let import = server.command(&["import", "many", "--json"]).stdout(Stdio::null()).spawn().unwrap();
     let until = Instant::now() + PATIENCE;
     while !server.run(&["ls", "/many/0"]).stdout.starts_with(b"/many/0/") {
         assert!(Instant::now() < until, "nothing is imported");
     }
+    import
+}
+
+#[test]
+fn an_import_whose_server_was_killed_goes_on_and_is_whole() {
+    let mut server = Server::start(&[]);
+    make_many(&server.dir().join("many"));
+    let mut import = half_import(&server);
     server.kill();
     // Its server is gone: whether it notices or is stopped, the next one goes on.
     let _ = import.kill();
     import.wait().unwrap();
     server.restart();
-    let report = json(&server, &["import", "many"], 0);
-    assert_eq!(report["failed"], 0, "{report}");
-    let report = json(&server, &["verify", "many"], 0);
-    assert_eq!(report["same"], 20 * 200 + 21, "{report}");
+    assert_eq!(json(&server, &["import", "many"], 0)["failed"], 0);
+    assert_eq!(json(&server, &["verify", "many"], 0)["same"], MANY);
+}
+
+#[test]
+fn ctrl_c_ends_an_import_even_when_the_server_does_not_answer() {
+    let server = Server::start(&[]);
+    make_many(&server.dir().join("many"));
+    let mut import = half_import(&server);
+    server.signal(Signal::STOP);
+    send(&import, Signal::INT);
+    let status = wait(&mut import, PATIENCE).expect("it ends");
+    server.signal(Signal::CONT);
+    // It may have been done already.
+    assert!(matches!(status.code(), Some(130 | 0)), "{status}");
+    json(&server, &["import", "many"], 0);
+    assert_eq!(json(&server, &["verify", "many"], 0)["same"], MANY);
 }
 
 #[test]

@@ -17,9 +17,11 @@ mod tree;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
@@ -77,15 +79,40 @@ fn run(cli: Cli) -> Result {
             // One thread drives the connection; files are read and written by others.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
-            let done = runtime.block_on(online(command, &mut session));
-            // A thread that still waits for input must not keep a command that has failed from ending.
-            runtime.shutdown_background();
-            // What was printed before a failure is seen before it.
-            session.output.flush()?;
-            return done;
+            let done = runtime.block_on(interruptible(command, &mut session));
+            // What is half done is cleaned up by threads that need a moment; one that waits for input gets no longer.
+            runtime.shutdown_timeout(CLEANING_UP);
+            // What was printed before a failure is seen before it; the failure counts for more than its output.
+            let printed = session.output.flush();
+            done?;
+            return printed;
         }
     }
     session.output.flush()
+}
+
+/// How long a command that has ended waits for its threads.
+const CLEANING_UP: Duration = Duration::from_millis(200);
+
+/// Runs a command that talks to a server, until it ends or Ctrl-C stops it.
+///
+/// Where stopping needs no care, Ctrl-C does what it does to every program: so also while a command waits for input.
+async fn interruptible(command: Command, session: &mut Session) -> Result {
+    let (message, hint) = match &command {
+        Command::Import(_) => {
+            ("stopped; what was imported so far is complete and stays", "The same command goes on from there.")
+        }
+        Command::Export(_) => ("stopped; what was written so far stays", "--overwrite writes everything again."),
+        Command::Backup(_) => ("stopped; there is no archive", "An archive is of use only when it is complete."),
+        Command::Get(args) if args.writes_file() => {
+            ("stopped; there is no file", "The file appears when it is complete.")
+        }
+        _ => return online(command, session).await,
+    };
+    tokio::select! {
+        done = online(command, session) => done,
+        _ = signal::ctrl_c() => Err(Failure::interrupted(message).hint(hint)),
+    }
 }
 
 /// Runs a command that talks to a server.

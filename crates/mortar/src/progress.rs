@@ -103,10 +103,7 @@ impl Progress {
 
     /// Takes the bar away; the command says itself how the work ended.
     pub(crate) fn end(&self) {
-        self.0.ended.store(true, Ordering::Relaxed);
-        if let Face::Bar(bar) = &self.0.face {
-            bar.finish_and_clear();
-        }
+        self.0.end();
     }
 
     /// One thread draws for all that advance, so that advancing costs two additions.
@@ -157,7 +154,21 @@ impl Progress {
     }
 }
 
+/// Work that was given up, by Ctrl-C for one, leaves no bar behind either.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Shared {
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Face::Bar(bar) = &self.face {
+            bar.finish_and_clear();
+        }
+    }
+
     fn totals(&self) -> (u64, u64) {
         (self.total_bytes.load(Ordering::Relaxed), self.total_objects.load(Ordering::Relaxed))
     }

@@ -37,6 +37,13 @@ pub(crate) struct Get {
     range: Option<ByteRange>,
 }
 
+impl Get {
+    /// Whether the content goes to a file.
+    pub(crate) fn writes_file(&self) -> bool {
+        self.output.as_os_str() != "-"
+    }
+}
+
 /// A part of an object's content, as `--range` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteRange {

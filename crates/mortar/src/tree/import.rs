@@ -16,7 +16,6 @@ use std::sync::Arc;
 use client::Client;
 use model::{Error, ErrorKind, Oid};
 use serde::Serialize;
-use tokio::signal;
 use tokio::task::JoinSet;
 
 use super::BATCHES;
@@ -99,15 +98,6 @@ fn busy() -> Failure {
 
 /// Imports a tree; `json` says how files that could not be imported are reported.
 pub(crate) async fn import(client: &Client, plan: &Plan, progress: &Progress, json: bool) -> Result<Tally> {
-    let interrupted = signal::ctrl_c();
-    tokio::select! {
-        done = run(client, plan, progress, json) => done,
-        _ = interrupted => Err(Failure::interrupted("stopped; what was imported so far is complete and stays")
-            .hint("The same command goes on where this one stopped.")),
-    }
-}
-
-async fn run(client: &Client, plan: &Plan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.expect(survey.bytes, survey.objects);
     let nothing_below = client.names(&plan.prefix.below(), None, 1).await?.is_empty();

@@ -31,8 +31,10 @@ pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
     let mut look = !job.fresh;
     for attempt in 0..ATTEMPTS {
         let mut tally = Tally::default();
-        let arrivals = choose(job, &entries, look, &mut tally).await?;
-        let arrivals = read(job, arrivals, &mut tally).await?;
+        // Reported once it is settled, not in every attempt.
+        let mut failures = Vec::new();
+        let arrivals = choose(job, &entries, look, &mut tally, &mut failures).await?;
+        let arrivals = read(arrivals, &mut failures).await?;
         let ops = operations(job, &arrivals, &mut tally);
         let outcome = match ops.is_empty() {
             true => None,
@@ -40,6 +42,7 @@ pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
         };
         match outcome {
             None | Some(Ok(Outcome::Committed(_))) => {
+                failures.iter().for_each(|message| job.fail(&mut tally, message));
                 let bytes = entries.iter().map(|entry| entry.size).sum();
                 job.progress.advance(bytes, entries.len() as u64);
                 return Ok(tally);
@@ -57,7 +60,13 @@ pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
 }
 
 /// Leaves out what need not, or cannot, be brought.
-async fn choose(job: &Job, entries: &[Entry], look: bool, tally: &mut Tally) -> Result<Vec<Arrival>> {
+async fn choose(
+    job: &Job,
+    entries: &[Entry],
+    look: bool,
+    tally: &mut Tally,
+    failures: &mut Vec<String>,
+) -> Result<Vec<Arrival>> {
     let there = if look { found::look_up(&job.client, entries).await? } else { entries.iter().map(|_| None).collect() };
     let mut arrivals = Vec::with_capacity(entries.len());
     for (entry, found) in entries.iter().zip(there) {
@@ -67,11 +76,11 @@ async fn choose(job: &Job, entries: &[Entry], look: bool, tally: &mut Tally) -> 
                 continue;
             }
             Change::Impossible(message) => {
-                job.fail(tally, &message);
+                failures.push(message);
                 continue;
             }
             Change::Create if job.parent(entry).is_none() => {
-                job.fail(tally, &format!("{}: its directory is not in the store", entry.path.display()));
+                failures.push(format!("{}: its directory is not in the store", entry.path.display()));
                 continue;
             }
             Change::Create | Change::Replace => Some(Bytes::new()),
@@ -82,10 +91,10 @@ async fn choose(job: &Job, entries: &[Entry], look: bool, tally: &mut Tally) -> 
     Ok(arrivals)
 }
 
-/// Reads the files; those that cannot be read are reported and left out.
-async fn read(job: &Job, mut arrivals: Vec<Arrival>, tally: &mut Tally) -> Result<Vec<Arrival>> {
+/// Reads the files; those that cannot be read are left out.
+async fn read(mut arrivals: Vec<Arrival>, failures: &mut Vec<String>) -> Result<Vec<Arrival>> {
     let read = move || {
-        let mut failures = Vec::new();
+        let mut unread = Vec::new();
         arrivals.retain_mut(|arrival| {
             let Some(content) = &mut arrival.content else { return true };
             let limit = arrival.entry.size + GROWTH;
@@ -95,18 +104,16 @@ async fn read(job: &Job, mut arrivals: Vec<Arrival>, tally: &mut Tally) -> Resul
                     true
                 }
                 Err(error) => {
-                    failures.push(format!("{}: {error}", arrival.entry.path.display()));
+                    unread.push(format!("{}: {error}", arrival.entry.path.display()));
                     false
                 }
             }
         });
-        (arrivals, failures)
+        (arrivals, unread)
     };
-    let (arrivals, failures) =
+    let (arrivals, unread) =
         task::spawn_blocking(read).await.map_err(|e| Failure::new(format!("reading files failed: {e}")))?;
-    for message in failures {
-        job.fail(tally, &message);
-    }
+    failures.extend(unread);
     Ok(arrivals)
 }
 
