@@ -45,9 +45,11 @@ pub(crate) fn file_name(file: u32) -> String {
 }
 
 impl BlobFiles {
-    pub(crate) fn open(disk: Arc<dyn Disk>) -> io::Result<Self> {
+    /// Opens the blob files. The numbers up to `used` stand in the B-tree: no new file gets one of them, although the
+    /// file may be gone.
+    pub(crate) fn open(disk: Arc<dyn Disk>, used: u32) -> io::Result<Self> {
         disk.make_dir(DIR)?;
-        let last = numbers(&*disk)?.last().copied().unwrap_or(0);
+        let last = numbers(&*disk)?.last().copied().unwrap_or(0).max(used);
         let growing = Growing { current: None, next: last + 1, unforced: HashSet::new(), new_names: false };
         Ok(Self { disk, growing: Mutex::new(growing), open: RwLock::new(HashMap::new()), first: last + 1 })
     }
@@ -228,3 +230,6 @@ impl From<io::Error> for ReadError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -20,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::apply::{Applied, Apply};
 use crate::backup::restore::{self, RESTORING};
+use crate::backup::slots::is_place;
 use crate::blob_file::BlobFiles;
 use crate::commit::Writer;
 use crate::core::{Core, Durable};
@@ -30,7 +32,7 @@ use crate::engine::{Engine, EngineRead};
 use crate::entry::{self, Step};
 use crate::error::{self, Explain, invalid};
 use crate::install::Housekeeping;
-use crate::key::Key;
+use crate::key::{Key, extent_of, table};
 use crate::layers::{At, Layers};
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage};
@@ -74,7 +76,7 @@ pub(crate) fn open_on(
     options: Options,
     on_damage: OnDamage,
 ) -> Result<Core> {
-    let files = BlobFiles::open(Arc::clone(&disk)).map_err(|e| error::io("opening the blob files", e))?;
+    let files = blob_files(&disk, &*engine)?;
     let view = View::new();
     let (log, last, crc) = match installed(&*engine)? {
         None => {
@@ -96,6 +98,35 @@ pub(crate) fn open_on(
     core.adopt_freed()?;
     initialize(&core)?;
     Ok(core)
+}
+
+fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<BlobFiles> {
+    let used = last_blob_file(engine)?;
+    BlobFiles::open(Arc::clone(disk), used).map_err(|e| error::io("opening the blob files", e))
+}
+
+/// The highest number of a blob file in the B-tree.
+fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
+    let mut last = 0;
+    for (behind, end) in [
+        ((|file| Key::extent(file, 0)) as fn(u32) -> Key, Key::table(table::EXTENT).prefix_end()),
+        (|file| Key::freed(file, 0), Key::table(table::FREED).prefix_end()),
+    ] {
+        let mut file = Some(0);
+        // One look for each file, not one for each chunk.
+        while let Some(next) = file.and_then(|file: u32| file.checked_add(1)) {
+            let (from, mut result) = (behind(next), Ok(()));
+            file = None;
+            let mut show = |key: &[u8], _: &[u8]| {
+                file = extent_of(key).map(|(file, _)| file).filter(|file| is_place(*file, 0));
+                ControlFlow::Break(())
+            };
+            engine.read(&mut |engine| result = engine.range(&from, &end, &mut show)).explain()?;
+            result.explain()?;
+            last = last.max(file.unwrap_or(0));
+        }
+    }
+    Ok(last)
 }
 
 fn core(
