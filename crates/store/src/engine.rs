@@ -19,6 +19,9 @@ pub(crate) enum EngineError {
     /// The rows of the batch could not all be made; nothing of it was written.
     #[error("the batch was given up")]
     GivenUp,
+    /// What is stored cannot be understood.
+    #[error("the B-tree is damaged")]
+    Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Anything else.
     #[error("the B-tree failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),

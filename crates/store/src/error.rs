@@ -49,9 +49,14 @@ impl From<EngineError> for StoreError {
         let message = match &error {
             EngineError::Full(_) => "the B-tree has no room: the disk is full; make room and try again".to_owned(),
             EngineError::GivenUp => "a batch for the B-tree could not be made".to_owned(),
+            EngineError::Damaged(source) => format!("the B-tree is damaged: {source}; restore from a backup"),
             EngineError::Failed(source) => format!("the B-tree failed: {source}"),
         };
-        let kind = if matches!(error, EngineError::Full(_)) { ErrorKind::Full } else { ErrorKind::Io };
+        let kind = match error {
+            EngineError::Full(_) => ErrorKind::Full,
+            EngineError::Damaged(_) => ErrorKind::Corrupt,
+            EngineError::GivenUp | EngineError::Failed(_) => ErrorKind::Io,
+        };
         Self(Error::new(kind, message).caused_by(error))
     }
 }

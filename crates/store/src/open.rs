@@ -23,6 +23,7 @@ use crate::apply::{Applied, Apply};
 use crate::backup::restore::{self, RESTORING};
 use crate::backup::slots::is_place;
 use crate::blob_file::BlobFiles;
+use crate::checksum::crc32c;
 use crate::commit::Writer;
 use crate::core::{Core, Durable};
 use crate::disk::{Disk, RealDisk};
@@ -39,6 +40,7 @@ use crate::log::recover::{self, OnDamage};
 use crate::log::{Log, LogError};
 use crate::mob::Seq;
 use crate::options::Options;
+use crate::repair;
 use crate::status::Counters;
 use crate::view::{Snapshots, View};
 
@@ -46,6 +48,7 @@ use crate::view::{Snapshots, View};
 pub(crate) const STORE: &str = "STORE";
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const TREE: &str = "tree";
+const PRODUCT: &str = "mortar store ";
 const FORMAT: &str = "mortar store 1";
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
@@ -59,10 +62,15 @@ pub(crate) fn in_memory(options: Options) -> Result<Core> {
 pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
     fs::create_dir_all(dir).map_err(|e| error::io(&format!("creating {}", dir.display()), e))?;
     let lock = lock(dir)?;
+    open_locked(dir, lock, options, OnDamage::Refuse)
+}
+
+/// Opens the store in a directory of which the caller has the lock.
+pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: OnDamage) -> Result<Core> {
     let id = identity(dir)?;
     let engine = LmdbEngine::open(&dir.join(TREE)).explain()?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
-    let mut core = open_on(disk, Box::new(engine), id, options, OnDamage::Refuse)?;
+    let mut core = open_on(disk, Box::new(engine), id, options, on_damage)?;
     core.dir = Some(dir.to_owned());
     core.lock = Some(lock);
     Ok(core)
@@ -78,8 +86,10 @@ pub(crate) fn open_on(
 ) -> Result<Core> {
     let files = blob_files(&disk, &*engine)?;
     let view = View::new();
+    let mut salvaged = None;
     let (log, last, crc) = match installed(&*engine)? {
         None => {
+            check_new(&*disk, &id)?;
             clear_log(&*disk).map_err(|e| error::io("clearing an unfinished log", e))?;
             let log = Log::create(disk, id, options.segment_bytes, 1, 0).explain()?;
             let row = (Key::system("installed"), Some(Bytes::from_static(&[0; 8])));
@@ -90,17 +100,21 @@ pub(crate) fn open_on(
             let mut replay = |seq, payload: &[u8]| replay(&view, &*engine, &files, seq, payload);
             let found = recover::open(&disk, id, options.segment_bytes, installed, on_damage, &mut replay).explain()?;
             tracing::info!(installed, last = found.last, cut = found.cut, "recovered the log");
+            salvaged = found.salvaged;
             (found.log, found.last.max(installed), found.crc)
         }
     };
     let writer = Writer::at(last + 1, crc);
     let core = core(options, engine, id, Some(Durable { log, files }), writer, view, Some(last));
     core.adopt_freed()?;
+    if let Some(salvaged) = salvaged {
+        repair::go_on(&core, salvaged, last)?;
+    }
     initialize(&core)?;
     Ok(core)
 }
 
-fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<BlobFiles> {
+pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<BlobFiles> {
     let used = last_blob_file(engine)?;
     BlobFiles::open(Arc::clone(disk), used).map_err(|e| error::io("opening the blob files", e))
 }
@@ -127,6 +141,18 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
         }
     }
     Ok(last)
+}
+
+/// Without a position in the B-tree, the store was never finished being created: then nothing was ever committed.
+pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
+    if recover::is_used(disk, id).explain()? {
+        let message = format!(
+            "the B-tree is missing or empty ({TREE}/), and the log has transactions: put the directory back, or restore \
+             from a backup"
+        );
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    Ok(())
 }
 
 fn core(
@@ -183,7 +209,13 @@ fn initialize(core: &Core) -> Result<()> {
 }
 
 /// Applies a logged transaction again.
-fn replay(view: &View, engine: &dyn Engine, files: &BlobFiles, seq: Seq, payload: &[u8]) -> Result<(), LogError> {
+pub(crate) fn replay(
+    view: &View,
+    engine: &dyn Engine,
+    files: &BlobFiles,
+    seq: Seq,
+    payload: &[u8],
+) -> Result<(), LogError> {
     let failed = |reason: String| LogError::Replay { seq, reason };
     let entry = entry::decode(Bytes::copy_from_slice(payload)).map_err(|e| failed(e.to_string()))?;
     let mut given = Some(entry.created);
@@ -208,7 +240,7 @@ fn replay(view: &View, engine: &dyn Engine, files: &BlobFiles, seq: Seq, payload
 }
 
 /// Up to which position the B-tree has everything; `None` if the store was never finished being created.
-fn installed(engine: &dyn Engine) -> Result<Option<Seq>> {
+pub(crate) fn installed(engine: &dyn Engine) -> Result<Option<Seq>> {
     let mut row = None;
     let key = Key::system("installed");
     let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
@@ -251,37 +283,62 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
     Ok(file)
 }
 
+/// What the file with the store's identity says.
+pub(crate) enum Identity {
+    Known(StoreId),
+    Missing,
+    Damaged,
+}
+
+pub(crate) fn read_identity(dir: &Path) -> Result<Identity> {
+    let path = dir.join(STORE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Identity::Missing),
+        Err(e) => return Err(error::io(&format!("reading {}", path.display()), e)),
+    };
+    let text = String::from_utf8_lossy(&text);
+    let first = text.lines().next().unwrap_or_default();
+    if first.starts_with(PRODUCT) && first != FORMAT {
+        let message =
+            format!("{} says {first:?}; this version reads {FORMAT:?}: use the version that wrote it", path.display());
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(parse_identity(&text).map_or(Identity::Damaged, Identity::Known))
+}
+
 /// The store's identity; a new one for an empty directory.
 fn identity(dir: &Path) -> Result<StoreId> {
-    let path = dir.join(STORE);
-    match fs::read_to_string(&path) {
-        Ok(text) => parse_identity(&text).ok_or_else(|| {
-            let first = text.lines().next().unwrap_or_default();
-            let message = format!(
-                "{} says {first:?}; this version reads {FORMAT:?}: use the version that wrote it",
-                path.display()
-            );
-            Error::new(ErrorKind::Unsupported, message)
-        }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => create_identity(dir),
-        Err(e) => Err(error::io(&format!("reading {}", path.display()), e)),
+    let lost = |how: &str| {
+        let dir = dir.display();
+        let message = format!("{dir} is a store, but its file {STORE} is {how}; `mortar repair` can write it again");
+        Error::new(ErrorKind::Corrupt, message)
+    };
+    match read_identity(dir)? {
+        Identity::Known(id) => Ok(id),
+        Identity::Damaged => Err(lost("damaged")),
+        // It is the last thing that a restore writes, and the first that creating a store does.
+        Identity::Missing if dir.join(RESTORING).exists() => Err(restore::interrupted(dir)),
+        Identity::Missing if dir.join(TREE).exists() && dir.join(crate::log::DIR).exists() => Err(lost("missing")),
+        Identity::Missing => create_identity(dir),
     }
 }
 
+/// The identity in the text of the file: all of it must be as it was written.
 fn parse_identity(text: &str) -> Option<StoreId> {
-    let mut lines = text.lines();
-    if lines.next() != Some(FORMAT) {
-        return None;
-    }
-    let id = lines.next()?.strip_prefix("id ")?;
-    u128::from_str_radix(id, 16).ok().map(u128::to_be_bytes)
+    let id = text.lines().nth(1)?.strip_prefix("id ")?;
+    let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
+    (identity_text(&id) == text).then_some(id)
+}
+
+fn identity_text(id: &StoreId) -> String {
+    let text = format!("{FORMAT}\nid {:032x}\n", u128::from_be_bytes(*id));
+    let check = crc32c(text.as_bytes());
+    format!("{text}check {check:08x}\n")
 }
 
 fn create_identity(dir: &Path) -> Result<StoreId> {
     let fail = |e: io::Error| error::io(&format!("creating a store in {}", dir.display()), e);
-    if dir.join(RESTORING).exists() {
-        return Err(restore::interrupted(dir));
-    }
     for entry in fs::read_dir(dir).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
         if name != LOCK && name != "STORE.new" && name != "lost+found" {
@@ -307,7 +364,7 @@ pub(crate) fn new_identity() -> io::Result<StoreId> {
 pub(crate) fn write_identity(dir: &Path, id: &StoreId) -> io::Result<()> {
     let new = dir.join("STORE.new");
     let mut file = File::create(&new)?;
-    write!(file, "{FORMAT}\nid {:032x}\n", u128::from_be_bytes(*id))?;
+    file.write_all(identity_text(id).as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, dir.join(STORE))?;
     File::open(dir)?.sync_all()

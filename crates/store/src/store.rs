@@ -19,6 +19,7 @@ use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::{self, Pieces, Reading};
+use crate::repair::{self, RepairReport};
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
 use crate::view::{Pin, Snapshots, View};
@@ -435,6 +436,20 @@ impl Store {
     /// [`ErrorKind::Unavailable`] if `progress` stopped it. Damage is no error of the scrub: it goes on.
     pub fn scrub(&self, progress: &dyn Progress) -> Result<ScrubReport> {
         scrub::run(&self.snapshot()?, progress)
+    }
+
+    /// Says what keeps the store in a directory from being opened, and what it would cost to go on without it.
+    ///
+    /// With `accept_loss` it does that: it copies the damaged segments of the log aside, keeps every transaction that can
+    /// still be read without a gap, and scrubs the store. The version of the next change is then far beyond all that
+    /// were ever given. Without, nothing is changed. `progress` is told of the scrub.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without the directory; [`ErrorKind::Unavailable`] if a server has it open;
+    /// [`ErrorKind::Corrupt`] for damage that only a backup helps against: to the B-tree, or to all that says which
+    /// store it is.
+    pub fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
+        repair::repair(dir, accept_loss, options, progress)
     }
 
     /// What the store can say of itself.

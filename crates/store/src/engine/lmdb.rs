@@ -89,12 +89,15 @@ thread_local! {
 }
 
 fn failed(error: heed::Error) -> EngineError {
-    let full = match &error {
-        heed::Error::Io(e) => e.kind() == io::ErrorKind::StorageFull || e.kind() == io::ErrorKind::QuotaExceeded,
-        heed::Error::Mdb(e) => matches!(e, MdbError::MapFull),
-        _ => false,
-    };
-    if full { EngineError::Full(Box::new(error)) } else { EngineError::Failed(Box::new(error)) }
+    use MdbError::{Corrupted, Invalid, MapFull, PageNotFound, VersionMismatch};
+    match &error {
+        heed::Error::Io(e) if matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            EngineError::Full(Box::new(error))
+        }
+        heed::Error::Mdb(MapFull) => EngineError::Full(Box::new(error)),
+        heed::Error::Mdb(Invalid | Corrupted | PageNotFound | VersionMismatch) => EngineError::Damaged(Box::new(error)),
+        _ => EngineError::Failed(Box::new(error)),
+    }
 }
 
 impl EngineRead for LmdbRead<'_> {

@@ -9,6 +9,10 @@
 //!   acknowledged transactions are lost, and the log refuses to open and names the frame.
 //!
 //! Frames of lower positions are what a recycled segment held before; they do not count.
+//!
+//! An operator who accepts the loss has the log *salvaged*: every frame behind the installed ones that can still be read
+//! without a gap counts, and the store goes on with a new segment at a position beyond all that was ever given, so that
+//! no version is given twice. The old segments stay until what was salvaged is in the B-tree.
 
 use std::fmt;
 use std::io;
@@ -26,7 +30,7 @@ use crate::mob::Seq;
 pub(crate) struct Damage {
     /// The file with the bad frame.
     pub(crate) segment: String,
-    /// Where the bad frame begins.
+    /// Where the bad frame begins; 0 if there is not even its segment.
     pub(crate) offset: u64,
     /// The position that it should have.
     pub(crate) seq: Seq,
@@ -38,6 +42,13 @@ pub(crate) struct Damage {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.offset == 0 {
+            let Self { seq, segment, .. } = self;
+            return write!(
+                f,
+                "{segment} has no frame {seq}: acknowledged transactions from there on cannot be read back"
+            );
+        }
         write!(
             f,
             "frame {} at byte {} of {} is damaged, but frame {} had been forced: acknowledged transactions {}..={} \
@@ -56,6 +67,17 @@ pub(crate) struct Recovered {
     pub(crate) crc: u32,
     /// Whether frames of an unfinished batch were cut.
     pub(crate) cut: bool,
+    /// What could be saved of a damaged log. `last` is then the position from which the store goes on.
+    pub(crate) salvaged: Option<Salvaged>,
+}
+
+/// What could be saved of a damaged log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Salvaged {
+    /// The last position of which nothing is lost.
+    pub(crate) kept: Seq,
+    /// The last position that any frame speaks of.
+    pub(crate) seen: Seq,
 }
 
 /// Whether damage is an error or the end of the log.
@@ -63,9 +85,13 @@ pub(crate) struct Recovered {
 pub(crate) enum OnDamage {
     /// Refuse.
     Refuse,
-    /// Cut the log there: the operator has accepted the loss.
-    Cut,
+    /// Keep what can be read and go on behind it: the operator has accepted the loss of the rest.
+    Salvage,
 }
+
+/// Positions that are skipped after a loss. What was lost may have gone further than what is left of the log says, and
+/// no version may be given twice.
+const SKIPPED: Seq = 1 << 24;
 
 /// Is shown each frame that counts: its position and payload.
 pub(crate) type Replay<'a> = dyn FnMut(Seq, &[u8]) -> Result<(), LogError> + 'a;
@@ -99,25 +125,154 @@ pub(crate) fn open(
     replay: &mut Replay<'_>,
 ) -> Result<Recovered, LogError> {
     let found = list(&**disk, &store)?;
-    let Some(start) = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= installed + 1)) else {
-        let name = found.first().map_or_else(|| DIR.to_owned(), |s| s.name.clone());
-        let damage = Damage { segment: name, offset: 0, seq: installed + 1, forced: installed + 1, last: installed };
-        return Err(LogError::Damaged(damage));
-    };
+    if on_damage == OnDamage::Salvage {
+        return salvage(disk, store, segment_len, &found, installed, replay);
+    }
+    let start = start(&found, installed)?;
     let end = walk(&**disk, &store, &found, start, installed, replay)?;
     let torn = behind(&**disk, &store, &found, &end)?;
-    if let Some(damage) = torn.damage
-        && on_damage == OnDamage::Refuse
-    {
+    if let Some(damage) = torn.damage {
         return Err(LogError::Damaged(damage));
     }
     let log = resume(disk, store, segment_len, &found, start, &end, torn.frames)?;
-    Ok(Recovered { log, last: end.seq - 1, crc: end.crc, cut: torn.frames })
+    Ok(Recovered { log, last: end.seq - 1, crc: end.crc, cut: torn.frames, salvaged: None })
+}
+
+/// Says what is damaged, and changes nothing.
+///
+/// A frame that cannot be replayed is damage to the log too: nothing behind it can be reached.
+pub(crate) fn inspect(
+    disk: &dyn Disk,
+    store: StoreId,
+    installed: Seq,
+    replay: &mut Replay<'_>,
+) -> Result<Option<LogError>, LogError> {
+    let found = list(disk, &store)?;
+    let walked = start(&found, installed).and_then(|start| walk(disk, &store, &found, start, installed, replay));
+    match walked {
+        Ok(end) => Ok(behind(disk, &store, &found, &end)?.damage.map(LogError::Damaged)),
+        Err(damage @ (LogError::Damaged(_) | LogError::Replay { .. })) => Ok(Some(damage)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Whether the log has, or had, any frame.
+pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError> {
+    for segment in list(disk, store)? {
+        let Some(header) = segment.header else { continue };
+        let bytes = read(disk, &segment)?;
+        let first = bytes.get(SEGMENT_HEADER as usize..).and_then(|rest| frame::decode(rest, store));
+        if header.first > 1 || first.is_some_and(|(frame, _)| frame.seq >= header.first) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The segments from the one with frame `seq` on, and those whose headers are damaged.
+pub(crate) fn segments_from(disk: &dyn Disk, store: &StoreId, seq: Seq) -> Result<Vec<String>, LogError> {
+    let found = list(disk, store)?;
+    let from = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= seq)).unwrap_or(0);
+    let all = found.into_iter().enumerate();
+    Ok(all.filter(|(i, s)| *i >= from || s.header.is_none()).map(|(_, s)| s.name).collect())
+}
+
+/// The store whose log this is, if all readable headers of segments agree.
+pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
+    let mut found = None;
+    for name in names(disk)? {
+        let mut first = [0; SEGMENT_HEADER as usize];
+        if disk.open(&format!("{DIR}/{name}"))?.read_at(0, &mut first).is_err() {
+            continue;
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&first[8..24]);
+        if SegmentHeader::decode(&first, &id).is_some() && *found.get_or_insert(id) != id {
+            return Ok(None);
+        }
+    }
+    Ok(found)
+}
+
+/// What of a damaged log can be kept, and how far it went.
+///
+/// `replay` is shown every frame behind the installed ones, up to the first that is missing or cannot be replayed.
+pub(crate) fn salvageable(
+    disk: &dyn Disk,
+    store: &StoreId,
+    installed: Seq,
+    replay: &mut Replay<'_>,
+) -> Result<Salvaged, LogError> {
+    let (mut kept, mut crc, mut seen, mut stopped) = (installed, None, installed, false);
+    for segment in list(disk, store)? {
+        let bytes = read(disk, &segment)?;
+        let mut position = SEGMENT_HEADER as usize;
+        while position < bytes.len() {
+            let Some((header, payload)) = frame::decode(&bytes[position..], store) else {
+                position += frame::ALIGN;
+                continue;
+            };
+            seen = seen.max(header.seq).max(header.forced);
+            // The frame before the first may be one that cannot be read.
+            if !stopped && header.seq == kept + 1 && crc.is_none_or(|crc| crc == header.prev) {
+                match replay(header.seq, payload) {
+                    Ok(()) => (kept, crc) = (header.seq, Some(header.crc)),
+                    Err(LogError::Replay { .. }) => stopped = true,
+                    Err(other) => return Err(other),
+                }
+            }
+            position += frame::frame_len(payload.len());
+        }
+    }
+    Ok(Salvaged { kept, seen })
+}
+
+/// Goes on behind what can be kept of a damaged log.
+fn salvage(
+    disk: &Arc<dyn Disk>,
+    store: StoreId,
+    segment_len: u64,
+    found: &[Found],
+    installed: Seq,
+    replay: &mut Replay<'_>,
+) -> Result<Recovered, LogError> {
+    let salvaged = salvageable(&**disk, &store, installed, replay)?;
+    let last = salvaged.seen.max(salvaged.kept) + SKIPPED;
+    disk.make_dir(DIR)?;
+    let segments = Segments::new(Arc::clone(disk), store, segment_len);
+    let index = found.last().map_or(1, |s| s.index + 1);
+    let tail = segments.next(SegmentHeader { index, first: last + 1, prev: 0 }, 0)?;
+    {
+        let mut pool = segments.pool.lock();
+        // They go once all is installed; none becomes a spare, as its place on the device may be bad.
+        pool.sealed.extend(found.iter().map(|segment| Sealed { index: segment.index, last, len: 0 }));
+    }
+    adopt_spares(&segments)?;
+    let log = Log { segments, tail: Mutex::new(tail) };
+    Ok(Recovered { log, last, crc: 0, cut: true, salvaged: Some(salvaged) })
+}
+
+/// The segment with the first frame that is not installed.
+fn start(found: &[Found], installed: Seq) -> Result<usize, LogError> {
+    let start = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= installed + 1));
+    start.ok_or_else(|| {
+        let segment = found.first().map_or_else(|| DIR.to_owned(), |s| s.name.clone());
+        LogError::Damaged(Damage { segment, offset: 0, seq: installed + 1, forced: installed + 1, last: installed })
+    })
+}
+
+/// The names of the segments. A log that is missing altogether has none.
+fn names(disk: &dyn Disk) -> io::Result<Vec<String>> {
+    match disk.list(DIR) {
+        Ok(names) => Ok(names.into_iter().filter(|name| name.ends_with(".seg")).collect()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
 }
 
 fn list(disk: &dyn Disk, store: &StoreId) -> Result<Vec<Found>, LogError> {
     let mut found = Vec::new();
-    for name in disk.list(DIR)? {
+    for name in names(disk)? {
         let Some(index) = name.strip_suffix(".seg").and_then(|n| u64::from_str_radix(n, 16).ok()) else { continue };
         let name = segment_name(index);
         let file = disk.open(&name)?;
@@ -248,6 +403,13 @@ fn adopt(segments: &Segments, found: &[Found], start: usize, tail: usize) -> Res
         let last = found[start + i + 1].header.map_or(0, |h| h.first - 1);
         pool.sealed.push_back(Sealed { index: segment.index, last, len: segment.len });
     }
+    drop(pool);
+    adopt_spares(segments)
+}
+
+/// Takes over the spares.
+fn adopt_spares(segments: &Segments) -> Result<(), LogError> {
+    let mut pool = segments.pool.lock();
     for name in segments.disk.list(DIR)? {
         let Some(number) = name.strip_prefix("spare-").and_then(|n| n.parse::<u64>().ok()) else { continue };
         let name = format!("{DIR}/{name}");

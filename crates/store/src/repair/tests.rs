@@ -1,0 +1,324 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::{ErrorKind, Kind, Oid, Op};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::disk::sim::SimDisk;
+use crate::engine::memory::MemoryEngine;
+use crate::key::Key;
+use crate::read::Reading;
+use crate::tests::world::{Simulated, small};
+use crate::tests::{commit, create, name, pattern, temporary};
+
+/// Every commit that was acknowledged: its version, its object and its bytes.
+type Acknowledged = BTreeMap<u64, (Oid, bytes::Bytes)>;
+
+fn fill(store: &Store, commits: u8, len: usize, acknowledged: &mut Acknowledged) {
+    for i in 0..commits {
+        let data = pattern(len + usize::from(i) * 7, i);
+        let path = name(&format!("/{}", store.status().version));
+        let done = commit(store, [create(0, Kind::Blob, data.clone()), Op::Bind { name: path, oid: temporary(0) }]);
+        acknowledged.insert(done.version, (done.created[0], data));
+    }
+}
+
+/// Everything up to `kept` is whole, and nothing behind it is there.
+fn check(store: &Store, acknowledged: &Acknowledged, kept: u64) {
+    for (version, (oid, data)) in acknowledged {
+        if *version <= kept {
+            assert_eq!(store.read(*oid, 0, 1 << 20).unwrap(), data, "version {version}, kept {kept}");
+            assert_eq!(store.names_of(*oid).unwrap().len(), 1);
+        } else {
+            assert_eq!(store.stat(*oid).unwrap(), None, "version {version}, kept {kept}");
+        }
+    }
+    assert_eq!(store.scrub(&()).unwrap().damage, []);
+}
+
+fn salvage(disk: &SimDisk, engine: &MemoryEngine) -> Result<Store> {
+    let engine = Box::new(engine.clone());
+    Store::start(open::open_on(Arc::new(disk.clone()), engine, [7; 16], small(), OnDamage::Salvage)?)
+}
+
+fn first_of(acknowledged: &Acknowledged) -> Option<Oid> {
+    acknowledged.values().next().map(|(oid, _)| *oid)
+}
+
+fn kept(store: &Store) -> Option<u64> {
+    let row = store.rows(|layers| Ok(layers.find(&Key::system("salvaged"))?.value().map(<[u8]>::to_vec))).unwrap();
+    row.map(|row| u64::from_be_bytes(row.try_into().unwrap()))
+}
+
+/// A simulated store with some transactions in the B-tree and some in the log only.
+fn half_installed(random: &mut StdRng) -> (Simulated, Acknowledged) {
+    let (world, mut acknowledged) = (Simulated::new(), Acknowledged::new());
+    fill(&world.store, random.random_range(1..60), 1000, &mut acknowledged);
+    world.store.install().unwrap();
+    fill(&world.store, random.random_range(1..60), 1500, &mut acknowledged);
+    (world, acknowledged)
+}
+
+fn segments(disk: &dyn Disk) -> Vec<String> {
+    disk.list(crate::log::DIR)
+        .unwrap()
+        .into_iter()
+        .filter(|n| n.ends_with(".seg"))
+        .map(|n| format!("log/{n}"))
+        .collect()
+}
+
+#[test]
+fn whatever_page_is_lost_all_that_can_be_read_is_kept() {
+    let (mut refused, mut lossless) = (0, 0);
+    for seed in 0..150 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (world, acknowledged) = half_installed(&mut random);
+        let (disk, engine) = (world.disk.clone(), world.engine.image());
+        drop(world);
+        let segments = segments(&disk);
+        let segment = &segments[random.random_range(0..segments.len())];
+        let page = random.random_range(0..small().segment_bytes as usize / 4096) * 4096;
+        disk.damage(segment, page, |bytes| bytes[..4096].fill(0));
+        let last = *acknowledged.keys().last().unwrap();
+        let Err(error) = Simulated::open(disk.clone(), engine.image()) else { continue };
+        refused += 1;
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let store = salvage(&disk, &engine).unwrap();
+        let kept = kept(&store).unwrap();
+        lossless += u32::from(kept >= last);
+        check(&store, &acknowledged, kept);
+        // It goes on, and no version comes twice.
+        let mut later = Acknowledged::new();
+        fill(&store, 20, 3000, &mut later);
+        let beside =
+            Op::Create { oid: temporary(0), kind: Kind::Blob, data: "near".into(), near: first_of(&acknowledged) };
+        commit(&store, [beside]);
+        assert!(*later.keys().next().unwrap() > last);
+        drop(store);
+        let again = Simulated::open(disk.crash(seed), engine.image()).unwrap();
+        check(&again.store, &acknowledged, kept);
+        check(&again.store, &later, u64::MAX);
+    }
+    assert!(refused > 50 && lossless > 5, "{refused} refused, {lossless} without loss");
+}
+
+#[test]
+fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
+    for seed in 0..60 {
+        let mut random = StdRng::seed_from_u64(1000 + seed);
+        let (world, acknowledged) = half_installed(&mut random);
+        let (disk, engine) = (world.disk.clone(), world.engine.image());
+        drop(world);
+        let last = segments(&disk).pop().unwrap();
+        disk.damage(&last, 4096, |bytes| bytes[..4096].fill(0));
+        if Simulated::open(disk.clone(), engine.image()).is_ok() {
+            continue;
+        }
+        let before = disk.steps();
+        let whole = salvage(&disk.crash(seed), &engine.image()).unwrap();
+        let kept_whole = kept(&whole).unwrap();
+        drop(whole);
+        for steps in 0..30 {
+            let (disk, engine) = (disk.crash(seed), engine.image());
+            disk.stop_after(steps);
+            let _ = salvage(&disk, &engine);
+            let (disk, engine) = (disk.crash(seed + 1), engine.image());
+            let store = match Simulated::open(disk.clone(), engine.image()) {
+                Ok(world) => world.store,
+                Err(_) => salvage(&disk, &engine).unwrap(),
+            };
+            assert_eq!(kept(&store), Some(kept_whole), "seed {seed}, {steps} steps behind {before}");
+            check(&store, &acknowledged, kept_whole);
+        }
+    }
+}
+
+fn options() -> Options {
+    Options { threads: false, ..small() }
+}
+
+/// A real store with 20 transactions in the B-tree and 40 more in the log.
+fn real() -> (tempfile::TempDir, Acknowledged) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), options()).unwrap();
+    let mut acknowledged = Acknowledged::new();
+    fill(&store, 20, 3000, &mut acknowledged);
+    store.install().unwrap();
+    fill(&store, 40, 3000, &mut acknowledged);
+    (dir, acknowledged)
+}
+
+fn zero_page(dir: &Path, segment: usize, page: usize) -> PathBuf {
+    let names = segments(&RealDisk::new(dir));
+    let path = dir.join(&names[segment]);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[page * 4096..(page + 1) * 4096].fill(0);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let log = fs::read_dir(dir.join("log")).unwrap();
+    log.map(|entry| entry.unwrap().path()).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
+    let (dir, acknowledged) = real();
+    let dir = dir.path();
+    let damaged = zero_page(dir, 1, 7);
+    let bytes = fs::read(&damaged).unwrap();
+    let before = files(dir);
+    let error = Store::open(dir, options()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let file = format!("log/{}", damaged.file_name().unwrap().to_str().unwrap());
+    for part in ["frame ", "at byte ", file.as_str(), "`mortar repair`"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+
+    let report = Store::repair(dir, false, options(), &()).unwrap();
+    assert!(!report.is_sound() && !report.repaired);
+    assert!(report.damage.as_ref().unwrap().contains(&file), "{report:?}");
+    let (first, last) = report.lost().unwrap();
+    assert!(first == report.kept + 1 && report.installed < report.kept);
+    assert_eq!(last, *acknowledged.keys().last().unwrap());
+    assert_eq!(files(dir), before, "nothing is changed without being asked for");
+
+    let repaired = Store::repair(dir, true, options(), &()).unwrap();
+    assert!(repaired.repaired && repaired.scrub.as_ref().unwrap().is_clean(), "{repaired:?}");
+    assert_eq!((repaired.kept, repaired.seen), (report.kept, report.seen));
+    let kept_aside = repaired.set_aside.unwrap().join(damaged.file_name().unwrap());
+    assert_eq!(fs::read(kept_aside).unwrap(), bytes);
+
+    let store = Store::open(dir, options()).unwrap();
+    check(&store, &acknowledged, repaired.kept);
+    assert!(commit(&store, [create(0, Kind::Blob, "x")]).version > last);
+    drop(store);
+    let report = Store::repair(dir, false, options(), &()).unwrap();
+    assert!(report.is_sound() && report.lost().is_none(), "{report:?}");
+}
+
+#[test]
+fn damage_to_what_is_installed_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = Store::open(dir, options()).unwrap();
+    let mut acknowledged = Acknowledged::new();
+    fill(&store, 4, 2000, &mut acknowledged);
+    store.install().unwrap();
+    fill(&store, 8, 2000, &mut acknowledged);
+    drop(store);
+    zero_page(dir, 0, 1);
+    assert_eq!(Store::open(dir, options()).err().unwrap().kind(), ErrorKind::Corrupt);
+    let report = Store::repair(dir, true, options(), &()).unwrap();
+    assert!(report.repaired && report.lost().is_none(), "{report:?}");
+    assert!(report.to_string().contains("known to be lost"), "{report}");
+    check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
+}
+
+#[test]
+fn a_sound_store_needs_no_repair() {
+    let (dir, acknowledged) = real();
+    let report = Store::repair(dir.path(), false, options(), &()).unwrap();
+    assert!(report.is_sound() && report.kept >= *acknowledged.keys().last().unwrap(), "{report:?}");
+    let report = Store::repair(dir.path(), true, options(), &()).unwrap();
+    assert!(report.is_sound() && !report.repaired && report.set_aside.is_none());
+    check(&Store::open(dir.path(), options()).unwrap(), &acknowledged, u64::MAX);
+}
+
+#[test]
+fn a_store_that_is_open_is_not_repaired() {
+    let (dir, _) = real();
+    let _store = Store::open(dir.path(), options()).unwrap();
+    let error = Store::repair(dir.path(), true, options(), &()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn the_identity_is_found_again_in_the_log() {
+    let (dir, acknowledged) = real();
+    let dir = dir.path();
+    let store_file = dir.join("STORE");
+    let text = fs::read(&store_file).unwrap();
+    let cut = text[..text.len() / 2].to_vec();
+    let mut flipped = text.clone();
+    flipped[20] ^= 1;
+    for damaged in [None, Some(&b""[..]), Some(&b"\xff\xfe garbage"[..]), Some(&cut), Some(&flipped)] {
+        match damaged {
+            None => fs::remove_file(&store_file).unwrap(),
+            Some(bytes) => fs::write(&store_file, bytes).unwrap(),
+        }
+        let error = Store::open(dir, options()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.message().contains("STORE") && error.message().contains("`mortar repair`"), "{error}");
+        let report = Store::repair(dir, false, options(), &()).unwrap();
+        assert!(report.identity_lost && report.damage.is_none() && !report.is_sound());
+        let report = Store::repair(dir, true, options(), &()).unwrap();
+        assert!(report.repaired, "{report:?}");
+        assert_eq!(fs::read(&store_file).unwrap(), text);
+        check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
+    }
+    fs::write(&store_file, "mortar store 2\nsomething new\n").unwrap();
+    assert_eq!(Store::open(dir, options()).err().unwrap().kind(), ErrorKind::Unsupported);
+    assert_eq!(Store::repair(dir, true, options(), &()).err().unwrap().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_missing_tree_is_refused_and_the_log_stays() {
+    let (dir, acknowledged) = real();
+    let dir = dir.path();
+    let away = dir.join("away");
+    fs::rename(dir.join("tree"), &away).unwrap();
+    let before = files(dir);
+    let error = Store::repair(dir, true, options(), &()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("B-tree is missing"), "{error}");
+    let error = Store::open(dir, options()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("B-tree is missing"), "{error}");
+    assert_eq!(files(dir), before);
+    fs::remove_dir_all(dir.join("tree")).unwrap();
+    fs::rename(&away, dir.join("tree")).unwrap();
+    check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
+}
+
+#[test]
+fn a_damaged_tree_is_told_apart_from_a_failing_disk() {
+    let (dir, _) = real();
+    let data = dir.path().join("tree/data.mdb");
+    let mut bytes = fs::read(&data).unwrap();
+    bytes[..8192].fill(0x5a);
+    fs::write(&data, bytes).unwrap();
+    for error in [Store::open(dir.path(), options()).err(), Store::repair(dir.path(), true, options(), &()).err()] {
+        let error = error.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.message().contains("the B-tree is damaged"), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
+    let (dir, acknowledged) = real();
+    let dir = dir.path();
+    fs::remove_dir_all(dir.join("log")).unwrap();
+    let error = Store::open(dir, options()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("log has no frame"), "{error}");
+    let report = Store::repair(dir, true, options(), &()).unwrap();
+    assert_eq!((report.kept, report.lost()), (report.installed, None));
+    check(&Store::open(dir, options()).unwrap(), &acknowledged, report.installed);
+}
+
+#[test]
+fn a_directory_without_a_store_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Store::repair(&dir.path().join("nothing"), true, options(), &()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let error = Store::repair(dir.path(), true, options(), &()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("STORE"), "{error}");
+}
