@@ -276,6 +276,22 @@ impl Core {
         Ok(())
     }
 
+    /// Whether there is nothing to remove or give back, and whether something given back is not noted yet.
+    #[cfg(test)]
+    pub(crate) fn rest(&self) -> (bool, bool) {
+        let prefix = Key::table(table::GARBAGE);
+        let mut garbage = false;
+        let scanned = self.read_state(|layers| {
+            layers.scan(&prefix, &prefix.prefix_end(), &mut |_, _| {
+                garbage = true;
+                ControlFlow::Break(())
+            })
+        });
+        let chores = self.housekeeping.lock();
+        let given_back = chores.freed.is_empty() && chores.punched.is_empty();
+        (scanned.is_ok() && !garbage && given_back, !chores.punched.is_empty())
+    }
+
     pub(crate) fn close_installer(&self) {
         self.housekeeping.lock().closing = true;
         self.chores.notify_all();

@@ -5,8 +5,9 @@ use model::{ClassId, Committed, Conflict, ErrorKind, Kind, Name, Oid, Op, Outcom
 
 use crate::{Options, Store};
 
+mod audit;
 mod objects;
-
+mod scenarios;
 pub(crate) mod world;
 
 pub(crate) const MAIN: SpaceId = SpaceId(1);

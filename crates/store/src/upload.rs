@@ -71,13 +71,16 @@ impl Core {
         Ok(id)
     }
 
-    fn find_upload(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
+    pub(crate) fn find_upload(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
         self.uploads.lock().get(&id).cloned().ok_or_else(|| unknown(id))
     }
 
     /// Adds bytes to an upload.
-    pub(crate) fn upload(&self, id: UploadId, mut data: Bytes) -> Result<()> {
-        let upload = self.find_upload(id)?;
+    pub(crate) fn upload(&self, id: UploadId, data: Bytes) -> Result<()> {
+        self.add_to_upload(&*self.find_upload(id)?, data)
+    }
+
+    pub(crate) fn add_to_upload(&self, upload: &Mutex<Upload>, mut data: Bytes) -> Result<()> {
         let mut upload = upload.lock();
         let size = upload.size() + data.len() as u64;
         if size > limits::BLOB {

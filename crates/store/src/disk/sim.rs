@@ -1,9 +1,10 @@
 //! A disk in memory that forgets and tears what was not forced.
 //!
-//! A crash keeps of every file the forced bytes and, sector by sector, either the forced or the newest bytes; names that
-//! were not forced may be as before. So each crash point of a run can be tried with many outcomes, in microseconds.
+//! A crash keeps of every file the forced bytes and, sector by sector, either the forced or the newest bytes; of every
+//! directory the forced names and the first few changes since. So each crash point of a run can be tried with many
+//! outcomes, in microseconds: files share their pages, so an image of the whole disk costs little.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -15,14 +16,110 @@ use rand::{RngExt, SeedableRng};
 use super::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
+const PAGE: usize = 8 * SECTOR;
+
+/// The bytes of a file, in pages that images of the disk share.
+#[derive(Clone, Default)]
+struct Bytes {
+    len: usize,
+    /// `None` reads as zeros.
+    pages: Vec<Option<Arc<[u8; PAGE]>>>,
+}
+
+impl Bytes {
+    fn resize(&mut self, len: usize) {
+        assert!(len >= self.len, "files only grow");
+        self.len = len;
+        self.pages.resize(len.div_ceil(PAGE), None);
+    }
+
+    fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
+        self.resize(self.len.max(at + bytes.len()));
+        while !bytes.is_empty() {
+            let from = at % PAGE;
+            let (piece, rest) = bytes.split_at((PAGE - from).min(bytes.len()));
+            let page = &mut self.pages[at / PAGE];
+            if page.is_some() || piece.iter().any(|b| *b != 0) {
+                let page = Arc::make_mut(page.get_or_insert_with(|| Arc::new([0; PAGE])));
+                page[from..from + piece.len()].copy_from_slice(piece);
+            }
+            (at, bytes) = (at + piece.len(), rest);
+        }
+    }
+
+    fn read(&self, mut at: usize, mut out: &mut [u8]) -> bool {
+        if at.checked_add(out.len()).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        while !out.is_empty() {
+            let from = at % PAGE;
+            let (piece, rest) = out.split_at_mut((PAGE - from).min(out.len()));
+            match &self.pages[at / PAGE] {
+                Some(page) => piece.copy_from_slice(&page[from..from + piece.len()]),
+                None => piece.fill(0),
+            }
+            (at, out) = (at + piece.len(), rest);
+        }
+        true
+    }
+
+    /// Takes one sector over from a newer state of the same file.
+    fn take_sector(&mut self, newer: &Self, sector: usize) {
+        let from = sector * SECTOR;
+        let to = (from + SECTOR).min(newer.len);
+        if from < to {
+            let mut bytes = [0; SECTOR];
+            newer.read(from, &mut bytes[..to - from]);
+            self.write(from, &bytes[..to - from]);
+        }
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.read(0, &mut bytes);
+        bytes
+    }
+}
 
 /// One file: what is durable and what the operating system shows.
 #[derive(Clone, Default)]
 struct Content {
-    durable: Vec<u8>,
-    current: Vec<u8>,
+    durable: Bytes,
+    current: Bytes,
     /// Sectors in which the two may differ.
-    dirty: std::collections::BTreeSet<usize>,
+    dirty: BTreeSet<usize>,
+}
+
+/// A change of names.
+#[derive(Clone)]
+enum Naming {
+    Create(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+impl Naming {
+    fn dir(&self) -> &str {
+        let (Self::Create(name, _) | Self::Rename(name, _) | Self::Remove(name)) = self;
+        name.split('/').next().unwrap_or_default()
+    }
+
+    fn apply(&self, names: &mut BTreeMap<String, usize>) -> bool {
+        match self {
+            Self::Create(name, index) => {
+                names.insert(name.clone(), *index);
+                true
+            }
+            Self::Rename(from, to) => match names.remove(from) {
+                Some(index) => {
+                    names.insert(to.clone(), index);
+                    true
+                }
+                None => false,
+            },
+            Self::Remove(name) => names.remove(name).is_some(),
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -30,17 +127,25 @@ struct State {
     files: Vec<Content>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
+    /// Changes of names that were not forced, in order.
+    unforced: Vec<Naming>,
     /// Bytes that may be written before the device is full.
     room: Option<usize>,
     /// Operations that may change the disk before all of them fail, as after a crash.
     fuse: Option<usize>,
     steps: usize,
+    /// A planted bug: forcing does nothing.
+    lying: bool,
 }
+
+/// What is called with an image of the disk after every change.
+type Watch = Box<dyn FnMut(SimDisk) + Send>;
 
 /// The simulated disk; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct SimDisk {
     state: Arc<Mutex<State>>,
+    watch: Arc<Mutex<Option<Watch>>>,
 }
 
 struct SimFile {
@@ -68,6 +173,21 @@ impl SimDisk {
         self.state.lock().room = bytes;
     }
 
+    /// Plants a bug: from now on forcing does nothing and says that it did.
+    pub(crate) fn lie(&self) {
+        self.state.lock().lying = true;
+    }
+
+    /// Shows `watch` an image of the disk after every change from now on.
+    pub(crate) fn watch(&self, watch: impl FnMut(Self) + Send + 'static) {
+        *self.watch.lock() = Some(Box::new(watch));
+    }
+
+    /// The disk as it is, unforced bytes included, and apart from this one.
+    pub(crate) fn image(&self) -> Self {
+        Self { state: Arc::new(Mutex::new(self.state.lock().clone())), watch: Arc::default() }
+    }
+
     /// The disk as it could be found after a power failure now.
     pub(crate) fn crash(&self, seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
@@ -79,28 +199,30 @@ impl SimDisk {
             _ => random.random(),
         };
         for file in &mut state.files {
-            let mut found = file.durable.clone();
             for sector in std::mem::take(&mut file.dirty) {
                 if random.random_bool(kept) {
-                    let from = sector * SECTOR;
-                    let to = (from + SECTOR).min(file.current.len());
-                    if from < to {
-                        found.resize(found.len().max(to), 0);
-                        found[from..to].copy_from_slice(&file.current[from..to]);
-                    }
+                    file.durable.take_sector(&file.current, sector);
                 }
             }
-            file.durable.clone_from(&found);
-            file.current = found;
+            file.current = file.durable.clone();
         }
-        if random.random_bool(0.5) {
-            state.names.clone_from(&state.durable_names);
-        } else {
-            state.durable_names.clone_from(&state.names);
+        let unforced = std::mem::take(&mut state.unforced);
+        let dirs: BTreeSet<&str> = unforced.iter().map(Naming::dir).collect();
+        for dir in dirs {
+            let changes: Vec<_> = unforced.iter().filter(|naming| naming.dir() == dir).collect();
+            let kept = match random.random_range(0..3) {
+                0 => 0,
+                1 => changes.len(),
+                _ => random.random_range(0..=changes.len()),
+            };
+            for naming in &changes[..kept] {
+                naming.apply(&mut state.durable_names);
+            }
         }
+        state.names.clone_from(&state.durable_names);
         state.room = None;
         state.fuse = None;
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)), watch: Arc::default() }
     }
 
     /// Changes bytes of a file as a failing device would.
@@ -108,26 +230,50 @@ impl SimDisk {
         let mut state = self.state.lock();
         let index = state.names[name];
         let file = &mut state.files[index];
-        change(&mut file.current[offset..]);
-        file.durable.clone_from(&file.current);
+        let mut bytes = file.current.to_vec();
+        change(&mut bytes[offset..]);
+        file.current.write(0, &bytes);
+        file.durable = file.current.clone();
+        file.dirty.clear();
     }
 
     /// The bytes of a file.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.state.lock();
-        state.files[state.names[name]].current.clone()
+        state.files[state.names[name]].current.to_vec()
+    }
+
+    /// Counts as a change, and fails once the machine has stopped: for what stands beside the disk.
+    pub(crate) fn touch(&self) -> io::Result<()> {
+        self.change(|_| Ok(()))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
-        let mut state = self.state.lock();
-        if let Some(fuse) = &mut state.fuse {
-            if *fuse == 0 {
-                return Err(io::Error::other("the machine has stopped"));
+        let result = {
+            let mut state = self.state.lock();
+            if let Some(fuse) = &mut state.fuse {
+                if *fuse == 0 {
+                    return Err(io::Error::other("the machine has stopped"));
+                }
+                *fuse -= 1;
             }
-            *fuse -= 1;
+            state.steps += 1;
+            change(&mut state)
+        };
+        if let Some(watch) = &mut *self.watch.lock() {
+            watch(self.image());
         }
-        state.steps += 1;
-        change(&mut state)
+        result
+    }
+
+    fn rename_as(&self, naming: Naming, name: &str) -> io::Result<()> {
+        self.change(|state| {
+            if !naming.apply(&mut state.names) {
+                return Err(missing(name));
+            }
+            state.unforced.push(naming);
+            Ok(())
+        })
     }
 }
 
@@ -148,22 +294,20 @@ impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let index = self.change(|state| {
             state.files.push(Content::default());
-            state.names.insert(name.to_owned(), state.files.len() - 1);
+            let naming = Naming::Create(name.to_owned(), state.files.len() - 1);
+            naming.apply(&mut state.names);
+            state.unforced.push(naming);
             Ok(state.files.len() - 1)
         })?;
         Ok(Arc::new(SimFile { disk: self.clone(), index }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change(|state| {
-            let index = state.names.remove(from).ok_or_else(|| missing(from))?;
-            state.names.insert(to.to_owned(), index);
-            Ok(())
-        })
+        self.rename_as(Naming::Rename(from.to_owned(), to.to_owned()), from)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.change(|state| state.names.remove(name).map(drop).ok_or_else(|| missing(name)))
+        self.rename_as(Naming::Remove(name.to_owned()), name)
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -172,12 +316,16 @@ impl Disk for SimDisk {
     }
 
     fn force_names(&self, dir: &str) -> io::Result<()> {
-        let prefix = format!("{dir}/");
         self.change(|state| {
-            state.durable_names.retain(|name, _| !name.starts_with(&prefix));
-            let names: Vec<_> = state.names.iter().filter(|(n, _)| n.starts_with(&prefix)).collect();
-            let names: Vec<_> = names.into_iter().map(|(n, i)| (n.clone(), *i)).collect();
-            state.durable_names.extend(names);
+            if !state.lying {
+                let durable = &mut state.durable_names;
+                state.unforced.retain(|naming| {
+                    if naming.dir() == dir {
+                        naming.apply(durable);
+                    }
+                    naming.dir() != dir
+                });
+            }
             Ok(())
         })
     }
@@ -186,28 +334,22 @@ impl Disk for SimDisk {
 impl DiskFile for SimFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let state = self.disk.state.lock();
-        let bytes = &state.files[self.index].current;
-        let from = offset as usize;
-        match bytes.get(from..from + out.len()) {
-            Some(found) => out.copy_from_slice(found),
-            None => return Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-        Ok(())
+        let filled = state.files[self.index].current.read(offset as usize, out);
+        if filled { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.disk.change(|state| {
             let file = &mut state.files[self.index];
             let (from, to) = (offset as usize, offset as usize + bytes.len());
-            let grown = to.saturating_sub(file.current.len());
+            let grown = to.saturating_sub(file.current.len);
             if let Some(room) = &mut state.room {
                 if grown > *room {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
                 *room -= grown;
             }
-            file.current.resize(file.current.len().max(to), 0);
-            file.current[from..to].copy_from_slice(bytes);
+            file.current.write(from, bytes);
             file.dirty.extend(from / SECTOR..to.div_ceil(SECTOR));
             Ok(())
         })
@@ -215,14 +357,10 @@ impl DiskFile for SimFile {
 
     fn force(&self) -> io::Result<()> {
         self.disk.change(|state| {
-            let file = &mut state.files[self.index];
-            file.durable.resize(file.current.len(), 0);
-            for sector in std::mem::take(&mut file.dirty) {
-                let from = sector * SECTOR;
-                let to = (from + SECTOR).min(file.current.len());
-                if from < to {
-                    file.durable[from..to].copy_from_slice(&file.current[from..to]);
-                }
+            if !state.lying {
+                let file = &mut state.files[self.index];
+                file.durable = file.current.clone();
+                file.dirty.clear();
             }
             Ok(())
         })
@@ -233,15 +371,16 @@ impl DiskFile for SimFile {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.disk.change(|state| {
             let file = &mut state.files[self.index];
-            let to = file.current.len().min((offset + len) as usize);
-            file.current[(offset as usize).min(to)..to].fill(0);
-            file.dirty.extend(offset as usize / SECTOR..to.div_ceil(SECTOR));
+            let to = file.current.len.min((offset + len) as usize);
+            let from = (offset as usize).min(to);
+            file.current.write(from, &vec![0; to - from]);
+            file.dirty.extend(from / SECTOR..to.div_ceil(SECTOR));
             Ok(())
         })
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.disk.state.lock().files[self.index].current.len() as u64)
+        Ok(self.disk.state.lock().files[self.index].current.len as u64)
     }
 
     fn system_file(&self) -> Option<&Arc<File>> {

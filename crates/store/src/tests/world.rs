@@ -1,19 +1,74 @@
 //! Stores to test: in memory, on a simulated disk, and on the real one.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{Options, Store};
+use crate::core::Core;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
+use crate::engine::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp};
+use crate::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
+use crate::read::Reading;
 
 /// A store on a simulated disk. Nothing happens in the background.
 pub(crate) struct Simulated {
     pub(crate) disk: SimDisk,
     pub(crate) engine: MemoryEngine,
+    pub(crate) faults: Arc<Mutex<Faults>>,
     pub(crate) store: Store,
+}
+
+/// What goes wrong in the engine beside the simulated disk.
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// Bytes that the engine may take.
+    pub(crate) room: Option<u64>,
+    /// Whether every batch fails.
+    pub(crate) broken: bool,
+    /// A planted bug: a row whose key begins so is not written.
+    pub(crate) skip: Option<Vec<u8>>,
+}
+
+/// The engine of a simulated machine: it stops with the disk, runs full, and loses rows on purpose.
+struct SimEngine {
+    memory: MemoryEngine,
+    disk: SimDisk,
+    faults: Arc<Mutex<Faults>>,
+}
+
+impl Engine for SimEngine {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
+        self.memory.read(read)
+    }
+
+    fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
+        self.memory.pin()
+    }
+
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
+        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|GiveUp| EngineError::GivenUp)?;
+        self.disk.touch().map_err(|e| EngineError::Failed(Box::new(e)))?;
+        if self.faults.lock().broken {
+            return Err(EngineError::Failed("the engine is broken".into()));
+        }
+        let skip = self.faults.lock().skip.clone();
+        let added: u64 = rows.iter().filter_map(|(key, row)| Some((key.len() + row.as_ref()?.len()) as u64)).sum();
+        if self.faults.lock().room.is_some_and(|room| self.memory.size() + added > room) {
+            return Err(EngineError::Full(Box::new(io::Error::from(io::ErrorKind::StorageFull))));
+        }
+        let kept = rows.into_iter().filter(|(key, _)| skip.as_ref().is_none_or(|skip| !key.starts_with(skip)));
+        self.memory.write(&mut kept.map(Ok))
+    }
+
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
 }
 
 pub(crate) fn small() -> Options {
@@ -26,15 +81,50 @@ impl Simulated {
     }
 
     pub(crate) fn open(disk: SimDisk, engine: MemoryEngine) -> model::Result<Self> {
-        let boxed = Box::new(engine.clone());
-        let core = open_on(Arc::new(disk.clone()), boxed, [7; 16], small(), OnDamage::Refuse)?;
-        Ok(Self { disk, engine, store: Store::start(core)? })
+        Self::open_with(disk, engine, small())
+    }
+
+    pub(crate) fn open_with(disk: SimDisk, engine: MemoryEngine, options: Options) -> model::Result<Self> {
+        let faults = Arc::new(Mutex::new(Faults::default()));
+        let boxed = SimEngine { memory: engine.clone(), disk: disk.clone(), faults: Arc::clone(&faults) };
+        let core = open_on(Arc::new(disk.clone()), Box::new(boxed), [7; 16], options, OnDamage::Refuse)?;
+        Ok(Self { disk, engine, faults, store: Store::start(core)? })
     }
 
     /// What is found after the power has failed now.
     pub(crate) fn crash(&self, seed: u64) -> model::Result<Self> {
         Self::open(self.disk.crash(seed), self.engine.image())
     }
+
+    pub(crate) fn core(&self) -> &Core {
+        self.store.core()
+    }
+
+    /// Does what the background threads would do, until there is nothing left to do.
+    pub(crate) fn settle(&self) {
+        settle(&self.store);
+    }
+}
+
+/// Installs, removes garbage and gives storage back until there is nothing left to do. No upload may be unfinished.
+pub(crate) fn settle(store: &Store) {
+    let core = store.core();
+    for _ in 0..100 {
+        let before = store.status().version;
+        store.install().unwrap();
+        core.chores().unwrap();
+        core.force().unwrap();
+        let (at_rest, unwritten) = core.rest();
+        if store.status().version == before && at_rest {
+            return;
+        }
+        if unwritten {
+            // What was given back is noted with the next change.
+            let incarnation = store.status().incarnation as u32;
+            core.commit_steps(vec![Step::Open { incarnation }], Vec::new()).unwrap();
+        }
+    }
+    panic!("the store does not come to rest");
 }
 
 pub(crate) fn memory() -> Store {

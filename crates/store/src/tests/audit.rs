@@ -1,0 +1,189 @@
+//! Looks at every row of a store and checks what must hold between them, whatever was done.
+//!
+//! 1. An extent's count of users is the number of rows that hold it, and its bytes have their checksums, also where
+//!    only a patch lies on it.
+//! 2. A further chunk belongs to an object's content, or to content that is to be removed.
+//! 3. Names and memberships have their back references and the other way round; attributes and members have owners; a
+//!    collection's size is its number of members.
+//! 4. At rest (see [`leaks`]): no garbage is left, and no byte of a blob file is stored that no row holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use model::{Kind, Oid};
+
+use super::Store;
+use super::world::Simulated;
+use crate::disk::Disk;
+use crate::key::{self, Key, data_of, oid_at, table};
+use crate::layers::Found;
+use crate::mob::Row;
+use crate::patch::Base;
+use crate::read::Reading;
+use crate::row::{CHUNK, Chunk, Extent, ExtentUse, HEAD, Head};
+
+/// What the rows say.
+#[derive(Default)]
+struct Rows {
+    objects: BTreeMap<Oid, Head>,
+    chunks: BTreeMap<u64, Vec<u64>>,
+    garbage: BTreeSet<u64>,
+    /// Extents that rows hold, and how often.
+    held: BTreeMap<(u32, u64), u32>,
+    /// Extents that must be readable.
+    readable: Vec<Extent>,
+    used: BTreeMap<(u32, u64), u32>,
+    freed: BTreeSet<(u32, u64)>,
+    keys: BTreeSet<Vec<u8>>,
+}
+
+impl Rows {
+    fn read(store: &Store) -> Self {
+        let core = store.core();
+        core.read_state(|layers| {
+            let mut rows = Self::default();
+            layers.scan(&[0], &[u8::MAX; 40], &mut |key, found| {
+                rows.row(key, found);
+                ControlFlow::Continue(())
+            })?;
+            Ok(rows)
+        })
+        .unwrap()
+    }
+
+    fn row(&mut self, key: &[u8], found: &Found<'_>) {
+        let skip = match Key::table_of(key) {
+            table::OBJECT => {
+                let oid = oid_at(key, 1).unwrap();
+                let head = match found {
+                    Found::Row(Row::Patch(patch), _) => Head::decode(oid, &patch.head).unwrap(),
+                    found => Head::decode(oid, found.value().unwrap()).unwrap(),
+                };
+                self.objects.insert(oid, head);
+                HEAD
+            }
+            table::CHUNK => {
+                let index = u64::from_be_bytes(key[9..17].try_into().unwrap());
+                self.chunks.entry(data_of(key).unwrap().0).or_default().push(index);
+                0
+            }
+            table::EXTENT => {
+                let used = ExtentUse::decode(found.value().unwrap()).unwrap();
+                self.used.insert(key::extent_of(key).unwrap(), used.users);
+                return;
+            }
+            table::FREED => {
+                self.freed.insert(key::extent_of(key).unwrap());
+                return;
+            }
+            table::GARBAGE => {
+                self.garbage.insert(data_of(key).unwrap().0);
+                return;
+            }
+            _ => {
+                self.keys.insert(key.to_vec());
+                return;
+            }
+        };
+        match found {
+            Found::Row(Row::Patch(patch), _) => {
+                if let Base::Extent(extent) = &patch.base {
+                    self.readable.push(extent.clone());
+                }
+            }
+            found => {
+                if let Chunk::Extent(extent) = Chunk::decode(&found.value().unwrap()[skip..]).unwrap() {
+                    *self.held.entry((extent.file, extent.offset)).or_default() += 1;
+                    self.readable.push(extent);
+                }
+            }
+        }
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.keys.contains(&key[..])
+    }
+}
+
+/// Panics unless everything holds that must hold between the rows.
+pub(crate) fn audit(store: &Store) {
+    let rows = Rows::read(store);
+    assert_eq!(rows.used, rows.held, "users of extents as counted, and as held");
+    if let Some(files) = store.core().files() {
+        let mut chunk = vec![0; CHUNK];
+        for extent in &rows.readable {
+            let read = files.read(extent, 0, &mut chunk[..extent.len as usize], 0);
+            assert!(read.is_ok(), "extent {:x} of file {}: {read:?}", extent.offset, extent.file);
+        }
+    }
+    let contents: BTreeMap<u64, u64> = rows.objects.values().map(|head| (head.data.0, head.size)).collect();
+    for (data, indices) in &rows.chunks {
+        let size = contents.get(data);
+        assert!(size.is_some() || rows.garbage.contains(data), "content {data:x} belongs to nobody");
+        for index in indices {
+            assert!(
+                size.is_none_or(|size| index * (CHUNK as u64) < *size),
+                "chunk {index} of {data:x} is behind the end"
+            );
+        }
+    }
+    for data in &rows.garbage {
+        assert!(!contents.contains_key(data), "content {data:x} of an object is to be removed");
+    }
+    audit_references(&rows);
+}
+
+fn audit_references(rows: &Rows) {
+    let mut members: BTreeMap<Oid, u64> = BTreeMap::new();
+    let exists = |oid: Oid, what: &str| assert!(rows.objects.contains_key(&oid), "{what} of {oid}, which is gone");
+    for key in &rows.keys {
+        match Key::table_of(key) {
+            table::ATTRIBUTE => exists(oid_at(key, 1).unwrap(), "an attribute"),
+            table::MEMBER => {
+                let (collection, member) = (oid_at(key, 1).unwrap(), oid_at(key, 17).unwrap());
+                exists(collection, "a member");
+                exists(member, "a membership");
+                *members.entry(collection).or_default() += 1;
+                assert!(rows.has(&Key::back_member(member, collection)), "{member} does not know of {collection}");
+            }
+            table::NAME => {
+                let path = std::str::from_utf8(&key[3..]).unwrap();
+                let known = rows.objects.keys().filter(|oid| rows.has(&Key::back_name(**oid, path))).count();
+                assert_eq!(known, 1, "objects that know of name {path:?}");
+            }
+            table::BACK => {
+                let oid = oid_at(key, 1).unwrap();
+                exists(oid, "a back reference");
+                match key[17] {
+                    b'm' => assert!(rows.has(&Key::member(oid_at(key, 18).unwrap(), oid))),
+                    _ => assert!(rows.has(&Key::name(oid.space(), std::str::from_utf8(&key[18..]).unwrap()))),
+                }
+            }
+            _ => {}
+        }
+    }
+    for (oid, head) in rows.objects.iter().filter(|(_, head)| head.kind == Kind::Collection) {
+        assert_eq!(head.size, members.get(oid).copied().unwrap_or(0), "members of {oid}");
+    }
+}
+
+/// Panics if a store at rest keeps anything that nobody can ask for.
+pub(crate) fn leaks(simulated: &Simulated) {
+    let rows = Rows::read(&simulated.store);
+    assert!(rows.garbage.is_empty(), "garbage: {:x?}", rows.garbage);
+    assert!(rows.freed.is_empty(), "extents still to be freed: {:x?}", rows.freed);
+    let first = simulated.core().files().unwrap().first();
+    let files = simulated.disk.list("blobs").unwrap();
+    let number = |name: &str| u32::from_str_radix(name.strip_suffix(".blob").unwrap(), 16).unwrap();
+    let last = files.iter().map(|name| number(name)).max();
+    for name in files {
+        let file = number(&name);
+        let bytes = simulated.disk.bytes(&format!("blobs/{name}"));
+        for (at, chunk) in (0..).step_by(CHUNK).zip(bytes.chunks(CHUNK)) {
+            let used = rows.used.contains_key(&(file, at));
+            assert!(used || chunk.iter().all(|b| *b == 0), "byte {at} of {name} is held by nobody");
+        }
+        let empty = !rows.used.keys().any(|(used, _)| *used == file);
+        assert!(!empty || file >= first || Some(file) == last, "{name} is empty");
+    }
+}

@@ -1,0 +1,362 @@
+//! Schedules that once broke the store, or nearly did. Each is kept for ever.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use super::audit::{audit, leaks};
+use super::world::{Simulated, settle, small};
+use super::*;
+use crate::disk::sim::SimDisk;
+use crate::disk::{Disk, DiskFile};
+use crate::engine::memory::MemoryEngine;
+use crate::log::recover::OnDamage;
+use crate::open::open_on;
+use crate::read::{Piece, Reading};
+
+const CHUNK: usize = 64 << 10;
+/// How long something that must not happen is waited for. Too short a wait can only miss a mistake.
+const A_MOMENT: Duration = Duration::from_millis(200);
+
+fn bytes(store: &Store, oid: Oid) -> Bytes {
+    store.read(oid, 0, 1 << 20).unwrap()
+}
+
+/// A sweep once took for garbage what only the log still needed: the extent beneath a small write.
+#[test]
+fn a_sweep_spares_the_extent_beneath_a_write_that_is_only_logged() {
+    let world = Simulated::new();
+    let oid = blob(&world.store, pattern(2 * CHUNK, 1));
+    world.settle();
+    commit(&world.store, [Op::Write { oid, offset: CHUNK as u64 + 10, data: "later".into() }]);
+    let mut expected = pattern(2 * CHUNK, 1).to_vec();
+    expected[CHUNK + 10..CHUNK + 15].copy_from_slice(b"later");
+    let world = world.crash(1).unwrap();
+    world.core().chores().unwrap();
+    assert_eq!(bytes(&world.store, oid), expected);
+    world.settle();
+    assert_eq!(bytes(&world.store, oid), expected);
+    audit(&world.store);
+    leaks(&world);
+}
+
+/// A file was once removed when the last object in it was deleted, although a snapshot could still see that object.
+#[test]
+fn a_blob_file_stays_while_a_snapshot_sees_its_last_object() {
+    let world = Simulated::new();
+    let (a, b) = (blob(&world.store, pattern(CHUNK, 1)), blob(&world.store, pattern(CHUNK, 2)));
+    world.settle();
+    let world = world.crash(1).unwrap();
+    blob(&world.store, pattern(CHUNK, 3));
+    commit(&world.store, [Op::Delete { oid: a }]);
+    world.store.install().unwrap();
+    blob(&world.store, "so that the snapshot is later");
+    let snapshot = world.store.snapshot().unwrap();
+    commit(&world.store, [Op::Delete { oid: b }]);
+    world.core().chores().unwrap();
+    assert_eq!(snapshot.read(b, 0, 1 << 20).unwrap(), pattern(CHUNK, 2));
+    drop(snapshot);
+    world.settle();
+    leaks(&world);
+}
+
+/// A new file once got the number of a removed one, and what was still to be freed in the old one was freed in it.
+#[test]
+fn the_number_of_a_removed_blob_file_is_not_used_again() {
+    let world = Simulated::new();
+    let a = blob(&world.store, pattern(CHUNK, 1));
+    world.settle();
+    let world = world.crash(1).unwrap();
+    commit(&world.store, [Op::Delete { oid: a }]);
+    world.store.install().unwrap();
+    blob(&world.store, "so that no reader is as old as the deletion");
+    world.core().chores().unwrap();
+    let world = world.crash(1).unwrap();
+    let b = blob(&world.store, pattern(CHUNK, 2));
+    world.settle();
+    assert_eq!(bytes(&world.store, b), pattern(CHUNK, 2));
+    leaks(&world);
+}
+
+/// Pieces once pinned the newest state and not the one they were read from.
+#[test]
+fn pieces_outlive_the_snapshot_that_they_were_read_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    let oid = blob(&store, pattern(CHUNK, 1));
+    let snapshot = store.snapshot().unwrap();
+    commit(&store, [Op::Delete { oid }]);
+    store.install().unwrap();
+    blob(&store, "later");
+    blob(&store, "later still");
+    let pieces = snapshot.pieces(oid, 0, CHUNK as u64).unwrap();
+    drop(snapshot);
+    blob(&store, "and later");
+    store.install().unwrap();
+    store.core().chores().unwrap();
+    let Piece::File { file, offset, len, crc32c } = &pieces.pieces[0] else { panic!("{:?}", pieces.pieces) };
+    let mut found = vec![0; *len as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&**file, &mut found, *offset).unwrap();
+    assert_eq!(crate::crc32c(&found), *crc32c);
+    drop(pieces);
+    settle(&store);
+}
+
+/// Between leaving the list of uploads and the list of those being finished, an upload once was taken for garbage.
+#[test]
+fn an_upload_is_never_in_neither_list_while_it_is_finished() {
+    let world = Simulated::new();
+    let store = &world.store;
+    let upload = store.begin_upload().unwrap();
+    store.upload(upload, pattern(CHUNK, 1)).unwrap();
+    let oid = blob(store, "");
+    std::thread::scope(|scope| {
+        let finishing = world.core().finishing.lock();
+        let commit = scope.spawn(|| commit(store, [Op::PutUpload { oid, upload }]));
+        std::thread::sleep(A_MOMENT);
+        let listed = world.core().uploads.lock().contains_key(&upload);
+        drop(finishing);
+        commit.join().unwrap();
+        assert!(listed);
+    });
+}
+
+/// Uploads that became plain content, or met an error in a later operation, once were taken as unfinished for ever.
+#[test]
+fn every_upload_that_a_transaction_takes_is_over_with_it() {
+    let world = Simulated::new();
+    let store = &world.store;
+    let oid = blob(store, "");
+    for (len, missing) in [(10, false), (3 * CHUNK, false), (10, true), (3 * CHUNK, true)] {
+        let upload = store.begin_upload().unwrap();
+        store.upload(upload, pattern(len, 1)).unwrap();
+        let mut ops = vec![Op::PutUpload { oid, upload }];
+        if missing {
+            ops.push(Op::PutUpload { oid, upload });
+            assert_eq!(refusal(store, ops).0, ErrorKind::NotFound);
+        } else {
+            commit(store, ops);
+        }
+        assert!(world.core().finishing.lock().is_empty(), "{len} bytes");
+    }
+    world.settle();
+    audit(store);
+    leaks(&world);
+}
+
+/// An upload that had met a full disk once could be finished, with a hole where the chunks of the failed call were.
+#[test]
+fn an_upload_that_failed_is_never_finished_with_a_hole() {
+    let world = Simulated::new();
+    let store = &world.store;
+    let oid = blob(store, "");
+    let upload = store.begin_upload().unwrap();
+    store.upload(upload, pattern(200 * CHUNK, 1)).unwrap();
+    // The chunks fit; the record that names them does not.
+    blob(store, pattern(40_000, 1));
+    world.disk.set_room(Some(100 * CHUNK));
+    assert_eq!(store.upload(upload, pattern(100 * CHUNK, 2)).unwrap_err().kind(), ErrorKind::Full);
+    world.disk.set_room(None);
+    assert_eq!(store.upload(upload, pattern(CHUNK, 3)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(refusal(store, [Op::PutUpload { oid, upload }]).0, ErrorKind::NotFound);
+    world.settle();
+    audit(store);
+    leaks(&world);
+}
+
+/// A call that had found its upload before the transaction took it once logged its chunks afterwards: into an object's
+/// content, which was then removed as garbage.
+#[test]
+fn bytes_that_come_after_an_upload_was_taken_are_refused() {
+    let world = Simulated::new();
+    let store = &world.store;
+    let oid = blob(store, "");
+    let id = store.begin_upload().unwrap();
+    store.upload(id, pattern(3 * CHUNK, 1)).unwrap();
+    let late = world.core().find_upload(id).unwrap();
+    commit(store, [Op::PutUpload { oid, upload: id }]);
+    let refused = world.core().add_to_upload(&late, pattern(300 * CHUNK, 2));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
+    world.settle();
+    assert_eq!(bytes(store, oid), pattern(3 * CHUNK, 1));
+    audit(store);
+    leaks(&world);
+}
+
+/// A transaction whose append must be staged again once looked for its upload a second time, in vain.
+#[test]
+fn an_upload_and_an_append_whose_end_moves_fit_into_one_transaction() {
+    let world = Simulated::new();
+    let store = &world.store;
+    let (a, b) = (blob(store, ""), blob(store, ""));
+    let upload = store.begin_upload().unwrap();
+    store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
+    let ops = [
+        Op::PutUpload { oid: a, upload },
+        Op::Write { oid: b, offset: 0, data: "x".into() },
+        Op::Append { oid: b, data: pattern(CHUNK, 2) },
+    ];
+    commit(store, ops);
+    assert_eq!(bytes(store, a), pattern(3 * CHUNK, 1));
+    assert_eq!(bytes(store, b).slice(1..), pattern(CHUNK, 2));
+}
+
+/// Writers that waited for room when the store was closed once waited for ever.
+#[test]
+fn closing_answers_those_who_wait_for_room() {
+    let options = crate::Options { threads: true, mob_bytes: 64 << 10, ..small() };
+    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
+    world.faults.lock().broken = true;
+    let (sender, answers) = mpsc::channel();
+    for _ in 0..20 {
+        let sender = sender.clone();
+        let transaction = Transaction { ops: vec![create(0, Kind::Blob, pattern(10_000, 1))] };
+        world.store.submit(transaction, move |result| sender.send(result.is_ok()).unwrap());
+    }
+    drop(sender);
+    assert!(world.store.clone().close().is_err(), "not everything could be installed");
+    let answers: Vec<bool> = answers.iter().collect();
+    assert_eq!(answers.len(), 20);
+    assert!(answers.contains(&true) && answers.contains(&false), "{answers:?}");
+    let kept = world.crash(1).unwrap().store.objects(MAIN, None, 100).unwrap().len();
+    assert_eq!(kept, answers.iter().filter(|ok| **ok).count());
+}
+
+/// One damaged chunk beneath a small write once kept everything from being installed, for ever.
+#[test]
+fn a_damaged_chunk_beneath_a_write_does_not_stop_the_installer() {
+    let world = Simulated::new();
+    let oid = blob(&world.store, pattern(CHUNK, 1));
+    commit(&world.store, [Op::Write { oid, offset: 10, data: "ten".into() }]);
+    let other = blob(&world.store, "other");
+    world.disk.damage("blobs/00000001.blob", 20_000, |bytes| bytes[0] ^= 1);
+    world.store.install().unwrap();
+    assert_eq!(bytes(&world.store, other), "other");
+    // What is damaged stays known as damaged; what is not can be read.
+    assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(world.store.read(oid, 20_000, 1).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(world.store.read(oid, 10, 3).unwrap(), "ten");
+    assert_eq!(world.store.read(oid, 40_000, 9).unwrap(), pattern(CHUNK, 1).slice(40_000..40_009));
+}
+
+/// Logs five transactions, freezes, logs five more and forces all ten in one batch; installs the first five.
+fn half_installed() -> Simulated {
+    let world = Simulated::new();
+    world.settle();
+    for i in 0..10 {
+        if i == 5 {
+            let core = world.core();
+            let mut writer = core.writer.lock();
+            core.freeze(&mut writer, &core.view.load());
+        }
+        world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, pattern(600, i))] }, |_| {});
+    }
+    world.store.force().unwrap();
+    assert!(world.core().install().unwrap());
+    world
+}
+
+/// Damage to a frame that was installed once made the log end there, without the acknowledged frames behind it.
+#[test]
+fn damage_to_an_installed_frame_does_not_hide_the_frames_behind_it() {
+    let world = half_installed();
+    let log = world.disk.bytes("log/0000000000000001.seg");
+    let at = log.windows(600).position(|bytes| bytes == pattern(600, 3)).unwrap();
+    world.disk.damage("log/0000000000000001.seg", at, |bytes| bytes[0] ^= 1);
+    let error = world.crash(1).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// A log cut in front of what was installed once went on there, with frames that did not follow each other.
+#[test]
+fn a_log_that_ends_before_what_is_installed_can_go_on() {
+    let world = half_installed();
+    let log = world.disk.bytes("log/0000000000000001.seg");
+    let at = log.windows(600).position(|bytes| bytes == pattern(600, 3)).unwrap();
+    world.store.install().unwrap();
+    world.disk.damage("log/0000000000000001.seg", at, |bytes| bytes.fill(0));
+    let world = world.crash(1).unwrap();
+    assert_eq!(world.store.objects(MAIN, None, 100).unwrap().len(), 10);
+    blob(&world.store, "new");
+    let world = world.crash(2).unwrap();
+    assert_eq!(world.store.objects(MAIN, None, 100).unwrap().len(), 11);
+}
+
+/// A disk on which forcing the names of blob files lasts as long as the test wants.
+#[derive(Clone)]
+struct Slow {
+    disk: SimDisk,
+    busy: Arc<AtomicBool>,
+    let_go: Arc<AtomicBool>,
+}
+
+impl Disk for Slow {
+    fn make_dir(&self, name: &str) -> std::io::Result<()> {
+        self.disk.make_dir(name)
+    }
+
+    fn open(&self, name: &str) -> std::io::Result<Arc<dyn DiskFile>> {
+        self.disk.open(name)
+    }
+
+    fn create(&self, name: &str) -> std::io::Result<Arc<dyn DiskFile>> {
+        self.disk.create(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> std::io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self, dir: &str) -> std::io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn force_names(&self, dir: &str) -> std::io::Result<()> {
+        while dir == "blobs" && !self.let_go.load(Ordering::Acquire) {
+            self.busy.store(true, Ordering::Release);
+            std::thread::yield_now();
+        }
+        self.disk.force_names(dir)
+    }
+}
+
+/// A writer once relied on a name that another one was about to force.
+#[test]
+fn nobody_relies_on_a_name_that_is_still_being_forced() {
+    let disk = SimDisk::new();
+    let slow = Slow { disk: disk.clone(), busy: Arc::default(), let_go: Arc::default() };
+    let engine = MemoryEngine::default();
+    let core = open_on(Arc::new(slow.clone()), Box::new(engine.clone()), [7; 16], small(), OnDamage::Refuse).unwrap();
+    let store = Store::start(core).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| blob(&store, pattern(CHUNK, 1)));
+        while !slow.busy.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let (sender, second) = mpsc::channel();
+        let store = &store;
+        scope.spawn(move || sender.send(blob(store, pattern(CHUNK, 2))).unwrap());
+        let acknowledged = second.recv_timeout(A_MOMENT);
+        let crashed: Vec<_> = (0..8).map(|seed| (disk.crash(seed), engine.image())).collect();
+        slow.let_go.store(true, Ordering::Release);
+        if let Ok(oid) = acknowledged {
+            for (disk, engine) in crashed {
+                let world = Simulated::open(disk, engine).unwrap();
+                assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), pattern(CHUNK, 2));
+            }
+        }
+    });
+}
+
+/// A record could once grow past its limit by being replaced.
+#[test]
+fn a_record_stays_within_its_limit_when_it_is_replaced() {
+    let world = Simulated::new();
+    let oid = commit(&world.store, [create(0, Kind::Record, "small")]).created[0];
+    let data = Bytes::from(vec![0; model::limits::RECORD + 1]);
+    assert_eq!(refusal(&world.store, [Op::Put { oid, data }]).0, ErrorKind::TooLarge);
+}
