@@ -256,8 +256,11 @@ impl<'a> Apply<'a> {
             self.occupy(oid.slot(), size);
             return Ok(oid);
         }
-        let near = near.map(|near| self.resolve(near)).transpose()?.map(Oid::page).filter(|page| page.space == space);
-        if let Some(page) = near {
+        let near = near.map(|near| self.resolve(near)).transpose()?.filter(|near| near.space() == space);
+        if let Some(near) = near
+            && self.layers().object(near)?.is_some()
+        {
+            let page = near.page();
             self.fill(page)?;
             if let Some(slot) = self.slot(size) {
                 return Ok(Oid::new(class, page, slot));

@@ -1,7 +1,7 @@
 //! Blob files: where whole chunks are written, once.
 //!
 //! A blob file only grows; chunks are appended before the transaction that names them and forced before its record is.
-//! A chunk that nobody names any more is punched out, and a file without chunks is removed. Each opening of the store
+//! A chunk that nobody names any more is punched out, and a file without chunks is removed, except the newest. Each opening of the store
 //! starts a new file, so that what an earlier one left unnamed can be told apart and swept.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use hashbrown::{HashMap, HashSet};
 use model::Result;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile};
@@ -25,6 +25,8 @@ const FILE_LEN: u64 = 1 << 30;
 pub(crate) struct BlobFiles {
     disk: Arc<dyn Disk>,
     growing: Mutex<Growing>,
+    /// Held while names are being forced: nobody may rely on them before.
+    naming: Mutex<()>,
     open: RwLock<HashMap<u32, Arc<dyn DiskFile>>>,
     /// The first file of this opening of the store.
     first: u32,
@@ -51,7 +53,13 @@ impl BlobFiles {
         disk.make_dir(DIR)?;
         let last = numbers(&*disk)?.last().copied().unwrap_or(0).max(used);
         let growing = Growing { current: None, next: last + 1, unforced: HashSet::new(), new_names: false };
-        Ok(Self { disk, growing: Mutex::new(growing), open: RwLock::new(HashMap::new()), first: last + 1 })
+        Ok(Self {
+            disk,
+            growing: Mutex::new(growing),
+            naming: Mutex::new(()),
+            open: RwLock::new(HashMap::new()),
+            first: last + 1,
+        })
     }
 
     /// Writes whole chunks, one behind the other. They are durable after [`BlobFiles::force`].
@@ -100,22 +108,23 @@ impl BlobFiles {
 
     /// Makes everything written so far durable that the extents need.
     pub(crate) fn force(&self, extents: &[Extent]) -> Result<()> {
-        let (files, names) = {
-            let mut growing = self.growing.lock();
-            let files: HashSet<u32> =
-                extents.iter().map(|e| e.file).filter(|file| growing.unforced.contains(file)).collect();
-            (files, std::mem::take(&mut growing.new_names))
+        let files: HashSet<u32> = {
+            let growing = self.growing.lock();
+            extents.iter().map(|e| e.file).filter(|file| growing.unforced.contains(file)).collect()
         };
         let force = || {
-            if names {
-                self.disk.force_names(DIR)?;
-            }
+            self.force_names(&self.naming.lock())?;
             files.iter().try_for_each(|file| self.file(*file)?.force())
         };
-        force().map_err(|e| {
-            self.growing.lock().new_names |= names;
-            error::io("forcing a blob file", e)
-        })
+        force().map_err(|e| error::io("forcing a blob file", e))
+    }
+
+    /// Makes the names of new files durable.
+    fn force_names(&self, _naming: &MutexGuard<'_, ()>) -> io::Result<()> {
+        if std::mem::take(&mut self.growing.lock().new_names) {
+            self.disk.force_names(DIR).inspect_err(|_| self.growing.lock().new_names = true)?;
+        }
+        Ok(())
     }
 
     fn file(&self, number: u32) -> io::Result<Arc<dyn DiskFile>> {
@@ -176,10 +185,14 @@ impl BlobFiles {
     }
 
     /// Removes a file that has no extents any more, unless it may still grow.
+    ///
+    /// The newest file stays in any case: the number of the next one follows from it, and must be new.
     pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
-        if self.growing.lock().current.is_some_and(|(current, _)| current == number) {
+        let naming = self.naming.lock();
+        if number + 1 >= self.growing.lock().next {
             return Ok(());
         }
+        self.force_names(&naming)?;
         self.open.write().remove(&number);
         match self.disk.remove(&file_name(number)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

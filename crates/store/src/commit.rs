@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
-use parking_lot::{Condvar, Mutex};
+use model::{Committed, Error, ErrorKind, Op, Outcome, Result, Transaction};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::apply::{Applied, Apply, Done};
 use crate::core::Core;
@@ -128,18 +128,17 @@ impl Core {
     /// Commits a transaction; `tell` learns the outcome once it is durable.
     pub(crate) fn submit(&self, transaction: Transaction, tell: Tell) {
         let mut tell = tell;
+        // An upload can be taken only once, so its transaction must not have to be staged again.
+        let once = transaction.ops.iter().any(|op| matches!(op, Op::PutUpload { .. }));
         for attempt in 0..=MOVES {
-            let staged = match stage(self, &transaction, attempt < MOVES) {
+            let mut staged = match stage(self, &transaction, attempt < MOVES && !once) {
                 Ok(staged) => staged,
                 Err(error) => return tell(Err(error)),
             };
-            let taken: Vec<_> = staged.steps.iter().filter_map(Step::staged_data).collect();
             let (steps, extents) = staged.take();
             self.look_ahead(&steps);
             let decision = self.decide(Job { steps, staged: extents, tell });
-            let mut finishing = self.finishing.lock();
-            finishing.retain(|data| !taken.contains(data));
-            drop(finishing);
+            drop(staged);
             match decision {
                 Decision::Later => return,
                 Decision::Now(tell, result) => return tell(result),
@@ -229,6 +228,11 @@ impl Core {
         if self.disk_full.load(Ordering::Relaxed) && self.is_full(&self.view.load()) {
             let message = "the disk is full: changes cannot be moved to the B-tree; make room and try again";
             return Some(Error::new(ErrorKind::Full, message));
+        }
+        if self.is_full(&self.view.load())
+            && let Some(why) = &*self.install_failed.lock()
+        {
+            return Some(Error::new(ErrorKind::Io, format!("changes cannot be moved to the B-tree: {why}")));
         }
         None
     }
@@ -404,24 +408,22 @@ impl Core {
 
     /// Forces what is in the batch, shows it and tells its writers.
     pub(crate) fn force(&self) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let forcing = self.forcing.lock();
         let mut writer = self.writer.lock();
-        let (batch, prev) = (std::mem::take(&mut writer.batch), writer.batch_prev);
+        let (mut batch, prev) = (std::mem::take(&mut writer.batch), writer.batch_prev);
         let waiters = std::mem::take(&mut writer.waiters);
         drop(writer);
-        self.force_batch(batch, prev, waiters)
-    }
-
-    fn force_batch(&self, mut batch: Batch, prev: u32, waiters: Vec<Waiter>) -> Result<()> {
-        let Some(durable) = &self.durable else { return Ok(()) };
         if let Some((_, last, _)) = batch.frames.last() {
             let began = Instant::now();
             if let Err(error) = durable.log.append(&batch, prev) {
-                return Err(self.fail(&error, prev, waiters));
+                return Err(self.fail(forcing, &error, prev, waiters));
             }
             self.visible.store(*last, Ordering::SeqCst);
             let commits = waiters.iter().filter(|waiter| matches!(waiter.result, Ok(Outcome::Committed(_)))).count();
             self.counters.forced(commits, batch.bytes.len(), began.elapsed());
         }
+        drop(forcing);
         for waiter in waiters {
             (waiter.tell)(waiter.result);
         }
@@ -438,7 +440,7 @@ impl Core {
     }
 
     /// Takes back everything that is not durable.
-    fn fail(&self, error: &LogError, prev: u32, mut waiters: Vec<Waiter>) -> Error {
+    fn fail(&self, forcing: MutexGuard<'_, ()>, error: &LogError, prev: u32, mut waiters: Vec<Waiter>) -> Error {
         let mut writer = self.writer.lock();
         let durable = self.visible();
         let view = self.view.load();
@@ -453,6 +455,7 @@ impl Core {
             writer.failed = Some(error.to_string().into());
         }
         drop(writer);
+        drop(forcing);
         tracing::error!(%error, transactions = waiters.len(), "cannot force the log");
         let told = || match error {
             LogError::Full(_) => {
@@ -494,11 +497,9 @@ impl Core {
             if closing {
                 return;
             }
-            let (batch, prev) = (std::mem::take(&mut writer.batch), writer.batch_prev);
-            let waiters = std::mem::take(&mut writer.waiters);
             drop(writer);
             // What failed was told to those who waited for it.
-            let _ = self.force_batch(batch, prev, waiters);
+            let _ = self.force();
         }
     }
 

@@ -48,6 +48,10 @@ pub(crate) struct Core {
     pub(crate) chores: Condvar,
     /// Whether the last installation found the disk full.
     pub(crate) disk_full: AtomicBool,
+    /// Why the last installation failed, if it did.
+    pub(crate) install_failed: Mutex<Option<String>>,
+    /// Held while a batch is forced: batches follow each other in the log.
+    pub(crate) forcing: Mutex<()>,
     /// Whether a background removal is under way.
     pub(crate) reclaiming: Arc<AtomicBool>,
     pub(crate) installing: Mutex<()>,

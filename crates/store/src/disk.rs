@@ -15,7 +15,7 @@ pub(crate) mod sim;
 
 /// A directory tree of the store.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes a directory, if it is not there.
+    /// Makes a directory, durably, if it is not there.
     fn make_dir(&self, name: &str) -> io::Result<()>;
     /// Opens a file that is there.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
@@ -64,7 +64,9 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn make_dir(&self, name: &str) -> io::Result<()> {
-        fs::create_dir_all(self.root.join(name))
+        fs::create_dir_all(self.root.join(name))?;
+        // The directory's own name must last, or all that is forced in it is lost with it.
+        File::open(&self.root)?.sync_all()
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {

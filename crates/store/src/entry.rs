@@ -158,12 +158,4 @@ impl Step {
             _ => None,
         }
     }
-
-    /// The upload's content that the step takes.
-    pub(crate) fn staged_data(&self) -> Option<DataId> {
-        match self {
-            Self::PutStaged { data, .. } => Some(*data),
-            _ => None,
-        }
-    }
 }

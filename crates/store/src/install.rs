@@ -1,6 +1,7 @@
 //! Installing: moving the frozen buffer into the B-tree in one sorted, durable batch, and what follows from it: freeing
 //! log segments, removing content that nobody has any more, and giving its storage back.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashSet;
 use model::{ErrorKind, Result};
+use parking_lot::MutexGuard;
 
 use crate::core::{Core, Durable};
 use crate::engine::{EngineError, EngineRow, GiveUp};
@@ -18,7 +20,7 @@ use crate::key::{self, DataId, Key, table};
 use crate::layers::{At, Layers};
 use crate::mob::{Mob, Row, Seq};
 use crate::patch::Patch;
-use crate::row::{self, CHUNK, ExtentUse, RowError};
+use crate::row::{self, BLOCK, CHUNK, RowError};
 use crate::view::View;
 
 /// How long changes stay in the buffer although it is not full.
@@ -101,6 +103,7 @@ impl Core {
         let installed = self.install();
         let full = matches!(&installed, Err(error) if error.kind() == ErrorKind::Full);
         self.disk_full.store(full, Ordering::Relaxed);
+        *self.install_failed.lock() = installed.as_ref().err().map(ToString::to_string);
         installed
     }
 
@@ -199,63 +202,74 @@ impl Core {
             });
             ready
         };
-        let mut ready: Vec<_> =
-            ready.into_iter().map(|(_, file, from, len)| (file, from, from + u64::from(len))).collect();
-        ready.sort_unstable();
+        let mut extents: Vec<_> =
+            ready.iter().map(|(_, file, from, len)| (*file, *from, from + u64::from(*len))).collect();
+        extents.sort_unstable();
         // A large object's chunks lie side by side: one call gives back a whole run of them.
-        let runs = ready.chunk_by(|(file, _, end), (next, from, _)| file == next && end == from);
+        let runs = extents.chunk_by(|(file, _, end), (next, from, _)| file == next && end == from);
         for run in runs {
             let [(file, from, _), ..] = *run else { continue };
             let to = run.last().map_or(from, |(_, _, to)| *to);
-            durable.files.punch(file, from, to - from).map_err(|e| error::io("freeing chunks", e))?;
+            if let Err(error) = durable.files.punch(file, from, to - from) {
+                // Giving back twice does no harm.
+                self.housekeeping.lock().freed.extend(ready);
+                return Err(error::io("freeing chunks", error));
+            }
         }
-        let freed = ready.iter().map(|(file, from, _)| Key::freed(*file, *from));
+        let freed = extents.iter().map(|(file, from, _)| Key::freed(*file, *from));
         self.housekeeping.lock().punched.extend(freed);
-        let files: HashSet<u32> = ready.iter().map(|(file, ..)| *file).collect();
-        files.into_iter().try_for_each(|file| self.remove_if_empty(durable, file))
-    }
-
-    /// Removes a blob file in which no extent is left.
-    fn remove_if_empty(&self, durable: &Durable, file: u32) -> Result<()> {
-        let prefix = Key::extents_of(file);
-        let mut used = self.housekeeping.lock().freed.iter().any(|(_, freed, ..)| *freed == file);
-        used |= file >= durable.files.first();
-        if !used {
-            self.read_state(|layers| {
-                layers.scan(&prefix, &prefix.prefix_end(), &mut |_, _| {
-                    used = true;
-                    ControlFlow::Break(())
-                })
-            })?;
-        }
-        if !used {
-            durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
+        let files: HashSet<u32> = extents.iter().map(|(file, ..)| *file).collect();
+        for file in files.into_iter().filter(|file| *file < durable.files.first()) {
+            let installing = self.installing.lock();
+            if self.needed(&installing, file)?.is_empty() {
+                durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
+            }
         }
         Ok(())
+    }
+
+    /// Where in a blob file of an earlier opening something is that anybody may still read.
+    ///
+    /// Those are extents with a row in the B-tree; those with any row in the buffer, as one that is gone there is still
+    /// in the B-tree or beneath a patch, and may be in a snapshot; and those that wait to be given back. Nothing is
+    /// installed meanwhile, so none is missed on its way from one to the next.
+    fn needed(&self, _installing: &MutexGuard<'_, ()>, file: u32) -> Result<BTreeSet<u64>> {
+        let prefix = Key::extents_of(file);
+        let (from, to) = (&prefix[..], &prefix.prefix_end()[..]);
+        let view = self.view.load_full();
+        let mut needed = BTreeSet::new();
+        for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
+            let keys = mob.keys(from, to, usize::MAX);
+            needed.extend(keys.iter().filter_map(|key| key::extent_of(key)).map(|(_, offset)| offset));
+        }
+        self.read_engine(|engine| {
+            let mut show = |key: &[u8], _: &[u8]| {
+                needed.extend(key::extent_of(key).map(|(_, offset)| offset));
+                ControlFlow::Continue(())
+            };
+            engine.range(from, to, &mut show).explain()
+        })?;
+        let chores = self.housekeeping.lock();
+        needed.extend(chores.freed.iter().filter(|freed| freed.1 == file).map(|freed| freed.2));
+        Ok(needed)
     }
 
     /// Gives back what earlier openings of the store left in blob files and no extent names.
     fn sweep(&self, durable: &Durable) -> Result<()> {
         let earlier = durable.files.earlier().map_err(|e| error::io("listing the blob files", e))?;
         for (file, len) in earlier {
-            let mut extents = Vec::new();
-            let prefix = Key::extents_of(file);
-            self.read_state(|layers| {
-                extents.clear();
-                layers.scan(&prefix, &prefix.prefix_end(), &mut |key, found| {
-                    let used = found.value().and_then(|row| ExtentUse::decode(row).ok());
-                    extents.extend(key::extent_of(key).zip(used).map(|((_, at), used)| (at, at + u64::from(used.len))));
-                    ControlFlow::Continue(())
-                })
-            })?;
+            let installing = self.installing.lock();
+            let needed = self.needed(&installing, file)?;
+            if needed.is_empty() {
+                durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
+            }
             let mut at = 0;
-            for (from, to) in extents.into_iter().chain([(len, len)]) {
+            for from in needed.into_iter().chain([len]) {
                 if at < from {
                     durable.files.punch(file, at, from - at).map_err(|e| error::io("freeing a chunk", e))?;
                 }
-                at = at.max(to);
+                at = from + CHUNK as u64;
             }
-            self.remove_if_empty(durable, file)?;
         }
         Ok(())
     }
@@ -425,11 +439,29 @@ impl Rows<'_, '_> {
     /// The row of a patched chunk together with what lies beneath it.
     fn merge(&self, key: &Key, patch: &Patch) -> Result<Bytes> {
         let mut chunk = vec![0; CHUNK];
-        self.layers.fill_patched(key, patch, &mut chunk)?;
-        let len = chunk.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        let mut damaged = Vec::new();
+        match self.layers.fill_patched(key, patch, 0, &mut chunk) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::error!(%error, "installing what is left of a damaged chunk");
+                for (i, block) in chunk.chunks_mut(BLOCK).enumerate() {
+                    match self.layers.fill_patched(key, patch, i * BLOCK, block) {
+                        Err(error) if error.kind() == ErrorKind::Corrupt => damaged.push(i),
+                        filled => filled?,
+                    }
+                }
+            }
+            filled => filled?,
+        }
+        let mut len = chunk.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        if let Some(last) = damaged.last() {
+            len = len.max((last + 1) * BLOCK);
+        }
         let mut row = BytesMut::with_capacity(patch.head.len() + row::inline_len(len));
         row.extend_from_slice(&patch.head);
         row::put_inline(&mut row, &chunk[..len]);
+        for block in damaged {
+            row::mark_damaged(&mut row[patch.head.len()..], block);
+        }
         if row.is_empty() && Key::table_of(key) == table::OBJECT {
             return Err(corrupt_row("an object in the buffer", RowError::Short));
         }

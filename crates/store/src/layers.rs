@@ -29,7 +29,7 @@ pub(crate) enum At<'a> {
 }
 
 impl At<'_> {
-    fn seq(self) -> Seq {
+    pub(crate) fn seq(self) -> Seq {
         match self {
             Self::Seq(seq) => seq,
             Self::Newest(visible) => visible.load(Ordering::Acquire),
@@ -207,18 +207,21 @@ impl<'a> Layers<'a> {
         filled.map_err(|e| e.of(object.oid))
     }
 
-    /// Fills `out` with a whole chunk that is being installed: the patch found in the frozen buffer on what lies beneath.
-    pub(crate) fn fill_patched(&self, key: &Key, patch: &Patch, out: &mut [u8]) -> Result<()> {
+    /// Fills `out` with a chunk's bytes from `from` on that are being installed: the patch found in the frozen buffer on
+    /// what lies beneath.
+    pub(crate) fn fill_patched(&self, key: &Key, patch: &Patch, from: usize, out: &mut [u8]) -> Result<()> {
         let skip = if Key::table_of(key) == table::OBJECT { HEAD } else { 0 };
         let place = Place { key: key.clone(), skip, at: 0 };
         out.fill(0);
-        let kept = patch.keep.min(out.len());
-        let filled = self.fill_base(patch, Depth::Frozen, &place, 0, &mut out[..kept]);
-        filled.map_err(|e| match e {
-            FillError::Row(e) => error::corrupt_row("a chunk that is being installed", e),
-            FillError::Other(e) => e,
-        })?;
-        patch.overlay(0, out);
+        if patch.needs_base(from, from + out.len()) {
+            let kept = patch.keep.saturating_sub(from).min(out.len());
+            let filled = self.fill_base(patch, Depth::Frozen, &place, from, &mut out[..kept]);
+            filled.map_err(|e| match e {
+                FillError::Row(e) => error::corrupt_row("a chunk that is being installed", e),
+                FillError::Other(e) => e,
+            })?;
+        }
+        patch.overlay(from, out);
         Ok(())
     }
 

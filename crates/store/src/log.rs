@@ -57,6 +57,13 @@ pub(crate) enum LogError {
     },
 }
 
+impl LogError {
+    /// An error from before the first byte of a batch was written.
+    fn before(error: io::Error) -> Self {
+        if disk::is_full(&error) { Self::Full(error) } else { Self::Io(error) }
+    }
+}
+
 /// Frames to append: of transactions in order.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -242,14 +249,14 @@ impl Segments {
         let spare = if capacity == self.segment_len { self.pool.lock().spares.pop() } else { None };
         let file = match spare {
             Some(spare) => {
-                self.disk.rename(&spare, &name)?;
+                self.disk.rename(&spare, &name).map_err(LogError::before)?;
                 self.disk.open(&name)?
             }
             None => self.zeroed(&name, capacity)?,
         };
-        file.write_at(0, &header.encode(&self.store))?;
-        file.force()?;
-        self.disk.force_names(DIR)?;
+        file.write_at(0, &header.encode(&self.store)).map_err(LogError::before)?;
+        file.force().map_err(LogError::before)?;
+        self.disk.force_names(DIR).map_err(LogError::before)?;
         Ok(Tail { file, index: header.index, position: SEGMENT_HEADER, capacity, last: header.first - 1 })
     }
 
@@ -265,10 +272,8 @@ impl Segments {
             if disk::is_full(&error) {
                 // What was allocated so far must go: others need the room.
                 let _ = self.disk.remove(name);
-                LogError::Full(error)
-            } else {
-                LogError::Io(error)
             }
+            LogError::before(error)
         })
     }
 

@@ -179,6 +179,8 @@ fn core(
         housekeeping: Mutex::new(Housekeeping::default()),
         chores: Condvar::new(),
         disk_full: AtomicBool::new(false),
+        install_failed: Mutex::new(None),
+        forcing: Mutex::new(()),
         reclaiming: Arc::new(AtomicBool::new(false)),
         installing: Mutex::new(()),
         creating_space: Mutex::new(()),

@@ -190,7 +190,9 @@ pub(crate) fn pieces(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Re
             });
             at += len;
         }
-        Ok(Pieces { pieces, _pin: this.core().pin() })
+        // The position that was read, not the newest: what the pieces need may be gone by then.
+        let pin = Snapshots::pin_again(Arc::clone(&this.core().snapshots), layers.at.seq());
+        Ok(Pieces { pieces, _pin: pin })
     })
 }
 

@@ -167,6 +167,13 @@ pub(crate) fn put_inline(row: &mut BytesMut, bytes: &[u8]) {
     row.put_slice(bytes);
 }
 
+/// Makes the checksum of a block of an inline chunk wrong, so that a reader learns that the block is lost.
+pub(crate) fn mark_damaged(chunk: &mut [u8], block: usize) {
+    if let Some(checksum) = chunk.get_mut(5 + block * 4..9 + block * 4) {
+        checksum.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+}
+
 /// Bytes that [`put_inline`] appends.
 pub(crate) fn inline_len(bytes: usize) -> usize {
     5 + bytes.div_ceil(BLOCK) * 4 + bytes

@@ -8,6 +8,7 @@ use crate::blob_file::BlobFiles;
 use crate::core::Core;
 use crate::entry::{Content, Step};
 use crate::error::{invalid, too_large};
+use crate::key::DataId;
 use crate::row::{CHUNK, Extent};
 
 /// Steps with the chunks that were staged for them. Unless the transaction is logged, the chunks are given back.
@@ -15,11 +16,14 @@ pub(crate) struct Staged<'a> {
     pub(crate) steps: Vec<Step>,
     pub(crate) extents: Vec<Extent>,
     files: Option<&'a BlobFiles>,
+    /// Uploads that are not garbage until this is dropped.
+    taken: Vec<DataId>,
+    core: &'a Core,
 }
 
 impl Staged<'_> {
-    /// Takes the steps; the chunks are the log's from now on.
-    pub(crate) fn take(mut self) -> (Vec<Step>, Vec<Extent>) {
+    /// Takes the steps; the chunks are the log's from now on. The rest must stay until the steps have their place.
+    pub(crate) fn take(&mut self) -> (Vec<Step>, Vec<Extent>) {
         (std::mem::take(&mut self.steps), std::mem::take(&mut self.extents))
     }
 }
@@ -29,6 +33,9 @@ impl Drop for Staged<'_> {
         if let Some(files) = self.files {
             files.discard(&self.extents);
         }
+        if !self.taken.is_empty() {
+            self.core.finishing.lock().retain(|data| !self.taken.contains(data));
+        }
     }
 }
 
@@ -37,7 +44,7 @@ impl Drop for Staged<'_> {
 /// Appends are staged by where their blob ends now; `stage_appends` is off when that went wrong too often.
 pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction, stage_appends: bool) -> Result<Staged<'a>> {
     check(transaction)?;
-    let mut staged = Staged { steps: Vec::new(), extents: Vec::new(), files: core.files() };
+    let mut staged = Staged { steps: Vec::new(), extents: Vec::new(), files: core.files(), taken: Vec::new(), core };
     staged.steps.reserve(transaction.ops.len());
     for op in &transaction.ops {
         staged.op(core, op, stage_appends)?;
@@ -55,6 +62,7 @@ impl Staged<'_> {
             Op::Put { oid, data } => Step::Put { oid, content: self.content(data)? },
             Op::PutUpload { oid, upload } => {
                 let finished = core.finish_upload(upload)?;
+                self.taken.push(finished.data);
                 self.extents.extend_from_slice(&finished.unlogged);
                 finished.step(oid)
             }

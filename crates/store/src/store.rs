@@ -66,6 +66,8 @@ impl Running {
         for thread in threads {
             panicked |= thread.join().is_err();
         }
+        // Who still waits for room must hear that there will be none.
+        self.core.resume_queue();
         if panicked {
             return Err(Error::new(ErrorKind::Internal, "a thread of the store has panicked"));
         }
@@ -350,7 +352,8 @@ impl Store {
     /// Adds bytes to an upload.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it has ended; [`ErrorKind::Full`] without room.
+    /// [`ErrorKind::NotFound`] if it has ended; [`ErrorKind::TooLarge`] for more bytes than a blob may have;
+    /// [`ErrorKind::Full`] without room. After an error of the disk the upload has ended.
     pub fn upload(&self, id: UploadId, data: Bytes) -> Result<()> {
         self.core().upload(id, data)
     }

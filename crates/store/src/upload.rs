@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Oid, Result, UploadId, limits};
 use parking_lot::Mutex;
 
+use crate::blob_file::BlobFiles;
 use crate::core::Core;
 use crate::entry::{Content, Step};
 use crate::error::too_large;
@@ -23,6 +24,8 @@ const UNLOGGED: usize = 256;
 /// Content that is being staged.
 pub(crate) struct Upload {
     data: DataId,
+    /// Whether a transaction has taken it, or it was aborted, or a call failed: what came then would be lost.
+    ended: bool,
     /// The first chunk, which will live in the object's row.
     first: Option<Extent>,
     /// Chunks behind the first that are logged.
@@ -35,7 +38,7 @@ pub(crate) struct Upload {
 
 /// An upload that a transaction takes.
 pub(crate) struct Finished {
-    data: DataId,
+    pub(crate) data: DataId,
     first: Option<Extent>,
     size: u64,
     tail: Bytes,
@@ -66,7 +69,14 @@ impl Core {
         // The highest bit keeps these apart from contents that transactions start.
         let number = self.next_upload.fetch_add(1, Ordering::Relaxed);
         let id = UploadId(1 << 63 | u64::from(self.incarnation.load(Ordering::Relaxed)) << 32 | number);
-        let upload = Upload { data: DataId(id.0), first: None, logged: 0, unlogged: Vec::new(), tail: BytesMut::new() };
+        let upload = Upload {
+            data: DataId(id.0),
+            ended: false,
+            first: None,
+            logged: 0,
+            unlogged: Vec::new(),
+            tail: BytesMut::new(),
+        };
         uploads.insert(id, Arc::new(Mutex::new(upload)));
         Ok(id)
     }
@@ -80,8 +90,12 @@ impl Core {
         self.add_to_upload(&*self.find_upload(id)?, data)
     }
 
-    pub(crate) fn add_to_upload(&self, upload: &Mutex<Upload>, mut data: Bytes) -> Result<()> {
+    pub(crate) fn add_to_upload(&self, upload: &Mutex<Upload>, data: Bytes) -> Result<()> {
         let mut upload = upload.lock();
+        let id = UploadId(upload.data.0);
+        if upload.ended {
+            return Err(unknown(id));
+        }
         let size = upload.size() + data.len() as u64;
         if size > limits::BLOB {
             return Err(too_large("an upload", size, limits::BLOB));
@@ -93,6 +107,17 @@ impl Core {
             upload.tail.extend_from_slice(&data);
             return Ok(());
         };
+        let added = self.stage_upload(files, &mut upload, data);
+        if added.is_err() {
+            // A part of the bytes may be in and a part not: nobody can go on from there.
+            self.drop_upload(&mut upload);
+            drop(upload);
+            self.uploads.lock().remove(&id);
+        }
+        added
+    }
+
+    fn stage_upload(&self, files: &BlobFiles, upload: &mut Upload, mut data: Bytes) -> Result<()> {
         if !upload.tail.is_empty() {
             let missing = data.split_to((CHUNK - upload.tail.len()).min(data.len()));
             upload.tail.extend_from_slice(&missing);
@@ -107,7 +132,7 @@ impl Core {
         }
         upload.tail.extend_from_slice(&data);
         if upload.unlogged.len() >= UNLOGGED {
-            self.log_upload(&mut upload)?;
+            self.log_upload(upload)?;
         }
         Ok(())
     }
@@ -128,11 +153,16 @@ impl Core {
 
     /// Takes an upload for a transaction: all but its first chunk and its tail is logged.
     pub(crate) fn finish_upload(&self, id: UploadId) -> Result<Finished> {
-        let upload = self.uploads.lock().remove(&id).ok_or_else(|| unknown(id))?;
+        let upload = {
+            // Until the transaction is through, the content must not be taken for garbage, not for a moment.
+            let mut finishing = self.finishing.lock();
+            let upload = self.uploads.lock().remove(&id).ok_or_else(|| unknown(id))?;
+            finishing.insert(DataId(id.0));
+            upload
+        };
         let mut upload = upload.lock();
-        // Until the transaction is through, the content must not be taken for garbage.
-        self.finishing.lock().insert(upload.data);
-        let logged = self.log_upload(&mut upload);
+        let logged = if upload.ended { Err(unknown(id)) } else { self.log_upload(&mut upload) };
+        upload.ended = true;
         if let Err(error) = logged {
             self.finishing.lock().remove(&upload.data);
             self.drop_upload(&mut upload);
@@ -145,12 +175,14 @@ impl Core {
     }
 
     pub(crate) fn abort_upload(&self, id: UploadId) {
-        if let Some(upload) = self.uploads.lock().remove(&id) {
+        let upload = self.uploads.lock().remove(&id);
+        if let Some(upload) = upload {
             self.drop_upload(&mut upload.lock());
         }
     }
 
     fn drop_upload(&self, upload: &mut Upload) {
+        upload.ended = true;
         if let Some(files) = self.files() {
             files.discard(&std::mem::take(&mut upload.unlogged));
             files.discard(upload.first.take().as_slice());
@@ -159,7 +191,8 @@ impl Core {
 
     /// Whether some unfinished upload may still use this content.
     pub(crate) fn is_uploading(&self, data: DataId) -> bool {
-        self.uploads.lock().contains_key(&UploadId(data.0)) || self.finishing.lock().contains(&data)
+        let finishing = self.finishing.lock();
+        finishing.contains(&data) || self.uploads.lock().contains_key(&UploadId(data.0))
     }
 }
 

@@ -52,6 +52,15 @@ impl Snapshots {
         Pin { snapshots: this, seq }
     }
 
+    /// Pins a position once more that is pinned meanwhile.
+    pub(crate) fn pin_again<S: std::ops::Deref<Target = Self>>(this: S, seq: Seq) -> Pin<S> {
+        let mut pinned = this.pinned.lock();
+        *pinned.entry(seq).or_insert(0) += 1;
+        this.oldest.fetch_min(seq, Ordering::SeqCst);
+        drop(pinned);
+        Pin { snapshots: this, seq }
+    }
+
     /// The position at or below which all versions but the newest are of no use.
     ///
     /// A reader that pins meanwhile pins this position or a later one.

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use model::{Kind, Oid, Result};
+use model::{Kind, Oid, Result, limits};
 
 use super::{Apply, check_blob_size, damaged, object_row};
 use crate::entry::Content;
-use crate::error::{corrupt_row, invalid, no_object};
+use crate::error::{corrupt_row, invalid, no_object, too_large};
 use crate::key::{DataId, Key};
 use crate::layers::{Depth, Found, has_content};
 use crate::mob::Row;
@@ -57,6 +57,9 @@ impl Apply<'_> {
             return Err(invalid(format!("{oid} is a {}; it has no content", kind.name())));
         }
         let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
+        if kind == Kind::Record && size > limits::RECORD as u64 {
+            return Err(too_large("a record", size, limits::RECORD as u64));
+        }
         let data = self.next_content()?;
         let head = Head { kind, size, version: self.seq, modified_us: self.time_us, data };
         self.put_content(oid, head, content)

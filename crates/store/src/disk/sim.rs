@@ -153,6 +153,7 @@ struct SimFile {
     index: usize,
 }
 
+#[allow(dead_code)]
 impl SimDisk {
     pub(crate) fn new() -> Self {
         Self::default()

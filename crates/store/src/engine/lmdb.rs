@@ -70,6 +70,8 @@ impl LmdbEngine {
             opener.create_database(txn, None).map(CommitOrAbort::<_, Infallible>::Commit)
         });
         let CommitOrAbort::Commit(rows) = created.map_err(failed)?;
+        // LMDB forces what is in its file, not the file's name.
+        fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| EngineError::Failed(Box::new(e)))?;
         let parked = (0..PARKED).map(|_| Place(Mutex::new(None))).collect();
         Ok(Self { parked, batches: AtomicU64::new(0), env, rows })
     }

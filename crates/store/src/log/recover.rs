@@ -130,9 +130,14 @@ pub(crate) fn open(
     }
     let start = start(&found, installed)?;
     let end = walk(&**disk, &store, &found, start, installed, replay)?;
-    let torn = behind(&**disk, &store, &found, &end)?;
+    let torn = behind(&**disk, &store, &found, &end, installed)?;
     if let Some(damage) = torn.damage {
         return Err(LogError::Damaged(damage));
+    }
+    if end.seq <= installed {
+        let log =
+            restart(disk, store, segment_len, &found, SegmentHeader { index: 0, first: installed + 1, prev: end.crc })?;
+        return Ok(Recovered { log, last: installed, crc: end.crc, cut: true, salvaged: None });
     }
     let log = resume(disk, store, segment_len, &found, start, &end, torn.frames)?;
     Ok(Recovered { log, last: end.seq - 1, crc: end.crc, cut: torn.frames, salvaged: None })
@@ -150,7 +155,7 @@ pub(crate) fn inspect(
     let found = list(disk, &store)?;
     let walked = start(&found, installed).and_then(|start| walk(disk, &store, &found, start, installed, replay));
     match walked {
-        Ok(end) => Ok(behind(disk, &store, &found, &end)?.damage.map(LogError::Damaged)),
+        Ok(end) => Ok(behind(disk, &store, &found, &end, installed)?.damage.map(LogError::Damaged)),
         Err(damage @ (LogError::Damaged(_) | LogError::Replay { .. })) => Ok(Some(damage)),
         Err(other) => Err(other),
     }
@@ -340,7 +345,8 @@ struct Behind {
     damage: Option<Damage>,
 }
 
-fn behind(disk: &dyn Disk, store: &StoreId, found: &[Found], end: &End) -> Result<Behind, LogError> {
+/// Looks behind the frames that count. What was installed had been forced, and is not lost if the log has it no more.
+fn behind(disk: &dyn Disk, store: &StoreId, found: &[Found], end: &End, installed: Seq) -> Result<Behind, LogError> {
     let (mut frames, mut forced, mut last) = (false, 0, end.seq - 1);
     for (i, segment) in found.iter().enumerate().skip(end.at) {
         let bytes = read(disk, segment)?;
@@ -354,11 +360,12 @@ fn behind(disk: &dyn Disk, store: &StoreId, found: &[Found], end: &End) -> Resul
         }
         frames |= i > end.at;
     }
-    let damage = (forced >= end.seq).then(|| Damage {
+    let lost = if end.seq > installed { forced >= end.seq } else { last > installed };
+    let damage = lost.then(|| Damage {
         segment: found[end.at].name.clone(),
         offset: end.position,
         seq: end.seq,
-        forced,
+        forced: forced.max(installed),
         last,
     });
     Ok(Behind { frames, damage })
@@ -390,6 +397,23 @@ fn resume(
     adopt(&segments, found, start, end.at)?;
     disk.force_names(DIR)?;
     let tail = Tail { file, index: tail.index, position: end.position, capacity: tail.len, last: end.seq - 1 };
+    Ok(Log { segments, tail: Mutex::new(tail) })
+}
+
+/// Begins a new segment behind a log whose end is damaged, if all of it is installed.
+fn restart(
+    disk: &Arc<dyn Disk>,
+    store: StoreId,
+    segment_len: u64,
+    found: &[Found],
+    header: SegmentHeader,
+) -> Result<Log, LogError> {
+    let segments = Segments::new(Arc::clone(disk), store, segment_len);
+    let index = found.last().map_or(0, |last| last.index) + 1;
+    // The new segment is durable before the old ones go; from then on it is the one to begin with.
+    let tail = segments.next(SegmentHeader { index, ..header }, 0)?;
+    adopt(&segments, found, found.len(), found.len())?;
+    disk.force_names(DIR)?;
     Ok(Log { segments, tail: Mutex::new(tail) })
 }
 
