@@ -1,8 +1,8 @@
 //! Blob files: where whole chunks are written, once.
 //!
 //! A blob file only grows; chunks are appended before the transaction that names them and forced before its record is.
-//! A chunk that nobody names any more is punched out, and a file without chunks is removed, except the newest. Each opening of the store
-//! starts a new file, so that what an earlier one left unnamed can be told apart and swept.
+//! A chunk that nobody names any more is punched out, and a file without chunks is removed, except the newest. Each
+//! opening of the store starts a new file, so that what an earlier one left unnamed can be told apart and swept.
 
 use std::io;
 use std::sync::Arc;
