@@ -74,3 +74,52 @@ fn a_cut_archive_and_a_directory_in_use_are_refused() {
     assert_eq!(restore_onto_it(&server), 2, "it is not empty");
     assert_eq!(run(&mut mortar(&["restore", "/no/such/archive", "--data", "x"])).code, 3);
 }
+
+#[test]
+fn a_sound_store_needs_no_repair() {
+    let mut server = filled();
+    let mut repair = server.command(&["repair", "--data"]);
+    assert_eq!(run(repair.arg(server.data())).code, 5, "a server has it");
+    server.stop();
+    let mut repair = server.command(&["repair", "--json", "--data"]);
+    let report = run(repair.arg(server.data()));
+    report.ok();
+    assert_eq!(report.json()[0]["usable"], true);
+    assert_eq!(report.json()[0]["repaired"], false);
+    assert_eq!(run(&mut mortar(&["repair", "--data", "/no/such/directory"])).code, 3);
+}
+
+#[test]
+fn damage_to_what_was_acknowledged_is_refused_told_and_given_up_only_when_told() {
+    let mut server = Server::start(&[]);
+    for number in 0..20 {
+        server.run_with_input(&["put", "-", &format!("/{number}")], vec![b'x'; 2000]).ok();
+    }
+    // Killed, so that the log still holds all of it.
+    server.kill();
+    let log = server.data().join("log");
+    let segment = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let middle = bytes.windows(64).position(|window| window == [b'x'; 64]).unwrap() + 10_000;
+    bytes[middle..middle + 8].fill(0xff);
+    fs::write(&segment, bytes).unwrap();
+    server.launch();
+    assert_eq!(server.wait_exit().code(), Some(6), "{}", server.log());
+    let repair = |server: &Server, args: &[&str]| {
+        let mut command = server.command(&["repair", "--json", "--data"]);
+        run(command.arg(server.data()).args(args))
+    };
+    let told = repair(&server, &[]);
+    assert_eq!(told.code, 6);
+    assert_eq!(told.json()[0]["usable"], false);
+    assert!(told.json()[0]["lost"]["first"].as_u64().unwrap() > 1, "{:?}", told.json());
+    server.launch();
+    assert_eq!(server.wait_exit().code(), Some(6), "nothing was repaired behind anybody's back");
+    let repaired = repair(&server, &["--accept-loss"]);
+    repaired.ok();
+    assert_eq!(repaired.json()[0]["lost"], told.json()[0]["lost"]);
+    server.restart();
+    assert_eq!(server.run(&["get", "/0"]).stdout, vec![b'x'; 2000]);
+    assert_eq!(server.run(&["get", "/19"]).code, 3);
+    server.run_with_input(&["put", "-", "/19"], "again").ok();
+}

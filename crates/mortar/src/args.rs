@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{attr, backup, collection, dev, get, ls, name, put, rm, scrub, shell, space, stat, status, tree};
+use crate::commands::{
+    attr, backup, collection, dev, get, ls, name, put, repair, rm, scrub, shell, space, stat, status, tree,
+};
 
 const AFTER: &str = "\
 Objects are named by identifier (1.0.0.2a.3) or by name (/path, or name:path if the name does not begin with a slash).
@@ -74,6 +76,7 @@ pub(crate) enum Command {
     Backup(backup::Backup),
     Restore(backup::Restore),
     Scrub(scrub::Scrub),
+    Repair(repair::Repair),
     Status(status::Status),
     Completions(shell::Completions),
     Man(shell::Man),

@@ -25,7 +25,7 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, collection, dev, get, ls, name, put, rm, scrub, shell, space, stat, status, tree as trees,
+    attr, backup, collection, dev, get, ls, name, put, repair, rm, scrub, shell, space, stat, status, tree as trees,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -73,6 +73,7 @@ fn run(cli: Cli) -> Result {
     match cli.command {
         Command::Dev(args) => dev::run(&args, &mut session.output)?,
         Command::Restore(args) => backup::restore(&args, &mut session.output)?,
+        Command::Repair(args) => repair::run(&args, &mut session.output)?,
         Command::Completions(args) => shell::completions(&args, &mut session.output)?,
         Command::Man(args) => shell::man(&args, &mut session.output)?,
         command => {
@@ -134,6 +135,8 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Scrub(args) => scrub::run(args, session).await,
         Command::Status(args) => status::run(args, session).await,
         // These need no connection, and `run` has done them.
-        Command::Dev(_) | Command::Restore(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
+        Command::Dev(_) | Command::Restore(_) | Command::Repair(_) | Command::Completions(_) | Command::Man(_) => {
+            Ok(())
+        }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod name;
 pub(crate) mod put;
+pub(crate) mod repair;
 pub(crate) mod rm;
 pub(crate) mod scrub;
 pub(crate) mod shell;

@@ -1,0 +1,117 @@
+//! `mortar repair`: what keeps a damaged store from being opened, what it would cost to go on, and, when told, doing it.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use model::ErrorKind;
+use serde::Serialize;
+use store::{Amount, Options, RepairReport, Store};
+
+use super::dev::explain_open;
+use crate::connection::DATA;
+use crate::failure::{Failure, Result};
+use crate::output::{Output, Report, counted};
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar repair                       what is damaged in ./mortar-data, and what would be lost; changes nothing
+  cp -a mortar-data mortar-data.kept  before you accept anything
+  mortar repair --accept-loss         give that up and make the rest usable";
+
+/// Say what is wrong with a store that does not open, and make it usable at the price of what is damaged
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Repair {
+    /// The data directory; no server may run on it
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+    /// Give up what is damaged, as `mortar repair` without this option tells it
+    #[arg(long)]
+    accept_loss: bool,
+}
+
+#[derive(Serialize)]
+struct Repaired {
+    /// Whether the store can be opened, now or after the repair.
+    usable: bool,
+    repaired: bool,
+    identity_lost: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
+    /// The last transaction that is kept.
+    kept: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<Lost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_aside: Option<String>,
+    /// Objects that are damaged besides, as the scrub behind the repair found.
+    damaged: Vec<String>,
+    #[serde(skip)]
+    words: String,
+}
+
+/// The transactions that are lost, or would be.
+#[derive(Serialize)]
+struct Lost {
+    first: u64,
+    last: u64,
+}
+
+impl From<&RepairReport> for Repaired {
+    fn from(report: &RepairReport) -> Self {
+        let damaged = report.scrub.iter().flat_map(|scrub| scrub.damage.iter().map(ToString::to_string));
+        Self {
+            usable: report.is_sound() || report.repaired,
+            repaired: report.repaired,
+            identity_lost: report.identity_lost,
+            damage: report.damage.clone(),
+            kept: report.kept,
+            lost: report.lost().map(|(first, last)| Lost { first, last }),
+            set_aside: report.set_aside.as_ref().map(|path| path.display().to_string()),
+            damaged: damaged.collect(),
+            words: report.to_string(),
+        }
+    }
+}
+
+impl Report for Repaired {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.words)?;
+        self.damaged.iter().try_for_each(|damage| writeln!(out, "damaged: {damage}"))
+    }
+}
+
+pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
+    let progress = Progress::start("repairing", output);
+    let tell = |amount: Amount| {
+        progress.expect(amount.total_bytes, 0);
+        progress.reach(amount.bytes, amount.objects);
+        ControlFlow::Continue(())
+    };
+    let done = Store::repair(&args.data, args.accept_loss, Options::default(), &tell);
+    progress.end();
+    let report = Repaired::from(&done.map_err(|error| explain(error, &args.data))?);
+    output.print(&report)?;
+    output.flush()?;
+    if !report.usable {
+        return Err(Failure::corrupt(format!("the store in {} is damaged; nothing was changed", args.data.display()))
+            .hint("Restore a backup, or give up what is said above with --accept-loss; copy the directory first."));
+    }
+    match report.damaged.len() as u64 {
+        0 => Ok(()),
+        damaged => {
+            let places = counted(damaged, "place", "places");
+            Err(Failure::corrupt(format!("the store can be opened, and is damaged in {places} besides")))
+        }
+    }
+}
+
+fn explain(error: model::Error, data: &Path) -> Failure {
+    match error.kind() {
+        ErrorKind::Corrupt => Failure::from(error).hint("Only a backup helps: mortar restore FILE --data DIR."),
+        _ => explain_open(error, data),
+    }
+}
