@@ -22,9 +22,9 @@ Examples:
   mortar import ~/photos --prefix /ann/photos
   mortar import /data --max-bytes 500000000       at most 500 MB of files
 
-Files become blobs, directories collections of what is in them, symbolic links blobs that hold their target, marked by
-the attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are left
-out. A second import passes over what has not changed (size and time), replaces what has, and removes nothing.";
+Files become blobs, directories collections of what is in them, symbolic links blobs that hold their target, marked by \
+the attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are \
+left out. A second import passes over what has not changed (size and time), replaces what has, and removes nothing.";
 
 const EXPORT: &str = "\
 Examples:
