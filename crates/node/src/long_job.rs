@@ -1,14 +1,17 @@
-//! Jobs that may take hours, each on a thread of its own: backup.
+//! Jobs that may take hours, each on a thread of its own: backup and scrub.
 
+use std::cell::Cell;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
-use store::Store;
+use store::{Amount, ScrubReport, Store};
 use tokio::sync::Semaphore;
-use tracing::warn;
+use tracing::{error, warn};
 use wire::link::{Deferred, Reply};
 use wire::proto;
 use wire::proto::response::Response;
@@ -17,6 +20,10 @@ use wire::proto::response::Response;
 pub(crate) const AT_A_TIME: usize = 4;
 /// Bytes in a piece of a backup.
 const PIECE: usize = 256 << 10;
+/// How often a client is told how far a scrub is.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+/// Bytes of all texts about damage together.
+const DAMAGE_BYTES: usize = 1 << 20;
 
 /// Runs a job, unless too many are running.
 fn run(
@@ -59,6 +66,43 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Reply<'_>) {
     });
 }
 
+/// Answers with what a scrub found, and before that with how far it is.
+pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Reply<'_>) {
+    run("scrub", places, reply, move |deferred| {
+        let told = Cell::new(Instant::now());
+        let report = store.scrub(&|amount: Amount| {
+            if told.get().elapsed() < TELL_EVERY {
+                return ControlFlow::Continue(());
+            }
+            told.set(Instant::now());
+            let progress = proto::Progress { done: amount.bytes, total: amount.total_bytes };
+            let listening = deferred.more(Response::Progress(progress), Vec::new());
+            if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if !report.is_clean() {
+            error!(damaged = report.damaged, "a scrub found damage");
+        }
+        let damaged = in_words(&report);
+        Ok(Response::ScrubDone(proto::ScrubDone { objects: report.objects, bytes: report.bytes, damaged }))
+    });
+}
+
+/// What is damaged, as much of it as a message can hold.
+fn in_words(report: &ScrubReport) -> Vec<String> {
+    let mut room = DAMAGE_BYTES;
+    let mut damaged = Vec::new();
+    for text in report.damage.iter().map(ToString::to_string) {
+        let Some(left) = room.checked_sub(text.len()) else { break };
+        room = left;
+        damaged.push(text);
+    }
+    let more = report.damaged - damaged.len() as u64;
+    if more > 0 {
+        damaged.push(format!("{more} more"));
+    }
+    damaged
+}
+
 /// Sends what is written; waits while the client is behind, and fails once it is gone.
 struct Pieces<'a> {
     deferred: &'a Deferred,
@@ -88,5 +132,22 @@ impl Write for Pieces<'_> {
         }
         let piece = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE));
         self.send(piece.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Damage;
+
+    use super::*;
+
+    #[test]
+    fn a_long_list_of_damage_fits_a_message_and_says_how_much_is_missing() {
+        let damage = |what: String| Damage { oid: None, names: Vec::new(), what };
+        let few = ScrubReport { damage: vec![damage("one".into())], damaged: 1, ..ScrubReport::default() };
+        assert_eq!(in_words(&few), ["one"]);
+        let long = (0..10).map(|_| damage("x".repeat(300_000))).collect();
+        let many = in_words(&ScrubReport { damage: long, damaged: 5000, ..ScrubReport::default() });
+        assert_eq!((many.len(), many[3].as_str()), (4, "4997 more"));
     }
 }

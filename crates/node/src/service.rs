@@ -95,9 +95,7 @@ impl Service for Answerer {
                 });
             }
             Request::Backup(_) => long_job::backup(self.store.clone(), &self.thread.brick.long_jobs, reply),
-            Request::Scrub(_) => {
-                reply.fail(&Error::new(ErrorKind::Unsupported, "this server cannot scrub while it serves"));
-            }
+            Request::Scrub(_) => long_job::scrub(self.store.clone(), &self.thread.brick.long_jobs, reply),
             request => match self.quick(request) {
                 Ok((response, raw)) => self.send(response, &raw, reply),
                 Err(error) => reply.fail(&error),

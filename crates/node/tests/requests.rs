@@ -281,6 +281,17 @@ fn backup_holds_everything_and_comes_whole() {
 }
 
 #[test]
+fn scrub_counts_everything_and_finds_nothing_wrong() {
+    on_both(async |_, client| {
+        for _ in 0..20 {
+            create(client, pattern(200_000, 1)).await;
+        }
+        let report = client.scrub(|_| ()).await.unwrap();
+        assert_eq!((report.objects, report.bytes, report.damaged), (20, 20 * 200_000, Vec::new()));
+    });
+}
+
+#[test]
 fn backup_that_nobody_takes_any_more_ends() {
     on_both(async |_, client| {
         let mut tx = client.transaction();

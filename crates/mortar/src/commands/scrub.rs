@@ -51,8 +51,8 @@ pub(crate) async fn run(_: Scrub, session: &mut Session) -> Result {
     let shown = progress.clone();
     let report = client
         .scrub(move |now| {
-            shown.expect(0, now.total);
-            shown.reach(0, now.done);
+            shown.expect(now.total, 0);
+            shown.reach(now.done, 0);
         })
         .await;
     progress.end();
