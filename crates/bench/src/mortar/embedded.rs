@@ -83,7 +83,7 @@ struct Pending {
 #[derive(Default)]
 struct PendingState {
     under_way: usize,
-    /// The identifiers that transactions created, by the number given at [`Pending::begin`].
+    /// The identifiers that transactions created, by the number under which each was begun.
     created: Vec<(usize, Oid)>,
     failure: Option<String>,
 }
