@@ -6,10 +6,10 @@
 //!          limits    rows    force   reads   installs
 //! ```
 //!
-//! A transaction is checked and its large content staged ([`stage`]); applied under one lock to the rows that it changes
-//! ([`apply`]); forced with others in one write ([`commit`], [`log`]); kept in the modified object buffer ([`mob`]) and
-//! moved to the B-tree in the background ([`install`], [`engine`]). Reads look through these layers ([`layers`]).
-//! Opening replays what the log has beyond the B-tree ([`open`]).
+//! A transaction is checked and its large content staged (`stage`); applied under one lock to the rows that it changes
+//! (`apply`); forced with others in one write (`commit`, `log`); kept in the modified object buffer (`mob`) and
+//! moved to the B-tree in the background (`install`, `engine`). Reads look through these layers (`layers`).
+//! Opening replays what the log has beyond the B-tree (`open`).
 
 mod apply;
 mod backup;

@@ -1,7 +1,7 @@
 //! The log: every committed transaction, in order, in preallocated and recycled segments.
 //!
 //! One thread appends; each batch is one sequential write and one force, however many transactions it holds. A segment
-//! is free once everything in it is in the B-tree. What recovery does with bad frames is told in [`recover`].
+//! is free once everything in it is in the B-tree. What recovery does with bad frames is told in `recover`.
 //!
 //! ```text
 //! log/0000000000000007.seg   in use: header, frames
