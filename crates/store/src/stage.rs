@@ -64,7 +64,8 @@ impl Staged<'_> {
                 let finished = core.finish_upload(upload)?;
                 self.taken.push(finished.data);
                 self.extents.extend_from_slice(&finished.unlogged);
-                finished.step(oid)
+                self.steps.extend(finished.steps(oid));
+                return Ok(());
             }
             Op::Write { oid, offset, data } => return self.write(oid, offset, data),
             Op::Append { oid, data } => {

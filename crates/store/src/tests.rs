@@ -6,7 +6,11 @@ use model::{ClassId, Committed, Conflict, ErrorKind, Kind, Name, Oid, Op, Outcom
 use crate::{Options, Store};
 
 mod audit;
+mod crash;
+mod faults;
 mod objects;
+mod plain;
+mod random;
 mod scenarios;
 pub(crate) mod world;
 

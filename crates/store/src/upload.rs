@@ -47,10 +47,16 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    pub(crate) fn step(self, oid: Oid) -> Step {
+    pub(crate) fn steps(self, oid: Oid) -> Vec<Step> {
         match self.first {
-            None => Step::Put { oid, content: Content { extents: Vec::new(), bytes: self.tail } },
-            Some(first) => Step::PutStaged { oid, data: self.data, size: self.size, first, tail: self.tail },
+            // Writing nothing is what only a blob lets be done to it.
+            None => vec![
+                Step::Write { oid, offset: 0, bytes: Bytes::new() },
+                Step::Put { oid, content: Content { extents: Vec::new(), bytes: self.tail } },
+            ],
+            Some(first) => {
+                vec![Step::PutStaged { oid, data: self.data, size: self.size, first, tail: self.tail }]
+            }
         }
     }
 }

@@ -153,7 +153,6 @@ struct SimFile {
     index: usize,
 }
 
-#[allow(dead_code)]
 impl SimDisk {
     pub(crate) fn new() -> Self {
         Self::default()

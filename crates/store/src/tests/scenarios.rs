@@ -371,3 +371,15 @@ fn a_record_stays_within_its_limit_when_it_is_replaced() {
     let data = Bytes::from(vec![0; model::limits::RECORD + 1]);
     assert_eq!(refusal(&world.store, [Op::Put { oid, data }]).0, ErrorKind::TooLarge);
 }
+
+/// A small upload could once become the content of a record, a large one could not.
+#[test]
+fn no_upload_becomes_the_content_of_a_record() {
+    for len in [10, 2 * CHUNK] {
+        let world = Simulated::new();
+        let oid = commit(&world.store, [create(0, Kind::Record, "record")]).created[0];
+        let upload = world.store.begin_upload().unwrap();
+        world.store.upload(upload, pattern(len, 1)).unwrap();
+        assert_eq!(refusal(&world.store, [Op::PutUpload { oid, upload }]).0, ErrorKind::Invalid, "{len} bytes");
+    }
+}

@@ -1,0 +1,333 @@
+//! Crashes at every change of the disk, with every kind of loss that a power failure may bring.
+//!
+//! A workload runs once; after every change of the disk, and before and after every batch of the B-tree, an image of the
+//! machine is kept. Each image then crashes in several ways (see [`SimDisk::crash`]) and is opened again: it must show
+//! exactly the state after some transaction that is not older than the last acknowledged one. Some of the reopened
+//! stores crash again while they open, and one in a while becomes the machine that goes on.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rand::RngExt;
+
+use super::audit::{audit, leaks};
+use super::plain::{Maker, Model, compare_contents};
+use super::world::{Simulated, small};
+use super::*;
+use crate::disk::sim::SimDisk;
+use crate::engine::memory::MemoryEngine;
+
+/// The machine between two changes of its disk.
+struct Image {
+    disk: SimDisk,
+    engine: MemoryEngine,
+    /// The newest version that somebody was told of.
+    acknowledged: u64,
+}
+
+/// What to do otherwise than right, to see that it is noticed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plant {
+    Nothing,
+    /// The disk forces nothing.
+    Lie,
+    /// The installer loses chunks.
+    SkipChunks,
+    /// The installer loses objects.
+    SkipObjects,
+    /// Transactions are acknowledged before they are forced.
+    TellEarly,
+}
+
+/// A workload with the images that it left.
+struct Run {
+    world: Simulated,
+    maker: Maker,
+    /// The state after each version.
+    states: BTreeMap<u64, Model>,
+    acknowledged: Arc<AtomicU64>,
+    images: Arc<Mutex<Vec<Image>>>,
+    plant: Plant,
+    points: u64,
+}
+
+fn options() -> Options {
+    Options { mob_bytes: 128 << 10, segment_bytes: 16 << 10, ..small() }
+}
+
+fn open(disk: SimDisk, engine: MemoryEngine) -> Simulated {
+    Simulated::open_with(disk, engine, options()).unwrap()
+}
+
+/// Keeps an image at every change.
+fn watch(disk: &SimDisk, engine: &MemoryEngine, acknowledged: &Arc<AtomicU64>) -> Arc<Mutex<Vec<Image>>> {
+    let images = Arc::new(Mutex::new(Vec::new()));
+    let (kept, engine, acknowledged) = (Arc::clone(&images), engine.clone(), Arc::clone(acknowledged));
+    disk.watch(move |disk| {
+        let acknowledged = acknowledged.load(Ordering::SeqCst);
+        kept.lock().push(Image { disk, engine: engine.image(), acknowledged });
+    });
+    images
+}
+
+impl Run {
+    fn new(seed: u64, plant: Plant) -> Self {
+        let (disk, engine, acknowledged) = (SimDisk::new(), MemoryEngine::default(), Arc::default());
+        let images = watch(&disk, &engine, &acknowledged);
+        let mut maker = Maker::new(seed);
+        (maker.objects, maker.scale) = (6, 8);
+        let world = open(disk, engine);
+        let states = BTreeMap::from([(0, Model::default())]);
+        let mut run = Self { world, maker, states, acknowledged, images, plant, points: 0 };
+        run.plant();
+        run
+    }
+
+    fn plant(&mut self) {
+        match self.plant {
+            Plant::Lie => self.world.disk.lie(),
+            Plant::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::key::table::CHUNK]),
+            Plant::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::key::table::OBJECT]),
+            Plant::Nothing | Plant::TellEarly => {}
+        }
+    }
+
+    fn newest(&self) -> &Model {
+        self.states.last_key_value().unwrap().1
+    }
+
+    /// Commits a few transactions in one batch and does some of what the background threads would do.
+    fn step(&mut self) {
+        if self.maker.random.random_range(0..4) == 0 {
+            let (store, data) = (&self.world.store, self.maker.data());
+            let id = store.begin_upload().unwrap();
+            store.upload(id, data.clone()).unwrap();
+            self.maker.uploads.insert(id, data);
+        }
+        let model = self.newest().clone();
+        let many = self.maker.random.random_range(1..6);
+        let (sender, outcomes) = mpsc::channel();
+        let mut transactions = Vec::new();
+        for i in 0..many {
+            let ops = self.maker.transaction(&model);
+            let (sender, acknowledged) = (sender.clone(), Arc::clone(&self.acknowledged));
+            self.world.store.submit(Transaction { ops: ops.clone() }, move |outcome| {
+                if let Ok(Outcome::Committed(committed)) = &outcome {
+                    acknowledged.fetch_max(committed.version, Ordering::SeqCst);
+                }
+                sender.send((i, outcome)).unwrap();
+            });
+            transactions.push(ops);
+        }
+        if self.plant == Plant::TellEarly {
+            self.acknowledged.store(self.world.core().writer.lock().next - 1, Ordering::SeqCst);
+        }
+        if self.maker.random.random_range(0..4) == 0 {
+            self.freeze();
+        }
+        let mut found = Vec::new();
+        while found.len() < transactions.len() {
+            self.world.store.force().unwrap();
+            found.extend(outcomes.try_iter());
+            if found.len() < transactions.len() {
+                self.world.store.install().unwrap();
+                found.extend(outcomes.try_iter());
+            }
+        }
+        self.follow(&transactions, found);
+        self.chores();
+    }
+
+    /// Follows what was committed, in the order of the versions; that refusals are right is another test's.
+    fn follow(&mut self, transactions: &[Vec<Op>], outcomes: Vec<(usize, model::Result<Outcome>)>) {
+        let mut committed = BTreeMap::new();
+        for (i, outcome) in outcomes {
+            if let Ok(Outcome::Committed(done)) = outcome {
+                committed.insert(done.version, (&transactions[i], done.created));
+            }
+        }
+        for (version, (ops, created)) in committed {
+            let state = self.newest().after(ops, version, &created, &self.maker.uploads).unwrap();
+            let gone = self.newest().things.keys().filter(|oid| !state.things.contains_key(oid)).copied();
+            let gone: Vec<_> = gone.collect();
+            self.maker.gone.extend(gone);
+            self.states.insert(version, state);
+        }
+        let core = self.world.core();
+        self.maker.uploads.retain(|id, _| core.uploads.lock().contains_key(id));
+    }
+
+    fn freeze(&self) {
+        let core = self.world.core();
+        let mut writer = core.writer.lock();
+        let view = core.view.load();
+        if view.frozen.is_none() && !view.active.is_empty() {
+            core.freeze(&mut writer, &view);
+        }
+    }
+
+    fn chores(&mut self) {
+        match self.maker.random.random_range(0..6) {
+            0 => self.freeze(),
+            1 | 2 => drop(self.world.core().install().unwrap()),
+            3 => {
+                self.world.core().chores().unwrap();
+                self.world.store.force().unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    /// Crashes every image kept so far in `ways` ways.
+    fn crash(&mut self, ways: u64) {
+        let images = std::mem::take(&mut *self.images.lock());
+        for (i, image) in images.iter().enumerate() {
+            for way in 0..ways {
+                let seed = self.points;
+                self.points += 1;
+                let disk = image.disk.crash(seed);
+                let world = self.opened(disk, &image.engine, image.acknowledged, seed.is_multiple_of(64));
+                if seed.is_multiple_of(16) {
+                    audit(&world.store);
+                }
+                if way == 0 && i + 1 == images.len() && seed.is_multiple_of(3) {
+                    self.go_on(world);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Opens a crashed disk and looks that everything is there; `again` crashes at every change of the opening too.
+    fn opened(&mut self, disk: SimDisk, engine: &MemoryEngine, acknowledged: u64, again: bool) -> Simulated {
+        let engine = engine.image();
+        let told = Arc::new(AtomicU64::new(acknowledged));
+        let images = again.then(|| watch(&disk, &engine, &told));
+        let world = open(disk, engine);
+        let version = self.shown(&world, acknowledged, u64::MAX);
+        for image in images.map(|images| std::mem::take(&mut *images.lock())).into_iter().flatten() {
+            let world = open(image.disk.crash(self.points), image.engine.image());
+            self.points += 1;
+            // What one opening has found the next one finds too, and perhaps that opening itself.
+            assert_eq!(self.shown(&world, acknowledged, version), version);
+        }
+        world.disk.watch(|_| {});
+        world
+    }
+
+    /// Panics unless a reopened store shows a state that it may show. Returns the version of that, at most `last`.
+    fn shown(&self, world: &Simulated, acknowledged: u64, last: u64) -> u64 {
+        // The newest transaction is the opening itself.
+        let version = (world.store.status().version - 1).min(last);
+        assert!(version >= acknowledged, "{acknowledged} was acknowledged, and the log ends at {version}");
+        let (_, state) = self.states.range(..=version).next_back().unwrap();
+        compare_contents(&world.store, state);
+        version
+    }
+
+    /// A reopened store becomes the one that is worked with.
+    fn go_on(&mut self, world: Simulated) {
+        let version = world.store.status().version - 1;
+        self.states.split_off(&(version + 1));
+        self.acknowledged.store(version, Ordering::SeqCst);
+        self.maker.uploads.clear();
+        self.world = world;
+        self.images = watch(&self.world.disk, &self.world.engine, &self.acknowledged);
+        self.plant();
+    }
+
+    /// Comes to rest and looks that nothing is left that nobody needs.
+    fn end(&mut self) {
+        for id in std::mem::take(&mut self.maker.uploads).into_keys() {
+            self.world.store.abort_upload(id);
+        }
+        self.world.settle();
+        audit(&self.world.store);
+        leaks(&self.world);
+        compare_contents(&self.world.store, self.newest());
+        self.crash(1);
+    }
+}
+
+/// The seeds of runs: a few, or as many as there is time for in `MORTAR_CRASH_SECONDS`.
+fn seeds(few: u64) -> impl Iterator<Item = u64> {
+    let first = std::env::var("MORTAR_CRASH_SEED").ok().map(|seed| seed.parse().expect("a seed"));
+    let seconds = std::env::var("MORTAR_CRASH_SECONDS").ok().map(|seconds| seconds.parse().expect("seconds"));
+    let (began, few) = (Instant::now(), if first.is_some() { 1 } else { few });
+    (first.unwrap_or(0)..).enumerate().map_while(move |(i, seed)| {
+        let go_on = match seconds {
+            Some(seconds) => began.elapsed() < Duration::from_secs(seconds),
+            None => (i as u64) < few,
+        };
+        go_on.then_some(seed)
+    })
+}
+
+/// One run; says how to repeat it if it fails. Returns the number of crash points.
+#[allow(clippy::print_stderr)]
+fn run(seed: u64, plant: Plant) -> std::thread::Result<u64> {
+    let run = move || {
+        let mut run = Run::new(seed, plant);
+        run.crash(2);
+        for _ in 0..20 {
+            run.step();
+            run.crash(2);
+        }
+        run.end();
+        run.points
+    };
+    let result = std::panic::catch_unwind(run);
+    if result.is_err() {
+        eprintln!("to run it again: MORTAR_CRASH_SEED={seed}");
+    }
+    result
+}
+
+#[test]
+#[allow(clippy::print_stderr)]
+fn every_acknowledged_transaction_survives_every_crash_whole_and_no_other_in_part() {
+    let (began, points, runs) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
+    let seeds = Mutex::new(seeds(10));
+    std::thread::scope(|threads| {
+        let work = || {
+            while let Some(seed) = { seeds.lock().next() } {
+                points.fetch_add(run(seed, Plant::Nothing).unwrap(), Ordering::Relaxed);
+                runs.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(work);
+        }
+    });
+    let (points, runs) = (points.into_inner(), runs.into_inner());
+    let rate = points as f64 / began.elapsed().as_secs_f64();
+    eprintln!("{points} crash points in {runs} runs, {rate:.0} a second");
+}
+
+/// Whether some run with a planted bug fails.
+fn is_noticed(plant: Plant) -> bool {
+    (0..20).any(|seed| run(seed, plant).is_err())
+}
+
+#[test]
+fn a_disk_that_does_not_force_is_noticed() {
+    assert!(is_noticed(Plant::Lie));
+}
+
+#[test]
+fn an_installer_that_loses_chunks_is_noticed() {
+    assert!(is_noticed(Plant::SkipChunks));
+}
+
+#[test]
+fn an_installer_that_loses_objects_is_noticed() {
+    assert!(is_noticed(Plant::SkipObjects));
+}
+
+#[test]
+fn an_acknowledgement_before_the_force_is_noticed() {
+    assert!(is_noticed(Plant::TellEarly));
+}

@@ -1,0 +1,323 @@
+//! Disks that fail while the machine goes on: with errors, with damage, and by being full.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use super::audit::audit;
+use super::plain::{Maker, Model, compare_contents};
+use super::world::{Simulated, small};
+use super::*;
+use crate::disk::Disk;
+use crate::disk::sim::SimDisk;
+use crate::engine::memory::MemoryEngine;
+use crate::log::frame;
+
+const CHUNK: usize = 64 << 10;
+
+fn tiny() -> Simulated {
+    let options = Options { mob_bytes: 128 << 10, segment_bytes: 16 << 10, ..small() };
+    Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap()
+}
+
+/// Works until the disk fails; returns the state that was acknowledged by then.
+fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
+    let (store, mut maker) = (&world.store, Maker::new(seed));
+    (maker.objects, maker.scale) = (6, 8);
+    let mut model = Model::default();
+    for round in 0..1000 {
+        let ops = maker.transaction(&model);
+        let (sender, outcome) = mpsc::channel();
+        store.submit(Transaction { ops: ops.clone() }, move |result| sender.send(result).unwrap_or_default());
+        let mut worked = store.force();
+        let outcome = loop {
+            match outcome.try_recv() {
+                Ok(outcome) => break Some(outcome),
+                // It waits for room.
+                Err(_) if worked.is_ok() => worked = store.install().and_then(|()| store.force()),
+                // The disk has failed; it will be answered when the store is closed.
+                Err(_) => break None,
+            }
+        };
+        match outcome {
+            Some(Ok(Outcome::Committed(done))) => {
+                model = model.after(&ops, done.version, &done.created, &maker.uploads).unwrap();
+            }
+            Some(Ok(Outcome::Conflict(_))) | None => {}
+            Some(Err(error)) => {
+                if error.kind() == ErrorKind::Unknown {
+                    return model;
+                }
+            }
+        }
+        if worked.is_ok() && round % 5 == 4 {
+            worked = store.install();
+        }
+        if worked.is_err() {
+            break;
+        }
+        if round % 7 == 6 && world.core().chores().is_err() {
+            break;
+        }
+    }
+    model
+}
+
+#[test]
+fn when_the_disk_fails_reads_go_on_and_nothing_acknowledged_is_lost() {
+    for seed in 0..150 {
+        let world = tiny();
+        world.disk.stop_after(seed as usize * 2);
+        let model = work_until_it_fails(&world, seed);
+        compare_contents(&world.store, &model);
+        let objects = world.store.objects(MAIN, None, 100).unwrap();
+        let reopened = world.crash(seed).unwrap();
+        audit(&reopened.store);
+        for stat in objects {
+            // The last transaction may have happened; all others are as they were.
+            let found = reopened.store.stat(stat.oid).unwrap();
+            assert!(found.is_none_or(|found| found.version >= stat.version), "seed {seed}: {stat:?}");
+        }
+        commit(&reopened.store, [create(0, Kind::Blob, "and so on")]);
+    }
+}
+
+/// A store with transactions of one to three frames a batch in its log, and a mark behind them.
+fn logged() -> (Simulated, Vec<usize>) {
+    let options = Options { segment_bytes: 8 << 10, ..small() };
+    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
+    let mut objects = vec![0; 4];
+    for i in 0..30u8 {
+        for _ in 0..=i % 3 {
+            world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, pattern(300, i))] }, |_| {});
+        }
+        world.store.force().unwrap();
+        let version = world.store.status().version as usize;
+        objects.resize(version + 1, 0);
+        objects[version] = world.store.objects(MAIN, None, 1000).unwrap().len();
+    }
+    let core = world.core();
+    core.mark(&mut core.writer.lock());
+    core.force().unwrap();
+    (world, objects)
+}
+
+#[test]
+fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
+    const PAGE: usize = 512;
+    let (world, _) = logged();
+    let all = world.store.objects(MAIN, None, 1000).unwrap();
+    let (mut refused, mut cut) = (0, 0);
+    for segment in world.disk.list("log").unwrap() {
+        let name = format!("log/{segment}");
+        for page in 0..world.disk.bytes(&name).len() / PAGE {
+            for zeroed in [false, true] {
+                let disk = world.disk.image();
+                disk.damage(&name, page * PAGE, |bytes| match zeroed {
+                    true => bytes[..PAGE].fill(0),
+                    false => bytes[PAGE / 2] ^= 0x40,
+                });
+                // What the frames that can still be read say of what had been forced.
+                let segments = disk.list("log").unwrap();
+                let bytes: Vec<_> = segments.iter().map(|name| disk.bytes(&format!("log/{name}"))).collect();
+                let frames = bytes.iter().flat_map(|bytes| frame::scan(bytes, &[7; 16]));
+                let forced = frames.map(|(_, header)| header.forced).max().unwrap();
+                match Simulated::open(disk, world.engine.image()) {
+                    Ok(reopened) => {
+                        let version = reopened.store.status().version - 1;
+                        assert!(version >= forced, "{name}, page {page}: {version} of {forced}");
+                        let kept = reopened.store.objects(MAIN, None, 1000).unwrap();
+                        assert_eq!(kept[..], all[..kept.len()]);
+                        cut += usize::from(kept.len() < all.len());
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Corrupt);
+                        let message = error.message();
+                        assert!(message.contains("frame") && message.contains(".seg"), "{message}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 30, "{refused} were refused");
+    assert!(cut <= 4, "{cut} were cut, although a mark stood behind");
+}
+
+#[test]
+fn a_log_without_room_refuses_writes_and_goes_on_when_there_is_some() {
+    let world = Simulated::new();
+    let store = &world.store;
+    let oid = blob(store, "before");
+    world.disk.set_room(Some(1000));
+    let mut refused = 0;
+    for i in 0..20 {
+        let result = store.commit(Transaction { ops: vec![Op::Put { oid, data: pattern(10_000, i) }] });
+        let expected = match result {
+            Ok(_) => pattern(10_000, i),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                refused += 1;
+                continue;
+            }
+        };
+        assert_eq!(store.read(oid, 0, 1 << 20).unwrap(), expected);
+    }
+    assert!(refused > 0);
+    let kept = store.read(oid, 0, 1 << 20).unwrap();
+    assert_eq!(world.crash(1).unwrap().store.read(oid, 0, 1 << 20).unwrap(), kept);
+    world.disk.set_room(None);
+    commit(store, [Op::Append { oid, data: "and after".into() }]);
+    assert_eq!(store.stat(oid).unwrap().unwrap().size, kept.len() as u64 + 9);
+    let world = world.crash(2).unwrap();
+    assert_eq!(world.store.stat(oid).unwrap().unwrap().size, kept.len() as u64 + 9);
+    audit(&world.store);
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_as_a_whole() {
+    let world = Simulated::new();
+    let oid = blob(&world.store, "before");
+    world.disk.set_room(Some(1000));
+    let (sender, outcomes) = mpsc::channel();
+    for i in 0..10 {
+        let sender = sender.clone();
+        let ops = vec![Op::Write { oid, offset: i * 10_000, data: pattern(10_000, 1) }];
+        world.store.submit(Transaction { ops }, move |result| sender.send(result.map_err(|e| e.kind())).unwrap());
+    }
+    assert_eq!(world.store.force().unwrap_err().kind(), ErrorKind::Full);
+    drop(sender);
+    let outcomes: Vec<_> = outcomes.iter().collect();
+    assert!(outcomes.iter().all(|outcome| *outcome == Err(ErrorKind::Full)) && outcomes.len() == 10, "{outcomes:?}");
+    assert_eq!(world.store.read(oid, 0, 100).unwrap(), "before");
+    world.disk.set_room(None);
+    commit(&world.store, [Op::Append { oid, data: "!".into() }]);
+    assert_eq!(world.crash(1).unwrap().store.read(oid, 0, 100).unwrap(), "before!");
+}
+
+#[test]
+fn a_blob_file_without_room_refuses_the_write_and_nothing_is_left_of_it() {
+    let world = Simulated::new();
+    let oid = blob(&world.store, pattern(2 * CHUNK, 1));
+    world.disk.set_room(Some(CHUNK));
+    let (kind, message) = refusal(&world.store, [Op::Put { oid, data: pattern(8 * CHUNK, 2) }]);
+    assert_eq!(kind, ErrorKind::Full, "{message}");
+    assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 1));
+    world.disk.set_room(None);
+    commit(&world.store, [Op::Put { oid, data: pattern(8 * CHUNK, 3) }]);
+    world.settle();
+    audit(&world.store);
+    super::audit::leaks(&world);
+}
+
+#[test]
+fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_goes_on_when_there_is_room() {
+    let options = Options { threads: true, mob_bytes: 256 << 10, ..small() };
+    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
+    world.faults.lock().room = Some(1000);
+    let mut kept = Vec::new();
+    let error = loop {
+        match world.store.commit(Transaction { ops: vec![create(0, Kind::Blob, pattern(9000, 1))] }) {
+            Ok(Outcome::Committed(committed)) => kept.extend(committed.created),
+            Ok(Outcome::Conflict(conflict)) => panic!("{conflict:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    assert!(world.store.status().disk_full);
+    let check = |store: &Store| {
+        for oid in &kept {
+            assert_eq!(store.read(*oid, 0, 1 << 20).unwrap(), pattern(9000, 1));
+        }
+    };
+    check(&world.store);
+    check(&world.crash(1).unwrap().store);
+    world.faults.lock().room = None;
+    while let Err(error) = world.store.commit(Transaction { ops: vec![create(0, Kind::Blob, "on")] }) {
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        std::thread::yield_now();
+    }
+    check(&world.store);
+    audit(&world.store);
+}
+
+/// A small file system of its own, if this process may mount one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(bytes: usize) -> Result<Self, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={bytes}");
+        let mut mount = std::process::Command::new("mount");
+        match mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output() {
+            Ok(output) if output.status.success() => Ok(Self(dir)),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+#[allow(clippy::print_stderr)]
+fn a_real_disk_that_is_full_refuses_writes_and_goes_on_when_there_is_room() {
+    let disk = match SmallDisk::mount(8 << 20) {
+        Ok(disk) => disk,
+        Err(error) => return eprintln!("skipped: cannot mount a small file system: {}", error.trim()),
+    };
+    let (dir, ballast) = (disk.0.path().join("store"), disk.0.path().join("ballast"));
+    std::fs::write(&ballast, vec![1; 3 << 20]).unwrap();
+    let options = || Options { threads: true, mob_bytes: 512 << 10, segment_bytes: 128 << 10, ..small() };
+    let store = Store::open(&dir, options()).unwrap();
+    let full = AtomicBool::new(false);
+    let kept: Vec<(Oid, usize)> = std::thread::scope(|threads| {
+        let write = |thread: usize| {
+            let (store, full) = (&store, &full);
+            move || {
+                let mut kept = Vec::new();
+                for i in 0.. {
+                    let len = [700, 9000, CHUNK, 2 * CHUNK + 5][(i + thread) % 4];
+                    let ops = vec![create(0, Kind::Blob, pattern(len, 1))];
+                    match store.commit(Transaction { ops }) {
+                        Ok(Outcome::Committed(committed)) => kept.push((committed.created[0], len)),
+                        Ok(Outcome::Conflict(conflict)) => panic!("{conflict:?}"),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                            full.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    if full.load(Ordering::Relaxed) && i > 50 {
+                        return kept;
+                    }
+                    assert!(i < 100_000, "the disk never became full");
+                }
+                kept
+            }
+        };
+        let writers: Vec<_> = (0..4).map(|thread| threads.spawn(write(thread))).collect();
+        writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+    });
+    let check = |store: &Store| {
+        for (oid, len) in &kept {
+            assert!(store.read(*oid, 0, 1 << 20).unwrap() == pattern(*len, 1), "{oid}, {len} bytes");
+        }
+    };
+    check(&store);
+    std::fs::remove_file(&ballast).unwrap();
+    let mut tries = 0;
+    while let Err(error) = store.commit(Transaction { ops: vec![create(0, Kind::Blob, pattern(9000, 2))] }) {
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        tries += 1;
+        assert!(tries < 1000, "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    check(&store);
+    store.close().unwrap();
+    let store = Store::open(&dir, options()).unwrap();
+    check(&store);
+    audit(&store);
+}
