@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::apply::{Applied, Apply, Done};
 use crate::core::Core;
-use crate::entry::{self, Entry, Step};
+use crate::entry::{self, Content, Entry, Step};
 use crate::error::{self, StoreError};
 use crate::layers::{At, Layers};
 use crate::log::{Batch, LogError, frame};
@@ -120,8 +120,8 @@ enum Decision {
     Later,
     /// It is decided.
     Now(Tell, Result<Outcome>),
-    /// Its chunks must be staged again.
-    Moved(Tell),
+    /// Its chunks must be staged again, as the end of a blob has moved.
+    Moved(Job),
 }
 
 impl Core {
@@ -142,7 +142,10 @@ impl Core {
             match decision {
                 Decision::Later => return,
                 Decision::Now(tell, result) => return tell(result),
-                Decision::Moved(again) => tell = again,
+                Decision::Moved(job) => {
+                    self.discard(&job.staged);
+                    tell = job.tell;
+                }
             }
         }
         tell(Err(Error::new(ErrorKind::Internal, "an append was never placed")));
@@ -164,7 +167,7 @@ impl Core {
         self.wait(|tell| match self.decide(Job { steps, staged, tell }) {
             Decision::Later => {}
             Decision::Now(tell, result) => tell(result),
-            Decision::Moved(tell) => tell(Err(Error::new(ErrorKind::Internal, "own steps append nothing"))),
+            Decision::Moved(job) => (job.tell)(Err(Error::new(ErrorKind::Internal, "own steps append nothing"))),
         })
         .map(drop)
     }
@@ -252,10 +255,7 @@ impl Core {
         let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
         let applied = self.apply_on(&view, seq, time_us, None, &steps);
         let result = match applied {
-            Ok(Applied::Moved) => {
-                self.discard(&staged);
-                return Decision::Moved(tell);
-            }
+            Ok(Applied::Moved) => return Decision::Moved(Job { steps, staged, tell }),
             Ok(Applied::Done(Done { changes, created })) => {
                 let entry = Entry { time_us, created, steps };
                 if let Err(error) = self.frame(writer, &entry) {
@@ -392,18 +392,44 @@ impl Core {
                     self.discard(&job.staged);
                     Decision::Now(job.tell, Err(refusal))
                 }
-                None => self.apply(&mut writer, job),
+                None => match self.apply(&mut writer, job) {
+                    Decision::Moved(job) => match self.unstaged(job) {
+                        Ok(job) => self.apply(&mut writer, job),
+                        Err((tell, error)) => Decision::Now(tell, Err(error)),
+                    },
+                    decision => decision,
+                },
             };
             drop(writer);
             match decision {
                 Decision::Later => {}
                 Decision::Now(tell, result) => tell(result),
-                Decision::Moved(tell) => {
-                    let message = "the blob's end moved while the append waited for room; try again";
-                    tell(Err(Error::new(ErrorKind::Unavailable, message)));
+                Decision::Moved(job) => {
+                    self.discard(&job.staged);
+                    (job.tell)(Err(Error::new(ErrorKind::Internal, "an append was never placed")));
                 }
             }
         }
+    }
+
+    /// A transaction whose chunks were staged for an end that a blob had before: its appends as bytes for the log.
+    fn unstaged(&self, job: Job) -> std::result::Result<Job, (Tell, Error)> {
+        let Job { mut steps, mut staged, tell } = job;
+        for step in &mut steps {
+            let Step::Append { at, content, .. } = step else { continue };
+            match content.unstaged(self.files()) {
+                Ok(bytes) => {
+                    self.discard(&content.extents);
+                    staged.retain(|extent| !content.extents.contains(extent));
+                    (*at, *content) = (None, Content { extents: Vec::new(), bytes });
+                }
+                Err(error) => {
+                    self.discard(&staged);
+                    return Err((tell, error));
+                }
+            }
+        }
+        Ok(Job { steps, staged, tell })
     }
 
     /// Forces what is in the batch, shows it and tells its writers.

@@ -7,6 +7,8 @@ use std::ops::ControlFlow;
 
 use crate::key::Key;
 
+#[cfg(test)]
+mod conformance;
 pub(crate) mod lmdb;
 pub(crate) mod memory;
 

@@ -12,6 +12,7 @@ mod objects;
 mod plain;
 mod random;
 mod scenarios;
+mod threads;
 pub(crate) mod world;
 
 pub(crate) const MAIN: SpaceId = SpaceId(1);

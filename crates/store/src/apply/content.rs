@@ -337,6 +337,8 @@ impl Apply<'_> {
             // An object has taken the content since, or all of it is gone.
             return Ok(());
         }
+        // What is said to be all of it may have been looked at before an upload got its last chunk.
+        let (from, to) = if done { (0, u64::MAX) } else { (from, to) };
         self.remove_chunks(data, from, to)?;
         if done {
             self.changes.insert(Key::garbage(data), Row::Gone);

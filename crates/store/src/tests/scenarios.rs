@@ -10,6 +10,8 @@ use super::*;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
+use crate::entry::Step;
+use crate::key::DataId;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::read::{Piece, Reading};
@@ -382,4 +384,55 @@ fn no_upload_becomes_the_content_of_a_record() {
         world.store.upload(upload, pattern(len, 1)).unwrap();
         assert_eq!(refusal(&world.store, [Op::PutUpload { oid, upload }]).0, ErrorKind::Invalid, "{len} bytes");
     }
+}
+
+/// A removal of garbage that had been prepared before an upload got its last chunk once left that chunk for ever.
+#[test]
+fn a_late_removal_of_garbage_leaves_nothing() {
+    let world = Simulated::new();
+    let oid = blob(&world.store, "");
+    let upload = world.store.begin_upload().unwrap();
+    world.store.upload(upload, pattern(2 * CHUNK + 5, 1)).unwrap();
+    commit(&world.store, [Op::PutUpload { oid, upload }]);
+    commit(&world.store, [Op::Put { oid, data: "other".into() }]);
+    let late = Step::Reclaim { data: DataId(upload.0), from: 1, to: 2, done: true };
+    world.core().commit_steps(vec![late], Vec::new()).unwrap();
+    audit(&world.store);
+    world.settle();
+    leaks(&world);
+}
+
+/// An append that waited for room once failed when the end of its blob moved meanwhile.
+#[test]
+fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
+    let world = Simulated::new();
+    let oid = blob(&world.store, "");
+    let (sender, answers) = mpsc::channel();
+    let mut expected = Vec::new();
+    // The buffer is full with the first few.
+    for i in 0..30 {
+        let data = pattern(if i % 2 == 0 { 60_000 } else { CHUNK }, i);
+        expected.extend_from_slice(&data);
+        // Make the end of the blob one at which chunks can be staged.
+        let fill = expected.len().next_multiple_of(CHUNK) - expected.len();
+        expected.resize(expected.len() + fill, 0);
+        let sender = sender.clone();
+        let ops = vec![Op::Append { oid, data }, Op::Append { oid, data: vec![0; fill].into() }];
+        world.store.submit(Transaction { ops }, move |result| sender.send(result.is_ok()).unwrap());
+    }
+    drop(sender);
+    let mut all = Vec::new();
+    while all.len() < 30 {
+        world.store.force().unwrap();
+        world.store.install().unwrap();
+        all.extend(answers.try_iter());
+    }
+    assert!(all.iter().all(|ok| *ok), "{all:?}");
+    let found: Vec<u8> = (0..expected.len().div_ceil(1 << 20))
+        .flat_map(|i| world.store.read(oid, (i << 20) as u64, 1 << 20).unwrap())
+        .collect();
+    assert!(found == expected);
+    world.settle();
+    audit(&world.store);
+    leaks(&world);
 }
