@@ -9,6 +9,7 @@
 //! A new target is a function here, a line in [`Target::ALL`], a file in `fuzz/fuzz_targets` and some inputs.
 
 mod filter;
+mod log_frames;
 mod record;
 mod smoke;
 mod wire_frames;
@@ -32,6 +33,8 @@ impl Target {
     pub const FILTER: Self = Self { name: "filter", run: filter::run };
     /// Frames and messages of the wire. The input's first two bytes say where the rest is cut.
     pub const WIRE_FRAMES: Self = Self { name: "wire_frames", run: wire_frames::run };
+    /// Frames of the log and the entries in them: as a segment's bytes, and as a frame's payload.
+    pub const LOG_FRAMES: Self = Self { name: "log_frames", run: log_frames::run };
     /// Every target.
-    pub const ALL: [Self; 3] = [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES];
+    pub const ALL: [Self; 4] = [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES];
 }

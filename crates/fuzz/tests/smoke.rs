@@ -37,6 +37,11 @@ fn wire_frames() {
 }
 
 #[test]
+fn log_frames() {
+    run(Target::LOG_FRAMES);
+}
+
+#[test]
 fn every_target_has_a_program_for_libfuzzer() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
     for target in Target::ALL {

@@ -293,7 +293,7 @@ impl Apply<'_> {
         self.release_content(to)?;
         let data = self.next_content()?;
         let mut first = Content::default();
-        for index in 0..source.size.div_ceil(CHUNK as u64) {
+        for index in self.stored_chunks(source.data, source.size)? {
             match self.shared_chunk(from, source.size, index)? {
                 (Some(extent), _) if index == 0 => first.extents.push(extent),
                 (Some(extent), _) => {
@@ -307,6 +307,17 @@ impl Apply<'_> {
             }
         }
         self.put_content(to, Head { size: source.size, data, ..self.changed(target) }, &first)
+    }
+
+    /// The chunks of a content that there is anything of, the first one in any case: a blob may be all gaps.
+    fn stored_chunks(&self, data: DataId, size: u64) -> Result<Vec<u64>> {
+        let mut chunks: Vec<u64> = (0..size.min(1)).collect();
+        let (from, to) = (Key::chunk(data, 1), Key::chunk(data, size.div_ceil(CHUNK as u64)));
+        self.layers().scan(&from, &to, &mut |key, _| {
+            chunks.extend(key.get(9..17).and_then(|index| index.try_into().ok()).map(u64::from_be_bytes));
+            ControlFlow::Continue(())
+        })?;
+        Ok(chunks)
     }
 
     /// A chunk for another object: its extent, to be shared, or a copy of its bytes.

@@ -436,3 +436,20 @@ fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
     audit(&world.store);
     leaks(&world);
 }
+
+/// Cloning once looked at every chunk that a blob could have, and not at those that it has.
+#[test]
+fn a_blob_that_is_all_gaps_is_cloned_at_once() {
+    let world = Simulated::new();
+    let (a, b) = (blob(&world.store, "a"), blob(&world.store, ""));
+    let size = model::limits::BLOB;
+    commit(&world.store, [Op::Truncate { oid: a, size }, Op::Write { oid: a, offset: size - 3, data: "end".into() }]);
+    commit(&world.store, [Op::Clone { from: a, to: b }]);
+    world.settle();
+    commit(&world.store, [Op::Zero { oid: a, offset: 0, len: u64::MAX }]);
+    assert_eq!(world.store.stat(b).unwrap().unwrap().size, size);
+    assert_eq!(world.store.read(b, 0, 3).unwrap()[..], *b"a\0\0");
+    assert_eq!(world.store.read(b, size - 4, 10).unwrap()[..], *b"\0end");
+    assert_eq!(world.store.read(a, size - 4, 10).unwrap()[..], [0; 4]);
+    audit(&world.store);
+}
