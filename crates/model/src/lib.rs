@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod arbitrary;
+pub mod checksum;
 mod decimal;
 mod error;
 mod filter;

@@ -14,7 +14,6 @@
 mod apply;
 mod backup;
 mod blob_file;
-mod checksum;
 mod commit;
 mod core;
 mod disk;
@@ -48,6 +47,8 @@ pub use repair::RepairReport;
 pub use scrub::{Damage, ScrubReport};
 pub use status::Status;
 pub use store::{Snapshot, Store};
+
+use model::checksum;
 
 #[cfg(test)]
 mod tests;

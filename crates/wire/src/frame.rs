@@ -19,7 +19,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use thiserror::Error;
 
-pub use crate::checksum::crc32c;
+pub use model::checksum::crc32c;
 
 /// Bytes in a frame's header.
 pub const HEADER: usize = 20;

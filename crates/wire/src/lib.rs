@@ -5,7 +5,6 @@
 //! | [`proto`] | the messages of `proto/mortar.proto`, generated |
 //! | [`convert`] | between those messages and the vocabulary of `model` |
 //! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
-//! | [`checksum`] | CRC-32C, also of parts put together |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
 //! | [`handshake`] | magic, version, features, space |
 //! | [`transport`] | addresses, listeners and streams: TCP, Unix sockets |
@@ -13,7 +12,6 @@
 //!
 //! docs/wire.md describes the bytes.
 
-pub mod checksum;
 pub mod convert;
 pub mod frame;
 pub mod handshake;

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use model::checksum::{Joined, crc32c, crc32c_parts};
 use prost::Message;
 use tokio::io::AsyncWrite;
 use tracing::error;
 
-use crate::checksum::{Joined, crc32c};
 use crate::frame::{Flags, Header};
 use crate::transport::Stream;
 
@@ -108,7 +108,7 @@ impl Outbox {
     /// Adds a frame whose raw part is `raw`, one slice after the other.
     pub fn push(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[Bytes]) {
         let length = raw.iter().map(Bytes::len).sum();
-        self.push_head(flags, id, message, length, checksum_of(raw));
+        self.push_head(flags, id, message, length, crc32c_parts(raw));
         for part in raw {
             self.push_bytes(part);
         }
@@ -305,18 +305,4 @@ pub fn encode_head(out: &mut Vec<u8>, flags: Flags, id: u32, message: &impl Mess
     message.encode(out).expect("a vector has room");
     let checksum = crc32c(&out[start..]);
     out.extend_from_slice(&checksum.to_le_bytes());
-}
-
-fn checksum_of(parts: &[Bytes]) -> u32 {
-    match parts {
-        [] => 0,
-        [part] => crc32c(part),
-        parts => {
-            let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-            for part in parts {
-                digest.update(part);
-            }
-            digest.finalize() as u32
-        }
-    }
 }

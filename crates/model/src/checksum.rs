@@ -1,4 +1,9 @@
-//! CRC-32C (Castagnoli): what guards bytes from the writer's memory, over the disk, to the reader's.
+//! CRC-32C (Castagnoli): what guards bytes from the writer's memory, over the wire and the disk, to the reader's.
+//!
+//! It is the one checksum of frames on the wire, of the log, the rows and the blob files; so the checksum of a block that
+//! was computed when it was written can travel with it to its reader.
+
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// CRC-32C's polynomial, least significant bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -9,6 +14,20 @@ const ONE: u32 = 1 << 31;
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     if bytes.is_empty() { 0 } else { crc_fast::crc32_iscsi(bytes) }
+}
+
+/// The checksum of the parts, one behind the other.
+#[must_use]
+pub fn crc32c_parts(parts: &[impl AsRef<[u8]>]) -> u32 {
+    match parts {
+        [] => 0,
+        [part] => crc32c(part.as_ref()),
+        parts => {
+            let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+            parts.iter().for_each(|part| digest.update(part.as_ref()));
+            digest.finalize() as u32
+        }
+    }
 }
 
 /// The checksum of parts one behind the other, from theirs.
@@ -85,6 +104,8 @@ mod tests {
                 start = end;
             }
             assert_eq!(joined.checksum(), crc32c(&bytes), "{cuts:?}");
+            let (first, rest) = bytes.split_at(cuts[0]);
+            assert_eq!(crc32c_parts(&[first, rest]), crc32c(&bytes), "{cuts:?}");
         }
     }
 
