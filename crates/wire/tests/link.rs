@@ -358,3 +358,44 @@ fn connection_that_ends_within_a_frame_is_broken() {
         }
     });
 }
+
+/// Counts the answers that have arrived at all clients whenever it is asked something.
+struct Watch {
+    clients: Vec<Arc<UnixStream>>,
+    seen: mpsc::UnboundedSender<usize>,
+}
+
+impl Service for Watch {
+    fn request(&mut self, _: Incoming<'_>, reply: Reply<'_>) {
+        let mut byte = [0];
+        let arrived = self.clients.iter().filter(|client| client.try_read(&mut byte).is_ok()).count();
+        self.seen.send(arrived).unwrap();
+        reply.send(content());
+    }
+}
+
+#[test]
+fn connections_that_are_ready_together_are_answered_together() {
+    run(async {
+        let (seen, mut arrived) = mpsc::unbounded_channel();
+        let pairs: Vec<_> = (0..8).map(|_| UnixStream::pair().unwrap()).collect();
+        let (clients, servers): (Vec<_>, Vec<_>) =
+            pairs.into_iter().map(|(client, server)| (Arc::new(client), server)).unzip();
+        let limits = Limits::default();
+        for server in servers {
+            let service = Watch { clients: clients.clone(), seen: seen.clone() };
+            tokio::spawn(link::drive(Link::new(Stream::Unix(server), service, limits, 1 << 20, Arc::default())));
+        }
+        tokio::task::yield_now().await;
+        for client in &clients {
+            client.writable().await.unwrap();
+            client.try_write(&frame(b"question")).unwrap();
+        }
+        for _ in &clients {
+            assert_eq!(arrived.recv().await, Some(0), "one was answered before all were read");
+        }
+        for client in &clients {
+            client.readable().await.unwrap();
+        }
+    });
+}
