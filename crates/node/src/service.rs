@@ -124,12 +124,15 @@ impl Answerer {
     fn get(&self, get: proto::Get, reply: Reply<'_>) {
         let max = get.max.min(MAX_READ) as usize;
         let mut reply = Some(reply);
-        let show = |stat: &Stat, content: Option<&[u8]>| {
+        let show = |stat: &Stat, content: Option<store::Content<'_>>| {
             let Some(reply) = reply.take() else { return };
             let got = proto::Got { stat: Some(stat.clone().into()), with_content: content.is_some() };
-            let content = content.unwrap_or_default();
-            self.thread.metrics.sent.add(content.len() as u64);
-            reply.send_slice(Response::Got(got), content);
+            let Some(content) = content else { return reply.send(Response::Got(got)) };
+            self.thread.metrics.sent.add(content.bytes.len() as u64);
+            match content.crc32c {
+                Some(checksum) => reply.send_checked(Response::Got(got), content.bytes, checksum),
+                None => reply.send_slice(Response::Got(got), content.bytes),
+            }
         };
         let found = convert::oid(get.oid, "object").and_then(|oid| match get.snapshot {
             0 => self.store.get_with(oid, max, show),
@@ -142,10 +145,16 @@ impl Answerer {
         }
     }
 
-    fn get_at(&self, id: u64, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<&[u8]>)) -> Result<bool> {
+    fn get_at(
+        &self,
+        id: u64,
+        oid: Oid,
+        max: usize,
+        mut show: impl FnMut(&Stat, Option<store::Content<'_>>),
+    ) -> Result<bool> {
         let found = self.session.snapshot(id)?.get(oid, max)?;
         if let Some((stat, content)) = &found {
-            show(stat, content.as_deref());
+            show(stat, content.as_deref().map(|bytes| store::Content { bytes, crc32c: None }));
         }
         Ok(found.is_some())
     }

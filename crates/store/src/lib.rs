@@ -42,7 +42,7 @@ mod view;
 pub use backup::BackupSummary;
 pub use options::Options;
 pub use progress::{Amount, Progress};
-pub use read::{Piece, Pieces};
+pub use read::{Content, Piece, Pieces};
 pub use repair::RepairReport;
 pub use scrub::{Damage, ScrubReport};
 pub use status::Status;

@@ -42,6 +42,15 @@ pub enum Piece {
     },
 }
 
+/// The content of a small object, where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Their CRC-32C when they were written, if it was kept for just these bytes: whoever reads them must check it.
+    pub crc32c: Option<u32>,
+}
+
 /// A range of an object's content as pieces that can be sent without copying.
 pub struct Pieces {
     /// The pieces, in order.
@@ -81,7 +90,7 @@ pub(crate) fn show_small(
     core: &Core,
     oid: Oid,
     max: usize,
-    show: &mut dyn FnMut(&Stat, Option<&[u8]>),
+    show: &mut dyn FnMut(&Stat, Option<Content<'_>>),
 ) -> Result<Option<bool>> {
     let key = Key::object(oid);
     let view = core.view.load();
@@ -109,7 +118,7 @@ fn show_row(
     row: &[u8],
     max: usize,
     check: bool,
-    show: &mut dyn FnMut(&Stat, Option<&[u8]>),
+    show: &mut dyn FnMut(&Stat, Option<Content<'_>>),
 ) -> Result<Option<bool>> {
     let head = Head::decode(oid, row).map_err(|e| corrupt(oid, e))?;
     let stat = stat_of(oid, &head);
@@ -119,13 +128,15 @@ fn show_row(
     }
     let chunk = row.get(HEAD..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(oid, e))?;
     match chunk {
-        _ if head.size == 0 => show(&stat, Some(&[])),
+        _ if head.size == 0 => show(&stat, Some(Content { bytes: &[], crc32c: None })),
         Chunk::Inline { blocks, bytes } if bytes.len() as u64 >= head.size => {
             let size = head.size as usize;
             if check {
                 check_range(blocks, bytes, 0, size, 0).map_err(|e| corrupt(oid, e))?;
             }
-            show(&stat, Some(&bytes[..size]));
+            // The checksum of a lone block is that of the whole.
+            let lone = blocks.as_array().filter(|_| size == bytes.len());
+            show(&stat, Some(Content { bytes: &bytes[..size], crc32c: lone.copied().map(u32::from_le_bytes) }));
         }
         _ => return Ok(None),
     }

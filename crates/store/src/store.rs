@@ -18,7 +18,7 @@ use crate::layers::{At, Layers};
 use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::read::{self, Pieces, Reading};
+use crate::read::{self, Content, Pieces, Reading};
 use crate::repair::{self, RepairReport};
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
@@ -312,13 +312,13 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::stat`].
-    pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<&[u8]>)) -> Result<bool> {
+    pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<Content<'_>>)) -> Result<bool> {
         if let Some(shown) = read::show_small(self.core(), oid, max, &mut show)? {
             return Ok(shown);
         }
         let found = self.get(oid, max)?;
         if let Some((stat, bytes)) = &found {
-            show(stat, bytes.as_deref());
+            show(stat, bytes.as_deref().map(|bytes| Content { bytes, crc32c: None }));
         }
         Ok(found.is_some())
     }

@@ -114,9 +114,9 @@ impl Outbox {
         }
     }
 
-    /// The same for a raw part that is copied at once.
-    pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8]) {
-        self.push_head(flags, id, message, raw.len(), crc32c(raw));
+    /// The same for a raw part that is copied at once and has this checksum.
+    pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8], checksum: u32) {
+        self.push_head(flags, id, message, raw.len(), checksum);
         self.tail.extend_from_slice(raw);
         self.len += raw.len();
     }

@@ -19,7 +19,9 @@ fn blobs_of_every_size_come_back() {
             assert_eq!(bytes(store, oid), pattern(len, 1), "{len} bytes");
             assert_eq!(store.get(oid, 1 << 20).unwrap().unwrap().1, Some(pattern(len, 1)));
             let mut shown = None;
-            assert!(store.get_with(oid, 1 << 20, |_, bytes| shown = bytes.map(<[u8]>::to_vec)).unwrap());
+            assert!(
+                store.get_with(oid, 1 << 20, |_, bytes| shown = bytes.map(|content| content.bytes.to_vec())).unwrap()
+            );
             assert!(shown.unwrap() == pattern(len, 1), "{len} bytes shown");
             for (from, to) in [(0, 1), (len / 2, len), (len.saturating_sub(2), len), (CHUNK - 1, CHUNK + 1)] {
                 let (from, to) = (from.min(len), to.min(len));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use model::checksum::crc32c;
 use model::{Error, ErrorKind};
 
 use super::driver::Load;
@@ -39,10 +40,15 @@ impl Reply<'_> {
     }
 
     /// Answers with a message and bytes, which are copied.
-    pub fn send_slice(mut self, response: Response, raw: &[u8]) {
+    pub fn send_slice(self, response: Response, raw: &[u8]) {
+        self.send_checked(response, raw, crc32c(raw));
+    }
+
+    /// The same for bytes whose checksum is known since they were written; the other side checks it.
+    pub fn send_checked(mut self, response: Response, raw: &[u8], checksum: u32) {
         self.done = true;
         if !self.one_way {
-            self.outbox.push_slice(Flags::RESPONSE, self.id, &message(response), raw);
+            self.outbox.push_slice(Flags::RESPONSE, self.id, &message(response), raw, checksum);
         }
     }
 
@@ -80,7 +86,7 @@ impl Reply<'_> {
 impl Drop for Reply<'_> {
     fn drop(&mut self) {
         if !self.done && !self.one_way {
-            self.outbox.push_slice(Flags::RESPONSE, self.id, &message(failure(&forgotten())), &[]);
+            self.outbox.push_slice(Flags::RESPONSE, self.id, &message(failure(&forgotten())), &[], 0);
         }
     }
 }
