@@ -162,7 +162,9 @@ impl Session {
         };
         let (stream, terms) = opened.await.map_err(timed_out)??;
         let mailbox = Arc::new(Mailbox::default());
-        let link = link::Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox.clone());
+        // A server that has reasons to take nothing, such as a slow disk, is waited for.
+        let limits = Limits { write_stall: None, ..Limits::default() };
+        let link = link::Link::new(stream, NoService, limits, terms.max_frame, mailbox.clone());
         let url = url.clone();
         tokio::spawn(async move {
             match link::drive(link).await {

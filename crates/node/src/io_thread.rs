@@ -104,6 +104,7 @@ impl Thread {
         match end {
             End::Closed | End::HungUp => debug!(peer, %end, "disconnected"),
             End::Broken(error) => debug!(peer, %error, "the connection broke"),
+            End::Stalled(_) => info!(peer, %end, "given up"),
             End::Violated(error) => {
                 brick.metrics.violations.fetch_add(1, Ordering::Relaxed);
                 warn!(peer, %error, "the client broke the protocol");

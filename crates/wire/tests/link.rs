@@ -359,6 +359,52 @@ fn connection_that_ends_within_a_frame_is_broken() {
     });
 }
 
+/// A server that echoes to whoever holds the other end of the socket.
+fn echo(limits: Limits) -> (UnixStream, tokio::task::JoinHandle<End>) {
+    let (client, server) = UnixStream::pair().unwrap();
+    let service = Echo { deferred: mpsc::unbounded_channel().0, piece: None };
+    let link = Link::new(Stream::Unix(server), service, limits, limits.max_frame, Arc::default());
+    (client, tokio::spawn(link::drive(link)))
+}
+
+#[test]
+fn who_takes_no_answers_is_given_up() {
+    run(async {
+        tokio::time::pause();
+        let (mut client, end) = echo(Limits { write_stall: Some(Duration::from_secs(40)), ..Limits::default() });
+        let request = frame(&[1; 100_000]);
+        while !end.is_finished() {
+            // The server reads no more once too much is unsent; then this waits as well.
+            let _ = tokio::time::timeout(Duration::from_secs(1), client.write_all(&request)).await;
+        }
+        assert!(matches!(end.await.unwrap(), End::Stalled(_)));
+    });
+}
+
+#[test]
+fn who_takes_answers_slowly_gets_them_all() {
+    run(async {
+        tokio::time::pause();
+        let (client, end) = echo(Limits { write_stall: Some(Duration::from_secs(4)), ..Limits::default() });
+        let (mut reader, mut writer) = client.into_split();
+        let asking = tokio::spawn(async move {
+            for _ in 0..30 {
+                writer.write_all(&frame(&[1; 100_000])).await.unwrap();
+            }
+            writer
+        });
+        let (mut said, mut buffer) = (Vec::new(), vec![0; 100_000]);
+        while answers_in(&said).len() < 30 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let read = reader.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "it was given up");
+            said.extend_from_slice(&buffer[..read]);
+        }
+        drop(asking.await.unwrap());
+        assert!(matches!(end.await.unwrap(), End::HungUp));
+    });
+}
+
 /// Counts the answers that have arrived at all clients whenever it is asked something.
 struct Watch {
     clients: Vec<Arc<UnixStream>>,

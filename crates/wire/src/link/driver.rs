@@ -7,7 +7,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -69,6 +70,8 @@ pub struct Link<S> {
     is_stalled: bool,
     /// Something was read and answered; the answers leave when the task has its turn again.
     is_due: bool,
+    /// Ends the connection if the other side takes nothing until then.
+    stall: Option<Pin<Box<time::Sleep>>>,
     draining: Draining,
     items: Vec<Item>,
     waker: Option<Waker>,
@@ -117,6 +120,7 @@ impl<S: Service> Link<S> {
             streamed: 0,
             is_stalled: false,
             is_due: false,
+            stall: None,
             draining: Draining::No,
             items: Vec::new(),
             waker: None,
@@ -156,9 +160,11 @@ impl<S: Service> Link<S> {
 
     /// Sends what there is, as far as the other side takes it; ready if that ends the connection.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        let before = self.outbox.len();
         match self.outbox.poll_flush(context, &mut self.stream) {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
             Poll::Ready(Ok(())) => {
+                self.stall = None;
                 if self.streamed > 0 {
                     self.mailbox.release(std::mem::take(&mut self.streamed));
                 }
@@ -166,7 +172,16 @@ impl<S: Service> Link<S> {
                     return Poll::Ready(End::Closed);
                 }
             }
-            Poll::Pending => {}
+            Poll::Pending => {
+                let Some(patience) = self.limits.write_stall else { return Poll::Pending };
+                let stall = self.stall.get_or_insert_with(|| Box::pin(time::sleep(patience)));
+                if self.outbox.len() < before {
+                    stall.as_mut().reset(time::Instant::now() + patience);
+                }
+                if stall.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(End::Stalled(patience));
+                }
+            }
         }
         Poll::Pending
     }

@@ -13,6 +13,8 @@ mod driver;
 mod mailbox;
 mod reply;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use model::Error;
 
@@ -36,6 +38,8 @@ pub struct Limits {
     pub max_in_flight_bytes: usize,
     /// Bytes of answers that may be unsent before no more requests are read.
     pub max_unsent: usize,
+    /// How long the other side may take none of what is there for it before the connection ends; for ever if `None`.
+    pub write_stall: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -45,6 +49,7 @@ impl Default for Limits {
             max_in_flight: 1024,
             max_in_flight_bytes: 64 << 20,
             max_unsent: 8 << 20,
+            write_stall: Some(Duration::from_secs(60)),
         }
     }
 }
@@ -95,6 +100,9 @@ pub enum End {
     /// It broke.
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
+    /// The other side takes nothing ([`Limits::write_stall`]).
+    #[error("the other side took nothing for {0:?}")]
+    Stalled(Duration),
     /// The other side sent what is no frame.
     #[error("the other side broke the protocol: {0}")]
     Violated(#[from] crate::frame::FrameError),
