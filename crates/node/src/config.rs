@@ -15,7 +15,9 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Whether to listen where other machines can reach it, although nobody has to say who they are.
     pub insecure: bool,
-    /// Threads that serve connections.
+    /// Threads that serve connections: by default one for every two processors. The others are for the threads of the
+    /// store, and, on a machine that they share, for those who ask: on two processors, two such threads and a client
+    /// take each other's place, and serve less than one.
     pub threads: usize,
     /// Connections at a time; more are refused.
     pub max_connections: usize,
@@ -37,7 +39,7 @@ impl Default for Config {
             listen: Vec::new(),
             http: None,
             insecure: false,
-            threads: 2,
+            threads: io_threads(),
             max_connections: 4096,
             limits: Limits::default(),
             handshake_timeout: Duration::from_secs(10),
@@ -46,4 +48,10 @@ impl Default for Config {
             shutdown_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// The number of threads that suits this machine; beyond some they queue for the lock of the store's writers.
+fn io_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors / 2).clamp(1, 16)
 }
