@@ -31,6 +31,10 @@ use crate::connection::Session;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
+/// Quicker than the C library's with rows of a kilobyte: `docs/decisions/allocator.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&words) {
