@@ -1,8 +1,10 @@
 //! Blob files: where whole chunks are written, once.
 //!
-//! A blob file only grows; chunks are appended before the transaction that names them and forced before its record is.
-//! A chunk that nobody names any more is punched out, and a file without chunks is removed, except the newest. Each
-//! opening of the store starts a new file, so that what an earlier one left unnamed can be told apart and swept.
+//! A blob file only grows. Chunks are written by the thread that brings them and forced by the committer, for a whole
+//! batch of transactions at once and before the log gets the records that name them. A chunk that nobody names any more
+//! is punched out, and a file without chunks is removed, except the newest. Each opening of the store starts a new file,
+//! so that what an earlier one left unnamed can be told apart and swept; it is made while opening, so that no
+//! transaction waits for its name to be forced.
 
 use std::io;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use bytes::{BufMut, BytesMut};
 use hashbrown::{HashMap, HashSet};
 use model::Result;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use smallvec::SmallVec;
 
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile};
@@ -35,7 +38,11 @@ pub(crate) struct BlobFiles {
 struct Growing {
     current: Option<(u32, u64)>,
     next: u32,
-    unforced: HashSet<u32>,
+    /// Files that were written to since the store was opened.
+    written: HashSet<u32>,
+    /// Files of which a force failed: the system forgets what it could not write and says so only once, so nothing that
+    /// was written to them and not forced before can be told to be durable any more.
+    failed: HashSet<u32>,
     new_names: bool,
 }
 
@@ -51,18 +58,28 @@ impl BlobFiles {
     /// file may be gone.
     pub(crate) fn open(disk: Arc<dyn Disk>, used: u32) -> io::Result<Self> {
         disk.make_dir(DIR)?;
-        let last = numbers(&*disk)?.last().copied().unwrap_or(0).max(used);
-        let growing = Growing { current: None, next: last + 1, unforced: HashSet::new(), new_names: false };
-        Ok(Self {
-            disk,
-            growing: Mutex::new(growing),
-            naming: Mutex::new(()),
-            open: RwLock::new(HashMap::new()),
-            first: last + 1,
-        })
+        let last = numbers(&*disk)?.last().copied().unwrap_or(0);
+        // One that nothing was written to serves again: it is what an opening without large content left.
+        let unused = last > used && disk.open(&file_name(last))?.len()? == 0;
+        let first = if unused { last } else { last.max(used) + 1 };
+        let growing = Growing {
+            current: unused.then_some((last, 0)),
+            next: first + u32::from(unused),
+            written: HashSet::new(),
+            failed: HashSet::new(),
+            new_names: unused,
+        };
+        let (growing, naming, open) = (Mutex::new(growing), Mutex::new(()), RwLock::new(HashMap::new()));
+        Ok(Self { disk, growing, naming, open, first })
     }
 
-    /// Writes whole chunks, one behind the other. They are durable after [`BlobFiles::force`].
+    /// Makes the file that the first chunks of this opening go to, durable under its name.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        self.start(&mut self.growing.lock(), 0)?;
+        self.force_names(&self.naming.lock())
+    }
+
+    /// Writes whole chunks, one behind the other, and lets the disk begin. They are durable after [`BlobFiles::force`].
     pub(crate) fn append(&self, chunks: &[u8]) -> Result<Vec<Extent>> {
         debug_assert!(chunks.len().is_multiple_of(CHUNK));
         let (number, offset) = self.reserve(chunks.len() as u64).map_err(|e| error::io("a blob file", e))?;
@@ -90,33 +107,57 @@ impl BlobFiles {
 
     fn reserve(&self, len: u64) -> io::Result<(u32, u64)> {
         let mut growing = self.growing.lock();
-        let (number, offset) = match growing.current {
-            Some((number, end)) if end < FILE_LEN => (number, end),
+        let (number, offset) = self.start(&mut growing, FILE_LEN)?;
+        growing.current = Some((number, offset + len));
+        growing.written.insert(number);
+        Ok((number, offset))
+    }
+
+    /// The file that is written to, and where it ends; a new one if there is none, or that is longer than `limit`.
+    fn start(&self, growing: &mut Growing, limit: u64) -> io::Result<(u32, u64)> {
+        match growing.current {
+            Some(current) if current.1 <= limit => Ok(current),
             _ => {
                 let number = growing.next;
                 let file = self.disk.create(&file_name(number))?;
                 self.open.write().insert(number, file);
                 growing.next += 1;
                 growing.new_names = true;
-                (number, 0)
+                growing.current = Some((number, 0));
+                Ok((number, 0))
             }
-        };
-        growing.current = Some((number, offset + len));
-        growing.unforced.insert(number);
-        Ok((number, offset))
+        }
     }
 
-    /// Makes everything written so far durable that the extents need.
-    pub(crate) fn force(&self, extents: &[Extent]) -> Result<()> {
-        let files: HashSet<u32> = {
+    /// Makes everything durable that was written so far and the extents need: one force of each file that they are in.
+    ///
+    /// One thread at a time may do so. After an error, what was written to the file since its last force is lost.
+    pub(crate) fn force<'a>(&self, extents: impl Iterator<Item = &'a Extent>) -> io::Result<()> {
+        let mut files: SmallVec<[u32; 4]> = SmallVec::new();
+        for extent in extents {
+            if !files.contains(&extent.file) {
+                files.push(extent.file);
+            }
+        }
+        if files.is_empty() {
+            return Ok(());
+        }
+        {
             let growing = self.growing.lock();
-            extents.iter().map(|e| e.file).filter(|file| growing.unforced.contains(file)).collect()
-        };
-        let force = || {
-            self.force_names(&self.naming.lock())?;
-            files.iter().try_for_each(|file| self.file(*file)?.force())
-        };
-        force().map_err(|e| error::io("forcing a blob file", e))
+            if let Some(file) = files.iter().find(|file| growing.failed.contains(*file)) {
+                return Err(io::Error::other(format!("{} could not be forced before", file_name(*file))));
+            }
+            files.retain(|file| growing.written.contains(file));
+        }
+        self.force_names(&self.naming.lock())?;
+        for number in files {
+            self.file(number)?.force().inspect_err(|_| {
+                let mut growing = self.growing.lock();
+                growing.failed.insert(number);
+                growing.current = growing.current.filter(|(current, _)| *current != number);
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes the names of new files durable.
@@ -157,6 +198,22 @@ impl BlobFiles {
             file.read_at(extent.offset + aligned.0 as u64, &mut blocks)?;
             check_blocks(&extent.blocks, first, &blocks, at)?;
             out.copy_from_slice(&blocks[from - aligned.0..to - aligned.0]);
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with whole chunks that lie side by side, checked. `at` is where the first begins in its object.
+    pub(crate) fn read_run(&self, run: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
+        let Some(first) = run.first() else { return Ok(()) };
+        if out.len() != run.len() * CHUNK || run.iter().any(|extent| extent.len as usize != CHUNK) {
+            return Err(RowError::File.into());
+        }
+        self.file(first.file)?.read_at(first.offset, out)?;
+        for ((extent, chunk), at) in run.iter().zip(out.chunks_exact(CHUNK)).zip((at..).step_by(CHUNK)) {
+            // One checksum of all costs less than those of its blocks, which say where the damage is.
+            if crc32c(chunk) != extent.crc {
+                check_blocks(&extent.blocks, 0, chunk, at)?;
+            }
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::apply::{Applied, Apply, Done};
 use crate::core::Core;
+use crate::disk;
 use crate::entry::{self, Content, Entry, Step};
 use crate::error::{self, StoreError};
 use crate::layers::{At, Layers};
@@ -442,7 +443,9 @@ impl Core {
         drop(writer);
         if let Some((_, last, _)) = batch.frames.last() {
             let began = Instant::now();
-            if let Err(error) = durable.log.append(&batch, prev) {
+            // A chunk must be durable before the log names it.
+            let chunks = durable.files.force(waiters.iter().flat_map(|waiter| &waiter.staged));
+            if let Err(error) = chunks.map_err(LogError::Chunks).and_then(|()| durable.log.append(&batch, prev)) {
                 return Err(self.fail(forcing, &error, prev, waiters));
             }
             self.visible.store(*last, Ordering::SeqCst);
@@ -476,8 +479,8 @@ impl Core {
         waiters.append(&mut writer.waiters);
         writer.batch = Batch::default();
         (writer.next, writer.crc) = (durable + 1, prev);
-        let full = matches!(error, LogError::Full(_));
-        if !full {
+        let unlogged = matches!(error, LogError::Full(_) | LogError::Chunks(_));
+        if !unlogged {
             writer.failed = Some(error.to_string().into());
         }
         drop(writer);
@@ -488,13 +491,20 @@ impl Core {
                 let message = "the disk is full: the log cannot grow; nothing was changed; make room and try again";
                 Error::new(ErrorKind::Full, message)
             }
+            LogError::Chunks(cause) if disk::is_full(cause) => {
+                let message = "the disk is full: a blob file cannot grow; nothing was changed; make room and try again";
+                Error::new(ErrorKind::Full, message)
+            }
+            LogError::Chunks(cause) => {
+                Error::new(ErrorKind::Io, format!("a blob file could not be forced: {cause}; nothing was changed"))
+            }
             other => {
                 let message = format!("the log failed while the transaction was forced: {other}; restart to find out");
                 Error::new(ErrorKind::Unknown, message)
             }
         };
         for waiter in waiters {
-            if full {
+            if unlogged {
                 self.discard(&waiter.staged);
             }
             (waiter.tell)(Err(told()));

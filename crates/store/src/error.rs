@@ -65,6 +65,7 @@ impl From<LogError> for StoreError {
     fn from(error: LogError) -> Self {
         Self(match error {
             LogError::Full(source) => io("the log needs another segment", source),
+            LogError::Chunks(source) => io("forcing a blob file", source),
             LogError::Io(source) => io("the log failed", source),
             LogError::Damaged(ref damage) => {
                 let message = format!(

@@ -317,6 +317,9 @@ impl<'a> Layers<'a> {
         let mut from = Key::from(from);
         loop {
             let (rows, end) = self.buffered(&from, to)?;
+            if rows.is_empty() && end.is_none() {
+                return self.engine.range(&from, to, &mut |key, value| show(key, &Found::Engine(value))).explain();
+            }
             let mut rows = rows.into_iter().peekable();
             let mut flow = ControlFlow::Continue(());
             let engine = |key: &[u8], value: &[u8]| {

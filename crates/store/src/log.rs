@@ -48,6 +48,9 @@ pub(crate) enum LogError {
     /// No room for another segment; nothing of the batch was written.
     #[error("the disk has no room for another log segment")]
     Full(#[source] io::Error),
+    /// The chunks that a batch names could not be forced; nothing of the batch was written.
+    #[error("a blob file could not be forced")]
+    Chunks(#[source] io::Error),
     /// The device failed.
     #[error("the log device failed")]
     Io(#[from] io::Error),

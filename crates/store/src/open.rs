@@ -104,6 +104,9 @@ pub(crate) fn open_on(
             (found.log, found.last.max(installed), found.crc)
         }
     };
+    if let Err(error) = files.prepare() {
+        tracing::warn!(%error, "cannot make a blob file; the first large content will try again");
+    }
     let writer = Writer::at(last + 1, crc);
     let core = core(options, engine, id, Some(Durable { log, files }), writer, view, Some(last));
     core.adopt_freed()?;

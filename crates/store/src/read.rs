@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, Name, Oid, Result, SpaceId, Stat, limits};
+use smallvec::SmallVec;
 
 use crate::core::Core;
 use crate::error::{Explain, corrupt, corrupt_row, invalid, no_object};
 use crate::key::{Key, oid_at, table};
-use crate::layers::{Found, Layers, Object, check_range, has_content, listed, stat as stat_of};
+use crate::layers::{FillError, Found, Layers, Object, check_range, has_content, listed, stat as stat_of};
 use crate::mob::Row;
-use crate::row::{self, CHUNK, Chunk, HEAD, Head, RowError};
+use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
 use crate::view::{Pin, Snapshots};
 
 /// Something that can be read: it chooses the layers and the position.
@@ -181,8 +182,62 @@ pub(crate) fn read(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Resu
                 format!("a read of {len} bytes at once; the limit is {}: read in pieces", limits::TRANSACTION);
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        layers.read(&object, offset, len)
+        if offset % CHUNK as u64 + len <= CHUNK as u64 {
+            return layers.read(&object, offset, len);
+        }
+        let mut out = vec![0; len as usize];
+        fill(layers, &object, offset, &mut out)?;
+        Ok(out.into())
     })
+}
+
+/// As [`read`], into the caller's memory; how many bytes there were.
+pub(crate) fn read_into(this: &impl Reading, oid: Oid, offset: u64, out: &mut [u8]) -> Result<usize> {
+    this.state(|layers| {
+        let object = content(layers, oid)?;
+        let len = object.head.size.saturating_sub(offset).min(out.len() as u64) as usize;
+        fill(layers, &object, offset, &mut out[..len])?;
+        Ok(len)
+    })
+}
+
+/// Chunks that lie side by side in a blob file and are read in one go: so many that they stay in the processor's cache
+/// until their checksums are taken.
+const RUN: usize = 8;
+
+/// Fills `out` with an object's bytes from `offset` on.
+fn fill(layers: &Layers<'_>, object: &Object<'_>, offset: u64, out: &mut [u8]) -> Result<()> {
+    let (mut at, mut rest) = (offset, out);
+    let mut next = None;
+    while !rest.is_empty() {
+        let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
+        let mut run: SmallVec<[Extent; RUN]> = next.take().into_iter().collect();
+        let most = (rest.len() / CHUNK).min(RUN);
+        while from == 0 && run.len() < most {
+            let Some(extent) = layers.extent(object, index + run.len() as u64)? else { break };
+            if !run.last().is_none_or(|last| follows(last, &extent)) {
+                next = Some(extent);
+                break;
+            }
+            run.push(extent);
+        }
+        let len = if run.is_empty() { (CHUNK - from).min(rest.len()) } else { run.len() * CHUNK };
+        let (piece, behind) = rest.split_at_mut(len);
+        match layers.files {
+            Some(files) if !run.is_empty() => {
+                files.read_run(&run, piece, at).map_err(|e| FillError::from(e).of(object.oid))?;
+            }
+            _ => layers.fill(object, index, from, piece)?,
+        }
+        at += len as u64;
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// Whether an extent lies right behind another.
+fn follows(before: &Extent, extent: &Extent) -> bool {
+    before.file == extent.file && before.offset + u64::from(before.len) == extent.offset
 }
 
 pub(crate) fn pieces(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {

@@ -39,7 +39,7 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// Checks a transaction and stages its whole chunks, durably.
+/// Checks a transaction and stages its whole chunks; the committer forces them before the transaction is logged.
 ///
 /// Appends are staged by where their blob ends now; `stage_appends` is off when that went wrong too often.
 pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction, stage_appends: bool) -> Result<Staged<'a>> {
@@ -48,9 +48,6 @@ pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction, stage_appends
     staged.steps.reserve(transaction.ops.len());
     for op in &transaction.ops {
         staged.op(core, op, stage_appends)?;
-    }
-    if let (Some(files), false) = (staged.files, staged.extents.is_empty()) {
-        files.force(&staged.extents)?;
     }
     Ok(staged)
 }

@@ -143,6 +143,16 @@ macro_rules! reads {
                 read::read(self, oid, offset, len)
             }
 
+            /// The bytes of a blob or record from `offset` on into the caller's memory; how many there were.
+            ///
+            /// After an error, what is in `out` means nothing.
+            ///
+            /// # Errors
+            /// As [`Self::read`], without its limit.
+            pub fn read_into(&self, oid: Oid, offset: u64, out: &mut [u8]) -> Result<usize> {
+                read::read_into(self, oid, offset, out)
+            }
+
             /// The same range as pieces that can be sent without copying.
             ///
             /// # Errors
@@ -291,7 +301,7 @@ impl Store {
     /// Commits a transaction; `done` learns the outcome once it is durable, on the thread that forces the log, so it
     /// should be quick. In memory, and for requests that are wrong in themselves, it is called before this returns.
     ///
-    /// Chunks of 64 KiB and more are written to the disk before this returns.
+    /// Chunks of 64 KiB and more are handed to the system before this returns, and forced with the log.
     pub fn submit(&self, transaction: Transaction, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
         self.core().submit(transaction, Box::new(done));
     }

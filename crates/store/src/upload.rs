@@ -149,9 +149,6 @@ impl Core {
         if extents.is_empty() {
             return Ok(());
         }
-        if let Some(files) = self.files() {
-            files.force(&extents)?;
-        }
         let index = 1 + upload.logged;
         upload.logged += extents.len() as u64;
         self.commit_steps(vec![Step::Stage { data: upload.data, index, extents: extents.clone() }], extents)

@@ -1,10 +1,10 @@
 //! What readers look at: the buffer, the part of it being installed, and the B-tree, at one position of the log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::mob::{Mob, Seq};
 
@@ -22,9 +22,36 @@ impl View {
     }
 }
 
+/// Positions in order, each with how often it is pinned. Nearly every read pins one for a moment, so few are kept
+/// without allocating.
+#[derive(Default)]
+struct Pinned(SmallVec<[(Seq, usize); 8]>);
+
+impl Pinned {
+    fn add(&mut self, seq: Seq) {
+        match self.0.binary_search_by_key(&seq, |(seq, _)| *seq) {
+            Ok(at) => self.0[at].1 += 1,
+            Err(at) => self.0.insert(at, (seq, 1)),
+        }
+    }
+
+    fn remove(&mut self, seq: Seq) {
+        if let Ok(at) = self.0.binary_search_by_key(&seq, |(seq, _)| *seq) {
+            self.0[at].1 -= 1;
+            if self.0[at].1 == 0 {
+                self.0.remove(at);
+            }
+        }
+    }
+
+    fn oldest(&self) -> Option<Seq> {
+        self.0.first().map(|(seq, _)| *seq)
+    }
+}
+
 /// The positions that readers have pinned.
 pub(crate) struct Snapshots {
-    pinned: Mutex<BTreeMap<Seq, usize>>,
+    pinned: Mutex<Pinned>,
     /// The smallest of them, or the largest number if there is none.
     oldest: AtomicU64,
 }
@@ -37,7 +64,7 @@ pub(crate) struct Pin<S: std::ops::Deref<Target = Snapshots>> {
 
 impl Snapshots {
     pub(crate) fn new() -> Self {
-        Self { pinned: Mutex::new(BTreeMap::new()), oldest: AtomicU64::new(Seq::MAX) }
+        Self { pinned: Mutex::default(), oldest: AtomicU64::new(Seq::MAX) }
     }
 
     /// Pins the newest durable position, which `visible` tells.
@@ -47,7 +74,7 @@ impl Snapshots {
         // what was visible earlier still, so at most the position that is chosen now.
         this.oldest.fetch_min(visible(), Ordering::SeqCst);
         let seq = visible();
-        *pinned.entry(seq).or_insert(0) += 1;
+        pinned.add(seq);
         drop(pinned);
         Pin { snapshots: this, seq }
     }
@@ -55,7 +82,7 @@ impl Snapshots {
     /// Pins a position once more that is pinned meanwhile.
     pub(crate) fn pin_again<S: std::ops::Deref<Target = Self>>(this: S, seq: Seq) -> Pin<S> {
         let mut pinned = this.pinned.lock();
-        *pinned.entry(seq).or_insert(0) += 1;
+        pinned.add(seq);
         this.oldest.fetch_min(seq, Ordering::SeqCst);
         drop(pinned);
         Pin { snapshots: this, seq }
@@ -71,24 +98,19 @@ impl Snapshots {
 
     /// The oldest pinned position.
     pub(crate) fn oldest(&self) -> Option<Seq> {
-        self.pinned.lock().keys().next().copied()
+        self.pinned.lock().oldest()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.pinned.lock().values().sum()
+        self.pinned.lock().0.iter().map(|(_, count)| count).sum()
     }
 }
 
 impl<S: std::ops::Deref<Target = Snapshots>> Drop for Pin<S> {
     fn drop(&mut self) {
         let mut pinned = self.snapshots.pinned.lock();
-        if let Some(count) = pinned.get_mut(&self.seq) {
-            *count -= 1;
-            if *count == 0 {
-                pinned.remove(&self.seq);
-            }
-        }
-        let oldest = pinned.keys().next().copied().unwrap_or(Seq::MAX);
+        pinned.remove(self.seq);
+        let oldest = pinned.oldest().unwrap_or(Seq::MAX);
         self.snapshots.oldest.store(oldest, Ordering::SeqCst);
     }
 }

@@ -71,6 +71,7 @@ pub(crate) struct Embedded {
     directory: PathBuf,
     store: Option<Store>,
     pending: Arc<Pending>,
+    buffer: Vec<u8>,
 }
 
 /// Transactions that were submitted and not waited for.
@@ -91,7 +92,7 @@ struct PendingState {
 impl Embedded {
     pub(crate) fn create(directory: &Path) -> Result<Self> {
         let store = Some(open(directory)?);
-        Ok(Self { directory: directory.to_owned(), store, pending: Arc::default() })
+        Ok(Self { directory: directory.to_owned(), store, pending: Arc::default(), buffer: Vec::new() })
     }
 
     fn store(&self) -> Result<&Store> {
@@ -183,7 +184,13 @@ impl Objects for Embedded {
     }
 
     fn read(&mut self, oid: Oid, offset: u64, len: usize, look: &mut dyn FnMut(&[u8])) -> Result<()> {
-        look(&self.store()?.read(oid, offset, len as u64)?);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let read = self.store()?.read_into(oid, offset, &mut buffer[..len])?;
+        look(&buffer[..read]);
+        self.buffer = buffer;
         Ok(())
     }
 }

@@ -1,9 +1,159 @@
-use model::Op;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use model::{ErrorKind, Op, Transaction};
+
+use super::DIR;
+use crate::disk::sim::SimDisk;
+use crate::disk::{Disk, DiskFile};
+use crate::engine::memory::MemoryEngine;
+use crate::log::recover::OnDamage;
+use crate::open::open_on;
 use crate::read::Reading;
 use crate::row::CHUNK;
-use crate::tests::world::Simulated;
-use crate::tests::{blob, commit, pattern};
+use crate::store::Store;
+use crate::tests::world::{Simulated, small};
+use crate::tests::{blob, commit, pattern, refusal};
+
+/// A disk that counts how often blob files are forced, and fails to on demand.
+#[derive(Clone)]
+struct Watched {
+    disk: SimDisk,
+    forces: Arc<AtomicUsize>,
+    failing: Arc<AtomicBool>,
+}
+
+struct WatchedFile {
+    file: Arc<dyn DiskFile>,
+    watched: Watched,
+}
+
+impl Watched {
+    fn open() -> (Self, MemoryEngine, Store) {
+        let watched = Self { disk: SimDisk::new(), forces: Arc::default(), failing: Arc::default() };
+        let engine = MemoryEngine::default();
+        let boxed = Box::new(engine.clone());
+        let core = open_on(Arc::new(watched.clone()), boxed, [7; 16], small(), OnDamage::Refuse).unwrap();
+        (watched, engine, Store::start(core).unwrap())
+    }
+
+    fn watch(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        if name.starts_with(DIR) { Arc::new(WatchedFile { file, watched: self.clone() }) } else { file }
+    }
+}
+
+impl Disk for Watched {
+    fn make_dir(&self, name: &str) -> io::Result<()> {
+        self.disk.make_dir(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.watch(name, self.disk.open(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.watch(name, self.disk.create(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn force_names(&self, dir: &str) -> io::Result<()> {
+        self.disk.force_names(dir)
+    }
+}
+
+impl DiskFile for WatchedFile {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(offset, out)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn force(&self) -> io::Result<()> {
+        self.watched.forces.fetch_add(1, Ordering::Relaxed);
+        if self.watched.failing.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a planted failure"));
+        }
+        self.file.force()
+    }
+
+    fn begin_write_back(&self, offset: u64, len: u64) {
+        self.file.begin_write_back(offset, len);
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.punch(offset, len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn system_file(&self) -> Option<&Arc<File>> {
+        self.file.system_file()
+    }
+}
+
+#[test]
+fn a_batch_forces_its_blob_file_once() {
+    let (watched, engine, store) = Watched::open();
+    let oids: Vec<_> = (0..5).map(|_| blob(&store, "")).collect();
+    for (seed, oid) in (0..).zip(&oids) {
+        let ops = vec![Op::Put { oid: *oid, data: pattern(3 * CHUNK, seed) }];
+        store.submit(Transaction { ops }, |result| assert!(result.is_ok()));
+    }
+    assert_eq!(watched.forces.load(Ordering::Relaxed), 0, "a chunk was forced before its batch was");
+    store.force().unwrap();
+    assert_eq!(watched.forces.load(Ordering::Relaxed), 1);
+    let world = Simulated::open(watched.disk.crash(1), engine.image()).unwrap();
+    for (seed, oid) in (0..).zip(&oids) {
+        assert_eq!(world.store.read(*oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, seed));
+    }
+}
+
+/// What the system could not write it forgets, and a later force says that all is well.
+#[test]
+fn nothing_counts_on_a_blob_file_that_could_not_be_forced() {
+    let (watched, engine, store) = Watched::open();
+    let oid = blob(&store, "before");
+    let upload = store.begin_upload().unwrap();
+    store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
+    watched.failing.store(true, Ordering::Relaxed);
+    let (kind, message) = refusal(&store, [Op::Put { oid, data: pattern(2 * CHUNK, 2) }]);
+    assert_eq!(kind, ErrorKind::Io, "{message}");
+    watched.failing.store(false, Ordering::Relaxed);
+    let (kind, message) = refusal(&store, [Op::PutUpload { oid, upload }]);
+    assert_eq!(kind, ErrorKind::Io, "{message}");
+    assert_eq!(store.read(oid, 0, 1 << 20).unwrap(), "before");
+    let after = blob(&store, pattern(2 * CHUNK, 3));
+    let world = Simulated::open(watched.disk.crash(1), engine.image()).unwrap();
+    assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), "before");
+    assert_eq!(world.store.read(after, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 3));
+}
+
+#[test]
+fn openings_without_large_content_leave_one_blob_file() {
+    let mut world = Simulated::new();
+    for seed in 0..5 {
+        blob(&world.store, "small");
+        world = world.crash(seed).unwrap();
+    }
+    assert_eq!(world.disk.list(DIR).unwrap().len(), 1);
+}
 
 #[test]
 fn a_blob_file_that_is_gone_never_lends_its_number_to_another() {

@@ -319,3 +319,33 @@ fn spaces_are_created_once() {
         assert_eq!(refusal(store, ops).0, ErrorKind::NotFound);
     });
 }
+
+#[test]
+fn a_range_is_the_same_wherever_its_chunks_lie_and_whoever_gives_the_memory() {
+    everywhere(|store, next| {
+        // Two runs of chunks in files, a chunk in parts, a gap, and an end that is no whole chunk.
+        let mut plain = vec![0; 9 * CHUNK + 77];
+        let oid = blob(store, "");
+        for (at, len, seed) in [
+            (0, 3 * CHUNK, 1),
+            (6 * CHUNK, 2 * CHUNK, 2),
+            (3 * CHUNK, CHUNK, 3),
+            (CHUNK + 5, 10, 4),
+            (9 * CHUNK, 77, 5),
+        ] {
+            plain[at..at + len].copy_from_slice(&pattern(len, seed));
+            commit(store, [Op::Write { oid, offset: at as u64, data: pattern(len, seed) }]);
+            next();
+        }
+        for (from, to) in
+            [(0, plain.len()), (0, CHUNK), (7, 4 * CHUNK), (2 * CHUNK, 8 * CHUNK), (8 * CHUNK, 9 * CHUNK + 70)]
+        {
+            assert_eq!(store.read(oid, from as u64, (to - from) as u64).unwrap(), plain[from..to]);
+            let mut out = vec![9; to - from];
+            assert_eq!(store.read_into(oid, from as u64, &mut out).unwrap(), to - from);
+            assert_eq!(out, plain[from..to]);
+        }
+        assert_eq!(store.read_into(oid, 9 * CHUNK as u64, &mut [0; 100]).unwrap(), 77);
+        assert_eq!(store.read_into(oid, 1 << 40, &mut [0; 100]).unwrap(), 0);
+    });
+}

@@ -284,10 +284,12 @@ fn a_log_that_ends_before_what_is_installed_can_go_on() {
     assert_eq!(world.store.objects(MAIN, None, 100).unwrap().len(), 11);
 }
 
-/// A disk on which forcing the names of blob files lasts as long as the test wants.
+/// A disk on which forcing the names of blob files fails while the store is opened, and then lasts as long as the test
+/// wants.
 #[derive(Clone)]
 struct Slow {
     disk: SimDisk,
+    opened: Arc<AtomicBool>,
     busy: Arc<AtomicBool>,
     let_go: Arc<AtomicBool>,
 }
@@ -318,6 +320,9 @@ impl Disk for Slow {
     }
 
     fn force_names(&self, dir: &str) -> std::io::Result<()> {
+        if dir == "blobs" && !self.opened.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("not yet"));
+        }
         while dir == "blobs" && !self.let_go.load(Ordering::Acquire) {
             self.busy.store(true, Ordering::Release);
             std::thread::yield_now();
@@ -330,9 +335,10 @@ impl Disk for Slow {
 #[test]
 fn nobody_relies_on_a_name_that_is_still_being_forced() {
     let disk = SimDisk::new();
-    let slow = Slow { disk: disk.clone(), busy: Arc::default(), let_go: Arc::default() };
+    let slow = Slow { disk: disk.clone(), opened: Arc::default(), busy: Arc::default(), let_go: Arc::default() };
     let engine = MemoryEngine::default();
     let core = open_on(Arc::new(slow.clone()), Box::new(engine.clone()), [7; 16], small(), OnDamage::Refuse).unwrap();
+    slow.opened.store(true, Ordering::Release);
     let store = Store::start(core).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| blob(&store, pattern(CHUNK, 1)));
