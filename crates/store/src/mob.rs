@@ -43,6 +43,18 @@ impl Row {
     }
 }
 
+/// What the version at `index` takes. A patch shares most of its bytes with the one before it, from which it was made, so
+/// only the first of a row of them counts whole: a chunk that is written in small steps takes its size, not the sum of all
+/// that it has been.
+fn cost(key: &[u8], versions: &[(Seq, Row)], index: usize) -> usize {
+    let before = index.checked_sub(1).map(|before| &versions[before].1);
+    let row = match (before, &versions[index].1) {
+        (Some(Row::Patch(_)), Row::Patch(patch)) => patch.added(),
+        (_, row) => row.size(),
+    };
+    key.len() + row + OVERHEAD
+}
+
 /// A rough count of what a version takes besides its key and bytes.
 const OVERHEAD: usize = 128;
 const SHARDS: usize = 64;
@@ -127,19 +139,20 @@ impl Mob {
 
     /// Adds a version and drops those that nobody can see any more.
     pub(crate) fn insert(&self, key: Key, seq: Seq, row: Row, horizon: Seq) {
-        let cost = key.len() + row.size() + OVERHEAD;
         let mut shard = self.shard(&key).write();
         let mut freed = 0;
-        let fresh = match shard.get_mut(&key) {
+        let (cost, fresh) = match shard.get_mut(&key) {
             Some(versions) => {
                 freed = prune(&key, versions, horizon);
                 versions.push((seq, row));
-                None
+                (cost(&key, versions, versions.len() - 1), None)
             }
             None => {
                 let name = key.clone();
-                shard.insert(key, SmallVec::from_iter([(seq, row)]));
-                Some(name)
+                let versions = SmallVec::from_iter([(seq, row)]);
+                let cost = cost(&key, &versions, 0);
+                shard.insert(key, versions);
+                (cost, Some(name))
             }
         };
         if let Some(key) = fresh {
@@ -175,7 +188,8 @@ impl Mob {
         for shard in &self.shards {
             shard.write().retain(|key, versions| {
                 let kept = versions.partition_point(|(seq, _)| *seq <= last);
-                freed += versions.drain(kept..).map(|(_, row)| key.len() + row.size() + OVERHEAD).sum::<usize>();
+                freed += (kept..versions.len()).map(|index| cost(key, versions, index)).sum::<usize>();
+                versions.truncate(kept);
                 if versions.is_empty() {
                     self.order.write().sorted().remove(key);
                 }
@@ -212,12 +226,16 @@ fn prune(key: &Key, versions: &mut Versions, horizon: Seq) -> usize {
     if visible < 2 {
         return 0;
     }
-    versions.drain(..visible - 1).map(|(_, row)| key.len() + row.size() + OVERHEAD).sum()
+    // The oldest that stays counts whole from now on.
+    let before: usize = (0..visible).map(|index| cost(key, versions, index)).sum();
+    versions.drain(..visible - 1);
+    before.saturating_sub(cost(key, versions, 0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patch::Base;
 
     fn value(row: Option<Row>) -> Option<u8> {
         match row? {
@@ -275,5 +293,26 @@ mod tests {
         mob.settle(&key("a"), 2);
         assert_eq!(mob.keys(b"s", b"t", 10).len(), 0);
         assert_eq!(mob.bytes(), 0);
+    }
+
+    /// Each step once counted as all the steps before it together, which filled the buffer with next to nothing.
+    #[test]
+    fn a_chunk_written_in_steps_takes_what_it_holds() {
+        let (mob, mut patch, steps) = (Mob::new(), Patch::on(Base::Zeros), 64usize);
+        let frames = |count: usize| count * (OVERHEAD + key("a").len() + count * size_of::<crate::patch::Segment>());
+        for step in 0..steps {
+            patch = patch.next();
+            patch.write(step * 1024, vec![1; 1024].into());
+            mob.insert(key("a"), step as u64 + 1, Row::Patch(Arc::new(patch.clone())), 0);
+            // Small steps are joined, which copies each byte twice.
+            let most = 3 * (step + 1) * 1024 + frames(step + 1);
+            assert!(mob.bytes() <= most, "{} of {most} after step {step}", mob.bytes());
+        }
+        let all = mob.bytes();
+        mob.roll_back(32);
+        assert!(mob.bytes() >= 32 * 1024 && mob.bytes() < all);
+        mob.insert(key("a"), 33, Row::Gone, 32);
+        mob.insert(key("a"), 34, Row::Gone, 33);
+        assert_eq!(mob.bytes(), 2 * (key("a").len() + OVERHEAD), "all that it held is given back");
     }
 }

@@ -41,8 +41,12 @@ pub(crate) struct Patch {
     pub(crate) keep: usize,
     /// Ascending, apart from each other.
     pub(crate) segments: Vec<Segment>,
+    /// Bytes that this patch does not share with the one it was made from.
+    added: usize,
 }
 
+/// Segments that touch are joined at once as long as they have no more bytes than this together.
+const SMALL: usize = 4 << 10;
 /// More segments than this are joined where they touch.
 const MANY_SEGMENTS: usize = 64;
 
@@ -56,7 +60,15 @@ impl Patch {
             Base::Older => CHUNK,
             Base::Extent(extent) => extent.len as usize,
         };
-        Self { head: Bytes::new(), base, keep, segments: Vec::new() }
+        Self { head: Bytes::new(), base, keep, segments: Vec::new(), added: 0 }
+    }
+
+    /// A patch to go on from this one, which stays as it is; the two share their bytes.
+    pub(crate) fn next(&self) -> Self {
+        // A write adds up to two segments; growing by them must not copy all once more.
+        let mut segments = Vec::with_capacity(self.segments.len() + 2);
+        segments.extend_from_slice(&self.segments);
+        Self { head: self.head.clone(), base: self.base.clone(), keep: self.keep, segments, added: 0 }
     }
 
     /// A patch on bytes that are at hand.
@@ -72,6 +84,7 @@ impl Patch {
         if bytes.is_empty() {
             return;
         }
+        self.added += bytes.len();
         let end = offset + bytes.len();
         let first = self.segments.partition_point(|s| s.end() <= offset);
         let last = self.segments.partition_point(|s| s.offset < end);
@@ -83,7 +96,9 @@ impl Patch {
         if let Some(cut) = self.segments[first..last].last().filter(|s| s.end() > end) {
             pieces.push(Segment { offset: end, bytes: cut.bytes.slice(end - cut.offset..) });
         }
+        let place = first + usize::from(pieces.len() > 1 && pieces[0].offset < offset);
         self.segments.splice(first..last, pieces);
+        self.join_small(place);
         if self.segments.len() > MANY_SEGMENTS {
             self.join();
         }
@@ -105,6 +120,25 @@ impl Patch {
         });
     }
 
+    /// Joins the segment at `place` with those before it that it touches and that are no longer than it, and so on, as
+    /// long as the result is small. So a chunk written in small steps, one behind the other, has few segments, and its
+    /// bytes are copied a few times only.
+    fn join_small(&mut self, place: usize) {
+        let (mut first, mut len) = (place, self.segments[place].bytes.len());
+        while let Some(before) = first.checked_sub(1).map(|before| &self.segments[before]) {
+            let joined = before.bytes.len() + len;
+            if before.bytes.len() > len || joined > SMALL || before.end() != self.segments[first].offset {
+                break;
+            }
+            (first, len) = (first - 1, joined);
+        }
+        if first < place {
+            let mut run = self.segments.drain(first..=place).collect();
+            self.segments.insert(first, join_run(&mut run));
+            self.added += len;
+        }
+    }
+
     /// Joins segments that touch, so that a chunk written in tiny steps stays short.
     fn join(&mut self) {
         let mut joined: Vec<Segment> = Vec::new();
@@ -118,6 +152,7 @@ impl Patch {
         if !run.is_empty() {
             joined.push(join_run(&mut run));
         }
+        self.added = joined.iter().map(|segment| segment.bytes.len()).sum();
         self.segments = joined;
     }
 
@@ -155,7 +190,16 @@ impl Patch {
 
     /// Bytes that the patch holds in memory.
     pub(crate) fn size(&self) -> usize {
-        self.head.len() + self.segments.iter().map(|s| s.bytes.len() + 48).sum::<usize>()
+        self.segments.iter().map(|s| s.bytes.len()).sum::<usize>() + self.frame()
+    }
+
+    /// Bytes that it takes beside the patch that it was made from.
+    pub(crate) fn added(&self) -> usize {
+        self.added + self.frame()
+    }
+
+    fn frame(&self) -> usize {
+        self.head.len() + self.segments.len() * size_of::<Segment>()
     }
 }
 

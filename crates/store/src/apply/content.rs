@@ -156,7 +156,8 @@ impl Apply<'_> {
         let mut patch = {
             let found = self.layers().find(key)?;
             if let Found::Row(Row::Patch(patch), Depth::Active) = &found {
-                return Ok(Patch::clone(patch));
+                let own = self.changes.contains_key(key);
+                return Ok(if own { Patch::clone(patch) } else { patch.next() });
             }
             let mut patch = patch_on(&found, skip).map_err(damaged(oid))?;
             patch.head = match &found {
