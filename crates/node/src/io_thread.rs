@@ -17,7 +17,7 @@ use wire::transport::{Accepted, Stream};
 use crate::brick::Shared;
 use crate::completions::Completions;
 use crate::metrics::ThreadMetrics;
-use crate::service::{Answerer, MAX_READ};
+use crate::service::{Answerer, MAX_READ, Timing};
 use crate::session::Session;
 
 /// How this software names itself to clients.
@@ -94,6 +94,7 @@ impl Thread {
             config: brick.config.clone(),
             session: session.clone(),
             thread: self.clone(),
+            timing: Timing::default(),
         };
         let limits = brick.config.limits;
         let registered = brick.register(&session);
