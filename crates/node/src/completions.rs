@@ -30,6 +30,7 @@ pub(crate) struct Completions {
 #[derive(Default)]
 struct Inner {
     list: Vec<Completion>,
+    /// There while nobody looks at the list.
     waker: Option<Waker>,
 }
 
@@ -42,7 +43,7 @@ impl Completions {
     pub(crate) fn push(&self, completion: Completion) {
         let mut inner = self.lock();
         inner.list.push(completion);
-        let waker = if inner.list.len() == 1 { inner.waker.take() } else { None };
+        let waker = inner.waker.take();
         drop(inner);
         if let Some(waker) = waker {
             waker.wake();
@@ -54,7 +55,10 @@ impl Completions {
         let mut list = Vec::new();
         poll_fn(|context| {
             let mut inner = self.lock();
-            inner.waker = Some(context.waker().clone());
+            if inner.list.is_empty() {
+                inner.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
             std::mem::swap(&mut inner.list, &mut list);
             drop(inner);
             for Completion { deferred, result, begun } in list.drain(..) {
@@ -62,6 +66,8 @@ impl Completions {
                 let (response, raw) = decided(result);
                 deferred.send(response, if raw.is_empty() { Vec::new() } else { vec![raw] });
             }
+            // More of the same force may be on its way: a look costs less than to be woken for each.
+            context.waker().wake_by_ref();
             Poll::<()>::Pending
         })
         .await;
