@@ -2,6 +2,8 @@
 
 use super::world::{everywhere, memory};
 use super::*;
+use crate::checksum::crc32c;
+use crate::read::Content;
 
 const CHUNK: usize = 64 << 10;
 
@@ -19,10 +21,12 @@ fn blobs_of_every_size_come_back() {
             assert_eq!(bytes(store, oid), pattern(len, 1), "{len} bytes");
             assert_eq!(store.get(oid, 1 << 20).unwrap().unwrap().1, Some(pattern(len, 1)));
             let mut shown = None;
-            assert!(
-                store.get_with(oid, 1 << 20, |_, bytes| shown = bytes.map(|content| content.bytes.to_vec())).unwrap()
-            );
-            assert!(shown.unwrap() == pattern(len, 1), "{len} bytes shown");
+            let keep = |content: Content<'_>| (content.bytes.to_vec(), content.crc32c);
+            assert!(store.get_with(oid, 1 << 20, |_, content| shown = content.map(keep)).unwrap());
+            let (shown, checksum) = shown.unwrap();
+            assert!(shown == pattern(len, 1), "{len} bytes shown");
+            assert_eq!(checksum.is_some(), (1..=4096).contains(&len), "{len} bytes");
+            assert_eq!(checksum.unwrap_or(crc32c(&shown)), crc32c(&shown), "{len} bytes");
             for (from, to) in [(0, 1), (len / 2, len), (len.saturating_sub(2), len), (CHUNK - 1, CHUNK + 1)] {
                 let (from, to) = (from.min(len), to.min(len));
                 let part = store.read(oid, from as u64, (to.max(from) - from) as u64).unwrap();
