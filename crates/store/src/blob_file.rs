@@ -241,7 +241,7 @@ impl BlobFiles {
         }
     }
 
-    /// Removes a file that has no extents any more, unless it may still grow.
+    /// Removes a file that has no extents any more, durably, unless it may still grow.
     ///
     /// The newest file stays in any case: the number of the next one follows from it, and must be new.
     pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
@@ -253,13 +253,21 @@ impl BlobFiles {
         self.open.write().remove(&number);
         match self.disk.remove(&file_name(number)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.and_then(|()| self.disk.force_names(DIR)),
+        }
+    }
+
+    /// Makes durable what was given back of a file.
+    pub(crate) fn force_file(&self, number: u32) -> io::Result<()> {
+        match self.file(number).and_then(|file| file.force()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
     }
 
-    /// The files of earlier openings, with their lengths.
-    pub(crate) fn earlier(&self) -> io::Result<Vec<(u32, u64)>> {
-        let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first);
+    /// The files of earlier openings behind number `swept`, with their lengths.
+    pub(crate) fn earlier(&self, swept: u32) -> io::Result<Vec<(u32, u64)>> {
+        let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first && *number > swept);
         files.map(|number| Ok((number, self.file(number)?.len()?))).collect()
     }
 

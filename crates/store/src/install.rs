@@ -8,12 +8,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use hashbrown::HashSet;
 use model::{ErrorKind, Result};
 use parking_lot::MutexGuard;
 
 use crate::core::{Core, Durable};
-use crate::engine::{EngineError, EngineRow, GiveUp};
+use crate::engine::{Engine, EngineError, EngineRead, EngineRow, GiveUp};
 use crate::entry::Step;
 use crate::error::{self, Explain, corrupt_row};
 use crate::key::{self, DataId, Key, table};
@@ -207,25 +206,37 @@ impl Core {
         extents.sort_unstable();
         // A large object's chunks lie side by side: one call gives back a whole run of them.
         let runs = extents.chunk_by(|(file, _, end), (next, from, _)| file == next && end == from);
-        for run in runs {
-            let [(file, from, _), ..] = *run else { continue };
-            let to = run.last().map_or(from, |(_, _, to)| *to);
-            if let Err(error) = durable.files.punch(file, from, to - from) {
-                // Giving back twice does no harm.
-                self.housekeeping.lock().freed.extend(ready);
-                return Err(error::io("freeing chunks", error));
+        let punch = || {
+            for run in runs {
+                let [(file, from, _), ..] = *run else { continue };
+                let to = run.last().map_or(from, |(_, _, to)| *to);
+                durable.files.punch(file, from, to - from).map_err(|e| error::io("freeing chunks", e))?;
             }
+            let files: BTreeSet<u32> = extents.iter().map(|(file, ..)| *file).collect();
+            // Those of this opening may still grow, and the next opening looks at all of them.
+            files
+                .into_iter()
+                .filter(|file| *file < durable.files.first())
+                .try_for_each(|file| self.shrunk(durable, file))
+        };
+        if let Err(error) = punch() {
+            // Giving back twice does no harm.
+            self.housekeeping.lock().freed.extend(ready);
+            return Err(error);
         }
         let freed = extents.iter().map(|(file, from, _)| Key::freed(*file, *from));
         self.housekeeping.lock().punched.extend(freed);
-        let files: HashSet<u32> = extents.iter().map(|(file, ..)| *file).collect();
-        for file in files.into_iter().filter(|file| *file < durable.files.first()) {
-            let installing = self.installing.lock();
-            if self.needed(&installing, file)?.is_empty() {
-                durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
-            }
-        }
         Ok(())
+    }
+
+    /// Makes durable that something of a blob file was given back, and removes it if nothing of it is needed. No later
+    /// opening looks at it again.
+    fn shrunk(&self, durable: &Durable, file: u32) -> Result<()> {
+        let installing = self.installing.lock();
+        if self.needed(&installing, file)?.is_empty() {
+            durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
+        }
+        durable.files.force_file(file).map_err(|e| error::io("freeing chunks", e))
     }
 
     /// Where in a blob file of an earlier opening something is that anybody may still read.
@@ -254,9 +265,14 @@ impl Core {
         Ok(needed)
     }
 
-    /// Gives back what earlier openings of the store left in blob files and no extent names.
+    /// Gives back what earlier openings of the store left in blob files and no extent names, and notes that they were
+    /// looked at.
     fn sweep(&self, durable: &Durable) -> Result<()> {
-        let earlier = durable.files.earlier().map_err(|e| error::io("listing the blob files", e))?;
+        let swept = swept(&*self.engine)?;
+        let earlier = durable.files.earlier(swept).map_err(|e| error::io("listing the blob files", e))?;
+        if earlier.is_empty() {
+            return Ok(());
+        }
         for (file, len) in earlier {
             let installing = self.installing.lock();
             let needed = self.needed(&installing, file)?;
@@ -270,8 +286,12 @@ impl Core {
                 }
                 at = from + CHUNK as u64;
             }
+            durable.files.force_file(file).map_err(|e| error::io("freeing a chunk", e))?;
         }
-        Ok(())
+        let last = durable.files.first().saturating_sub(1);
+        let row = (Key::system(SWEPT), Some(Bytes::copy_from_slice(&last.to_be_bytes())));
+        let _one_at_a_time = self.installing.lock();
+        self.engine.write(&mut [Ok(row)].into_iter()).explain()
     }
 
     /// Takes up the extents whose storage an earlier opening did not come to give back.
@@ -310,6 +330,18 @@ impl Core {
         self.housekeeping.lock().closing = true;
         self.chores.notify_all();
     }
+}
+
+/// The row with the number up to which all blob files were swept.
+pub(crate) const SWEPT: &str = "swept";
+
+/// Up to which number all blob files were swept: what they have is named, and they do not grow.
+pub(crate) fn swept(engine: &dyn Engine) -> Result<u32> {
+    let (mut row, key) = (None, Key::system(SWEPT));
+    let mut read =
+        |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.and_then(|row| row.try_into().ok())));
+    engine.read(&mut read).explain()?;
+    Ok(row.transpose().explain()?.flatten().map_or(0, u32::from_be_bytes))
 }
 
 /// The step that removes the next chunks of garbage content, if any may be removed in this round.

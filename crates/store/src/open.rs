@@ -32,7 +32,7 @@ use crate::engine::memory::MemoryEngine;
 use crate::engine::{Engine, EngineRead};
 use crate::entry::{self, Step};
 use crate::error::{self, Explain, invalid};
-use crate::install::Housekeeping;
+use crate::install::{self, Housekeeping};
 use crate::key::{Key, extent_of, table};
 use crate::layers::{At, Layers};
 use crate::log::frame::StoreId;
@@ -124,12 +124,14 @@ pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<Bl
 
 /// The highest number of a blob file in the B-tree.
 fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
-    let mut last = 0;
+    // All numbers up to this one were given, whether their files are still there or not.
+    let swept = install::swept(engine)?;
+    let mut last = swept;
     for (behind, end) in [
         ((|file| Key::extent(file, 0)) as fn(u32) -> Key, Key::table(table::EXTENT).prefix_end()),
         (|file| Key::freed(file, 0), Key::table(table::FREED).prefix_end()),
     ] {
-        let mut file = Some(0);
+        let mut file = Some(swept);
         // One look for each file, not one for each chunk.
         while let Some(next) = file.and_then(|file: u32| file.checked_add(1)) {
             let (from, mut result) = (behind(next), Ok(()));

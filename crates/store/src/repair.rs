@@ -21,6 +21,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
 use crate::error::{self, Explain, StoreError};
+use crate::install;
 use crate::key::{Key, table};
 use crate::log::LogError;
 use crate::log::frame::StoreId;
@@ -159,6 +160,8 @@ pub(crate) fn go_on(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     })?;
     closed.into_iter().for_each(|(key, row)| insert(key, &row));
     insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
+    // Chunks that only lost transactions named are in files that may have been swept when they were not lost yet.
+    view.active.insert(Key::system(install::SWEPT), last, Row::Gone, last);
     core.install_all()
 }
 

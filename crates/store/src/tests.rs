@@ -5,7 +5,7 @@ use model::{ClassId, Committed, Conflict, ErrorKind, Kind, Name, Oid, Op, Outcom
 
 use crate::{Options, Store};
 
-mod audit;
+pub(crate) mod audit;
 mod crash;
 mod faults;
 mod objects;

@@ -9,11 +9,13 @@ use super::DIR;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
+use crate::install::swept;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::read::Reading;
 use crate::row::CHUNK;
 use crate::store::Store;
+use crate::tests::audit::{audit, leaks};
 use crate::tests::world::{Simulated, small};
 use crate::tests::{blob, commit, pattern, refusal};
 
@@ -174,4 +176,33 @@ fn a_blob_file_that_is_gone_never_lends_its_number_to_another() {
     third.store.core().chores().unwrap();
     assert_eq!(third.store.read(oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, 2));
     assert_eq!(third.store.scrub(&()).unwrap().damage, []);
+}
+
+#[test]
+fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
+    let mut world = Simulated::new();
+    let mut oids = Vec::new();
+    for seed in 0..4 {
+        oids.push(blob(&world.store, pattern(2 * CHUNK, seed)));
+        // What an upload had staged when the machine stopped is what a sweep is for.
+        let upload = world.store.begin_upload().unwrap();
+        world.store.upload(upload, pattern(3 * CHUNK, 9)).unwrap();
+        world.store.force().unwrap();
+        let files = world.core().files().unwrap();
+        let swept = swept(&*world.core().engine).unwrap();
+        assert!(files.earlier(swept).unwrap().len() <= 1, "opening {seed} looks at more than the last one's file");
+        world = world.crash(u64::from(seed)).unwrap();
+        world.settle();
+    }
+    audit(&world.store);
+    leaks(&world);
+    // A file that was swept still goes with its last chunk, and comes back neither empty nor full.
+    for (seed, oid) in oids.into_iter().enumerate() {
+        commit(&world.store, [Op::Delete { oid }]);
+        world.settle();
+        leaks(&world);
+        world = world.crash(seed as u64).unwrap();
+        world.settle();
+        leaks(&world);
+    }
 }
