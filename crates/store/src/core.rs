@@ -18,6 +18,7 @@ use crate::error::Explain;
 use crate::install::Housekeeping;
 use crate::key::DataId;
 use crate::layers::{At, Layers};
+use crate::listings::Listings;
 use crate::log::Log;
 use crate::log::frame::StoreId;
 use crate::options::Options;
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     /// Contents of uploads that a transaction is taking.
     pub(crate) finishing: Mutex<HashSet<DataId>>,
     pub(crate) next_upload: AtomicU64,
+    pub(crate) listings: Listings,
     /// How often the store was opened.
     pub(crate) incarnation: AtomicU32,
     pub(crate) counters: Counters,

@@ -23,6 +23,7 @@ mod error;
 mod install;
 mod key;
 mod layers;
+mod listings;
 pub mod log;
 mod mob;
 mod open;

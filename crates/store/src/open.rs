@@ -35,6 +35,7 @@ use crate::error::{self, Explain, invalid};
 use crate::install::{self, Housekeeping};
 use crate::key::{Key, extent_of, table};
 use crate::layers::{At, Layers};
+use crate::listings::Listings;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage};
 use crate::log::{Log, LogError};
@@ -192,6 +193,7 @@ fn core(
         uploads: Mutex::new(HashMap::new()),
         finishing: Mutex::new(HashSet::new()),
         next_upload: AtomicU64::new(1),
+        listings: Listings::new(),
         incarnation: AtomicU32::new(0),
         counters: Counters::default(),
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Name, Oid, Result, SpaceId, Stat, limits};
+use model::{Error, ErrorKind, Kind, Name, Oid, Result, SpaceId, Stat, limits};
 use smallvec::SmallVec;
 
 use crate::core::Core;
@@ -23,6 +23,28 @@ pub(crate) trait Reading {
     fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
     /// Reads one state.
     fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
+    /// What an object's row says of it.
+    fn head(&self, oid: Oid) -> Result<Option<Head>> {
+        self.state(|layers| Ok(layers.object(oid)?.map(|object| object.head)))
+    }
+}
+
+/// What an object's newest durable row says of it: one look in each layer, and nothing copied.
+pub(crate) fn newest_head(core: &Core, oid: Oid) -> Result<Option<Head>> {
+    let key = Key::object(oid);
+    let decode = |row: &[u8]| Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e));
+    let in_buffer = |row: &Row| match row {
+        Row::Gone => Ok(None),
+        Row::Value(row) => decode(row),
+        Row::Patch(patch) => decode(&patch.head),
+    };
+    let view = core.view.load();
+    for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
+        if let Some(head) = mob.with(&key, || core.visible(), in_buffer) {
+            return head;
+        }
+    }
+    core.read_engine(|engine| engine.get(&key).explain()?.map_or(Ok(None), decode))
 }
 
 /// A part of an object's content, where it lies.
@@ -162,7 +184,7 @@ pub(crate) fn get(this: &impl Reading, oid: Oid, max: usize) -> Result<Option<(S
 }
 
 pub(crate) fn stat(this: &impl Reading, oid: Oid) -> Result<Option<Stat>> {
-    this.rows(|layers| Ok(layers.object(oid)?.map(|object| object.stat())))
+    Ok(this.head(oid)?.map(|head| stat_of(oid, &head)))
 }
 
 fn content<'a>(layers: &Layers<'a>, oid: Oid) -> Result<Object<'a>> {
@@ -341,8 +363,29 @@ pub(crate) fn attributes(
 }
 
 pub(crate) fn members(this: &impl Reading, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-    let after = after.map(|after| Key::member(oid, after));
-    list(this, &Key::members(oid), after, limit, |key, _| Ok(oid_at(key, 1 + Oid::LEN)), Some(oid))
+    let (limit, listings) = (limit.min(limits::LISTING), &this.core().listings);
+    let head = this.head(oid)?.ok_or_else(|| no_object(oid))?;
+    if let Some(members) = listings.find(oid, head.version, after, limit) {
+        return Ok(members);
+    }
+    let prefix = Key::members(oid);
+    let from = after.map_or_else(|| prefix.clone(), |after| Key::member(oid, after).successor());
+    let (head, members) = this.state(|layers| {
+        let head = layers.object(oid)?.ok_or_else(|| no_object(oid))?.head;
+        let mut members = Vec::new();
+        if head.kind == Kind::Collection && limit > 0 {
+            members.reserve((head.size as usize).min(limit));
+            layers.scan(&from, &prefix.prefix_end(), &mut |key, _| {
+                members.extend(oid_at(key, 1 + Oid::LEN));
+                if members.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        Ok((head, members))
+    })?;
+    if head.kind == Kind::Collection && head.size == members.len() as u64 {
+        listings.keep(oid, head.version, &members);
+    }
+    Ok(members)
 }
 
 pub(crate) fn contains(this: &impl Reading, collection: Oid, member: Oid) -> Result<bool> {

@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::{self, Content, Pieces, Reading};
 use crate::repair::{self, RepairReport};
+use crate::row::Head;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
 use crate::view::{Pin, Snapshots, View};
@@ -86,6 +87,10 @@ impl Reading for Store {
 
     fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         self.core().read_state(read)
+    }
+
+    fn head(&self, oid: Oid) -> Result<Option<Head>> {
+        read::newest_head(self.core(), oid)
     }
 }
 

@@ -353,3 +353,27 @@ fn a_range_is_the_same_wherever_its_chunks_lie_and_whoever_gives_the_memory() {
         assert_eq!(store.read_into(oid, 1 << 40, &mut [0; 100]).unwrap(), 0);
     });
 }
+
+#[test]
+fn a_listing_that_was_read_before_is_never_an_old_one() {
+    everywhere(|store, settle| {
+        let collection = commit(store, [create(0, Kind::Collection, "")]).created[0];
+        let mut members = Vec::new();
+        for _ in 0..5 {
+            let oid = blob(store, "member");
+            commit(store, [Op::Add { collection, member: oid }]);
+            members.push(oid);
+            assert_eq!(store.members(collection, None, 100).unwrap(), members);
+            assert_eq!(store.members(collection, Some(members[0]), 2).unwrap(), members[1..members.len().min(3)]);
+            settle();
+        }
+        let before = store.snapshot().unwrap();
+        commit(store, [Op::Remove { collection, member: members[3] }]);
+        commit(store, [Op::Delete { oid: members[1] }]);
+        assert_eq!(store.members(collection, None, 100).unwrap(), [members[0], members[2], members[4]]);
+        assert_eq!(before.members(collection, None, 100).unwrap(), members);
+        assert_eq!(store.members(collection, None, 100).unwrap(), [members[0], members[2], members[4]]);
+        commit(store, [Op::Delete { oid: collection }]);
+        assert_eq!(store.members(collection, None, 100).unwrap_err().kind(), ErrorKind::NotFound);
+    });
+}
