@@ -4,6 +4,9 @@
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes that logged changes may take in memory before they are in the B-tree. Writers wait when it is full.
+    ///
+    /// The process takes about two and a half times as much: half of it is a batch for the B-tree at a time, whose
+    /// pages are in memory until they are written.
     pub mob_bytes: usize,
     /// Bytes in a log segment.
     pub segment_bytes: u64,
@@ -18,7 +21,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mob_bytes: 32 << 20, segment_bytes: 16 << 20, memory_bytes: 8 << 30, uploads: 1024, threads: true }
+        Self { mob_bytes: 12 << 20, segment_bytes: 16 << 20, memory_bytes: 8 << 30, uploads: 1024, threads: true }
     }
 }
 

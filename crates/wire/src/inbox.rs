@@ -16,9 +16,10 @@ use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
 pub const SHARED: usize = 64 << 10;
 /// Bytes of a frame from which on it gets a buffer of its own.
 const LARGE: usize = SHARED / 2;
-/// Buffers for large frames that are kept for the next ones until a small frame comes, and the largest that is.
+/// Buffers for large frames that are kept for the next ones until a small frame comes, and the largest that is: one for a
+/// piece of an upload.
 const SPARE: usize = 8;
-const SPARE_SIZE: usize = 2 << 20;
+const SPARE_SIZE: usize = (1 << 20) + (4 << 10);
 
 /// What arrived on one connection and is no whole frame yet.
 #[derive(Debug)]

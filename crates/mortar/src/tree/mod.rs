@@ -18,8 +18,8 @@ pub(crate) mod walk;
 pub(crate) const SMALL: u64 = 1 << 20;
 /// Objects up to this size are read many at a time; larger ones piece by piece.
 pub(crate) const SMALL_READ: usize = 64 << 10;
-/// Bytes of content that travel together.
-pub(crate) const BATCH_BYTES: u64 = 4 << 20;
+/// Bytes of content that travel together: more saves nothing, and a server holds what is under way.
+pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 /// Files that travel together.
 pub(crate) const BATCH_FILES: usize = 256;
 /// Batches under way at a time: enough to keep the disk, the connection and the log busy together.
