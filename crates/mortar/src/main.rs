@@ -3,6 +3,7 @@
 //! `args` says what can be written, `commands` has one module for each command, `tree` turns files into objects and
 //! back. Every command ends in a [`failure::Failure`] or prints [`output::Report`]s; nothing else speaks to the user.
 
+mod allocator;
 mod args;
 mod commands;
 mod connection;
@@ -31,9 +32,8 @@ use crate::connection::Session;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
-/// Quicker than the C library's with rows of a kilobyte: `docs/decisions/allocator.md`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Chosen = allocator::Chosen;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();

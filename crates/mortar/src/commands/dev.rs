@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use wire::transport::Address;
 
+use crate::allocator;
 use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
@@ -108,6 +109,11 @@ impl Report for Ready {
 }
 
 pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
+    if args.memory {
+        allocator::for_rows_in_memory()
+    } else {
+        allocator::for_rows_on_disk()
+    }
     start_log(args.log_format)?;
     let config = config(args)?;
     let store = match args.memory {
