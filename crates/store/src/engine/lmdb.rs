@@ -2,12 +2,17 @@
 //!
 //! LMDB never overwrites a page that a reader may see, so it needs no recovery: after a crash it opens at once in the
 //! state of the last durable batch.
+//!
+//! The map is as long as LMDB's meta page says, whatever the file is: reading behind the file's end would kill the
+//! process. So a file that was cut is refused when it is opened. LMDB does not write pages that a batch took and gave
+//! back, so the file may end before the last page it counts; here it is never shorter: it is made long enough before a
+//! batch is committed, and cut to what is counted afterwards.
 
 use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use heed::types::Bytes as Raw;
@@ -20,6 +25,13 @@ use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow,
 const MAP_SIZE: usize = 1 << 40;
 /// Reads that may be under way at once, snapshots included.
 const MAX_READERS: u32 = 4096;
+
+/// The file in the engine's directory, as LMDB calls it.
+const FILE: &str = "data.mdb";
+/// Pages that a batch may take besides those for its rows: the list of free pages, and new roots.
+const BATCH_PAGES: u64 = 1 << 12;
+/// Pages that a row may take besides those for its value: the path to its leaf, each page split.
+const ROW_PAGES: u64 = 16;
 
 /// Read transactions that are kept for the next read.
 const PARKED: usize = 64;
@@ -34,6 +46,23 @@ pub(crate) struct LmdbEngine {
     batches: AtomicU64,
     env: Env<WithoutTls>,
     rows: Database<'static, Raw, Raw>,
+    file: DataFile,
+}
+
+/// The file that is mapped.
+struct DataFile {
+    path: PathBuf,
+    file: fs::File,
+    page_size: u64,
+}
+
+/// Why the file was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} was cut: it has {found} bytes and needs {needed}")]
+struct Cut {
+    path: String,
+    found: u64,
+    needed: u64,
 }
 
 /// Where one read transaction is parked, on cache lines of its own: each thread has its place.
@@ -59,7 +88,7 @@ impl LmdbEngine {
     ///
     /// The caller holds the store's lock: no other process may have the directory open.
     pub(crate) fn open(dir: &Path) -> EngineResult<Self> {
-        fs::create_dir_all(dir).map_err(|e| EngineError::Failed(Box::new(e)))?;
+        fs::create_dir_all(dir).map_err(io_failed)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_readers(MAX_READERS);
         // SAFETY: the map is a file of our own directory, which the store's lock keeps other processes from opening.
@@ -70,10 +99,12 @@ impl LmdbEngine {
             opener.create_database(txn, None).map(CommitOrAbort::<_, Infallible>::Commit)
         });
         let CommitOrAbort::Commit(rows) = created.map_err(failed)?;
+        let file = DataFile::open(dir, &env, rows)?;
+        file.check(&env)?;
         // LMDB forces what is in its file, not the file's name.
-        fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| EngineError::Failed(Box::new(e)))?;
+        fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_failed)?;
         let parked = (0..PARKED).map(|_| Place(Mutex::new(None))).collect();
-        Ok(Self { parked, batches: AtomicU64::new(0), env, rows })
+        Ok(Self { parked, batches: AtomicU64::new(0), env, rows, file })
     }
 }
 
@@ -84,10 +115,58 @@ impl LmdbEngine {
     }
 }
 
+impl DataFile {
+    fn open(dir: &Path, env: &Env<WithoutTls>, rows: Database<'static, Raw, Raw>) -> EngineResult<Self> {
+        let path = dir.join(FILE);
+        let file = fs::OpenOptions::new().write(true).open(&path).map_err(io_failed)?;
+        let txn = env.read_txn().map_err(failed)?;
+        // Of what the meta page says; no other page is looked at.
+        let page_size = rows.stat(&txn).map_err(failed)?.page_size.into();
+        Ok(Self { path, file, page_size })
+    }
+
+    fn len(&self) -> EngineResult<u64> {
+        self.file.metadata().map(|meta| meta.len()).map_err(io_failed)
+    }
+
+    /// Bytes up to the last page that the newest batch counts.
+    fn counted(&self, env: &Env<WithoutTls>) -> u64 {
+        (env.info().last_page_number as u64 + 1) * self.page_size
+    }
+
+    /// Refuses a file that is shorter than its meta page says.
+    fn check(&self, env: &Env<WithoutTls>) -> EngineResult<()> {
+        let (found, needed) = (self.len()?, self.counted(env));
+        if found < needed {
+            let path = self.path.display().to_string();
+            return Err(EngineError::Damaged(Box::new(Cut { path, found, needed })));
+        }
+        Ok(())
+    }
+
+    /// Makes the file long enough for a batch that takes up to `pages` more; takes no room on the disk.
+    fn lengthen(&self, env: &Env<WithoutTls>, pages: u64) -> EngineResult<()> {
+        let wanted = self.counted(env).saturating_add(pages.saturating_mul(self.page_size));
+        if self.len()? < wanted { self.file.set_len(wanted).map_err(io_failed) } else { Ok(()) }
+    }
+
+    /// Gives back what no page is counted in. Nobody reads there.
+    fn trim(&self, env: &Env<WithoutTls>) -> EngineResult<()> {
+        self.file.set_len(self.counted(env)).map_err(io_failed)
+    }
+}
+
 /// Where a thread parks its read transactions.
 static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static PLACE: usize = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
+}
+
+fn io_failed(error: io::Error) -> EngineError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(Box::new(error)),
+        _ => EngineError::Failed(Box::new(error)),
+    }
 }
 
 fn failed(error: heed::Error) -> EngineError {
@@ -156,8 +235,10 @@ impl Engine for LmdbEngine {
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
         let mut txn = self.env.write_txn().map_err(failed)?;
+        let mut pages = BATCH_PAGES;
         for row in rows {
             let (key, value) = row.map_err(|GiveUp| EngineError::GivenUp)?;
+            pages += ROW_PAGES + value.as_ref().map_or(0, |value| value.len() as u64 / self.file.page_size);
             match value {
                 Some(value) => self.rows.put(&mut txn, &key, &value).map_err(failed)?,
                 None => {
@@ -165,7 +246,11 @@ impl Engine for LmdbEngine {
                 }
             }
         }
+        self.file.lengthen(&self.env, pages)?;
         txn.commit().map_err(failed)?;
+        if let Err(error) = self.file.trim(&self.env) {
+            tracing::warn!(%error, "the B-tree's file stays longer than it needs to be");
+        }
         self.batches.fetch_add(1, Ordering::AcqRel);
         for place in &self.parked {
             if let Some(mut parked) = place.0.try_lock() {
@@ -176,6 +261,77 @@ impl Engine for LmdbEngine {
     }
 
     fn size(&self) -> u64 {
-        self.env.real_disk_size().unwrap_or(0)
+        self.file.counted(&self.env)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    fn puts(numbers: std::ops::Range<u32>, size: usize) -> Vec<Result<EngineRow, GiveUp>> {
+        let value = bytes::Bytes::from(vec![7; size]);
+        numbers.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), Some(value.clone())))).collect()
+    }
+
+    fn removals(numbers: std::ops::Range<u32>) -> impl Iterator<Item = Result<EngineRow, GiveUp>> {
+        numbers.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), None)))
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        LmdbEngine::open(dir.path()).unwrap().write(&mut puts(0..3000, 100).into_iter()).unwrap();
+        let path = dir.path().join(FILE);
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let whole = file.metadata().unwrap().len();
+        assert!(LmdbEngine::open(dir.path()).is_ok());
+        for len in [whole - 1, whole / 2, 2 * 4096, 4096 + 1, 1] {
+            file.set_len(len).unwrap();
+            let refused = LmdbEngine::open(dir.path()).err().unwrap();
+            assert!(matches!(refused, EngineError::Damaged(_)), "{len} of {whole} bytes: {refused:?}");
+            if len >= 2 * 4096 {
+                let text = std::error::Error::source(&refused).unwrap().to_string();
+                assert_eq!(text, format!("{} was cut: it has {len} bytes and needs {whole}", path.display()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_that_gives_pages_back_leaves_a_file_as_long_as_its_meta_page_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = LmdbEngine::open(dir.path()).unwrap();
+        let length_is_right = || assert_eq!(engine.file.len().unwrap(), engine.file.counted(&engine.env));
+        engine.write(&mut puts(0..3000, 100).into_iter()).unwrap();
+        length_is_right();
+        engine.write(&mut removals(500..2500)).unwrap();
+        length_is_right();
+        // What a batch freed is taken again by the next but one.
+        engine.write(&mut puts(0..1, 100).into_iter()).unwrap();
+        engine.write(&mut puts(0..1, 100).into_iter()).unwrap();
+        // The large value goes behind all others, and away again.
+        let large = puts(5000..5001, 1 << 20).into_iter();
+        engine.write(&mut puts(0..2, 100).into_iter().chain(large).chain(removals(5000..5001))).unwrap();
+        length_is_right();
+        drop(engine);
+        assert!(LmdbEngine::open(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_batch_takes_no_more_pages_than_the_file_was_made_long_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = LmdbEngine::open(dir.path()).unwrap();
+        for size in [1, 2000, 2100, 70_000] {
+            let before = engine.file.counted(&engine.env) / engine.file.page_size;
+            let value = bytes::Bytes::from(vec![size as u8; size]);
+            // Far apart, so that each row has a leaf of its own to split.
+            let rows = (0..2000_u32).map(|n| n.wrapping_mul(2_654_435_761) ^ size as u32);
+            let mut rows = rows.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), Some(value.clone()))));
+            engine.write(&mut rows).unwrap();
+            let taken = engine.file.counted(&engine.env) / engine.file.page_size - before;
+            let room = BATCH_PAGES + 2000 * (ROW_PAGES + size as u64 / engine.file.page_size);
+            assert!(taken < room, "{taken} pages for 2000 rows of {size} bytes; room for {room}");
+        }
     }
 }
