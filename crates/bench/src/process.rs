@@ -100,6 +100,13 @@ impl Server {
         }
     }
 
+    /// Ends the server as a crash would.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Asks the server to end, and ends it if it does not within ten seconds.
     fn stop(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_some() {

@@ -29,8 +29,12 @@ pub(crate) struct Served {
 impl Served {
     /// Starts a server with an empty store.
     pub(crate) fn start(run: &Run, engine: Engine) -> Result<Self> {
-        let directory = run.directory("mortar")?;
-        let data = std::path::absolute(directory.path())?.join("data");
+        Self::start_in(run.directory("mortar")?, engine)
+    }
+
+    /// Starts a server on what an earlier one left in its directory.
+    pub(crate) fn start_in(directory: TempDir, engine: Engine) -> Result<Self> {
+        let data = Self::data(&directory)?;
         let socket = data.with_file_name("mortar.sock");
         let (tcp, unix) = (Address::free_tcp()?, Address::Unix(socket.clone()));
         let mut command = Command::new(binary()?);
@@ -45,6 +49,26 @@ impl Served {
         let server = Server::start("mortar dev", &mut command, &directory.path().join("mortar.log"), &addresses)?;
         let [tcp, unix] = addresses;
         Ok(Self { server, tcp, unix, directory })
+    }
+
+    /// Ends the server as a crash would, and leaves its directory.
+    pub(crate) fn kill(mut self) -> Result<TempDir> {
+        self.server.kill()?;
+        Ok(self.directory)
+    }
+
+    /// Where the store is in a server's directory.
+    pub(crate) fn data(directory: &TempDir) -> Result<PathBuf> {
+        Ok(std::path::absolute(directory.path())?.join("data"))
+    }
+
+    /// Runs the command line against this server.
+    pub(crate) fn command(&self) -> Result<Command> {
+        let mut command = Command::new(binary()?);
+        if let Address::Unix(path) = &self.unix {
+            command.arg("--server").arg(format!("mortar+unix://{}/main", path.display()));
+        }
+        Ok(command)
     }
 
     /// A client on the Unix socket.

@@ -1,5 +1,8 @@
-//! The server's memory: idle, and while much is imported.
+//! The server's memory: idle, while large files are imported, and while a tree of small ones is.
 
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -29,10 +32,14 @@ const SIZES: [usize; 12] = {
 /// Files up to this size travel in a transaction with others, larger ones as uploads.
 const SMALL: usize = 256 << 10;
 const TRANSACTION: usize = 4 << 20;
+/// Sizes of the files of the tree, again and again: 8.6 KB on average, as below /usr/share.
+const TREE_SIZES: [usize; 16] =
+    [120, 340, 800, 900, 1200, 1500, 1900, 2400, 3000, 3800, 4700, 6200, 9000, 14_000, 22_000, 65_500];
+const TREE_DIRECTORY: usize = 16;
 
 /// Measures memory.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
-    let total = run.choose(10 << 30, 1 << 30);
+    let (total, files) = run.choose((10 << 30, 53_418), (1 << 30, 20_000));
     let cell = |case: &str, panel: &str, bar| Cell {
         case: case.to_owned(),
         panel: panel.to_owned(),
@@ -41,19 +48,22 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         better: Better::Lower,
         bar,
     };
-    let gib = total / (1 << 30);
-    let cells = [
-        cell("idle, resident", "idle, MiB", Some(1.0)),
-        cell("idle, anonymous", "idle, MiB", None),
-        cell(&format!("added by importing {gib} GiB, anonymous"), "importing, MiB", Some(1.0)),
-        cell(&format!("added by importing {gib} GiB, resident"), "importing, MiB", None),
-    ];
+    let idle = [cell("idle, resident", "idle, MiB", Some(1.0)), cell("idle, anonymous", "idle, MiB", None)];
+    let added = |what: String| {
+        [
+            cell(&format!("added by importing {what}, anonymous"), "importing, MiB", Some(1.0)),
+            cell(&format!("added by importing {what}, resident"), "importing, MiB", None),
+        ]
+    };
+    let large = added(format!("{} GiB", total / (1 << 30)));
+    let small = added(format!("{files} small files twice"));
     let mut figure = Figure {
         id: "memory",
         title: "the server's memory",
         about: "mortar dev on a new store, sampled from /proc: idle for two seconds; then the peak while a client imports files \
-                of 1 KiB to 32 MiB over the Unix socket. Resident pages include those of the memory-mapped B-tree, \
-                which the kernel takes back whenever it needs them; anonymous ones are the server's own."
+                of 1 KiB to 32 MiB over the Unix socket; in another server the peak while `mortar import` brings a tree of \
+                files of 120 B to 64 KiB, and brings it again under other names. Resident pages include those of the \
+                memory-mapped B-tree, which the kernel takes back whenever it needs them; anonymous ones are the server's own."
             .into(),
         paper: "",
         parameters: vec![format!("asked: idle at most {IDLE_MIB} MiB, importing at most {ADDED_MIB} MiB more")],
@@ -61,36 +71,85 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    if run.wants("memory", &cells) {
-        let bars = vec![IDLE_MIB, IDLE_MIB, ADDED_MIB, ADDED_MIB];
-        let mut sides =
-            [Side::new("Mortar", || import_and_watch(run, total)), Side::new("what was asked", || Ok(bars.clone()))];
-        let outcome = interleave("memory", run.choose(Run::REPEATS, 1), &mut sides)?;
-        figure.rows = run.rows("memory", &outcome, &cells);
-    }
+    let repeats = run.choose(Run::REPEATS, 1);
+    let mut contest = |cells: &[Cell], asked: &[f64], watch: &dyn Fn() -> Result<Vec<f64>>| -> Result<()> {
+        if run.wants("memory", cells) {
+            let mut sides = [Side::new("Mortar", watch), Side::new("what was asked", || Ok(asked.to_vec()))];
+            let outcome = interleave("memory", repeats, &mut sides)?;
+            figure.rows.extend(run.rows("memory", &outcome, cells));
+        }
+        Ok(())
+    };
+    contest(&[idle, large].concat(), &[IDLE_MIB, IDLE_MIB, ADDED_MIB, ADDED_MIB], &|| large_files(run, total))?;
+    contest(&small, &[ADDED_MIB, ADDED_MIB], &|| small_files(run, files))?;
     Ok(vec![figure])
 }
 
 /// Idle resident and anonymous, then added anonymous and resident, in MiB.
-fn import_and_watch(run: &Run, total: u64) -> Result<Vec<f64>> {
+fn large_files(run: &Run, total: u64) -> Result<Vec<f64>> {
+    let (served, idle) = idle_server(run)?;
+    let imported = AtomicU64::new(0);
+    let work = || runtime().and_then(|runtime| runtime.block_on(import(&served, total, &imported)));
+    let [anonymous, resident] = added(&served, idle, &imported, work)?;
+    Ok(vec![mib(idle.resident), mib(idle.anonymous), anonymous, resident])
+}
+
+/// Added anonymous and resident, in MiB.
+fn small_files(run: &Run, files: usize) -> Result<Vec<f64>> {
+    let tree = run.directory("tree")?;
+    grow(tree.path(), files)?;
+    let (served, idle) = idle_server(run)?;
+    let work = || ["/first", "/second"].iter().try_for_each(|prefix| import_tree(&served, tree.path(), prefix));
+    added(&served, idle, &AtomicU64::new(0), work).map(Vec::from)
+}
+
+fn idle_server(run: &Run) -> Result<(Served, Memory)> {
     let served = Served::start(run, Engine::Durable)?;
     thread::sleep(Duration::from_secs(2));
     let idle = served.server.memory()?;
-    let (done, imported) = (AtomicBool::new(false), AtomicU64::new(0));
+    Ok((served, idle))
+}
+
+/// Makes a tree of small files, no two of them the same.
+fn grow(root: &Path, files: usize) -> Result<()> {
+    let noise: Vec<u8> = (0..1 << 17).map(|at: usize| (at * 131 + at / 251) as u8).collect();
+    for number in 0..files {
+        let directory = root.join(format!("{}/{}", number / (TREE_DIRECTORY * 64), number / TREE_DIRECTORY));
+        if number.is_multiple_of(TREE_DIRECTORY) {
+            fs::create_dir_all(&directory)?;
+        }
+        let from = number % (1 << 16);
+        fs::write(
+            directory.join(format!("file-{number}.txt")),
+            &noise[from..from + TREE_SIZES[number % TREE_SIZES.len()]],
+        )?;
+    }
+    Ok(())
+}
+
+/// Has the command line bring a tree.
+fn import_tree(served: &Served, tree: &Path, prefix: &str) -> Result<()> {
+    let mut command = served.command()?;
+    command.args(["--quiet", "import"]).arg(tree).args(["--prefix", prefix]).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = command.spawn().and_then(|mut import: Child| import.wait())?;
+    if status.success() { Ok(()) } else { Err(format!("mortar import ended with {status}").into()) }
+}
+
+/// The largest anonymous and resident memory while `work` is done, above `idle`, in MiB.
+fn added(served: &Served, idle: Memory, imported: &AtomicU64, work: impl FnOnce() -> Result<()>) -> Result<[f64; 2]> {
+    let done = AtomicBool::new(false);
     let peak = thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(&served, &done, &imported));
-        let result = runtime().and_then(|runtime| runtime.block_on(import(&served, total, &imported)));
+        let watcher = scope.spawn(|| watch(served, &done, imported));
+        let result = work();
         done.store(true, Ordering::Relaxed);
         let peak = watcher.join().map_err(|_| "the watcher panicked")?;
         result.and(peak)
     })?;
-    let mib = |kib: u64| kib as f64 / 1024.0;
-    Ok(vec![
-        mib(idle.resident),
-        mib(idle.anonymous),
-        mib(peak.anonymous.saturating_sub(idle.anonymous)),
-        mib(peak.resident.saturating_sub(idle.resident)),
-    ])
+    Ok([mib(peak.anonymous.saturating_sub(idle.anonymous)), mib(peak.resident.saturating_sub(idle.resident))])
+}
+
+fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
 }
 
 /// The largest memory seen until the import is done.
