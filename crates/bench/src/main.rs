@@ -32,7 +32,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 /// Measures Mortar beside its rivals and writes a page with plots and tables.
 ///
 /// Progress goes to standard error and the table of results to standard output. Exits with 0 when all that was asked for was
-/// measured, 1 on an error, 3 when something was skipped because a rival is missing. A ratio below what was asked is
+/// measured, 1 on an error, 3 when something was skipped because a rival is missing or the disk too full. A ratio below what was asked is
 /// shown, but is no error.
 #[derive(Parser)]
 #[command(name = "script/bench", version, max_term_width = 100)]
@@ -64,8 +64,10 @@ enum Name {
     Kv,
     /// An object of 256 MB, written and read in pieces of 1 MiB, beside a file.
     Blob,
-    /// The server's memory: idle, and while importing.
+    /// The server's memory: idle, while importing large files, and a tree of small ones.
     Memory,
+    /// Opening a store of ten million objects after SIGKILL.
+    Open,
     /// The figures of the papers.
     Figures,
 }
@@ -127,6 +129,7 @@ impl Name {
             Self::Kv => "kv",
             Self::Blob => "blob",
             Self::Memory => "memory",
+            Self::Open => "open",
             Self::Figures => "figures",
         }
     }
@@ -146,6 +149,7 @@ impl Name {
             Self::Kv => workload::kv::measure(run),
             Self::Blob => workload::blob::measure(run),
             Self::Memory => workload::memory::measure(run),
+            Self::Open => workload::open::measure(run),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Mortar's own workloads: commits, gets, a key-value server, large objects, memory.
+//! Mortar's own workloads: commits, gets, a key-value server, large objects, memory, opening after a crash.
 
 pub(crate) mod blob;
 pub(crate) mod commit;
 pub(crate) mod get;
 pub(crate) mod kv;
 pub(crate) mod memory;
+pub(crate) mod open;

@@ -1,0 +1,243 @@
+//! Opening a large store after its server was killed under load.
+//!
+//! A crash leaves what was logged and not yet installed; opening reads that part of the log and nothing else, however
+//! many objects there are.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::Client;
+use model::{ClassId, Kind, Oid, Op, Transaction};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use crate::Result;
+use crate::figure::{Better, Figure, Row, Shape};
+use crate::mortar::embedded::{self, created};
+use crate::mortar::served::{Engine, Served, runtime};
+use crate::plot::quantity;
+use crate::progress;
+use crate::run::Run;
+
+/// What is asked for: this, and the replay of at most one buffer.
+const ASKED: Duration = Duration::from_secs(2);
+/// Bytes in an object.
+const SIZE: usize = 100;
+/// Bytes that an object takes on the disk, with room for the log and for pages that are copied.
+const ON_DISK: u64 = 400;
+/// Objects of one transaction while the store is filled, and transactions under way.
+const FILL: u64 = 1000;
+const FILLERS: usize = 8;
+/// Filling takes about a minute on a fast disk; one that takes so long is given up.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// Clients that commit when the server is killed, objects of each transaction, and for how long.
+const WRITERS: usize = 16;
+const AT_ONCE: u64 = 4;
+const LOAD: Duration = Duration::from_millis(1500);
+/// One in this many objects of the filling is looked for after opening; all of the commits are.
+const LOOK_EVERY: usize = 250;
+
+/// Measures opening.
+pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
+    let objects: u64 = run.choose(10_000_000, 200_000);
+    let mut figure = Figure {
+        id: "open",
+        title: "opening after SIGKILL",
+        about: format!(
+            "A server is filled with objects of {SIZE} bytes, then {WRITERS} clients commit to it, and it is killed among \
+             them. Opening ends when the store can be read and written; every acknowledged commit is looked for. Then \
+             the same with nothing of the store in the system's cache, as after a power cut. For comparison: reading all \
+             files of the log once, as they lie there, and doing nothing with them."
+        ),
+        paper: "",
+        parameters: vec![format!("asked: {} s plus the replay of at most one buffer", ASKED.as_secs())],
+        shape: Shape::Bars,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    let count = grouped(objects);
+    let cases = [format!("{count} objects"), format!("{count} objects, nothing cached")];
+    if !cases.iter().any(|case| run.only.as_deref().is_none_or(|only| only == figure.id || case.contains(only))) {
+        return Ok(vec![figure]);
+    }
+    let (needed, free) = (objects * ON_DISK, free_bytes(&run.data)?);
+    if free < needed {
+        let (needed, free) = (needed >> 20, free >> 20);
+        let place = run.data.display();
+        figure
+            .skipped
+            .push(format!("{place} has {free} MiB free, and {needed} MiB are needed: --out names another disk"));
+        return Ok(vec![figure]);
+    }
+    let (mut warm, mut cold) = (Vec::new(), Vec::new());
+    let mut store = fill(run, objects)?;
+    for round in 1..=run.choose(Run::REPEATS, 1) {
+        for (cached, opened) in [(true, &mut warm), (false, &mut cold)] {
+            let times = crash_and_open(&mut store, cached)?;
+            let kept = if cached { "cached" } else { "nothing cached" };
+            let (open, read) = (times.open, times.read_log);
+            progress::line(format_args!("open: round {round}, {kept}: {open:.2?}; reading the log {read:.2?}"));
+            opened.push(times);
+        }
+    }
+    figure.rows = cases.iter().zip([warm, cold]).flat_map(|(case, times)| rows(case, &times)).collect();
+    Ok(vec![figure])
+}
+
+/// A store on which no server runs.
+struct Stopped {
+    /// Taken while a server runs.
+    directory: Option<TempDir>,
+    /// Objects that must be there.
+    oids: Vec<Oid>,
+}
+
+struct Times {
+    open: Duration,
+    read_log: Duration,
+}
+
+fn rows(case: &str, times: &[Times]) -> [Row; 2] {
+    let row = |rival_name: &str, rival: Vec<f64>, bar| Row {
+        case: case.to_owned(),
+        panel: "opening, s".to_owned(),
+        point: case.to_owned(),
+        unit: "s",
+        better: Better::Lower,
+        rival_name: rival_name.to_owned(),
+        mortar: times.iter().map(|times| times.open.as_secs_f64()).collect(),
+        rival,
+        bar,
+    };
+    let asked = vec![ASKED.as_secs_f64(); times.len()];
+    let read = times.iter().map(|times| times.read_log.as_secs_f64()).collect();
+    [row("what was asked", asked, Some(1.0)), row("reading the log", read, None)]
+}
+
+/// Fills a store through a server and keeps some of the identifiers.
+fn fill(run: &Run, objects: u64) -> Result<Stopped> {
+    let served = Served::start(run, Engine::Durable)?;
+    let oids = runtime()?.block_on(create(&served, objects))?;
+    Ok(Stopped { directory: Some(served.kill()?), oids })
+}
+
+async fn create(served: &Served, objects: u64) -> Result<Vec<Oid>> {
+    let begun = Instant::now();
+    let client = served.connect().await?;
+    let (mut oids, mut tasks, mut sent) = (Vec::new(), JoinSet::new(), 0);
+    while sent < objects || !tasks.is_empty() {
+        if sent < objects && tasks.len() < FILLERS {
+            let next = FILL.min(objects - sent);
+            tasks.spawn(commit(client.clone(), next));
+            sent += next;
+            if sent.is_multiple_of(1_000_000) {
+                progress::line(format_args!("open: {} objects in {:.0?}", grouped(sent), begun.elapsed()));
+            }
+            continue;
+        }
+        let (_, created) = tasks.join_next().await.ok_or("no transaction is under way")???;
+        oids.extend(created.into_iter().step_by(LOOK_EVERY));
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("the disk is too slow: {} objects in {PATIENCE:?}", grouped(sent)).into());
+        }
+    }
+    Ok(oids)
+}
+
+async fn commit(client: Client, objects: u64) -> Result<(Client, Vec<Oid>)> {
+    let data = Bytes::from_static(&[7; SIZE]);
+    let ops = (0..objects).map(|number| {
+        let oid = Oid::temporary(client.space(), ClassId::NONE, number);
+        Op::Create { oid, kind: Kind::Blob, data: data.clone(), near: None }
+    });
+    let transaction = Transaction { ops: ops.collect() };
+    let oids = created(client.commit(transaction).await?)?;
+    Ok((client, oids))
+}
+
+/// Kills a server on the store among commits, and opens the store.
+fn crash_and_open(store: &mut Stopped, cached: bool) -> Result<Times> {
+    let directory = store.directory.take().ok_or("a server has the store")?;
+    let served = Served::start_in(directory, Engine::Durable)?;
+    store.oids.extend(runtime()?.block_on(load(&served))?);
+    let directory = served.kill()?;
+    let data = Served::data(&directory)?;
+    store.directory = Some(directory);
+    let log = files_below(&data.join("log"))?;
+    if !cached {
+        files_below(&data)?.iter().try_for_each(|path| forget(path))?;
+    }
+    let begun = Instant::now();
+    log.iter().try_for_each(|path| read_once(path))?;
+    let read_log = begun.elapsed();
+    if !cached {
+        log.iter().try_for_each(|path| forget(path))?;
+    }
+    let begun = Instant::now();
+    let opened = embedded::open(&data)?;
+    embedded::commit_new(&opened, &[Bytes::from_static(b"opened")])?;
+    let open = begun.elapsed();
+    for oid in &store.oids {
+        if opened.stat(*oid)?.is_none_or(|stat| stat.size != SIZE as u64) {
+            return Err(format!("{oid} was acknowledged and is not there").into());
+        }
+    }
+    opened.close()?;
+    Ok(Times { open, read_log })
+}
+
+/// Commits from many clients for a while, and leaves them under way; returns what was acknowledged.
+async fn load(served: &Served) -> Result<Vec<Oid>> {
+    let (mut oids, mut tasks) = (Vec::new(), JoinSet::new());
+    for _ in 0..WRITERS {
+        tasks.spawn(commit(served.connect().await?, AT_ONCE));
+    }
+    let end = Instant::now() + LOAD;
+    while Instant::now() < end {
+        let (client, created) = tasks.join_next().await.ok_or("no transaction is under way")???;
+        oids.extend(created);
+        tasks.spawn(commit(client, AT_ONCE));
+    }
+    Ok(oids)
+}
+
+fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            files.extend(files_below(&entry.path())?);
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+fn read_once(path: &Path) -> Result<()> {
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 20]);
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+/// Has the system drop what it keeps of a file in memory.
+fn forget(path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+/// Bytes that may be written where `path` is.
+fn free_bytes(path: &Path) -> Result<u64> {
+    let figures = rustix::fs::statvfs(path)?;
+    Ok(figures.f_bavail * figures.f_frsize)
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    quantity(number as f64)
+}
