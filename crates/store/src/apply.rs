@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result, SpaceId, limits};
+use parking_lot::MutexGuard;
 
 use crate::entry::{Content, Step};
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
@@ -15,6 +16,7 @@ use crate::key::{DataId, Key, oid_at};
 use crate::layers::{Changes, Found, Layers, Object};
 use crate::mob::{Row, Seq};
 use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageRoom};
+use crate::slab::Slabs;
 
 mod content;
 
@@ -66,6 +68,8 @@ pub(crate) struct Apply<'a> {
     contents: u16,
     /// The page that new objects go to, and the number of the next one.
     filling: Option<Filling>,
+    /// Memory for the rows.
+    slabs: MutexGuard<'a, Slabs>,
 }
 
 /// A page that is being filled.
@@ -74,6 +78,8 @@ struct Filling {
     page: PageId,
     room: PageRoom,
     next: u64,
+    /// What `next` was before.
+    was: u64,
 }
 
 impl<'a> Apply<'a> {
@@ -85,6 +91,7 @@ impl<'a> Apply<'a> {
         given: Option<Vec<Oid>>,
         steps: &[Step],
     ) -> Result<Applied> {
+        let slabs = below.active.slabs.lock();
         let mut apply = Self {
             below,
             changes: Changes::new(),
@@ -95,6 +102,7 @@ impl<'a> Apply<'a> {
             real: HashMap::new(),
             contents: 0,
             filling: None,
+            slabs,
         };
         for (i, step) in steps.iter().enumerate() {
             match apply.step(step) {
@@ -161,8 +169,7 @@ impl<'a> Apply<'a> {
             Step::SetAttribute { oid, key, value } => {
                 let oid = self.touch(*oid)?;
                 let key = Key::attribute(oid, key);
-                let row = row::seal(&key, value);
-                self.changes.insert(key, Row::Value(row));
+                self.put_sealed(key, value);
             }
             Step::RemoveAttribute { oid, key } => {
                 let oid = self.touch(*oid)?;
@@ -177,13 +184,10 @@ impl<'a> Apply<'a> {
             Step::Stage { data, index, extents } => self.stage(*data, *index, extents)?,
             Step::Reclaim { data, from, to, done } => self.reclaim(*data, *from, *to, *done)?,
             Step::CreateSpace { id, name } => {
-                let key = Key::space(name);
-                let row = row::seal(&key, &id.to_be_bytes());
-                self.changes.insert(key, Row::Value(row));
+                self.put_sealed(Key::space(name), &id.to_be_bytes());
             }
             Step::Open { incarnation } => {
-                let row = Bytes::copy_from_slice(&incarnation.to_be_bytes());
-                self.changes.insert(Key::system("incarnation"), Row::Value(row));
+                self.put(Key::system("incarnation"), &incarnation.to_be_bytes());
             }
         }
         Ok(())
@@ -300,14 +304,14 @@ impl<'a> Apply<'a> {
         if self.filling.is_none_or(|filling| filling.page != page) {
             self.write_filling();
             let next = self.next_page(page.space)?;
-            self.filling = Some(Filling { page, room: self.room(page)?, next });
+            self.filling = Some(Filling { page, room: self.room(page)?, next, was: next });
         }
         Ok(())
     }
 
     /// Counts a slot of the page being filled as used.
     fn occupy(&mut self, slot: u16, size: u32) {
-        if let Some(Filling { page, room, next }) = &mut self.filling {
+        if let Some(Filling { page, room, next, .. }) = &mut self.filling {
             room.next_slot = room.next_slot.max(slot.saturating_add(1));
             room.used = room.used.saturating_add(size.max(1));
             *next = (*next).max(page.number + 1);
@@ -316,11 +320,35 @@ impl<'a> Apply<'a> {
 
     /// Writes what the page being filled has room for.
     fn write_filling(&mut self) {
-        if let Some(Filling { page, room, next }) = self.filling.take().filter(|filling| filling.room.used > 0) {
-            self.changes.insert(Key::page(page), Row::Value(Bytes::copy_from_slice(&room.encode())));
-            let key = Key::next_page(page.space);
-            self.changes.insert(key, Row::Value(Bytes::copy_from_slice(&next.to_be_bytes())));
+        let Some(Filling { page, room, next, was }) = self.filling.take() else { return };
+        if room.used > 0 {
+            self.put(Key::page(page), &room.encode());
         }
+        if next != was {
+            self.put(Key::next_page(page.space), &next.to_be_bytes());
+        }
+    }
+
+    /// Changes a row to these bytes.
+    fn put(&mut self, key: Key, bytes: &[u8]) {
+        let mut row = self.slabs.row(bytes.len());
+        row.extend_from_slice(bytes);
+        self.changes.insert(key, Row::Value(row.freeze()));
+    }
+
+    /// Changes a row to these bytes with their checksum.
+    fn put_sealed(&mut self, key: Key, bytes: &[u8]) {
+        let mut row = self.slabs.row(row::sealed_len(bytes.len()));
+        row::put_sealed(&mut row, &key, bytes);
+        self.changes.insert(key, Row::Value(row.freeze()));
+    }
+
+    /// Changes an object's row to its head and the encoded first chunk, which takes `len` bytes.
+    fn put_object(&mut self, oid: Oid, head: &Head, len: usize, chunk: impl FnOnce(&mut BytesMut)) {
+        let mut row = self.slabs.row(row::HEAD + len);
+        row.extend_from_slice(&head.encode(oid));
+        chunk(&mut row);
+        self.changes.insert(Key::object(oid), Row::Value(row.freeze()));
     }
 
     fn space_exists(&self, space: SpaceId) -> Result<bool> {
@@ -425,9 +453,7 @@ impl<'a> Apply<'a> {
         if let Some(before) = self.bound(name)? {
             self.changes.insert(Key::back_name(before, &name.path), Row::Gone);
         }
-        let key = Key::name(name.space, &name.path);
-        let row = row::seal(&key, &oid.to_bytes());
-        self.changes.insert(key, Row::Value(row));
+        self.put_sealed(Key::name(name.space, &name.path), &oid.to_bytes());
         self.changes.insert(Key::back_name(oid, &name.path), Row::Value(Bytes::new()));
         Ok(())
     }
@@ -461,12 +487,11 @@ impl<'a> Apply<'a> {
         let found = self.layers().find(&key)?;
         let used = found.value().map(ExtentUse::decode).transpose();
         let used = used.map_err(|e| corrupt_row("an extent", e))?.map_or(0, |used| used.users);
-        let row = match u32::try_from(i64::from(used) + by) {
-            Ok(0) => Row::Gone,
-            Ok(users) => Row::Value(Bytes::copy_from_slice(&ExtentUse { len: extent.len, users }.encode())),
+        match u32::try_from(i64::from(used) + by) {
+            Ok(0) => drop(self.changes.insert(key, Row::Gone)),
+            Ok(users) => self.put(key, &ExtentUse { len: extent.len, users }.encode()),
             Err(_) => return Err(corrupt_row("the use of an extent", row::RowError::Value)),
-        };
-        self.changes.insert(key, row);
+        }
         Ok(())
     }
 }
@@ -481,12 +506,4 @@ fn check_blob_size(oid: Oid, size: u64) -> Result<()> {
 
 fn damaged(oid: Oid) -> impl Fn(row::RowError) -> Error {
     move |e| corrupt(oid, e)
-}
-
-/// The row of an object from its head and the encoded first chunk, which takes `len` bytes.
-fn object_row(oid: Oid, head: &Head, len: usize, chunk: impl FnOnce(&mut BytesMut)) -> Bytes {
-    let mut row = BytesMut::with_capacity(row::HEAD + len);
-    row.extend_from_slice(&head.encode(oid));
-    chunk(&mut row);
-    row.freeze()
 }

@@ -1,31 +1,33 @@
-//! Committing: transactions are applied one after the other under one lock, and forced many at a time by one thread.
+//! Committing: transactions are taken in from all threads, applied one after the other by one, and forced many at a time.
 //!
 //! ```text
-//!   submit ── stage chunks ── lock ── apply ── frame ── unlock          (any thread)
-//!                                                 │
-//!   committer: take all frames ── one write, one force ── show them ── tell the writers
+//!   submit ── stage chunks ── intake ──┐                                          (any thread)
+//!   committer: take the intake ── apply ── frame ── one write, one force ── show ── answer
 //! ```
 //!
-//! A transaction sees those before it although they are not durable yet; readers do not. If a force fails, all that
-//! were waiting for it fail with it, and their changes are taken back. Conflicts and errors, too, are told only when the
-//! state they speak of is durable.
+//! So nobody waits for a lock while others apply, and what gathers while one batch is forced is the next; threads that come
+//! meanwhile apply it instead of the committer. A transaction
+//! sees those before it although they are not durable yet; readers do not. Conflicts and errors, too, are told only when
+//! the state they speak of is durable. Without a log (the store in memory) there is no committer: each thread applies its
+//! own transaction under the lock of the writer. The committer's life is in `committer.rs`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use model::{Committed, Error, ErrorKind, Op, Outcome, Result, Transaction};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
+use parking_lot::Mutex;
 
 use crate::apply::{Applied, Apply, Done};
+use crate::committer::Pending;
 use crate::core::Core;
-use crate::disk;
 use crate::entry::{self, Content, Entry, Step};
 use crate::error::{self, StoreError};
+use crate::key::DataId;
 use crate::layers::{At, Layers};
-use crate::log::{Batch, LogError, frame};
+use crate::log::{Batch, frame};
 use crate::mob::{Mob, Seq};
+use crate::round::Round;
 use crate::row::Extent;
 use crate::stage::stage;
 use crate::view::View;
@@ -33,30 +35,76 @@ use crate::view::View;
 /// What is called with a transaction's outcome.
 pub(crate) type Tell = Box<dyn FnOnce(Result<Outcome>) + Send>;
 
-/// How long the log rests before a mark says that its last frames were forced.
-const REST: Duration = Duration::from_millis(20);
-/// How often an append is staged again because its blob's end had moved.
-const MOVES: usize = 3;
+/// Where the transactions of all threads gather for the committer, who waits with it.
+#[derive(Default)]
+pub(crate) struct Intake {
+    pub(crate) jobs: Vec<Job>,
+    /// Those who wait for some of them in their own threads.
+    pub(crate) round: Round,
+    /// Whether some were taken out and applied that no force has taken up yet.
+    pub(crate) unforced: bool,
+    pub(crate) closing: bool,
+}
 
-/// The state that the lock of the writers guards.
+impl Intake {
+    /// Whether there is nothing to apply and nothing to force.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.unforced
+    }
+}
+
+/// A transaction on its way to be applied.
+pub(crate) struct Job {
+    pub(crate) steps: Vec<Step>,
+    /// Chunks that are given back unless the transaction is logged.
+    pub(crate) staged: Vec<Extent>,
+    /// Uploads that are not garbage until the transaction is applied.
+    pub(crate) taken: Vec<DataId>,
+    pub(crate) answer: Answer,
+}
+
+/// How a transaction's outcome gets to who asked for it.
+pub(crate) enum Answer {
+    /// This is called.
+    Tell(Tell),
+    /// It is laid here, for who waits until the round has ended.
+    Lay(Arc<Mutex<Option<Result<Outcome>>>>),
+}
+
+impl Answer {
+    pub(crate) fn give(self, result: Result<Outcome>) {
+        match self {
+            Self::Tell(tell) => tell(result),
+            Self::Lay(place) => *place.lock() = Some(result),
+        }
+    }
+}
+
+/// A transaction that is decided and waits for its position to become durable.
+pub(crate) struct Decided {
+    pub(crate) result: Result<Outcome>,
+    pub(crate) staged: Vec<Extent>,
+    pub(crate) answer: Answer,
+}
+
+/// The state of who applies transactions.
 #[derive(Default)]
 pub(crate) struct Writer {
     /// The position of the next transaction.
     pub(crate) next: Seq,
     /// The checksum of the last frame.
     pub(crate) crc: u32,
-    batch: Batch,
+    /// Frames to be forced.
+    pub(crate) batch: Batch,
     /// The checksum of the frame before the batch.
-    batch_prev: u32,
-    waiters: Vec<Waiter>,
-    queue: VecDeque<Job>,
+    pub(crate) batch_prev: u32,
+    pub(crate) pending: Pending,
     /// Bytes logged since the buffer was last frozen.
     pub(crate) logged: u64,
     /// Why nothing can be committed any more.
-    failed: Option<Arc<str>>,
-    closing: bool,
+    pub(crate) failed: Option<Arc<str>>,
     /// Whether the last frame is one that only says what was forced before it.
-    marked: bool,
+    pub(crate) marked: bool,
 }
 
 impl Writer {
@@ -66,90 +114,54 @@ impl Writer {
     }
 }
 
-/// A transaction that waits for room in the buffer.
-struct Job {
-    steps: Vec<Step>,
-    staged: Vec<Extent>,
-    tell: Tell,
-}
-
-/// A transaction that waits for its position to become durable.
-struct Waiter {
-    result: Result<Outcome>,
-    staged: Vec<Extent>,
-    tell: Tell,
-}
-
-/// Where a thread waits for its transaction's outcome.
-#[derive(Default)]
-struct Told {
-    result: Mutex<Option<Result<Outcome>>>,
-    told: Condvar,
-}
-
-/// Tells the waiting thread something in any case.
-struct Teller(Arc<Told>);
-
-impl Told {
-    fn tell(&self, result: Result<Outcome>) {
-        self.result.lock().get_or_insert(result);
-        self.told.notify_one();
-    }
-
-    fn wait(&self) -> Result<Outcome> {
-        let mut result = self.result.lock();
-        loop {
-            if let Some(result) = result.take() {
-                return result;
-            }
-            self.told.wait(&mut result);
-        }
-    }
-}
-
-impl Drop for Teller {
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.0) > 1 {
-            self.0.tell(Err(error::closed()));
-        }
-    }
-}
-
-/// What came of a transaction under the lock.
-enum Decision {
-    /// It waits for the committer, or for room.
-    Later,
-    /// It is decided.
-    Now(Tell, Result<Outcome>),
-    /// Its chunks must be staged again, as the end of a blob has moved.
-    Moved(Job),
-}
-
 impl Core {
     /// Commits a transaction; `tell` learns the outcome once it is durable.
-    pub(crate) fn submit(&self, transaction: Transaction, tell: Tell) {
-        let mut tell = tell;
-        // An upload can be taken only once, so its transaction must not have to be staged again.
-        let once = transaction.ops.iter().any(|op| matches!(op, Op::PutUpload { .. }));
-        for attempt in 0..=MOVES {
-            let mut staged = match stage(self, &transaction, attempt < MOVES && !once) {
-                Ok(staged) => staged,
-                Err(error) => return tell(Err(error)),
-            };
-            let (steps, extents) = staged.take();
-            self.look_ahead(&steps);
-            let decision = self.decide(Job { steps, staged: extents, tell });
-            drop(staged);
-            match decision {
-                Decision::Later => return,
-                Decision::Now(tell, result) => return tell(result),
-                Decision::Moved(job) => {
-                    self.discard(&job.staged);
-                    tell = job.tell;
-                }
-            }
+    pub(crate) fn submit(&self, transaction: &Transaction, tell: Tell) {
+        match self.job(transaction, Answer::Tell(tell)) {
+            Ok(job) => self.take_in(job),
+            Err((answer, error)) => answer.give(Err(error)),
         }
-        tell(Err(Error::new(ErrorKind::Internal, "an append was never placed")));
+    }
+
+    /// Commits a transaction and waits until its outcome is durable.
+    pub(crate) fn commit(&self, transaction: &Transaction) -> Result<Outcome> {
+        let place = Arc::default();
+        match self.job(transaction, Answer::Lay(Arc::clone(&place))) {
+            Ok(job) => self.wait(job, &place),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Commits steps of the store's own and waits.
+    pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
+        let place = Arc::default();
+        let job = Job { steps, staged, taken: Vec::new(), answer: Answer::Lay(Arc::clone(&place)) };
+        self.wait(job, &place).map(drop)
+    }
+
+    /// Commits steps of the store's own, whenever there is room; `busy` is set until they are through.
+    pub(crate) fn submit_steps(&self, steps: Vec<Step>, busy: &Arc<AtomicBool>) {
+        busy.store(true, Ordering::Release);
+        let busy = Arc::clone(busy);
+        let tell = Box::new(move |result: Result<Outcome>| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "a background change was not made; it will be tried again");
+            }
+            busy.store(false, Ordering::Release);
+        });
+        self.take_in(Job { steps, staged: Vec::new(), taken: Vec::new(), answer: Answer::Tell(tell) });
+    }
+
+    /// Checks a transaction and stages its chunks.
+    fn job(&self, transaction: &Transaction, answer: Answer) -> std::result::Result<Job, (Answer, Error)> {
+        match stage(self, transaction) {
+            Ok(mut staged) => {
+                let (steps, extents, taken) = staged.take();
+                self.look_ahead(&steps);
+                Ok(Job { steps, staged: extents, taken, answer })
+            }
+            Err(error) => Err((answer, error)),
+        }
     }
 
     /// Looks at the objects that a transaction will replace, so that what must come from memory or disk is at hand when
@@ -163,71 +175,95 @@ impl Core {
         }
     }
 
-    /// Commits steps of the store's own and waits.
-    pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
-        self.wait(|tell| match self.decide(Job { steps, staged, tell }) {
-            Decision::Later => {}
-            Decision::Now(tell, result) => tell(result),
-            Decision::Moved(job) => (job.tell)(Err(Error::new(ErrorKind::Internal, "own steps append nothing"))),
-        })
-        .map(drop)
+    /// Hands a transaction to the committer; where there is none, applies it.
+    fn take_in(&self, job: Job) {
+        if self.durable.is_none() {
+            return self.apply_now(job);
+        }
+        let mut intake = self.intake.lock();
+        if intake.closing {
+            drop(intake);
+            return self.refuse(job, error::closed());
+        }
+        intake.jobs.push(job);
+        drop(intake);
+        self.call_committer();
     }
 
-    /// Commits steps of the store's own, whenever there is room; `busy` is set until they are through.
-    pub(crate) fn submit_steps(&self, steps: Vec<Step>, busy: &Arc<AtomicBool>) {
-        busy.store(true, Ordering::Release);
-        let busy = Arc::clone(busy);
-        let tell = Box::new(move |result: Result<Outcome>| {
-            if let Err(error) = result {
-                tracing::warn!(%error, "a background change was not made; it will be tried again");
+    /// Wakes the committer. While it is busy with the disk, this thread applies what was taken in for the next batch.
+    fn call_committer(&self) {
+        if self.forcing.is_locked()
+            && let Some(mut writer) = self.writer.try_lock()
+        {
+            self.gather(&mut writer);
+        }
+        self.work.notify_one();
+    }
+
+    /// Hands a transaction over and waits for its outcome, which is laid at `place`.
+    fn wait(&self, job: Job, place: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
+        if self.durable.is_none() {
+            self.apply_now(job);
+        } else {
+            let mut intake = self.intake.lock();
+            if intake.closing {
+                drop(intake);
+                self.refuse(job, error::closed());
+            } else {
+                intake.jobs.push(job);
+                let waiting = intake.round.join();
+                drop(intake);
+                self.call_committer();
+                if !self.options.threads {
+                    self.force()?;
+                }
+                waiting.wait();
             }
-            busy.store(false, Ordering::Release);
-        });
-        if let Decision::Now(tell, result) = self.decide(Job { steps, staged: Vec::new(), tell }) {
-            tell(result);
         }
+        place.lock().take().unwrap_or_else(|| Err(error::closed()))
     }
 
-    /// Starts something that tells its outcome, and waits for that.
-    pub(crate) fn wait(&self, start: impl FnOnce(Tell)) -> Result<Outcome> {
-        let told = Arc::new(Told::default());
-        let teller = Teller(Arc::clone(&told));
-        start(Box::new(move |result| teller.0.tell(result)));
-        if !self.options.threads {
-            self.force()?;
-        }
-        told.wait()
+    pub(crate) fn refuse(&self, job: Job, why: Error) {
+        self.discard(&job.staged);
+        self.release(&job.taken);
+        job.answer.give(Err(why));
     }
 
-    fn decide(&self, job: Job) -> Decision {
+    /// Applies a transaction to a store that has no committer.
+    fn apply_now(&self, job: Job) {
         let mut writer = self.writer.lock();
-        if let Some(refusal) = self.refusal(&writer) {
-            drop(writer);
-            self.discard(&job.staged);
-            return Decision::Now(job.tell, Err(refusal));
-        }
-        if !writer.queue.is_empty() || self.is_full(&self.view.load()) {
-            if self.durable.is_none() {
-                let message = "the store in memory has no room; delete something, or start it with more";
-                return Decision::Now(job.tell, Err(Error::new(ErrorKind::Full, message)));
-            }
-            self.counters.waits.fetch_add(1, Ordering::Relaxed);
-            writer.queue.push_back(job);
-            drop(writer);
-            self.chores.notify_one();
-            return Decision::Later;
-        }
-        self.apply(&mut writer, job)
+        let result = if self.is_full(&self.view.load()) {
+            let message = "the store in memory has no room; delete something, or start it with more";
+            Err(Error::new(ErrorKind::Full, message))
+        } else {
+            self.apply(&mut writer, job.steps, &mut Vec::new())
+        };
+        drop(writer);
+        self.release(&job.taken);
+        job.answer.give(result);
     }
 
-    fn refusal(&self, writer: &Writer) -> Option<Error> {
+    /// Applies a transaction, or says why not; its frame goes into the batch. What it staged is given back unless it is
+    /// logged.
+    pub(crate) fn apply_or_refuse(&self, writer: &mut Writer, job: Job) -> Decided {
+        let Job { steps, mut staged, taken, answer } = job;
+        let result = match self.refusal(writer) {
+            Some(refusal) => Err(refusal),
+            None => self.apply(writer, steps, &mut staged),
+        };
+        self.release(&taken);
+        if !matches!(result, Ok(Outcome::Committed(_))) {
+            self.discard(&std::mem::take(&mut staged));
+        }
+        Decided { result, staged, answer }
+    }
+
+    /// Why nothing can be applied now, room or not.
+    pub(crate) fn refusal(&self, writer: &Writer) -> Option<Error> {
         if let Some(why) = &writer.failed {
             let message =
                 format!("the store takes no more changes, as its log failed: {why}; mend that and restart it");
             return Some(Error::new(ErrorKind::Io, message));
-        }
-        if writer.closing {
-            return Some(error::closed());
         }
         if self.disk_full.load(Ordering::Relaxed) && self.is_full(&self.view.load()) {
             let message = "the disk is full: changes cannot be moved to the B-tree; make room and try again";
@@ -242,7 +278,7 @@ impl Core {
     }
 
     /// Whether the buffer can take no more before something is installed.
-    fn is_full(&self, view: &View) -> bool {
+    pub(crate) fn is_full(&self, view: &View) -> bool {
         match self.durable {
             Some(_) => view.frozen.is_some() && view.active.bytes() >= self.options.mob_bytes / 2,
             None => view.active.bytes() >= self.options.memory_bytes,
@@ -250,47 +286,41 @@ impl Core {
     }
 
     /// Applies a transaction and puts its frame into the batch.
-    fn apply(&self, writer: &mut Writer, job: Job) -> Decision {
-        let Job { steps, staged, tell } = job;
+    fn apply(&self, writer: &mut Writer, steps: Vec<Step>, staged: &mut Vec<Extent>) -> Result<Outcome> {
         let (view, seq) = (self.view.load(), writer.next);
         let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-        let applied = self.apply_on(&view, seq, time_us, None, &steps);
-        let result = match applied {
-            Ok(Applied::Moved) => return Decision::Moved(Job { steps, staged, tell }),
-            Ok(Applied::Done(Done { changes, created })) => {
-                let entry = Entry { time_us, created, steps };
-                if let Err(error) = self.frame(writer, &entry) {
-                    self.discard(&staged);
-                    return self.later(writer, seq - 1, tell, Err(error));
-                }
-                let committed = Committed { version: seq, created: entry.created };
-                self.insert(&view.active, seq, changes);
-                writer.next = seq + 1;
-                writer.marked = false;
-                let result = Ok(Outcome::Committed(committed));
-                if self.durable.is_none() {
-                    return Decision::Now(tell, result);
-                }
-                writer.waiters.push(Waiter { result, staged, tell });
-                self.maybe_freeze(writer, &view);
-                self.work.notify_one();
-                return Decision::Later;
-            }
-            Ok(Applied::Conflict(conflict)) => Ok(Outcome::Conflict(conflict)),
-            Err(error) => Err(error),
+        let mut steps = steps;
+        let mut applied = self.apply_on(&view, seq, time_us, None, &steps)?;
+        if matches!(applied, Applied::Moved) {
+            self.unstage(&mut steps, staged)?;
+            applied = self.apply_on(&view, seq, time_us, None, &steps)?;
+        }
+        let Done { changes, created } = match applied {
+            Applied::Done(done) => done,
+            Applied::Conflict(conflict) => return Ok(Outcome::Conflict(conflict)),
+            Applied::Moved => return Err(Error::new(ErrorKind::Internal, "an append was never placed")),
         };
-        self.discard(&staged);
-        self.later(writer, seq - 1, tell, result)
+        let entry = Entry { time_us, created, steps };
+        self.frame(writer, &entry)?;
+        self.insert(&view.active, seq, changes);
+        writer.next = seq + 1;
+        writer.marked = false;
+        if self.durable.is_some() {
+            self.maybe_freeze(writer, &view);
+        }
+        Ok(Outcome::Committed(Committed { version: seq, created: entry.created }))
     }
 
-    /// Tells a result that changed nothing, once what it speaks of is durable.
-    fn later(&self, writer: &mut Writer, seq: Seq, tell: Tell, result: Result<Outcome>) -> Decision {
-        if seq <= self.visible() {
-            return Decision::Now(tell, result);
+    /// Makes appends whose chunks were staged for an end that their blob no longer has bytes for the log.
+    fn unstage(&self, steps: &mut [Step], staged: &mut Vec<Extent>) -> Result<()> {
+        for step in steps {
+            let Step::Append { at, content, .. } = step else { continue };
+            let bytes = content.unstaged(self.files())?;
+            staged.retain(|extent| !content.extents.contains(extent));
+            self.discard(&content.extents);
+            (*at, *content) = (None, Content { extents: Vec::new(), bytes });
         }
-        writer.waiters.push(Waiter { result, staged: Vec::new(), tell });
-        self.work.notify_one();
-        Decision::Later
+        Ok(())
     }
 
     /// Applies steps on the newest state, durable or not.
@@ -320,7 +350,7 @@ impl Core {
     }
 
     /// Appends an entry's frame to the batch.
-    fn frame(&self, writer: &mut Writer, entry: &Entry) -> Result<()> {
+    pub(crate) fn frame(&self, writer: &mut Writer, entry: &Entry) -> Result<()> {
         if self.durable.is_none() {
             return Ok(());
         }
@@ -372,192 +402,23 @@ impl Core {
     pub(crate) fn freeze(&self, writer: &mut Writer, view: &View) {
         assert!(view.frozen.is_none(), "one buffer is being installed at a time");
         let frozen = Some(Arc::clone(&view.active));
-        // A buffer takes about as many rows as the last one did; one that was small does not say much.
-        let active = Arc::new(Mob::with_room(view.active.rows() / 2));
+        let active = Arc::new(self.spare.lock().take().unwrap_or_else(Mob::new));
         self.view.store(Arc::new(View { active, frozen }));
         writer.logged = 0;
         let _chores = self.housekeeping.lock();
         self.chores.notify_one();
     }
 
-    /// Lets transactions go on that waited for room.
-    pub(crate) fn resume_queue(&self) {
-        loop {
-            let mut writer = self.writer.lock();
-            if writer.queue.is_empty() || (self.is_full(&self.view.load()) && self.refusal(&writer).is_none()) {
-                return;
-            }
-            let Some(job) = writer.queue.pop_front() else { return };
-            let decision = match self.refusal(&writer) {
-                Some(refusal) => {
-                    self.discard(&job.staged);
-                    Decision::Now(job.tell, Err(refusal))
-                }
-                None => match self.apply(&mut writer, job) {
-                    Decision::Moved(job) => match self.unstaged(job) {
-                        Ok(job) => self.apply(&mut writer, job),
-                        Err((tell, error)) => Decision::Now(tell, Err(error)),
-                    },
-                    decision => decision,
-                },
-            };
-            drop(writer);
-            match decision {
-                Decision::Later => {}
-                Decision::Now(tell, result) => tell(result),
-                Decision::Moved(job) => {
-                    self.discard(&job.staged);
-                    (job.tell)(Err(Error::new(ErrorKind::Internal, "an append was never placed")));
-                }
-            }
-        }
-    }
-
-    /// A transaction whose chunks were staged for an end that a blob had before: its appends as bytes for the log.
-    fn unstaged(&self, job: Job) -> std::result::Result<Job, (Tell, Error)> {
-        let Job { mut steps, mut staged, tell } = job;
-        for step in &mut steps {
-            let Step::Append { at, content, .. } = step else { continue };
-            match content.unstaged(self.files()) {
-                Ok(bytes) => {
-                    self.discard(&content.extents);
-                    staged.retain(|extent| !content.extents.contains(extent));
-                    (*at, *content) = (None, Content { extents: Vec::new(), bytes });
-                }
-                Err(error) => {
-                    self.discard(&staged);
-                    return Err((tell, error));
-                }
-            }
-        }
-        Ok(Job { steps, staged, tell })
-    }
-
-    /// Forces what is in the batch, shows it and tells its writers.
-    pub(crate) fn force(&self) -> Result<()> {
-        let Some(durable) = &self.durable else { return Ok(()) };
-        let forcing = self.forcing.lock();
-        let mut writer = self.writer.lock();
-        let (mut batch, prev) = (std::mem::take(&mut writer.batch), writer.batch_prev);
-        let waiters = std::mem::take(&mut writer.waiters);
-        drop(writer);
-        if let Some((_, last, _)) = batch.frames.last() {
-            let began = Instant::now();
-            // A chunk must be durable before the log names it.
-            let chunks = durable.files.force(waiters.iter().flat_map(|waiter| &waiter.staged));
-            if let Err(error) = chunks.map_err(LogError::Chunks).and_then(|()| durable.log.append(&batch, prev)) {
-                return Err(self.fail(forcing, &error, prev, waiters));
-            }
-            self.visible.store(*last, Ordering::SeqCst);
-            let commits = waiters.iter().filter(|waiter| matches!(waiter.result, Ok(Outcome::Committed(_)))).count();
-            self.counters.forced(commits, batch.bytes.len(), began.elapsed());
-        }
-        drop(forcing);
-        for waiter in waiters {
-            (waiter.tell)(waiter.result);
-        }
-        // The buffers go back, unless one large transaction has blown them up.
-        batch.frames.clear();
-        batch.bytes.clear();
-        if batch.bytes.capacity() <= 1 << 20 {
-            let mut writer = self.writer.lock();
-            if writer.batch.frames.is_empty() {
-                writer.batch = batch;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes back everything that is not durable.
-    fn fail(&self, forcing: MutexGuard<'_, ()>, error: &LogError, prev: u32, mut waiters: Vec<Waiter>) -> Error {
-        let mut writer = self.writer.lock();
-        let durable = self.visible();
-        let view = self.view.load();
-        for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
-            mob.roll_back(durable);
-        }
-        waiters.append(&mut writer.waiters);
-        writer.batch = Batch::default();
-        (writer.next, writer.crc) = (durable + 1, prev);
-        let unlogged = matches!(error, LogError::Full(_) | LogError::Chunks(_));
-        if !unlogged {
-            writer.failed = Some(error.to_string().into());
-        }
-        drop(writer);
-        drop(forcing);
-        tracing::error!(%error, transactions = waiters.len(), "cannot force the log");
-        let told = || match error {
-            LogError::Full(_) => {
-                let message = "the disk is full: the log cannot grow; nothing was changed; make room and try again";
-                Error::new(ErrorKind::Full, message)
-            }
-            LogError::Chunks(cause) if disk::is_full(cause) => {
-                let message = "the disk is full: a blob file cannot grow; nothing was changed; make room and try again";
-                Error::new(ErrorKind::Full, message)
-            }
-            LogError::Chunks(cause) => {
-                Error::new(ErrorKind::Io, format!("a blob file could not be forced: {cause}; nothing was changed"))
-            }
-            other => {
-                let message = format!("the log failed while the transaction was forced: {other}; restart to find out");
-                Error::new(ErrorKind::Unknown, message)
-            }
-        };
-        for waiter in waiters {
-            if unlogged {
-                self.discard(&waiter.staged);
-            }
-            (waiter.tell)(Err(told()));
-        }
-        told()
-    }
-
-    fn discard(&self, extents: &[Extent]) {
+    pub(crate) fn discard(&self, extents: &[Extent]) {
         if let Some(files) = self.files() {
             files.discard(extents);
         }
     }
 
-    /// The committer's life.
-    pub(crate) fn run_committer(&self) {
-        loop {
-            let mut writer = self.writer.lock();
-            while writer.waiters.is_empty() && writer.batch.frames.is_empty() && !writer.closing {
-                if writer.marked {
-                    self.work.wait(&mut writer);
-                } else if self.work.wait_for(&mut writer, REST).timed_out() && writer.batch.frames.is_empty() {
-                    self.mark(&mut writer);
-                }
-            }
-            let closing = writer.closing && writer.batch.frames.is_empty() && writer.waiters.is_empty();
-            if closing {
-                return;
-            }
-            drop(writer);
-            // What failed was told to those who waited for it.
-            let _ = self.force();
+    /// Lets go of uploads that a transaction took.
+    pub(crate) fn release(&self, taken: &[DataId]) {
+        if !taken.is_empty() {
+            self.finishing.lock().retain(|data| !taken.contains(data));
         }
-    }
-
-    /// Logs a frame that only says what was forced before it, so that damage to the last ones would be noticed.
-    pub(crate) fn mark(&self, writer: &mut Writer) {
-        if writer.failed.is_none() && self.visible() + 1 == writer.next {
-            let entry = Entry::default();
-            if self.frame(writer, &entry).is_ok() {
-                writer.next += 1;
-            }
-        }
-        writer.marked = true;
-    }
-
-    /// Refuses new transactions and lets the committer end.
-    pub(crate) fn close_writer(&self) {
-        let mut writer = self.writer.lock();
-        if self.durable.is_some() && !writer.marked && writer.batch.frames.is_empty() {
-            self.mark(&mut writer);
-        }
-        writer.closing = true;
-        drop(writer);
-        self.work.notify_all();
     }
 }

@@ -12,15 +12,16 @@ use model::{Oid, Result, UploadId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::blob_file::BlobFiles;
-use crate::commit::Writer;
+use crate::commit::{Intake, Writer};
 use crate::engine::{Engine, EngineRead, EngineResult, ShowRow};
 use crate::error::Explain;
 use crate::install::Housekeeping;
 use crate::key::DataId;
 use crate::layers::{At, Layers};
 use crate::listings::Listings;
-use crate::log::Log;
 use crate::log::frame::StoreId;
+use crate::log::{Batch, Log};
+use crate::mob::Mob;
 use crate::options::Options;
 use crate::row::CHUNK;
 use crate::status::Counters;
@@ -38,11 +39,17 @@ pub(crate) struct Core {
     /// What makes a store durable; a store in memory has none.
     pub(crate) durable: Option<Durable>,
     pub(crate) view: ArcSwap<View>,
+    /// A buffer that was installed and emptied, for the next freeze.
+    pub(crate) spare: Mutex<Option<Mob>>,
     /// The newest position that is durable and may be seen.
     pub(crate) visible: AtomicU64,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) intake: Mutex<Intake>,
+    /// Held while transactions are applied.
     pub(crate) writer: Mutex<Writer>,
-    /// Wakes the committer.
+    /// Held while a batch is forced, so that batches follow each other in the log; has buffers for the next but one.
+    pub(crate) forcing: Mutex<Batch>,
+    /// Wakes the committer, who waits with the intake.
     pub(crate) work: Condvar,
     pub(crate) housekeeping: Mutex<Housekeeping>,
     /// Wakes the installer.
@@ -51,8 +58,6 @@ pub(crate) struct Core {
     pub(crate) disk_full: AtomicBool,
     /// Why the last installation failed, if it did.
     pub(crate) install_failed: Mutex<Option<String>>,
-    /// Held while a batch is forced: batches follow each other in the log.
-    pub(crate) forcing: Mutex<()>,
     /// Whether a background removal is under way.
     pub(crate) reclaiming: Arc<AtomicBool>,
     pub(crate) installing: Mutex<()>,

@@ -48,13 +48,14 @@ impl Core {
     pub(crate) fn install(&self) -> Result<bool> {
         let _one_at_a_time = self.installing.lock();
         let view = self.view.load_full();
-        let (Some(frozen), Some(durable)) = (&view.frozen, &self.durable) else { return Ok(false) };
+        let (Some(frozen), Some(durable)) = (view.frozen.clone(), &self.durable) else { return Ok(false) };
+        drop(view);
         if frozen.last() > self.visible() {
             return Ok(false);
         }
         let began = Instant::now();
         let punched = std::mem::take(&mut self.housekeeping.lock().punched);
-        let mut batch = Batch { core: self, frozen, freed: Vec::new(), failed: None, rows: 0 };
+        let mut batch = Batch { core: self, frozen: &frozen, freed: Vec::new(), failed: None, rows: 0 };
         if let Err(error) = batch.write(&punched) {
             self.housekeeping.lock().punched.extend(punched);
             return Err(error);
@@ -70,6 +71,11 @@ impl Core {
         self.housekeeping.lock().freed.extend(freed.into_iter().map(|(file, offset, len)| (last, file, offset, len)));
         durable.log.free(frozen.last()).map_err(|e| error::io("freeing a log segment", e))?;
         self.counters.installed(rows, began.elapsed());
+        // If somebody still reads from it, its memory goes with the last one who does.
+        if let Ok(mut frozen) = Arc::try_unwrap(frozen) {
+            frozen.empty();
+            *self.spare.lock() = Some(frozen);
+        }
         Ok(true)
     }
 
@@ -94,7 +100,7 @@ impl Core {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.resume_queue();
+        self.work.notify_one();
         Ok(())
     }
 
@@ -129,15 +135,17 @@ impl Core {
                 let view = self.view.load();
                 if view.frozen.is_none() && !view.active.is_empty() {
                     self.freeze(&mut writer, &view);
+                } else if view.active.is_empty() {
+                    *self.spare.lock() = None;
                 }
             }
             if let Err(error) = self.install_with_retry() {
                 tracing::error!(%error, "cannot install changes; trying again");
-                self.resume_queue();
+                self.work.notify_one();
                 std::thread::sleep(RETRY);
                 continue;
             }
-            self.resume_queue();
+            self.work.notify_one();
             if let Err(error) = self.chores() {
                 tracing::warn!(%error, "housekeeping failed; trying again");
             }

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
 use crate::entry;
 use crate::layers::{At, Layers};
-use crate::mob::Seq;
+use crate::mob::{Mob, Seq};
 use crate::view::View;
 
 pub mod frame;
@@ -82,6 +82,19 @@ pub(crate) struct Batch {
     pub(crate) frames: Vec<(usize, Seq, u32)>,
 }
 
+impl Batch {
+    /// A batch's buffers are kept for another one unless they have become larger than this.
+    const KEPT: usize = 1 << 20;
+
+    /// An empty batch with the buffers of this one; what one large transaction took is given back.
+    pub(crate) fn emptied(mut self) -> Self {
+        self.frames.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(Self::KEPT);
+        self
+    }
+}
+
 /// What a segment's first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
@@ -131,7 +144,7 @@ pub fn check_payload(payload: &[u8]) -> bool {
     let mut again = Vec::new();
     entry::encode(&mut again, &entry);
     assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry is what its encoding says");
-    let (view, engine) = (View::new(), MemoryEngine::default());
+    let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
     // That the engine in memory can be read, and what comes of the steps, does not matter here.
     let _ = engine.read(&mut |engine| {
         let (active, at) = (&*view.active, At::Seq(Seq::MAX));

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::key::Key;
 use crate::patch::Patch;
+use crate::slab::Slabs;
 
 /// A position in the log: the number of a transaction.
 pub(crate) type Seq = u64;
@@ -79,6 +80,8 @@ impl Order {
 
 /// The buffer. Shared by the writer, the readers and, once frozen, the installer.
 pub(crate) struct Mob {
+    /// Memory for the rows; the writer's.
+    pub(crate) slabs: Mutex<Slabs>,
     shards: Box<[Shard]>,
     order: RwLock<Order>,
     hash: foldhash::fast::RandomState,
@@ -87,16 +90,38 @@ pub(crate) struct Mob {
 }
 
 impl Mob {
+    /// An empty buffer that is installed as a whole.
     pub(crate) fn new() -> Self {
-        Self::with_room(0)
+        Self::on(Slabs::shared())
     }
 
-    /// An empty buffer that will take about so many rows: growing while transactions wait would cost them.
-    pub(crate) fn with_room(rows: usize) -> Self {
+    /// An empty buffer that is the whole store.
+    pub(crate) fn lasting() -> Self {
+        Self::on(Slabs::default())
+    }
+
+    fn on(slabs: Slabs) -> Self {
         let hash = foldhash::fast::RandomState::default();
-        let shard = || RwLock::new(HashMap::with_capacity_and_hasher(rows / SHARDS, hash.clone()));
-        let shards = (0..SHARDS).map(|_| shard()).collect();
-        Self { shards, order: RwLock::new(Order::default()), hash, bytes: AtomicUsize::new(0), last: AtomicU64::new(0) }
+        let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hash.clone()))).collect();
+        Self {
+            slabs: Mutex::new(slabs),
+            shards,
+            order: RwLock::new(Order::default()),
+            hash,
+            bytes: AtomicUsize::new(0),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the buffer empty and keeps its memory for the next rows: growing while transactions wait would cost them.
+    pub(crate) fn empty(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
+        let order = self.order.get_mut();
+        order.sorted.clear();
+        order.recent.clear();
+        self.slabs.get_mut().reclaim();
+        *self.bytes.get_mut() = 0;
+        *self.last.get_mut() = 0;
     }
 
     fn shard(&self, key: &[u8]) -> &Shard {
@@ -198,11 +223,6 @@ impl Mob {
         }
         self.last.fetch_min(last, Ordering::Release);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
-    }
-
-    /// How many rows the buffer has.
-    pub(crate) fn rows(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
     /// Roughly what the buffer takes, in bytes.

@@ -24,7 +24,7 @@ use crate::backup::restore::{self, RESTORING};
 use crate::backup::slots::is_place;
 use crate::blob_file::BlobFiles;
 use crate::checksum::crc32c;
-use crate::commit::Writer;
+use crate::commit::{Intake, Writer};
 use crate::core::{Core, Durable};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::lmdb::LmdbEngine;
@@ -39,7 +39,7 @@ use crate::listings::Listings;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage};
 use crate::log::{Log, LogError};
-use crate::mob::Seq;
+use crate::mob::{Mob, Seq};
 use crate::options::Options;
 use crate::repair;
 use crate::status::Counters;
@@ -55,7 +55,15 @@ const FORMAT: &str = "mortar store 1";
 pub(crate) const MAIN_SPACE: &str = "main";
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
-    let core = core(options, Box::new(MemoryEngine::default()), [0; 16], None, Writer::at(1, 0), View::new(), None);
+    let core = core(
+        options,
+        Box::new(MemoryEngine::default()),
+        [0; 16],
+        None,
+        Writer::at(1, 0),
+        View::new(Mob::lasting()),
+        None,
+    );
     initialize(&core)?;
     Ok(core)
 }
@@ -86,7 +94,7 @@ pub(crate) fn open_on(
     on_damage: OnDamage,
 ) -> Result<Core> {
     let files = blob_files(&disk, &*engine)?;
-    let view = View::new();
+    let view = View::new(Mob::new());
     let mut salvaged = None;
     let (log, last, crc) = match installed(&*engine)? {
         None => {
@@ -178,15 +186,17 @@ fn core(
         engine,
         durable,
         view: ArcSwap::from_pointee(view),
+        spare: Mutex::new(None),
         visible: AtomicU64::new(visible.unwrap_or(0)),
         snapshots: Arc::new(Snapshots::new()),
+        intake: Mutex::new(Intake::default()),
         writer: Mutex::new(writer),
+        forcing: Mutex::default(),
         work: Condvar::new(),
         housekeeping: Mutex::new(Housekeeping::default()),
         chores: Condvar::new(),
         disk_full: AtomicBool::new(false),
         install_failed: Mutex::new(None),
-        forcing: Mutex::new(()),
         reclaiming: Arc::new(AtomicBool::new(false)),
         installing: Mutex::new(()),
         creating_space: Mutex::new(()),

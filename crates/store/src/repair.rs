@@ -26,7 +26,7 @@ use crate::key::{Key, table};
 use crate::log::LogError;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
-use crate::mob::{Row, Seq};
+use crate::mob::{Mob, Row, Seq};
 use crate::open::{self, Identity};
 use crate::options::Options;
 use crate::progress::Progress;
@@ -198,7 +198,7 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
     };
     let files = open::blob_files(disk, engine)?;
     let mut last = installed;
-    let view = View::new();
+    let view = View::new(Mob::new());
     let damage = recover::inspect(&**disk, id, installed, &mut |seq, payload| {
         last = seq;
         open::replay(&view, engine, &files, seq, payload)
@@ -206,7 +206,7 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
     let Some(damage) = damage.explain()? else {
         return Ok(RepairReport { installed, kept: last, seen: last, ..RepairReport::default() });
     };
-    let view = View::new();
+    let view = View::new(Mob::new());
     let mut replay = |seq, payload: &[u8]| open::replay(&view, engine, &files, seq, payload);
     let Salvaged { kept, seen } = recover::salvageable(&**disk, &id, installed, &mut replay).explain()?;
     Ok(RepairReport { damage: Some(describe(damage)), installed, kept, seen, ..RepairReport::default() })

@@ -207,12 +207,22 @@ pub(crate) fn check_blocks(blocks: &[u8], first: usize, bytes: &[u8], at: u64) -
     Ok(())
 }
 
-/// A value with its checksum behind it; the checksum covers the key too.
-pub(crate) fn seal(key: &[u8], value: &[u8]) -> Bytes {
-    let mut row = BytesMut::with_capacity(value.len() + 4);
+/// Appends a value with its checksum behind it; the checksum covers the key too.
+pub(crate) fn put_sealed(row: &mut BytesMut, key: &[u8], value: &[u8]) {
     row.put_slice(value);
     row.put_u32_le(crc32c_parts(&[key, value]));
+}
+
+/// The row that [`put_sealed`] makes.
+pub(crate) fn seal(key: &[u8], value: &[u8]) -> Bytes {
+    let mut row = BytesMut::with_capacity(sealed_len(value.len()));
+    put_sealed(&mut row, key, value);
     row.freeze()
+}
+
+/// Bytes that [`put_sealed`] appends.
+pub(crate) fn sealed_len(value: usize) -> usize {
+    value + 4
 }
 
 /// How many bytes of a row made by [`seal`] are its value, if its checksum matches.

@@ -22,9 +22,10 @@ pub(crate) struct Staged<'a> {
 }
 
 impl Staged<'_> {
-    /// Takes the steps; the chunks are the log's from now on. The rest must stay until the steps have their place.
-    pub(crate) fn take(&mut self) -> (Vec<Step>, Vec<Extent>) {
-        (std::mem::take(&mut self.steps), std::mem::take(&mut self.extents))
+    /// The steps, the chunks and the uploads, which are the caller's from now on.
+    pub(crate) fn take(&mut self) -> (Vec<Step>, Vec<Extent>, Vec<DataId>) {
+        let uploads = std::mem::take(&mut self.taken);
+        (std::mem::take(&mut self.steps), std::mem::take(&mut self.extents), uploads)
     }
 }
 
@@ -33,27 +34,24 @@ impl Drop for Staged<'_> {
         if let Some(files) = self.files {
             files.discard(&self.extents);
         }
-        if !self.taken.is_empty() {
-            self.core.finishing.lock().retain(|data| !self.taken.contains(data));
-        }
+        self.core.release(&self.taken);
     }
 }
 
 /// Checks a transaction and stages its whole chunks; the committer forces them before the transaction is logged.
-///
-/// Appends are staged by where their blob ends now; `stage_appends` is off when that went wrong too often.
-pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction, stage_appends: bool) -> Result<Staged<'a>> {
+/// Appends are staged by where their blob ends now.
+pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction) -> Result<Staged<'a>> {
     check(transaction)?;
     let mut staged = Staged { steps: Vec::new(), extents: Vec::new(), files: core.files(), taken: Vec::new(), core };
     staged.steps.reserve(transaction.ops.len());
     for op in &transaction.ops {
-        staged.op(core, op, stage_appends)?;
+        staged.op(core, op)?;
     }
     Ok(staged)
 }
 
 impl Staged<'_> {
-    fn op(&mut self, core: &Core, op: &Op, stage_appends: bool) -> Result<()> {
+    fn op(&mut self, core: &Core, op: &Op) -> Result<()> {
         let step = match op.clone() {
             Op::Create { oid, kind, data, near } => Step::Create { oid, kind, near, content: self.content(data)? },
             Op::Put { oid, data } => Step::Put { oid, content: self.content(data)? },
@@ -66,7 +64,7 @@ impl Staged<'_> {
             }
             Op::Write { oid, offset, data } => return self.write(oid, offset, data),
             Op::Append { oid, data } => {
-                let end = if stage_appends { core.aligned_end(oid, data.len())? } else { None };
+                let end = core.aligned_end(oid, data.len())?;
                 let content = match end {
                     Some(_) => self.content(data)?,
                     None => Content { extents: Vec::new(), bytes: data },

@@ -17,8 +17,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn new() -> Self {
-        Self { active: Arc::new(Mob::new()), frozen: None }
+    pub(crate) fn new(active: Mob) -> Self {
+        Self { active: Arc::new(active), frozen: None }
     }
 }
 

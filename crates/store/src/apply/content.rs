@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use model::{Kind, Oid, Result, limits};
+use smallvec::SmallVec;
 
-use super::{Apply, check_blob_size, damaged, object_row};
+use super::{Apply, check_blob_size, damaged};
 use crate::entry::Content;
 use crate::error::{corrupt_row, invalid, no_object, too_large};
 use crate::key::{DataId, Key};
@@ -25,28 +26,33 @@ impl Apply<'_> {
             self.use_extent(extent, 1)?;
         }
         for (index, extent) in (0..).zip(&content.extents).skip(1) {
-            self.put_chunk(head.data, index, |row| put_extent(row, extent));
+            self.put_extent(head.data, index, extent);
         }
         // In memory there are no blob files: whole chunks come as bytes too.
         let mut rest = content.bytes.chunks(CHUNK);
         let first = if content.extents.is_empty() { rest.next() } else { None };
         let behind = content.extents.len().max(1) as u64;
         for (index, bytes) in (behind..).zip(rest) {
-            self.put_chunk(head.data, index, |row| put_inline(row, bytes));
+            self.put_inline(head.data, index, bytes);
         }
         let len = first.map_or(row::EXTENT_LEN, |bytes| row::inline_len(bytes.len()));
-        let row = object_row(oid, &head, len, |row| match (content.extents.first(), first) {
+        self.put_object(oid, &head, len, |row| match (content.extents.first(), first) {
             (Some(extent), _) => put_extent(row, extent),
             (None, Some(bytes)) => put_inline(row, bytes),
             (None, None) => {}
         });
-        self.changes.insert(Key::object(oid), Row::Value(row));
         Ok(())
     }
 
-    fn put_chunk(&mut self, data: DataId, index: u64, encode: impl FnOnce(&mut BytesMut)) {
-        let mut row = BytesMut::new();
-        encode(&mut row);
+    fn put_inline(&mut self, data: DataId, index: u64, bytes: &[u8]) {
+        let mut row = self.slabs.row(row::inline_len(bytes.len()));
+        put_inline(&mut row, bytes);
+        self.changes.insert(Key::chunk(data, index), Row::Value(row.freeze()));
+    }
+
+    fn put_extent(&mut self, data: DataId, index: u64, extent: &Extent) {
+        let mut row = self.slabs.row(row::EXTENT_LEN);
+        put_extent(&mut row, extent);
         self.changes.insert(Key::chunk(data, index), Row::Value(row.freeze()));
     }
 
@@ -71,11 +77,10 @@ impl Apply<'_> {
         self.release_content(oid)?;
         self.use_extent(first, 1)?;
         if !tail.is_empty() {
-            self.put_chunk(data, size / CHUNK as u64, |row| put_inline(row, tail));
+            self.put_inline(data, size / CHUNK as u64, tail);
         }
         let head = Head { kind: Kind::Blob, size, version: self.seq, modified_us: self.time_us, data };
-        let row = object_row(oid, &head, row::EXTENT_LEN, |row| put_extent(row, first));
-        self.changes.insert(Key::object(oid), Row::Value(row));
+        self.put_object(oid, &head, row::EXTENT_LEN, |row| put_extent(row, first));
         self.changes.insert(Key::garbage(data), Row::Gone);
         Ok(())
     }
@@ -120,10 +125,9 @@ impl Apply<'_> {
             self.release_chunk(oid, head.data, index)?;
             self.use_extent(extent, 1)?;
             if index == 0 {
-                let row = object_row(oid, &head, row::EXTENT_LEN, |row| put_extent(row, extent));
-                self.changes.insert(Key::object(oid), Row::Value(row));
+                self.put_object(oid, &head, row::EXTENT_LEN, |row| put_extent(row, extent));
             } else {
-                self.put_chunk(head.data, index, |row| put_extent(row, extent));
+                self.put_extent(head.data, index, extent);
             }
         }
         Ok(())
@@ -184,22 +188,20 @@ impl Apply<'_> {
         let encoded = head.encode(oid);
         let short = match self.layers().find(&key)?.value() {
             Some(row) if row.len() <= SHORT => {
-                let mut short = BytesMut::with_capacity(row.len());
-                short.extend_from_slice(&encoded);
+                let mut short = SmallVec::<[u8; SHORT]>::from_slice(&encoded);
                 short.extend_from_slice(row.get(HEAD..).unwrap_or_default());
-                Some(short.freeze())
+                Some(short)
             }
             _ => None,
         };
-        let row = match short {
-            Some(row) => Row::Value(row),
+        match short {
+            Some(row) => self.put(key, &row),
             None => {
                 let mut patch = self.patch_of(oid, &key, HEAD)?;
                 patch.head = Bytes::copy_from_slice(&encoded);
-                Row::Patch(Arc::new(patch))
+                self.changes.insert(key, Row::Patch(Arc::new(patch)));
             }
-        };
-        self.changes.insert(key, row);
+        }
         Ok(())
     }
 
@@ -261,7 +263,7 @@ impl Apply<'_> {
         if from == 0 && to > 0 {
             let head = self.object(oid)?.head;
             self.release_chunk(oid, data, 0)?;
-            self.changes.insert(Key::object(oid), Row::Value(Bytes::copy_from_slice(&head.encode(oid))));
+            self.put(Key::object(oid), &head.encode(oid));
         }
         self.remove_chunks(data, from.max(1), to)
     }
@@ -299,12 +301,12 @@ impl Apply<'_> {
                 (Some(extent), _) if index == 0 => first.extents.push(extent),
                 (Some(extent), _) => {
                     self.use_extent(&extent, 1)?;
-                    self.put_chunk(data, index, |row| put_extent(row, &extent));
+                    self.put_extent(data, index, &extent);
                 }
                 (None, bytes) if index == 0 => first.bytes = bytes,
                 // What reads as zeros needs no row.
                 (None, bytes) if bytes.iter().all(|b| *b == 0) => {}
-                (None, bytes) => self.put_chunk(data, index, |row| put_inline(row, &bytes)),
+                (None, bytes) => self.put_inline(data, index, &bytes),
             }
         }
         self.put_content(to, Head { size: source.size, data, ..self.changed(target) }, &first)
@@ -337,7 +339,7 @@ impl Apply<'_> {
     pub(super) fn stage(&mut self, data: DataId, index: u64, extents: &[Extent]) -> Result<()> {
         for (index, extent) in (index..).zip(extents) {
             self.use_extent(extent, 1)?;
-            self.put_chunk(data, index, |row| put_extent(row, extent));
+            self.put_extent(data, index, extent);
         }
         // Until an object takes the content, it is to be removed.
         self.changes.insert(Key::garbage(data), Row::Value(Bytes::new()));

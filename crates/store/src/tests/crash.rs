@@ -123,7 +123,9 @@ impl Run {
             transactions.push(ops);
         }
         if self.plant == Plant::TellEarly {
-            self.acknowledged.store(self.world.core().writer.lock().next - 1, Ordering::SeqCst);
+            let mut writer = self.world.core().writer.lock();
+            self.world.core().gather(&mut writer);
+            self.acknowledged.store(writer.next - 1, Ordering::SeqCst);
         }
         if self.maker.random.random_range(0..4) == 0 {
             self.freeze();
@@ -163,6 +165,7 @@ impl Run {
     fn freeze(&self) {
         let core = self.world.core();
         let mut writer = core.writer.lock();
+        core.gather(&mut writer);
         let view = core.view.load();
         if view.frozen.is_none() && !view.active.is_empty() {
             core.freeze(&mut writer, &view);

@@ -142,6 +142,7 @@ impl Run {
             3..6 => self.kept.store().install().unwrap(),
             6..9 if core.durable.is_some() => {
                 let mut writer = core.writer.lock();
+                core.gather(&mut writer);
                 let view = core.view.load();
                 if view.frozen.is_none() && !view.active.is_empty() {
                     core.freeze(&mut writer, &view);

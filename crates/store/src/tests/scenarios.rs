@@ -249,6 +249,7 @@ fn half_installed() -> Simulated {
         if i == 5 {
             let core = world.core();
             let mut writer = core.writer.lock();
+            core.gather(&mut writer);
             core.freeze(&mut writer, &core.view.load());
         }
         world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, pattern(600, i))] }, |_| {});

@@ -1,0 +1,87 @@
+//! Memory for the rows of one buffer.
+//!
+//! A buffer fills with many small rows and is emptied as a whole. So its rows are cut from large slabs, one behind the
+//! other, instead of being allocated one by one, and the slabs of an emptied buffer serve again.
+
+use bytes::BytesMut;
+
+/// Bytes in a slab.
+const SLAB: usize = 256 << 10;
+/// Rows larger than this have memory of their own.
+const SMALL: usize = SLAB / 16;
+
+/// The slabs of a buffer.
+///
+/// A slab lasts as long as any row in it does. Where rows may outlive their buffer by long, each has its own memory.
+#[derive(Default)]
+pub(crate) struct Slabs {
+    /// Whether rows are cut from slabs at all.
+    shared: bool,
+    /// What is left of the slab that rows are cut from.
+    current: BytesMut,
+    /// What is left of those before.
+    used: Vec<BytesMut>,
+    free: Vec<BytesMut>,
+}
+
+impl Slabs {
+    /// Slabs for a buffer whose rows all go together.
+    pub(crate) fn shared() -> Self {
+        Self { shared: true, ..Self::default() }
+    }
+
+    /// An empty row with room for `len` bytes.
+    pub(crate) fn row(&mut self, len: usize) -> BytesMut {
+        if !self.shared || len > SMALL {
+            return BytesMut::with_capacity(len);
+        }
+        if self.current.capacity() < len {
+            let next = self.free.pop().unwrap_or_else(|| BytesMut::with_capacity(SLAB));
+            self.used.push(std::mem::replace(&mut self.current, next));
+        }
+        let behind = self.current.split_off(len);
+        std::mem::replace(&mut self.current, behind)
+    }
+
+    /// Takes back the slabs that no row is in any more.
+    pub(crate) fn reclaim(&mut self) {
+        let current = std::mem::take(&mut self.current);
+        let used = self.used.drain(..).chain([current]);
+        self.free.extend(used.filter_map(|mut slab| slab.try_reclaim(SLAB).then_some(slab)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(slabs: &mut Slabs, len: usize, with: u8) -> bytes::Bytes {
+        let mut row = slabs.row(len);
+        row.resize(len, with);
+        row.freeze()
+    }
+
+    #[test]
+    fn rows_do_not_overlap() {
+        let mut slabs = Slabs::shared();
+        let rows: Vec<_> = (0..5000u32).map(|i| filled(&mut slabs, (i % 300) as usize, i as u8)).collect();
+        for (i, row) in (0u32..).zip(rows) {
+            assert!(row.len() == (i % 300) as usize && row.iter().all(|byte| *byte == i as u8));
+        }
+    }
+
+    #[test]
+    fn slabs_serve_again_unless_a_row_is_still_read() {
+        let mut slabs = Slabs::shared();
+        let kept = filled(&mut slabs, 100, 7);
+        (0..3 * SLAB / SMALL).for_each(|_| drop(filled(&mut slabs, SMALL, 1)));
+        slabs.reclaim();
+        let free = slabs.free.len();
+        assert!(free >= 2);
+        (0..SLAB / SMALL).for_each(|_| drop(filled(&mut slabs, SMALL, 2)));
+        assert_eq!(slabs.free.len(), free - 1);
+        assert!(kept.iter().all(|byte| *byte == 7));
+        slabs.reclaim();
+        assert_eq!(slabs.free.len(), free);
+    }
+}
