@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::entry::{self, Content, Entry, Step};
 use crate::error::{self, StoreError};
 use crate::key::DataId;
-use crate::layers::{At, Layers};
+use crate::layers::{At, Changes, Layers};
 use crate::log::{Batch, frame};
 use crate::mob::{Mob, Seq};
 use crate::round::Round;
@@ -370,7 +370,7 @@ impl Core {
     }
 
     /// Puts changed rows into the buffer.
-    pub(crate) fn insert(&self, active: &Mob, seq: Seq, changes: crate::layers::Changes) {
+    pub(crate) fn insert(&self, active: &Mob, seq: Seq, mut changes: Changes) {
         let horizon = self.snapshots.horizon(&self.visible);
         if self.durable.is_some() {
             for (key, row) in changes {
@@ -378,16 +378,27 @@ impl Core {
             }
             return;
         }
+        // The quick way of a small put: nothing needs to be looked up again when it is visible.
+        if changes.len() == 1
+            && let Some((key, row)) = changes.pop_first()
+        {
+            return active.insert_shown(key, seq, row, || self.show(seq));
+        }
         let keys: Vec<_> = changes.keys().cloned().collect();
         for (key, row) in changes {
             active.insert(key, seq, row, horizon);
         }
-        self.visible.store(seq, Ordering::SeqCst);
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        let horizon = self.snapshots.horizon(&self.visible);
+        let horizon = self.show(seq);
         for key in keys {
             active.settle(&key, horizon);
         }
+    }
+
+    /// Makes a transaction visible that needs no log; returns the horizon after that.
+    fn show(&self, seq: Seq) -> Seq {
+        self.visible.store(seq, Ordering::SeqCst);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.snapshots.horizon(&self.visible)
     }
 
     /// Freezes the buffer for installing when it is half full, or the log is long.

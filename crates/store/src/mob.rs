@@ -7,12 +7,13 @@
 //! Rows are found by hash and, for listings, through an ordered index of the keys.
 
 use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
@@ -62,7 +63,7 @@ const SHARDS: usize = 64;
 
 /// Ascending by position; nearly always one or two.
 type Versions = SmallVec<[(Seq, Row); 1]>;
-type Shard = RwLock<HashMap<Key, Versions, foldhash::fast::RandomState>>;
+type Table = HashTable<(Key, Versions)>;
 
 /// The keys in order, for listings and for the installer. New ones wait unsorted until somebody asks.
 #[derive(Default)]
@@ -73,7 +74,12 @@ struct Order {
 
 impl Order {
     fn sorted(&mut self) -> &mut BTreeSet<Key> {
-        self.sorted.extend(self.recent.drain(..));
+        // Many keys are sorted at once and merged; for a few that would cost more than to find each its place.
+        if self.recent.len() > self.sorted.len() / 8 {
+            self.sorted.append(&mut self.recent.drain(..).collect());
+        } else {
+            self.sorted.extend(self.recent.drain(..));
+        }
         &mut self.sorted
     }
 }
@@ -82,7 +88,7 @@ impl Order {
 pub(crate) struct Mob {
     /// Memory for the rows; the writer's.
     pub(crate) slabs: Mutex<Slabs>,
-    shards: Box<[Shard]>,
+    shards: Box<[RwLock<Table>]>,
     order: RwLock<Order>,
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
@@ -101,13 +107,11 @@ impl Mob {
     }
 
     fn on(slabs: Slabs) -> Self {
-        let hash = foldhash::fast::RandomState::default();
-        let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hash.clone()))).collect();
         Self {
             slabs: Mutex::new(slabs),
-            shards,
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             order: RwLock::new(Order::default()),
-            hash,
+            hash: foldhash::fast::RandomState::default(),
             bytes: AtomicUsize::new(0),
             last: AtomicU64::new(0),
         }
@@ -124,10 +128,13 @@ impl Mob {
         *self.last.get_mut() = 0;
     }
 
-    fn shard(&self, key: &[u8]) -> &Shard {
-        use std::hash::BuildHasher;
-        // The map takes its buckets from the other end of the hash.
-        &self.shards[(self.hash.hash_one(key) >> 32) as usize % SHARDS]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hash.hash_one(key)
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Table> {
+        // The table takes its buckets from the other end of the hash.
+        &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     /// The row's newest version at or below the position that `at` gives while the row cannot change.
@@ -142,8 +149,9 @@ impl Mob {
         if self.is_empty() {
             return None;
         }
-        let shard = self.shard(key).read();
-        let versions = shard.get(key)?;
+        let hash = self.hash(key);
+        let shard = self.shard(hash).read();
+        let (_, versions) = shard.find(hash, |(known, _)| **known == *key)?;
         let at = at();
         versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| look(row))
     }
@@ -164,28 +172,40 @@ impl Mob {
 
     /// Adds a version and drops those that nobody can see any more.
     pub(crate) fn insert(&self, key: Key, seq: Seq, row: Row, horizon: Seq) {
-        let mut shard = self.shard(&key).write();
-        let mut freed = 0;
-        let (cost, fresh) = match shard.get_mut(&key) {
-            Some(versions) => {
-                freed = prune(&key, versions, horizon);
+        let hash = self.hash(&key);
+        let mut shard = self.shard(hash).write();
+        self.add(&mut shard, hash, key, seq, row, horizon);
+    }
+
+    /// Adds the only version of a transaction; `show` makes it visible and tells the horizon. What nobody can see then
+    /// goes at once, as readers of the row wait meanwhile.
+    ///
+    /// Only for a buffer that is the whole store.
+    pub(crate) fn insert_shown(&self, key: Key, seq: Seq, row: Row, show: impl FnOnce() -> Seq) {
+        let hash = self.hash(&key);
+        let mut shard = self.shard(hash).write();
+        self.add(&mut shard, hash, key.clone(), seq, row, 0);
+        let horizon = show();
+        self.settle_in(&mut shard, hash, &key, horizon);
+    }
+
+    fn add(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, row: Row, horizon: Seq) {
+        let (mut added, mut freed) = (0, 0);
+        match shard.find_mut(hash, |(known, _)| *known == key) {
+            Some((key, versions)) => {
+                freed = prune(key, versions, horizon);
                 versions.push((seq, row));
-                (cost(&key, versions, versions.len() - 1), None)
+                added += cost(key, versions, versions.len() - 1);
             }
             None => {
-                let name = key.clone();
+                self.order.write().recent.push(key.clone());
                 let versions = SmallVec::from_iter([(seq, row)]);
-                let cost = cost(&key, &versions, 0);
-                shard.insert(key, versions);
-                (cost, Some(name))
+                added += cost(&key, &versions, 0);
+                shard.insert_unique(hash, (key, versions), |(key, _)| self.hash(key));
             }
-        };
-        if let Some(key) = fresh {
-            self.order.write().recent.push(key);
         }
-        drop(shard);
         self.last.store(seq, Ordering::Release);
-        self.bytes.fetch_add(cost, Ordering::Relaxed);
+        self.bytes.fetch_add(added, Ordering::Relaxed);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
@@ -193,17 +213,20 @@ impl Mob {
     ///
     /// Only for a buffer that is the whole store.
     pub(crate) fn settle(&self, key: &[u8], horizon: Seq) {
-        let mut shard = self.shard(key).write();
-        let Some((key, versions)) = shard.get_key_value_mut(key) else { return };
+        let hash = self.hash(key);
+        let mut shard = self.shard(hash).write();
+        self.settle_in(&mut shard, hash, key, horizon);
+    }
+
+    fn settle_in(&self, shard: &mut Table, hash: u64, key: &[u8], horizon: Seq) {
+        let Ok(mut found) = shard.find_entry(hash, |(known, _)| **known == *key) else { return };
+        let (key, versions) = found.get_mut();
         let mut freed = prune(key, versions, horizon);
-        let gone = matches!(&versions[..], [(seq, Row::Gone)] if *seq <= horizon);
-        if gone {
+        if matches!(&versions[..], [(seq, Row::Gone)] if *seq <= horizon) {
             freed += key.len() + OVERHEAD;
-            let key = key.clone();
-            shard.remove(&key);
+            let ((key, _), _) = found.remove();
             self.order.write().sorted().remove(&key);
         }
-        drop(shard);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
@@ -211,7 +234,7 @@ impl Mob {
     pub(crate) fn roll_back(&self, last: Seq) {
         let mut freed = 0;
         for shard in &self.shards {
-            shard.write().retain(|key, versions| {
+            shard.write().retain(|(key, versions)| {
                 let kept = versions.partition_point(|(seq, _)| *seq <= last);
                 freed += (kept..versions.len()).map(|index| cost(key, versions, index)).sum::<usize>();
                 versions.truncate(kept);
