@@ -46,6 +46,9 @@ struct Growing {
     new_names: bool,
 }
 
+/// Chunks that are read in one go at most: so many that they stay in the processor's cache until their checksums are
+/// taken.
+const RUN: usize = 8;
 /// Files kept open for reading.
 const OPEN_FILES: usize = 256;
 
@@ -202,12 +205,30 @@ impl BlobFiles {
         Ok(())
     }
 
-    /// Fills `out` with whole chunks that lie side by side, checked. `at` is where the first begins in its object.
-    pub(crate) fn read_run(&self, run: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
-        let Some(first) = run.first() else { return Ok(()) };
-        if out.len() != run.len() * CHUNK || run.iter().any(|extent| extent.len as usize != CHUNK) {
+    /// Fills `out` with whole chunks, checked. `at` is where the first begins in its object.
+    ///
+    /// Those that lie side by side are read in one go.
+    pub(crate) fn read_runs(&self, extents: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
+        if out.len() != extents.len() * CHUNK || extents.iter().any(|extent| extent.len as usize != CHUNK) {
             return Err(RowError::File.into());
         }
+        let (mut at, mut rest) = (at, out);
+        let mut len = 1;
+        let mut goes_on = |before: &Extent, extent: &Extent| {
+            len = if follows(before, extent) && len < RUN { len + 1 } else { 1 };
+            len > 1
+        };
+        for side_by_side in extents.chunk_by(|before, extent| goes_on(before, extent)) {
+            let (piece, behind) = rest.split_at_mut(side_by_side.len() * CHUNK);
+            self.read_run(side_by_side, piece, at)?;
+            at += piece.len() as u64;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn read_run(&self, run: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
+        let Some(first) = run.first() else { return Ok(()) };
         self.file(first.file)?.read_at(first.offset, out)?;
         for ((extent, chunk), at) in run.iter().zip(out.chunks_exact(CHUNK)).zip((at..).step_by(CHUNK)) {
             // One checksum of all costs less than those of its blocks, which say where the damage is.
@@ -281,6 +302,11 @@ impl BlobFiles {
         let numbers = numbers(&*self.disk).unwrap_or_default();
         numbers.into_iter().filter_map(|number| self.file(number).ok()?.len().ok()).sum()
     }
+}
+
+/// Whether an extent lies right behind another.
+fn follows(before: &Extent, extent: &Extent) -> bool {
+    before.file == extent.file && before.offset + u64::from(before.len) == extent.offset
 }
 
 fn numbers(disk: &dyn Disk) -> io::Result<Vec<u32>> {

@@ -223,43 +223,34 @@ pub(crate) fn read_into(this: &impl Reading, oid: Oid, offset: u64, out: &mut [u
     })
 }
 
-/// Chunks that lie side by side in a blob file and are read in one go: so many that they stay in the processor's cache
-/// until their checksums are taken.
-const RUN: usize = 8;
-
-/// Fills `out` with an object's bytes from `offset` on.
+/// Fills `out` with an object's bytes from `offset` on; whole chunks of files are collected and read together.
 fn fill(layers: &Layers<'_>, object: &Object<'_>, offset: u64, out: &mut [u8]) -> Result<()> {
     let (mut at, mut rest) = (offset, out);
-    let mut next = None;
     while !rest.is_empty() {
         let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
-        let mut run: SmallVec<[Extent; RUN]> = next.take().into_iter().collect();
-        let most = (rest.len() / CHUNK).min(RUN);
-        while from == 0 && run.len() < most {
-            let Some(extent) = layers.extent(object, index + run.len() as u64)? else { break };
-            if !run.last().is_none_or(|last| follows(last, &extent)) {
-                next = Some(extent);
-                break;
-            }
+        let mut run: SmallVec<[Extent; 16]> = SmallVec::new();
+        while from == 0
+            && run.len() < rest.len() / CHUNK
+            && let Some(extent) = layers.extent(object, index + run.len() as u64)?
+        {
             run.push(extent);
         }
-        let len = if run.is_empty() { (CHUNK - from).min(rest.len()) } else { run.len() * CHUNK };
-        let (piece, behind) = rest.split_at_mut(len);
-        match layers.files {
-            Some(files) if !run.is_empty() => {
-                files.read_run(&run, piece, at).map_err(|e| FillError::from(e).of(object.oid))?;
-            }
-            _ => layers.fill(object, index, from, piece)?,
+        if let (Some(files), false) = (layers.files, run.is_empty()) {
+            let (chunks, behind) = rest.split_at_mut(run.len() * CHUNK);
+            files.read_runs(&run, chunks, at).map_err(|e| FillError::from(e).of(object.oid))?;
+            at += chunks.len() as u64;
+            rest = behind;
         }
-        at += len as u64;
+        // What the run ended at is no whole chunk of a file.
+        let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
+        let (piece, behind) = rest.split_at_mut((CHUNK - from).min(rest.len()));
+        if !piece.is_empty() {
+            layers.fill(object, index, from, piece)?;
+        }
+        at += piece.len() as u64;
         rest = behind;
     }
     Ok(())
-}
-
-/// Whether an extent lies right behind another.
-fn follows(before: &Extent, extent: &Extent) -> bool {
-    before.file == extent.file && before.offset + u64::from(before.len) == extent.offset
 }
 
 pub(crate) fn pieces(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {
