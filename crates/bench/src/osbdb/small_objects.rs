@@ -30,7 +30,11 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
                 before the next begin; close and open the store; read all in random order and check them."
                 .into(),
         paper: "Flat for the B-tree, falling with the count for the hash table (128 rounds).",
-        parameters: vec![format!("at most {PAPER_ROUNDS} rounds, as in the paper, and {budget} objects a run")],
+        parameters: [
+            vec![format!("at most {PAPER_ROUNDS} rounds, as in the paper, and {budget} objects a run")],
+            sides::settings(sides::Use::Records),
+        ]
+        .concat(),
         shape: Shape::Lines,
         rows: Vec::new(),
         skipped: sides::missing(),

@@ -40,7 +40,7 @@ pub(super) fn measure_make(run: &Run) -> Result<Figure> {
 
 /// Figure 6: walk and readdirs.
 pub(super) fn measure_read(run: &Run) -> Result<Figure> {
-    let times = run.choose(PAPER_RUNS * 16, PAPER_RUNS);
+    let times = run.choose(PAPER_RUNS * 16, PAPER_RUNS * 4);
     let about = "walk lists every directory and asks for the kind and name of each member; readdirs lists every \
                  directory only. The tree was made beforehand, and the store opened anew.";
     let paper = "walk and readdirs on Berkeley DB are about as fast as on EBOFS.";
@@ -78,10 +78,14 @@ fn new_figure(id: &'static str, title: &'static str, about: &str, paper: &'stati
         title,
         about: about.to_owned(),
         paper,
-        parameters: vec![
-            format!("{DIRECTORIES} directories in each, {FILES} files in each, {DEPTH} levels below the root"),
-            format!("mean of {runs} a run; the paper's of {PAPER_RUNS}"),
-        ],
+        parameters: [
+            vec![
+                format!("{DIRECTORIES} directories in each, {FILES} files in each, {DEPTH} levels below the root"),
+                format!("mean of {runs} a run; the paper's of {PAPER_RUNS}"),
+            ],
+            sides::settings(sides::Use::Tree),
+        ]
+        .concat(),
         shape: Shape::Bars,
         rows: Vec::new(),
         skipped: sides::missing(),
