@@ -188,18 +188,23 @@ impl From<io::Error> for Failure {
 
 impl From<Conflict> for Failure {
     fn from(conflict: Conflict) -> Self {
-        Self::conflict(match &conflict {
+        const AGAIN: &str = "Nothing was changed. Look at it again, then repeat the command.";
+        let (message, hint) = match &conflict {
             Conflict::Object { oid, read: Some(read), current: Some(current) } => {
-                format!("object {oid} has version {current}, not {read}: it changed meanwhile")
+                (format!("object {oid} has version {current}, not {read}: it changed meanwhile"), AGAIN)
             }
-            Conflict::Object { oid, current: None, .. } => format!("object {oid} is gone"),
-            Conflict::Object { oid, .. } => format!("object {oid} exists already"),
+            Conflict::Object { oid, current: None, .. } => (format!("object {oid} is gone"), AGAIN),
+            Conflict::Object { oid, .. } => (format!("object {oid} exists already"), AGAIN),
+            Conflict::Name { name, read: None, current: Some(current) } => (
+                format!("the name {} is taken: it is bound to {current}", name.path),
+                "Nothing was changed. Choose another name, or unbind this one with `mortar name unbind`.",
+            ),
             Conflict::Name { name, current: Some(current), .. } => {
-                format!("the name {} is bound to {current} meanwhile", name.path)
+                (format!("the name {} is bound to {current} meanwhile", name.path), AGAIN)
             }
-            Conflict::Name { name, current: None, .. } => format!("the name {} is bound no more", name.path),
-        })
-        .hint("Nothing was changed. Look at it again, then repeat the command.")
+            Conflict::Name { name, current: None, .. } => (format!("the name {} is bound no more", name.path), AGAIN),
+        };
+        Self::conflict(message).hint(hint)
     }
 }
 

@@ -65,8 +65,24 @@ fn help_completions_and_manual_go_to_the_standard_output() {
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(!output.stdout.is_empty(), "{args:?}");
     }
-    let help = mortar(&["put", "--help"]);
-    assert!(text(&help.stdout).contains("Examples:"));
+}
+
+#[test]
+fn every_command_that_can_be_got_wrong_has_examples() {
+    let commands = "dev put get ls stat rm import export verify backup restore scrub repair status completions";
+    let actions = [
+        ("attr", "get set ls rm"),
+        ("collection", "create add remove ls rm"),
+        ("name", "bind unbind resolve ls"),
+        ("space", "create ls"),
+    ];
+    let mut all: Vec<Vec<&str>> = commands.split(' ').map(|command| vec![command]).collect();
+    all.extend(actions.iter().flat_map(|(command, actions)| actions.split(' ').map(|action| vec![*command, action])));
+    for mut args in all {
+        args.push("--help");
+        let help = mortar(&args);
+        assert!(text(&help.stdout).contains("Examples:"), "{args:?}");
+    }
 }
 
 #[test]

@@ -161,8 +161,11 @@ fn watch(served: &Served, done: &AtomicBool, imported: &AtomicU64) -> Result<Mem
         peak.anonymous = peak.anonymous.max(now.anonymous);
         samples += 1;
         if samples.is_multiple_of(1000) {
-            let mib = imported.load(Ordering::Relaxed) / MIB;
-            progress::line(format_args!("memory: {mib} MiB imported, peak {} KiB anonymous", peak.anonymous));
+            let imported = match imported.load(Ordering::Relaxed) / MIB {
+                0 => String::new(),
+                mib => format!("{mib} MiB imported, "),
+            };
+            progress::line(format_args!("memory: {imported}peak {} KiB anonymous", peak.anonymous));
         }
         thread::sleep(Duration::from_millis(10));
     }

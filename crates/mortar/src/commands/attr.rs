@@ -34,6 +34,7 @@ pub(crate) struct Attr {
 #[derive(Subcommand)]
 enum Action {
     /// Write the value of an attribute to the standard output, as it is
+    #[command(after_help = EXAMPLES)]
     Get {
         /// The object: a name or an identifier
         target: Target,
@@ -41,6 +42,7 @@ enum Action {
         key: String,
     },
     /// Set an attribute
+    #[command(after_help = EXAMPLES)]
     Set {
         /// The object: a name or an identifier
         target: Target,
@@ -51,11 +53,13 @@ enum Action {
         value: String,
     },
     /// List attributes with their values
+    #[command(after_help = EXAMPLES)]
     Ls {
         /// The object: a name or an identifier
         target: Target,
     },
     /// Remove attributes; those that are not there are fine
+    #[command(after_help = EXAMPLES)]
     Rm {
         /// The object: a name or an identifier
         target: Target,

@@ -33,11 +33,13 @@ pub(crate) struct Collection {
 #[derive(Subcommand)]
 enum Action {
     /// Make an empty collection and print its identifier
+    #[command(after_help = EXAMPLES)]
     Create {
         /// Its name; it must not be taken
         name: Option<Path>,
     },
     /// Add members; those that are in it already are fine
+    #[command(after_help = EXAMPLES)]
     Add {
         /// The collection: a name or an identifier
         collection: Target,
@@ -46,6 +48,7 @@ enum Action {
         members: Vec<Target>,
     },
     /// Remove members; the objects stay
+    #[command(after_help = EXAMPLES)]
     Remove {
         /// The collection: a name or an identifier
         collection: Target,
@@ -54,11 +57,13 @@ enum Action {
         members: Vec<Target>,
     },
     /// List the members
+    #[command(after_help = EXAMPLES)]
     Ls {
         /// The collection: a name or an identifier
         collection: Target,
     },
     /// Remove a collection; the members stay
+    #[command(after_help = EXAMPLES)]
     Rm {
         /// The collection: a name or an identifier
         collection: Target,

@@ -230,7 +230,6 @@ pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);
     match kind {
-        ErrorKind::Unavailable => failure.hint("Choose another directory with --data DIR."),
         ErrorKind::Corrupt => failure.hint(format!(
             "Restore a backup into another directory, or see what `mortar repair --data {}` can save.",
             data.display()
@@ -243,9 +242,6 @@ fn explain_start(error: Error) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);
     match kind {
-        ErrorKind::Denied => {
-            failure.hint("Anybody who reaches the address could read and change everything: --insecure allows it.")
-        }
         ErrorKind::Io => failure
             .hint("If another server has the port, choose one with --listen HOST:PORT and --http HOST:PORT, or none."),
         _ => failure,

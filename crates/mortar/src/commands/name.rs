@@ -30,6 +30,7 @@ pub(crate) struct Name {
 #[derive(Subcommand)]
 enum Action {
     /// Bind a name to an object, in place of what it is bound to
+    #[command(after_help = EXAMPLES)]
     Bind {
         /// The name
         name: Path,
@@ -40,17 +41,20 @@ enum Action {
         new: bool,
     },
     /// Unbind names; the objects stay
+    #[command(after_help = EXAMPLES)]
     Unbind {
         /// The names
         #[arg(required = true)]
         names: Vec<Path>,
     },
     /// Print the identifier that a name is bound to
+    #[command(after_help = EXAMPLES)]
     Resolve {
         /// The name
         name: Path,
     },
     /// List names and what they are bound to
+    #[command(after_help = EXAMPLES)]
     Ls {
         /// Only names that begin with this text
         #[arg(default_value = "")]

@@ -26,11 +26,13 @@ pub(crate) struct Space {
 #[derive(Subcommand)]
 enum Action {
     /// Make a space
+    #[command(after_help = EXAMPLES)]
     Create {
         /// Its name
         name: String,
     },
     /// List the spaces
+    #[command(after_help = EXAMPLES)]
     Ls,
 }
 
