@@ -86,11 +86,12 @@ impl Core {
         let mut writer = self.writer.lock();
         self.gather(&mut writer);
         self.intake.lock().unforced = false;
-        let batch = std::mem::replace(&mut writer.batch, std::mem::take(&mut spare));
+        let mut batch = std::mem::replace(&mut writer.batch, std::mem::take(&mut spare));
         let prev = writer.batch_prev;
         let (mut decided, mut rounds) = writer.pending.answered();
         drop(writer);
-        let forced = self.write(durable, &batch, prev, &decided);
+        let chunks = self.force_chunks(durable, &mut batch, &mut decided, &mut rounds);
+        let forced = chunks.and_then(|()| self.write(durable, &batch, prev, &decided));
         let result = forced.map_err(|error| self.take_back(&error, prev, &mut decided, &mut rounds));
         *spare = batch.emptied();
         drop(spare);
@@ -101,13 +102,40 @@ impl Core {
         result
     }
 
+    /// Forces the chunks that a batch names: they must be durable before the log names them. What has come meanwhile goes
+    /// into the same batch, so that a row of transactions with chunks does not force the log for each.
+    fn force_chunks(
+        &self,
+        durable: &Durable,
+        batch: &mut Batch,
+        decided: &mut Vec<Decided>,
+        rounds: &mut Vec<Round>,
+    ) -> Result<(), LogError> {
+        if decided.iter().all(|one| one.staged.is_empty()) {
+            return Ok(());
+        }
+        let staged = |decided: &[Decided]| durable.files.force(decided.iter().flat_map(|one| &one.staged));
+        staged(decided).map_err(LogError::Chunks)?;
+        let mut writer = self.writer.lock();
+        self.gather(&mut writer);
+        self.intake.lock().unforced = false;
+        batch.append(&mut writer.batch);
+        let (more, more_rounds) = writer.pending.answered();
+        drop(writer);
+        let forced = staged(&more);
+        decided.extend(more);
+        rounds.extend(more_rounds);
+        forced.map_err(LogError::Chunks)
+    }
+
     /// Writes and forces a batch, and shows it.
     fn write(&self, durable: &Durable, batch: &Batch, prev: u32, decided: &[Decided]) -> Result<(), LogError> {
         let Some((_, last, _)) = batch.frames.last() else { return Ok(()) };
         let began = Instant::now();
-        // A chunk must be durable before the log names it.
-        durable.files.force(decided.iter().flat_map(|one| &one.staged)).map_err(LogError::Chunks)?;
         durable.log.append(batch, prev)?;
+        if durable.log.needs_spare() {
+            self.chores.notify_one();
+        }
         self.visible.store(*last, Ordering::SeqCst);
         let commits = decided.iter().filter(|one| matches!(one.result, Ok(Outcome::Committed(_)))).count();
         self.counters.forced(commits, batch.bytes.len(), began.elapsed());

@@ -86,6 +86,13 @@ impl Batch {
     /// A batch's buffers are kept for another one unless they have become larger than this.
     const KEPT: usize = 1 << 20;
 
+    /// Puts the frames of `next` behind these, and leaves it empty.
+    pub(crate) fn append(&mut self, next: &mut Self) {
+        let before = self.bytes.len();
+        self.bytes.append(&mut next.bytes);
+        self.frames.extend(next.frames.drain(..).map(|(end, seq, crc)| (before + end, seq, crc)));
+    }
+
     /// An empty batch with the buffers of this one; what one large transaction took is given back.
     pub(crate) fn emptied(mut self) -> Self {
         self.frames.clear();
@@ -266,9 +273,19 @@ impl Log {
         self.segments.free(installed)
     }
 
-    /// Makes a spare if there is none, so that the committer need not wait for one.
+    /// Whether a spare should be made now: the segment in use is half full, and there is none. Making one takes the disk's
+    /// time, and a store that is hardly written to needs none.
+    pub(crate) fn needs_spare(&self) -> bool {
+        let half_full = {
+            let tail = self.tail.lock();
+            tail.position > tail.capacity / 2
+        };
+        half_full && self.segments.pool.lock().spares.is_empty()
+    }
+
+    /// Makes a spare if one is needed, so that the committer need not wait for it.
     pub(crate) fn keep_spare(&self) -> Result<(), LogError> {
-        self.segments.keep_spare()
+        if self.needs_spare() { self.segments.keep_spare() } else { Ok(()) }
     }
 
     /// Bytes of the segments in use and waiting.

@@ -345,7 +345,7 @@ mod tests {
         let frames = |count: usize| count * (OVERHEAD + key("a").len() + count * size_of::<crate::patch::Segment>());
         for step in 0..steps {
             patch = patch.next();
-            patch.write(step * 1024, vec![1; 1024].into());
+            patch.write(step * 1024, vec![1; 1024].into(), &mut Slabs::default());
             mob.insert(key("a"), step as u64 + 1, Row::Patch(Arc::new(patch.clone())), 0);
             // Small steps are joined, which copies each byte twice.
             let most = 3 * (step + 1) * 1024 + frames(step + 1);

@@ -6,6 +6,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::row::{CHUNK, Extent};
+use crate::slab::Slabs;
 
 /// What a patch lies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,12 +75,12 @@ impl Patch {
     /// A patch on bytes that are at hand.
     pub(crate) fn on_bytes(bytes: Bytes) -> Self {
         let mut patch = Self::on(Base::Zeros);
-        patch.write(0, bytes);
+        patch.write(0, bytes, &mut Slabs::default());
         patch
     }
 
-    /// Lays `bytes` over `offset`.
-    pub(crate) fn write(&mut self, offset: usize, bytes: Bytes) {
+    /// Lays `bytes` over `offset`; what it is joined to is copied into `slabs`.
+    pub(crate) fn write(&mut self, offset: usize, bytes: Bytes, slabs: &mut Slabs) {
         assert!(offset + bytes.len() <= CHUNK, "a write goes past its chunk");
         if bytes.is_empty() {
             return;
@@ -98,15 +99,15 @@ impl Patch {
         }
         let place = first + usize::from(pieces.len() > 1 && pieces[0].offset < offset);
         self.segments.splice(first..last, pieces);
-        self.join_small(place);
+        self.join_small(place, slabs);
         if self.segments.len() > MANY_SEGMENTS {
             self.join();
         }
     }
 
     /// Makes a range zeros.
-    pub(crate) fn zero(&mut self, from: usize, to: usize) {
-        self.write(from, Bytes::from_static(&ZEROS[..to - from]));
+    pub(crate) fn zero(&mut self, from: usize, to: usize, slabs: &mut Slabs) {
+        self.write(from, Bytes::from_static(&ZEROS[..to - from]), slabs);
     }
 
     /// Cuts the chunk at `len`; what is behind reads as zeros.
@@ -123,7 +124,7 @@ impl Patch {
     /// Joins the segment at `place` with those before it that it touches and that are no longer than it, and so on, as
     /// long as the result is small. So a chunk written in small steps, one behind the other, has few segments, and its
     /// bytes are copied a few times only.
-    fn join_small(&mut self, place: usize) {
+    fn join_small(&mut self, place: usize, slabs: &mut Slabs) {
         let (mut first, mut len) = (place, self.segments[place].bytes.len());
         while let Some(before) = first.checked_sub(1).map(|before| &self.segments[before]) {
             let joined = before.bytes.len() + len;
@@ -133,8 +134,10 @@ impl Patch {
             (first, len) = (first - 1, joined);
         }
         if first < place {
-            let mut run = self.segments.drain(first..=place).collect();
-            self.segments.insert(first, join_run(&mut run));
+            let mut bytes = slabs.row(len);
+            self.segments[first..=place].iter().for_each(|segment| bytes.extend_from_slice(&segment.bytes));
+            self.segments.drain(first + 1..=place);
+            self.segments[first].bytes = bytes.freeze();
             self.added += len;
         }
     }
@@ -248,16 +251,16 @@ mod tests {
         ) {
             let mut plain = base.clone();
             plain.resize(LEN, 0);
-            let mut patch = Patch::on(Base::Older);
+            let (mut patch, mut slabs) = (Patch::on(Base::Older), Slabs::shared());
             for step in &steps {
                 match step {
                     Step::Write(at, bytes) => {
                         plain[*at..at + bytes.len()].copy_from_slice(bytes);
-                        patch.write(*at, bytes.clone().into());
+                        patch.write(*at, bytes.clone().into(), &mut slabs);
                     }
                     Step::Zero(a, b) => {
                         plain[*a..*b].fill(0);
-                        patch.zero(*a, *b);
+                        patch.zero(*a, *b, &mut slabs);
                     }
                     Step::Truncate(len) => {
                         plain[*len..].fill(0);
@@ -284,7 +287,7 @@ mod tests {
     fn a_chunk_written_byte_by_byte_stays_short() {
         let mut patch = Patch::on(Base::Zeros);
         for at in 0..CHUNK {
-            patch.write(at, Bytes::from_static(b"x"));
+            patch.write(at, Bytes::from_static(b"x"), &mut Slabs::default());
         }
         assert!(patch.segments.len() <= MANY_SEGMENTS);
         assert_eq!(patch.segments[0], Segment { offset: 0, bytes: vec![b'x'; patch.segments[0].bytes.len()].into() });

@@ -15,6 +15,7 @@ use crate::layers::{Depth, Found, has_content};
 use crate::mob::Row;
 use crate::patch::{Base, Patch};
 use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
+use crate::slab::Slabs;
 
 /// An object's row that is no longer than this holds no bytes of its content, and is copied rather than patched.
 const SHORT: usize = HEAD + 128;
@@ -109,8 +110,9 @@ impl Apply<'_> {
             let piece = rest.split_to((CHUNK - from).min(rest.len()));
             at += piece.len() as u64;
             // The bytes stay in memory until they are installed; the message that they came in must not.
-            let piece = Bytes::copy_from_slice(&piece);
-            self.patch(oid, head.data, index, |patch| patch.write(from, piece))?;
+            let mut kept = self.slabs.row(piece.len());
+            kept.extend_from_slice(&piece);
+            self.patch(oid, head.data, index, |patch, slabs| patch.write(from, kept.freeze(), slabs))?;
         }
         Ok(())
     }
@@ -144,10 +146,10 @@ impl Apply<'_> {
     }
 
     /// Changes a part of one chunk.
-    fn patch(&mut self, oid: Oid, data: DataId, index: u64, change: impl FnOnce(&mut Patch)) -> Result<()> {
+    fn patch(&mut self, oid: Oid, data: DataId, index: u64, change: impl FnOnce(&mut Patch, &mut Slabs)) -> Result<()> {
         let (key, skip) = chunk_place(oid, data, index);
         let mut patch = self.patch_of(oid, &key, skip)?;
-        change(&mut patch);
+        change(&mut patch, &mut self.slabs);
         self.changes.insert(key, Row::Patch(Arc::new(patch)));
         Ok(())
     }
@@ -198,7 +200,9 @@ impl Apply<'_> {
             Some(row) => self.put(key, &row),
             None => {
                 let mut patch = self.patch_of(oid, &key, HEAD)?;
-                patch.head = Bytes::copy_from_slice(&encoded);
+                let mut head = self.slabs.row(encoded.len());
+                head.extend_from_slice(&encoded);
+                patch.head = head.freeze();
                 self.changes.insert(key, Row::Patch(Arc::new(patch)));
             }
         }
@@ -227,7 +231,7 @@ impl Apply<'_> {
             self.drop_chunks(oid, head.data, size.div_ceil(CHUNK as u64), head.size.div_ceil(CHUNK as u64))?;
             let kept = (size % CHUNK as u64) as usize;
             if kept > 0 {
-                self.patch(oid, head.data, size / CHUNK as u64, |patch| patch.truncate(kept))?;
+                self.patch(oid, head.data, size / CHUNK as u64, |patch, _| patch.truncate(kept))?;
             }
         }
         Ok(())
@@ -249,7 +253,7 @@ impl Apply<'_> {
             let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
             let to = (end - index * CHUNK as u64).min(CHUNK as u64) as usize;
             if to - from < CHUNK {
-                self.patch(oid, head.data, index, |patch| patch.zero(from, to))?;
+                self.patch(oid, head.data, index, |patch, slabs| patch.zero(from, to, slabs))?;
                 at += (to - from) as u64;
             } else {
                 at = last * CHUNK as u64;
