@@ -10,10 +10,11 @@ use hashbrown::HashMap;
 use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result, SpaceId, limits};
 use parking_lot::MutexGuard;
 
+use crate::changes::Changes;
 use crate::entry::{Content, Step};
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
 use crate::key::{DataId, Key, oid_at};
-use crate::layers::{Changes, Found, Layers, Object};
+use crate::layers::{Found, Layers, Object};
 use crate::mob::{Row, Seq};
 use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageRoom};
 use crate::slab::Slabs;
@@ -94,7 +95,7 @@ impl<'a> Apply<'a> {
         let slabs = below.active.slabs.lock();
         let mut apply = Self {
             below,
-            changes: Changes::new(),
+            changes: Changes::default(),
             seq,
             time_us,
             given: given.map(Vec::into_iter),
@@ -488,7 +489,7 @@ impl<'a> Apply<'a> {
         let used = found.value().map(ExtentUse::decode).transpose();
         let used = used.map_err(|e| corrupt_row("an extent", e))?.map_or(0, |used| used.users);
         match u32::try_from(i64::from(used) + by) {
-            Ok(0) => drop(self.changes.insert(key, Row::Gone)),
+            Ok(0) => self.changes.insert(key, Row::Gone),
             Ok(users) => self.put(key, &ExtentUse { len: extent.len, users }.encode()),
             Err(_) => return Err(corrupt_row("the use of an extent", row::RowError::Value)),
         }

@@ -19,39 +19,21 @@ use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
 use parking_lot::Mutex;
 
 use crate::apply::{Applied, Apply, Done};
+use crate::changes::Changes;
 use crate::committer::Pending;
 use crate::core::Core;
 use crate::entry::{self, Content, Entry, Step};
 use crate::error::{self, StoreError};
 use crate::key::DataId;
-use crate::layers::{At, Changes, Layers};
+use crate::layers::{At, Layers};
 use crate::log::{Batch, frame};
 use crate::mob::{Mob, Seq};
-use crate::round::Round;
 use crate::row::Extent;
 use crate::stage::stage;
 use crate::view::View;
 
 /// What is called with a transaction's outcome.
 pub(crate) type Tell = Box<dyn FnOnce(Result<Outcome>) + Send>;
-
-/// Where the transactions of all threads gather for the committer, who waits with it.
-#[derive(Default)]
-pub(crate) struct Intake {
-    pub(crate) jobs: Vec<Job>,
-    /// Those who wait for some of them in their own threads.
-    pub(crate) round: Round,
-    /// Whether some were taken out and applied that no force has taken up yet.
-    pub(crate) unforced: bool,
-    pub(crate) closing: bool,
-}
-
-impl Intake {
-    /// Whether there is nothing to apply and nothing to force.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && !self.unforced
-    }
-}
 
 /// A transaction on its way to be applied.
 pub(crate) struct Job {
@@ -116,7 +98,7 @@ impl Writer {
 
 impl Core {
     /// Commits a transaction; `tell` learns the outcome once it is durable.
-    pub(crate) fn submit(&self, transaction: &Transaction, tell: Tell) {
+    pub(crate) fn submit(&self, transaction: Transaction, tell: Tell) {
         match self.job(transaction, Answer::Tell(tell)) {
             Ok(job) => self.take_in(job),
             Err((answer, error)) => answer.give(Err(error)),
@@ -124,7 +106,7 @@ impl Core {
     }
 
     /// Commits a transaction and waits until its outcome is durable.
-    pub(crate) fn commit(&self, transaction: &Transaction) -> Result<Outcome> {
+    pub(crate) fn commit(&self, transaction: Transaction) -> Result<Outcome> {
         let place = Arc::default();
         match self.job(transaction, Answer::Lay(Arc::clone(&place))) {
             Ok(job) => self.wait(job, &place),
@@ -153,11 +135,13 @@ impl Core {
     }
 
     /// Checks a transaction and stages its chunks.
-    fn job(&self, transaction: &Transaction, answer: Answer) -> std::result::Result<Job, (Answer, Error)> {
+    fn job(&self, transaction: Transaction, answer: Answer) -> std::result::Result<Job, (Answer, Error)> {
         match stage(self, transaction) {
             Ok(mut staged) => {
                 let (steps, extents, taken) = staged.take();
-                self.look_ahead(&steps);
+                if self.durable.is_some() {
+                    self.look_ahead(&steps);
+                }
                 Ok(Job { steps, staged: extents, taken, answer })
             }
             Err(error) => Err((answer, error)),
@@ -180,14 +164,10 @@ impl Core {
         if self.durable.is_none() {
             return self.apply_now(job);
         }
-        let mut intake = self.intake.lock();
-        if intake.closing {
-            drop(intake);
-            return self.refuse(job, error::closed());
+        match self.intake.add(job) {
+            Ok(()) => self.call_committer(),
+            Err(job) => self.refuse(job, error::closed()),
         }
-        intake.jobs.push(job);
-        drop(intake);
-        self.call_committer();
     }
 
     /// Wakes the committer. While it is busy with the disk, this thread applies what was taken in for the next batch.
@@ -197,7 +177,7 @@ impl Core {
         {
             self.gather(&mut writer);
         }
-        self.work.notify_one();
+        self.intake.call();
     }
 
     /// Hands a transaction over and waits for its outcome, which is laid at `place`.
@@ -205,19 +185,15 @@ impl Core {
         if self.durable.is_none() {
             self.apply_now(job);
         } else {
-            let mut intake = self.intake.lock();
-            if intake.closing {
-                drop(intake);
-                self.refuse(job, error::closed());
-            } else {
-                intake.jobs.push(job);
-                let waiting = intake.round.join();
-                drop(intake);
-                self.call_committer();
-                if !self.options.threads {
-                    self.force()?;
+            match self.intake.join(job) {
+                Ok(end) => {
+                    self.call_committer();
+                    if !self.options.threads {
+                        self.force()?;
+                    }
+                    end.wait();
                 }
-                waiting.wait();
+                Err(job) => self.refuse(job, error::closed()),
             }
         }
         place.lock().take().unwrap_or_else(|| Err(error::closed()))
@@ -379,9 +355,7 @@ impl Core {
             return;
         }
         // The quick way of a small put: nothing needs to be looked up again when it is visible.
-        if changes.len() == 1
-            && let Some((key, row)) = changes.pop_first()
-        {
+        if let Some((key, row)) = changes.single() {
             return active.insert_shown(key, seq, row, || self.show(seq));
         }
         let keys: Vec<_> = changes.keys().cloned().collect();

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Outcome, Result};
 
-use crate::commit::{Decided, Intake, Job, Writer};
+use crate::commit::{Decided, Job, Writer};
 use crate::core::{Core, Durable};
 use crate::disk;
 use crate::entry::Entry;
 use crate::error;
+use crate::intake::Rested;
 use crate::log::{Batch, LogError};
 use crate::round::Round;
 
@@ -30,25 +31,34 @@ pub(crate) struct Pending {
     pub(crate) backlog: VecDeque<Job>,
     /// Transactions that wait for the batch to be forced.
     decided: Vec<Decided>,
-    /// Rounds, each with how many transactions had been taken in at its end.
+    /// Rounds, each with how many transactions must be settled before it ends.
     rounds: VecDeque<(u64, Round)>,
-    taken_in: u64,
-    /// How many of them were looked at for room.
+    /// How many were ever decided.
+    settled: u64,
+    /// How many of all were looked at for room.
     counted: u64,
 }
 
 impl Pending {
+    fn taken_in(&self) -> u64 {
+        self.settled + self.backlog.len() as u64
+    }
+
+    fn settle(&mut self, decided: Decided) {
+        self.settled += 1;
+        self.decided.push(decided);
+    }
+
     /// How many of the backlog wait for room that did not before.
     fn newly_waiting(&mut self) -> u64 {
-        let before = self.counted.max(self.taken_in - self.backlog.len() as u64);
-        self.counted = self.taken_in;
-        self.taken_in - before
+        let before = self.counted.max(self.settled);
+        self.counted = self.taken_in();
+        self.counted - before
     }
 
     /// What is answered when all that is decided holds.
     fn answered(&mut self) -> (Vec<Decided>, Vec<Round>) {
-        let decided = self.taken_in - self.backlog.len() as u64;
-        let rounds = self.rounds.iter().take_while(|(until, _)| *until <= decided).count();
+        let rounds = self.rounds.iter().take_while(|(until, _)| *until <= self.settled).count();
         let rounds = self.rounds.drain(..rounds).map(|(_, round)| round).collect();
         (std::mem::take(&mut self.decided), rounds)
     }
@@ -57,16 +67,25 @@ impl Pending {
 impl Core {
     /// Applies what was taken in, as far as there is room; its frames go into the batch.
     pub(crate) fn gather(&self, writer: &mut Writer) {
-        {
-            let mut intake = self.intake.lock();
-            let pending = &mut writer.pending;
-            intake.unforced |= !intake.jobs.is_empty();
-            pending.taken_in += intake.jobs.len() as u64;
-            pending.backlog.extend(intake.jobs.drain(..));
-            if let Some(round) = intake.round.take() {
-                pending.rounds.push_back((pending.taken_in, round));
-            }
-        }
+        self.intake.take(&mut writer.pending.backlog);
+        self.apply_backlog(writer);
+    }
+
+    /// The same for a force that follows.
+    fn gather_to_force(&self, writer: &mut Writer) {
+        self.end_round(writer);
+        self.apply_backlog(writer);
+    }
+
+    /// Takes in what there is, with those who wait for it.
+    fn end_round(&self, writer: &mut Writer) {
+        let pending = &mut writer.pending;
+        let round = self.intake.take_round(&mut pending.backlog);
+        let until = pending.taken_in();
+        pending.rounds.extend(round.map(|round| (until, round)));
+    }
+
+    fn apply_backlog(&self, writer: &mut Writer) {
         while let Some(job) = writer.pending.backlog.pop_front() {
             if self.is_full(&self.view.load()) && self.refusal(writer).is_none() {
                 writer.pending.backlog.push_front(job);
@@ -75,7 +94,7 @@ impl Core {
                 return;
             }
             let decided = self.apply_or_refuse(writer, job);
-            writer.pending.decided.push(decided);
+            writer.pending.settle(decided);
         }
     }
 
@@ -84,8 +103,7 @@ impl Core {
         let Some(durable) = &self.durable else { return Ok(()) };
         let mut spare = self.forcing.lock();
         let mut writer = self.writer.lock();
-        self.gather(&mut writer);
-        self.intake.lock().unforced = false;
+        self.gather_to_force(&mut writer);
         let mut batch = std::mem::replace(&mut writer.batch, std::mem::take(&mut spare));
         let prev = writer.batch_prev;
         let (mut decided, mut rounds) = writer.pending.answered();
@@ -117,8 +135,7 @@ impl Core {
         let staged = |decided: &[Decided]| durable.files.force(decided.iter().flat_map(|one| &one.staged));
         staged(decided).map_err(LogError::Chunks)?;
         let mut writer = self.writer.lock();
-        self.gather(&mut writer);
-        self.intake.lock().unforced = false;
+        self.gather_to_force(&mut writer);
         batch.append(&mut writer.batch);
         let (more, more_rounds) = writer.pending.answered();
         drop(writer);
@@ -156,6 +173,7 @@ impl Core {
         if !unlogged {
             writer.failed = Some(error.to_string().into());
         }
+        self.end_round(&mut writer);
         let (later, later_rounds) = writer.pending.answered();
         drop(writer);
         decided.extend(later);
@@ -177,23 +195,14 @@ impl Core {
                 let writer = self.writer.lock();
                 (writer.marked, !writer.pending.backlog.is_empty())
             };
-            let mut intake = self.intake.lock();
-            if intake.is_idle() && !intake.closing {
-                if waiting {
-                    self.work.wait_for(&mut intake, NO_ROOM);
-                } else if marked {
-                    self.work.wait(&mut intake);
-                } else if self.work.wait_for(&mut intake, REST).timed_out() && intake.is_idle() {
-                    drop(intake);
-                    self.mark(&mut self.writer.lock());
-                    intake = self.intake.lock();
-                }
+            let at_most = if waiting { Some(NO_ROOM) } else { (!marked).then_some(REST) };
+            let rested = self.intake.rest(at_most);
+            if rested == Rested::Idle && !waiting {
+                self.mark(&mut self.writer.lock());
             }
-            let closing = intake.closing;
-            drop(intake);
             // What failed was told to those who waited for it.
             let _ = self.force();
-            if closing {
+            if rested == Rested::Closing {
                 self.mark(&mut self.writer.lock());
                 let _ = self.force();
                 return;
@@ -212,20 +221,14 @@ impl Core {
         writer.marked = true;
     }
 
-    /// Refuses new transactions and lets the committer end.
-    pub(crate) fn close_intake(&self) {
-        self.intake.lock().closing = true;
-        self.work.notify_all();
-    }
-
     /// Tells those who were not answered that they will not be.
     pub(crate) fn refuse_the_rest(&self) {
-        let closed = Intake { closing: true, ..Intake::default() };
-        let left = std::mem::replace(&mut *self.intake.lock(), closed);
-        let pending = std::mem::take(&mut self.writer.lock().pending);
-        for job in pending.backlog.into_iter().chain(left.jobs) {
+        let mut pending = std::mem::take(&mut self.writer.lock().pending);
+        let round = self.intake.take_round(&mut pending.backlog);
+        for job in pending.backlog {
             self.refuse(job, error::closed());
         }
+        drop((pending.rounds, round));
     }
 }
 

@@ -12,10 +12,11 @@ use model::{Oid, Result, UploadId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::blob_file::BlobFiles;
-use crate::commit::{Intake, Writer};
+use crate::commit::Writer;
 use crate::engine::{Engine, EngineRead, EngineResult, ShowRow};
 use crate::error::Explain;
 use crate::install::Housekeeping;
+use crate::intake::Intake;
 use crate::key::DataId;
 use crate::layers::{At, Layers};
 use crate::listings::Listings;
@@ -44,13 +45,11 @@ pub(crate) struct Core {
     /// The newest position that is durable and may be seen.
     pub(crate) visible: AtomicU64,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) intake: Mutex<Intake>,
+    pub(crate) intake: Intake,
     /// Held while transactions are applied.
     pub(crate) writer: Mutex<Writer>,
     /// Held while a batch is forced, so that batches follow each other in the log; has buffers for the next but one.
     pub(crate) forcing: Mutex<Batch>,
-    /// Wakes the committer, who waits with the intake.
-    pub(crate) work: Condvar,
     pub(crate) housekeeping: Mutex<Housekeeping>,
     /// Wakes the installer.
     pub(crate) chores: Condvar,

@@ -24,6 +24,8 @@ use crate::view::View;
 
 /// How long changes stay in the buffer although it is not full.
 const REST: Duration = Duration::from_secs(2);
+/// The installer's priority, as of `nice`.
+const NICE: i32 = 10;
 /// How soon a failed installation is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// Chunks that one background transaction removes.
@@ -100,7 +102,7 @@ impl Core {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.work.notify_one();
+        self.intake.call();
         Ok(())
     }
 
@@ -114,6 +116,9 @@ impl Core {
 
     /// The installer's life.
     pub(crate) fn run_installer(&self) {
+        // Installing can wait, transactions cannot; where it waits too long, they wait for room. Without the permission
+        // it goes on as everybody else.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
         let mut next_rest = Instant::now() + REST;
         loop {
             {
@@ -141,11 +146,11 @@ impl Core {
             }
             if let Err(error) = self.install_with_retry() {
                 tracing::error!(%error, "cannot install changes; trying again");
-                self.work.notify_one();
+                self.intake.call();
                 std::thread::sleep(RETRY);
                 continue;
             }
-            self.work.notify_one();
+            self.intake.call();
             if let Err(error) = self.chores() {
                 tracing::warn!(%error, "housekeeping failed; trying again");
             }
@@ -402,8 +407,8 @@ impl Batch<'_> {
                     files: core.files(),
                 };
                 let own = [installed.clone()].into_iter().chain(punched.iter().map(|key| (key.clone(), None)));
-                let keys = Vec::new().into_iter();
-                let rows = Rows { batch: self, layers, keys, from: Some(Key::table(0)), freed: Vec::new() };
+                let keys = self.frozen.all_keys().into_iter();
+                let rows = Rows { batch: self, layers, keys, freed: Vec::new() };
                 result = core.engine.write(&mut rows.chain(own.map(Ok)));
             })
             .explain()?;
@@ -419,7 +424,6 @@ struct Rows<'a, 'b> {
     batch: &'a mut Batch<'b>,
     layers: Layers<'a>,
     keys: std::vec::IntoIter<Key>,
-    from: Option<Key>,
     /// Rows that remember freed extents.
     freed: Vec<EngineRow>,
 }
@@ -432,23 +436,18 @@ impl Iterator for Rows<'_, '_> {
             if let Some(row) = self.freed.pop() {
                 return Some(Ok(row));
             }
-            if let Some(key) = self.keys.next() {
-                match self.row(&key) {
-                    Ok(Some(value)) => {
-                        self.batch.rows += 1;
-                        return Some(Ok((key, value)));
-                    }
-                    Ok(None) => continue,
-                    Err(error) => {
-                        self.batch.failed = Some(error);
-                        return Some(Err(GiveUp));
-                    }
+            let key = self.keys.next()?;
+            match self.row(&key) {
+                Ok(Some(value)) => {
+                    self.batch.rows += 1;
+                    return Some(Ok((key, value)));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.batch.failed = Some(error);
+                    return Some(Err(GiveUp));
                 }
             }
-            let from = self.from.take()?;
-            let keys = self.batch.frozen.keys(&from, &[u8::MAX; 40], 1024);
-            self.from = keys.last().map(Key::successor);
-            self.keys = keys.into_iter();
         }
     }
 }

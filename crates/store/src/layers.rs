@@ -2,22 +2,20 @@
 //! part of it that is being installed, and the B-tree.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use model::{Kind, Oid, Result, Stat};
 
 use crate::blob_file::{BlobFiles, ReadError};
+use crate::changes::Changes;
 use crate::engine::EngineRead;
 use crate::error::{self, Explain, corrupt};
 use crate::key::{DataId, Key, table};
 use crate::mob::{Mob, Row, Seq};
 use crate::patch::{Base, Patch};
 use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks};
-
-/// The rows that a transaction has changed so far.
-pub(crate) type Changes = BTreeMap<Key, Row>;
 
 /// Which versions count.
 #[derive(Clone, Copy)]
@@ -39,6 +37,7 @@ impl At<'_> {
 
 /// The layers of one read, newest first.
 pub(crate) struct Layers<'a> {
+    /// The rows that the transaction which is being applied has changed so far.
     pub(crate) changes: Option<&'a Changes>,
     pub(crate) active: &'a Mob,
     pub(crate) frozen: Option<&'a Mob>,
@@ -348,7 +347,7 @@ impl<'a> Layers<'a> {
     }
 
     /// The next rows that are not in the B-tree only, and where to go on if there are more.
-    fn buffered(&self, from: &[u8], to: &[u8]) -> Result<(Changes, Option<Key>)> {
+    fn buffered(&self, from: &[u8], to: &[u8]) -> Result<(BTreeMap<Key, Row>, Option<Key>)> {
         const MANY: usize = 512;
         let mut keys = Vec::new();
         let mut end: Option<Key> = None;
@@ -361,7 +360,7 @@ impl<'a> Layers<'a> {
             keys.extend(found);
         }
         let to = end.as_deref().unwrap_or(to);
-        let mut rows = Changes::new();
+        let mut rows = BTreeMap::new();
         for key in keys.into_iter().filter(|key| **key < *to) {
             let row = self.active.get(&key, || self.at.seq());
             let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())));
@@ -370,8 +369,7 @@ impl<'a> Layers<'a> {
             }
         }
         if let (Some(changes), true) = (self.changes, from < to) {
-            let range = changes.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
-            rows.extend(range.map(|(key, row)| (key.clone(), row.clone())));
+            rows.extend(changes.range(from, to).map(|(key, row)| (key.clone(), row.clone())));
         }
         Ok((rows, end))
     }

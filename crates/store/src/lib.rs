@@ -14,6 +14,7 @@
 mod apply;
 mod backup;
 mod blob_file;
+mod changes;
 mod commit;
 mod committer;
 mod core;
@@ -22,6 +23,7 @@ mod engine;
 mod entry;
 mod error;
 mod install;
+mod intake;
 mod key;
 mod layers;
 mod listings;

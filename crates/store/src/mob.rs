@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -57,6 +57,11 @@ fn cost(key: &[u8], versions: &[(Seq, Row)], index: usize) -> usize {
     key.len() + row + OVERHEAD
 }
 
+/// What all versions take.
+fn total(key: &[u8], versions: &[(Seq, Row)]) -> usize {
+    (0..versions.len()).map(|index| cost(key, versions, index)).sum()
+}
+
 /// A rough count of what a version takes besides its key and bytes.
 const OVERHEAD: usize = 128;
 const SHARDS: usize = 64;
@@ -90,6 +95,8 @@ pub(crate) struct Mob {
     pub(crate) slabs: Mutex<Slabs>,
     shards: Box<[RwLock<Table>]>,
     order: RwLock<Order>,
+    /// The tables that there are keys of, a bit for each letter: most listings need not look further.
+    tables: AtomicU32,
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
     last: AtomicU64,
@@ -111,6 +118,7 @@ impl Mob {
             slabs: Mutex::new(slabs),
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             order: RwLock::new(Order::default()),
+            tables: AtomicU32::new(0),
             hash: foldhash::fast::RandomState::default(),
             bytes: AtomicUsize::new(0),
             last: AtomicU64::new(0),
@@ -124,6 +132,7 @@ impl Mob {
         order.sorted.clear();
         order.recent.clear();
         self.slabs.get_mut().reclaim();
+        *self.tables.get_mut() = 0;
         *self.bytes.get_mut() = 0;
         *self.last.get_mut() = 0;
     }
@@ -158,7 +167,7 @@ impl Mob {
 
     /// The keys from `from` up to, not including, `to`: at most `limit`, in order.
     pub(crate) fn keys(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<Key> {
-        if from >= to || self.is_empty() {
+        if from >= to || self.is_empty() || !self.has_table_of(from, to) {
             return Vec::new();
         }
         let bounds = (Bound::Included(from), Bound::Excluded(to));
@@ -168,6 +177,22 @@ impl Mob {
         }
         drop(order);
         self.order.write().sorted().range::<[u8], _>(bounds).take(limit).cloned().collect()
+    }
+
+    /// Whether there may be keys of a table from that of `from` up to that of `to`.
+    fn has_table_of(&self, from: &[u8], to: &[u8]) -> bool {
+        let upto = |key: &[u8]| table_bit(key).checked_shl(1).map_or(u32::MAX, |next| next - 1);
+        self.tables.load(Ordering::Acquire) & upto(to) & !(table_bit(from) - 1) != 0
+    }
+
+    /// All keys, in order.
+    pub(crate) fn all_keys(&self) -> Vec<Key> {
+        let order = self.order.read();
+        let mut keys: Vec<Key> = order.sorted.iter().chain(&order.recent).cloned().collect();
+        drop(order);
+        // Stable, as it finds what is in order already: new objects come so.
+        keys.sort();
+        keys
     }
 
     /// Adds a version and drops those that nobody can see any more.
@@ -184,6 +209,20 @@ impl Mob {
     pub(crate) fn insert_shown(&self, key: Key, seq: Seq, row: Row, show: impl FnOnce() -> Seq) {
         let hash = self.hash(&key);
         let mut shard = self.shard(hash).write();
+        if let (Some((key, versions)), Row::Value(_)) = (shard.find_mut(hash, |(known, _)| *known == key), &row) {
+            let before = total(key, versions);
+            self.last.store(seq, Ordering::Release);
+            let horizon = show();
+            if horizon >= seq {
+                // Nobody sees those before.
+                *versions = SmallVec::from_iter([(seq, row)]);
+            } else {
+                versions.push((seq, row));
+                prune(key, versions, horizon);
+            }
+            self.bytes.fetch_add(total(key, versions).wrapping_sub(before), Ordering::Relaxed);
+            return;
+        }
         self.add(&mut shard, hash, key.clone(), seq, row, 0);
         let horizon = show();
         self.settle_in(&mut shard, hash, &key, horizon);
@@ -198,6 +237,7 @@ impl Mob {
                 added += cost(key, versions, versions.len() - 1);
             }
             None => {
+                self.tables.fetch_or(table_bit(&key), Ordering::Release);
                 self.order.write().recent.push(key.clone());
                 let versions = SmallVec::from_iter([(seq, row)]);
                 added += cost(&key, &versions, 0);
@@ -261,6 +301,11 @@ impl Mob {
     pub(crate) fn last(&self) -> Seq {
         self.last.load(Ordering::Acquire)
     }
+}
+
+/// The bit of a key's table; keys before the first letter or behind the last share one.
+fn table_bit(key: &[u8]) -> u32 {
+    1 << (Key::table_of(key).clamp(b'a' - 1, b'z' + 1) - (b'a' - 1))
 }
 
 /// Drops all versions older than the newest at or below `horizon`; returns what they took.

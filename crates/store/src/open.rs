@@ -24,7 +24,7 @@ use crate::backup::restore::{self, RESTORING};
 use crate::backup::slots::is_place;
 use crate::blob_file::BlobFiles;
 use crate::checksum::crc32c;
-use crate::commit::{Intake, Writer};
+use crate::commit::Writer;
 use crate::core::{Core, Durable};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::lmdb::LmdbEngine;
@@ -33,6 +33,7 @@ use crate::engine::{Engine, EngineRead};
 use crate::entry::{self, Step};
 use crate::error::{self, Explain, invalid};
 use crate::install::{self, Housekeeping};
+use crate::intake::Intake;
 use crate::key::{Key, extent_of, table};
 use crate::layers::{At, Layers};
 use crate::listings::Listings;
@@ -189,10 +190,9 @@ fn core(
         spare: Mutex::new(None),
         visible: AtomicU64::new(visible.unwrap_or(0)),
         snapshots: Arc::new(Snapshots::new()),
-        intake: Mutex::new(Intake::default()),
+        intake: Intake::default(),
         writer: Mutex::new(writer),
         forcing: Mutex::default(),
-        work: Condvar::new(),
         housekeeping: Mutex::new(Housekeeping::default()),
         chores: Condvar::new(),
         disk_full: AtomicBool::new(false),

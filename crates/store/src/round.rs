@@ -3,28 +3,24 @@
 //! Who ends a round wakes one of them, and that one wakes the others: so the committer, who has more urgent things to do
 //! than to wake sixty threads, spends on a round what it spends on one of them.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::futex;
+
+const WAITING: u32 = 0;
+/// One thread is woken.
+const REACHED: u32 = 1;
+/// It has woken the others.
+const TOLD: u32 = 2;
 
 /// Threads that wait for the same end, which comes when this is dropped: so it comes in any case.
 #[derive(Default)]
 pub(crate) struct Round(Option<Arc<End>>);
 
-/// The end of a round, to wait for.
+/// The end of a round, to wait for. No lock: threads that are woken together would queue for it.
 #[derive(Default)]
-pub(crate) struct End {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum State {
-    #[default]
-    Waiting,
-    /// One thread is woken.
-    Reached,
-    /// It has woken the others.
-    Told,
-}
+pub(crate) struct End(AtomicU32);
 
 impl Round {
     pub(crate) fn join(&mut self) -> Arc<End> {
@@ -40,27 +36,28 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
-            *lock(&end.state) = State::Reached;
-            end.changed.notify_one();
+            end.0.store(REACHED, Ordering::Release);
+            wake(&end.0, 1);
         }
     }
 }
 
 impl End {
     pub(crate) fn wait(&self) {
-        let mut state = lock(&self.state);
-        while *state == State::Waiting {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while self.0.load(Ordering::Acquire) == WAITING {
+            // It comes back early, too, and looks again.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WAITING, None);
         }
-        if std::mem::replace(&mut *state, State::Told) == State::Reached {
-            drop(state);
-            self.changed.notify_all();
+        if self.0.compare_exchange(REACHED, TOLD, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            wake(&self.0, i32::MAX as u32);
         }
     }
 }
 
-fn lock(mutex: &Mutex<State>) -> MutexGuard<'_, State> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Wakes at most so many.
+fn wake(state: &AtomicU32, most: u32) {
+    // Fails for an address that is none, which a reference never is.
+    let _ = futex::wake(state, futex::Flags::PRIVATE, most);
 }
 
 #[cfg(test)]

@@ -40,19 +40,19 @@ impl Drop for Staged<'_> {
 
 /// Checks a transaction and stages its whole chunks; the committer forces them before the transaction is logged.
 /// Appends are staged by where their blob ends now.
-pub(crate) fn stage<'a>(core: &'a Core, transaction: &Transaction) -> Result<Staged<'a>> {
-    check(transaction)?;
+pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<Staged<'a>> {
+    check(&transaction)?;
     let mut staged = Staged { steps: Vec::new(), extents: Vec::new(), files: core.files(), taken: Vec::new(), core };
     staged.steps.reserve(transaction.ops.len());
-    for op in &transaction.ops {
+    for op in transaction.ops {
         staged.op(core, op)?;
     }
     Ok(staged)
 }
 
 impl Staged<'_> {
-    fn op(&mut self, core: &Core, op: &Op) -> Result<()> {
-        let step = match op.clone() {
+    fn op(&mut self, core: &Core, op: Op) -> Result<()> {
+        let step = match op {
             Op::Create { oid, kind, data, near } => Step::Create { oid, kind, near, content: self.content(data)? },
             Op::Put { oid, data } => Step::Put { oid, content: self.content(data)? },
             Op::PutUpload { oid, upload } => {

@@ -61,7 +61,7 @@ impl Running {
         let threads = std::mem::take(&mut *self.threads.lock());
         let running = !threads.is_empty();
         let installed = if running { self.core.install_all() } else { Ok(()) };
-        self.core.close_intake();
+        self.core.intake.close();
         self.core.close_installer();
         let mut panicked = false;
         for thread in threads {
@@ -307,7 +307,7 @@ impl Store {
     ///
     /// Chunks of 64 KiB and more are handed to the system before this returns, and forced with the log.
     pub fn submit(&self, transaction: Transaction, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
-        self.core().submit(&transaction, Box::new(done));
+        self.core().submit(transaction, Box::new(done));
     }
 
     /// Commits a transaction and waits until it is durable.
@@ -315,7 +315,7 @@ impl Store {
     /// # Errors
     /// Every kind but [`ErrorKind::Unknown`] means that nothing was changed.
     pub fn commit(&self, transaction: Transaction) -> Result<Outcome> {
-        self.core().commit(&transaction)
+        self.core().commit(transaction)
     }
 
     /// Shows `show` an object, and its content if that has at most `max` bytes, without copying it: the quickest way to

@@ -162,7 +162,7 @@ impl Apply<'_> {
         let mut patch = {
             let found = self.layers().find(key)?;
             if let Found::Row(Row::Patch(patch), Depth::Active) = &found {
-                let own = self.changes.contains_key(key);
+                let own = self.changes.get(key).is_some();
                 return Ok(if own { Patch::clone(patch) } else { patch.next() });
             }
             let mut patch = patch_on(&found, skip).map_err(damaged(oid))?;

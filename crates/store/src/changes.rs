@@ -1,0 +1,110 @@
+//! The rows that a transaction changes, in the order of their keys.
+
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use crate::key::Key;
+use crate::mob::Row;
+
+/// Most transactions change no more rows than this; they need no tree.
+const FEW: usize = 8;
+
+/// Rows by key: a sorted list while they are few, then a tree.
+#[derive(Default)]
+pub(crate) struct Changes {
+    few: SmallVec<[(Key, Row); 2]>,
+    /// Holds all of them once there were more.
+    many: BTreeMap<Key, Row>,
+}
+
+impl Changes {
+    fn place(&self, key: &[u8]) -> Result<usize, usize> {
+        self.few.binary_search_by(|(known, _)| (**known).cmp(key))
+    }
+
+    /// Changes a row, again if it was changed before.
+    pub(crate) fn insert(&mut self, key: Key, row: Row) {
+        if !self.many.is_empty() {
+            self.many.insert(key, row);
+            return;
+        }
+        match self.place(&key) {
+            Ok(at) => self.few[at].1 = row,
+            Err(at) if self.few.len() < FEW => self.few.insert(at, (key, row)),
+            Err(_) => {
+                self.many.extend(self.few.drain(..));
+                self.many.insert(key, row);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Row> {
+        if self.many.is_empty() { self.place(key).ok().map(|at| &self.few[at].1) } else { self.many.get(key) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.few.len() + self.many.len()
+    }
+
+    /// The only one, if there is just one.
+    pub(crate) fn single(&mut self) -> Option<(Key, Row)> {
+        if self.len() == 1 { self.few.pop() } else { None }
+    }
+
+    /// Those from `from` up to, not including, `to`, which must not lie before.
+    pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = (&Key, &Row)> {
+        let (first, end) = [from, to].map(|key| self.place(key).unwrap_or_else(|at| at)).into();
+        let many = self.many.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+        self.few[first..end].iter().map(|(key, row)| (key, row)).chain(many)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.few.iter().map(|(key, _)| key).chain(self.many.keys())
+    }
+}
+
+impl IntoIterator for Changes {
+    type Item = (Key, Row);
+    type IntoIter = std::iter::Chain<smallvec::IntoIter<[(Key, Row); 2]>, btree_map::IntoIter<Key, Row>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.few.into_iter().chain(self.many)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn changes_are_an_ordered_map_of_any_size(
+            inserts in proptest::collection::vec((0..40_u8, any::<u8>()), 0..60),
+            bounds in (0..40_u8, 0..40_u8),
+        ) {
+            let (mut changes, mut map) = (Changes::default(), BTreeMap::new());
+            for (key, value) in &inserts {
+                let key = Key::from(&[*key][..]);
+                changes.insert(key.clone(), Row::Value(vec![*value].into()));
+                map.insert(key, *value);
+                prop_assert_eq!(changes.len(), map.len());
+            }
+            let value = |row: &Row| if let Row::Value(value) = row { value[0] } else { unreachable!() };
+            for key in 0..40_u8 {
+                prop_assert_eq!(changes.get(&[key]).map(value), map.get(&[key][..]).copied());
+            }
+            let (from, to) = ([bounds.0.min(bounds.1)], [bounds.0.max(bounds.1)]);
+            let found: Vec<_> = changes.range(&from, &to).map(|(key, row)| (key.clone(), value(row))).collect();
+            let is_between = |key: &Key| from[..] <= **key && **key < to[..];
+            let wanted: Vec<_> = map.clone().into_iter().filter(|(key, _)| is_between(key)).collect();
+            prop_assert_eq!(found, wanted);
+            prop_assert!(changes.keys().eq(map.keys()));
+            let all: Vec<_> = changes.into_iter().map(|(key, row)| (key, value(&row))).collect();
+            prop_assert_eq!(all, map.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
