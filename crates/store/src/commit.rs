@@ -347,23 +347,22 @@ impl Core {
 
     /// Puts changed rows into the buffer.
     pub(crate) fn insert(&self, active: &Mob, seq: Seq, mut changes: Changes) {
-        let horizon = self.snapshots.horizon(&self.visible);
-        if self.durable.is_some() {
-            for (key, row) in changes {
-                active.insert(key, seq, row, horizon);
-            }
-            return;
-        }
-        // The quick way of a small put: nothing needs to be looked up again when it is visible.
-        if let Some((key, row)) = changes.single() {
+        if self.durable.is_none()
+            && let Some((key, row)) = changes.single()
+        {
+            // The quick way of a small put: nothing needs to be looked up again when it is visible.
             return active.insert_shown(key, seq, row, || self.show(seq));
         }
-        let keys: Vec<_> = changes.keys().cloned().collect();
+        let horizon = self.snapshots.horizon(&self.visible);
+        let shown: Vec<_> = if self.durable.is_none() { changes.keys().cloned().collect() } else { Vec::new() };
         for (key, row) in changes {
             active.insert(key, seq, row, horizon);
         }
+        if self.durable.is_some() {
+            return;
+        }
         let horizon = self.show(seq);
-        for key in keys {
+        for key in shown {
             active.settle(&key, horizon);
         }
     }
