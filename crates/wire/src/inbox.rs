@@ -168,9 +168,10 @@ impl Inbox {
 
     /// A buffer for a frame of `len` bytes: one that was used before and that nobody holds any more, or a new one.
     fn buffer(&mut self, len: usize) -> BytesMut {
-        let free = self.spare.iter_mut().position(|spare| spare.try_reclaim(len));
+        // The last that was used is the likeliest to be in the processor's cache.
+        let free = self.spare.iter_mut().rposition(|spare| spare.try_reclaim(len));
         match free {
-            Some(at) => self.spare.swap_remove(at),
+            Some(at) => self.spare.remove(at),
             None => {
                 if self.spare.len() == SPARE {
                     self.spare.remove(0);
