@@ -8,6 +8,7 @@
 //! Both begin with the inputs in `fuzz/corpus/TARGET`. An input that once found a mistake is added there and stays.
 //! A new target is a function here, a line in [`Target::ALL`], a file in `fuzz/fuzz_targets` and some inputs.
 
+mod archive;
 mod filter;
 mod log_frames;
 mod record;
@@ -35,6 +36,8 @@ impl Target {
     pub const WIRE_FRAMES: Self = Self { name: "wire_frames", run: wire_frames::run };
     /// Frames of the log and the entries in them: as a segment's bytes, and as a frame's payload.
     pub const LOG_FRAMES: Self = Self { name: "log_frames", run: log_frames::run };
+    /// Archives: as a whole, and as the items of a part whose checksum is right.
+    pub const ARCHIVE: Self = Self { name: "archive", run: archive::run };
     /// Every target.
-    pub const ALL: [Self; 4] = [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES];
+    pub const ALL: [Self; 5] = [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES, Self::ARCHIVE];
 }

@@ -42,6 +42,18 @@ fn log_frames() {
 }
 
 #[test]
+fn archive() {
+    run(Target::ARCHIVE);
+}
+
+#[test]
+fn archives_of_the_corpus_are_understood() {
+    let corpus = corpus(Target::ARCHIVE);
+    assert!(!corpus.is_empty() && corpus.iter().all(|input| store::check_archive(input)));
+    assert!(!store::check_archive(&corpus[0][..corpus[0].len() - 1]));
+}
+
+#[test]
 fn every_target_has_a_program_for_libfuzzer() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
     for target in Target::ALL {

@@ -27,6 +27,7 @@ pub(crate) mod slots;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use archive::check_archive;
 use archive::{Counts, Header, Writer};
 use item::Item;
 use slots::Slots;

@@ -45,7 +45,7 @@ mod store;
 mod upload;
 mod view;
 
-pub use backup::BackupSummary;
+pub use backup::{BackupSummary, check_archive};
 pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{Content, Piece, Pieces};

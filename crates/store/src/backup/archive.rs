@@ -279,6 +279,28 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Whether bytes are an archive, or the items of a part: for fuzzing what restoring reads.
+///
+/// # Panics
+/// If an item is not what its encoding says.
+#[must_use]
+pub fn check_archive(bytes: &[u8]) -> bool {
+    let mut from = bytes;
+    let whole = Reader::begin(&mut from).and_then(|mut reader| {
+        while reader.part(&mut |_| Ok(()))? {}
+        Ok(())
+    });
+    let (mut items, mut rest) = (item::Items(bytes), bytes);
+    while let Ok(Some(item)) = items.next() {
+        let (taken, behind) = rest.split_at(rest.len() - items.0.len());
+        let mut again = Vec::new();
+        item::encode(&mut again, &item);
+        assert_eq!(again, taken, "an item is what its encoding says");
+        rest = behind;
+    }
+    whole.is_ok() || rest.is_empty()
+}
+
 fn not_an_item(error: ItemError, place: &str) -> Error {
     if let ItemError::Kind(_) = error {
         return Error::new(ErrorKind::Unsupported, format!("{place} of the archive: {error}")).caused_by(error);
