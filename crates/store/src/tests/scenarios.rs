@@ -42,6 +42,26 @@ fn a_sweep_spares_the_extent_beneath_a_write_that_is_only_logged() {
     leaks(&world);
 }
 
+/// The log would know nothing of it: after a power cut it could neither be gone nor be numbered.
+#[test]
+fn nothing_is_installed_before_it_is_durable() {
+    let world = Simulated::new();
+    world.settle();
+    let (core, before) = (world.core(), world.store.status().version);
+    world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, "early")] }, |_| {});
+    {
+        let mut writer = core.writer.lock();
+        core.gather(&mut writer);
+        core.freeze(&mut writer, &core.view.load());
+    }
+    assert!(!core.install().unwrap());
+    assert_eq!(world.crash(1).unwrap().store.status().version, before + 1, "only the opening is new");
+    core.force().unwrap();
+    assert!(core.install().unwrap());
+    let found = world.crash(1).unwrap();
+    assert_eq!(found.store.objects(MAIN, None, 10).unwrap().len(), 1);
+}
+
 /// A file was once removed when the last object in it was deleted, although a snapshot could still see that object.
 #[test]
 fn a_blob_file_stays_while_a_snapshot_sees_its_last_object() {
