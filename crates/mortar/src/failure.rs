@@ -154,9 +154,7 @@ impl From<Error> for Failure {
             ErrorKind::Invalid => (Exit::Usage, None),
             ErrorKind::NotFound => (Exit::NotFound, None),
             ErrorKind::TooLarge => (Exit::Full, None),
-            ErrorKind::Full => {
-                (Exit::Full, Some("Make room on the server's disk, then try again; nothing was changed."))
-            }
+            ErrorKind::Full => (Exit::Full, Some("Make room there, then try again; nothing was changed.")),
             ErrorKind::Denied => (Exit::Denied, None),
             ErrorKind::Corrupt => {
                 (Exit::Corrupt, Some("Restore what is lost from a backup; `mortar scrub` lists all damage."))

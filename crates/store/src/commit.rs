@@ -208,7 +208,7 @@ impl Core {
     /// Applies a transaction to a store that has no committer.
     fn apply_now(&self, job: Job) {
         let mut writer = self.writer.lock();
-        let result = if self.is_full(&self.view.load()) {
+        let result = if self.is_full(&self.view.load()) && !job.steps.iter().all(Step::frees) {
             let message = "the store in memory has no room; delete something, or start it with more";
             Err(Error::new(ErrorKind::Full, message))
         } else {

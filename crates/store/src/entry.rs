@@ -156,6 +156,21 @@ pub(crate) struct Entry {
 }
 
 impl Step {
+    /// Whether it takes away more than it adds: it may be done where there is no room for more.
+    pub(crate) fn frees(&self) -> bool {
+        matches!(
+            self,
+            Self::Truncate { .. }
+                | Self::Delete { .. }
+                | Self::RemoveAttribute { .. }
+                | Self::Remove { .. }
+                | Self::Unbind { .. }
+                | Self::Expect { .. }
+                | Self::ExpectName { .. }
+                | Self::Reclaim { .. }
+        )
+    }
+
     /// The object whose row the step reads before it writes it.
     pub(crate) fn existing(&self) -> Option<Oid> {
         match self {

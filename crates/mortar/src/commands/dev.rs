@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use client::Url;
 use model::{Error, ErrorKind};
 use node::{Brick, Config};
@@ -30,7 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   mortar dev                                    data in ./mortar-data
   mortar dev --data /srv/mortar
-  mortar dev --memory                           nothing is kept
+  mortar dev --memory --memory-mib 512          nothing is kept, and no more than this held
   mortar dev --listen 127.0.0.1:0 --http none   any free port, no metrics
   MORTAR_LOG=debug mortar dev --log-format json
 
@@ -46,6 +46,9 @@ pub(crate) struct Dev {
     /// Keep everything in memory: nothing survives the process
     #[arg(long)]
     memory: bool,
+    /// How much a store in memory may hold; then it takes only what makes room
+    #[arg(long, value_name = "MIB", default_value_t = 8192, requires = "memory", value_parser = value_parser!(u32).range(1..))]
+    memory_mib: u32,
     /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: String,
@@ -58,6 +61,9 @@ pub(crate) struct Dev {
     /// Allow addresses that other machines can reach, although nobody has to say who they are
     #[arg(long)]
     insecure: bool,
+    /// Threads that serve connections [default: one for every two processors, at most 16]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
+    io_threads: Option<u16>,
     /// How the log on the error stream looks; MORTAR_LOG=debug,store=trace says how much of it there is
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
@@ -117,7 +123,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     start_log(args.log_format)?;
     let config = config(args)?;
     let store = match args.memory {
-        true => Store::in_memory(Options::default()),
+        true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() }),
         false => Store::open(&args.data, Options::default()),
     };
     let store = store.map_err(|error| explain_open(error, &args.data))?;
@@ -197,7 +203,8 @@ fn config(args: &Dev) -> Result<Config> {
     if listen.is_empty() {
         return Err(Failure::usage("a server needs a place to listen at").hint("Give --listen or --socket."));
     }
-    Ok(Config { listen, http: http(&args.http)?, insecure: args.insecure, ..Config::default() })
+    let threads = args.io_threads.map_or(Config::default().threads, usize::from);
+    Ok(Config { listen, http: http(&args.http)?, insecure: args.insecure, threads, ..Config::default() })
 }
 
 /// Where the socket goes, if there is to be one.

@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
+use crate::read::Reading;
 
 const CHUNK: usize = 64 << 10;
 
@@ -320,4 +321,29 @@ fn a_real_disk_that_is_full_refuses_writes_and_goes_on_when_there_is_room() {
     let store = Store::open(&dir, options()).unwrap();
     check(&store);
     audit(&store);
+}
+
+/// Everything was once refused then, deleting too.
+#[test]
+fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
+    let store = Store::in_memory(crate::Options { memory_bytes: 1 << 20, ..small() }).unwrap();
+    let oids: Vec<Oid> = (0..).map_while(|_| store.commit(one_more()).ok()).map(created).collect();
+    assert!((8..=12).contains(&oids.len()), "{} objects of 100 kB", oids.len());
+    assert_eq!(store.commit(one_more()).unwrap_err().kind(), ErrorKind::Full);
+    for oid in &oids {
+        assert_eq!(store.read(*oid, 0, 1 << 20).unwrap().len(), 100_000);
+    }
+    // Content behind the first chunk goes in the background.
+    commit(&store, [Op::Delete { oid: oids[0] }, Op::Delete { oid: oids[1] }, Op::Delete { oid: oids[2] }]);
+    store.core().chores().unwrap();
+    blob(&store, pattern(100_000, 1));
+}
+
+fn one_more() -> Transaction {
+    Transaction { ops: vec![create(0, Kind::Blob, pattern(100_000, 1))] }
+}
+
+fn created(outcome: Outcome) -> Oid {
+    let Outcome::Committed(committed) = outcome else { panic!("{outcome:?}") };
+    committed.created[0]
 }
