@@ -220,11 +220,7 @@ impl Log {
     pub(crate) fn append(&self, batch: &Batch, prev: u32) -> Result<(), LogError> {
         let mut tail = self.tail.lock();
         let parts = self.split(&tail, batch, prev);
-        // Get every segment before the first byte is written, so that a full disk leaves nothing behind.
-        let mut fresh = VecDeque::new();
-        for part in parts.iter().skip(1) {
-            fresh.push_back(self.segments.next(part.header, part.len() as u64)?);
-        }
+        let mut fresh = self.segments.prepare(&parts[1..])?;
         for (i, part) in parts.iter().enumerate() {
             if i > 0 {
                 let next = fresh.pop_front().ok_or_else(|| io::Error::other("a segment was not prepared"))?;
@@ -300,6 +296,21 @@ impl Segments {
     fn new(disk: Arc<dyn Disk>, store: StoreId, segment_len: u64) -> Self {
         let pool = Pool { sealed: VecDeque::new(), spares: Vec::new(), next_spare: 0 };
         Self { disk, store, segment_len, pool: Mutex::new(pool) }
+    }
+
+    /// Gets every segment that a batch needs before its first byte is written, so that a full disk leaves nothing behind:
+    /// a segment that is left would be taken for the end of the log, although the log goes on in the one before.
+    fn prepare(&self, parts: &[Part]) -> Result<VecDeque<Tail>, LogError> {
+        let made = parts.iter().map(|part| self.next(part.header, part.len() as u64)).collect();
+        let Err(error) = made else { return made };
+        for part in parts {
+            match self.disk.remove(&segment_name(part.header.index)) {
+                Err(left) if left.kind() != io::ErrorKind::NotFound => return Err(LogError::Io(left)),
+                _ => {}
+            }
+        }
+        self.disk.force_names(DIR)?;
+        Err(error)
     }
 
     /// Takes a spare, or makes a segment, of at least `len` bytes of frames; durable under its name.

@@ -164,6 +164,29 @@ fn a_log_without_the_frames_behind_the_installed_ones_is_refused() {
     assert_eq!(damage(reopen(&world.disk, 2)).seq, 3);
 }
 
+/// The first of two segments was once left when there was no room for the second. What was appended to the old one
+/// afterwards was then passed over in silence, acknowledged or not.
+#[test]
+fn no_segment_of_a_batch_that_did_not_fit_is_left() {
+    for room in [100, 3000, 4096, 4200, 6000, 8100] {
+        let mut world = World::new();
+        world.append(&[100]).unwrap();
+        let (next, crc) = (world.next, world.crc);
+        world.disk.set_room(Some(room));
+        assert!(matches!(world.append(&[2000, 3000, 3000]), Err(LogError::Full(_))), "room for {room} bytes");
+        world.disk.set_room(None);
+        (world.next, world.crc) = (next, crc);
+        for _ in 0..5 {
+            world.append(&[100]).unwrap();
+        }
+        for installed in 0..=6 {
+            let (seen, recovered) = reopen(&world.disk.crash(room as u64), installed).unwrap();
+            assert_eq!(seen, (installed + 1..=6).collect::<Vec<_>>(), "room for {room} bytes");
+            assert_eq!(recovered.last, 6);
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_leaves_the_log_as_it_was() {
     let mut world = World::new();
