@@ -174,6 +174,13 @@ impl From<Error> for Failure {
     }
 }
 
+impl Failure {
+    /// The failure of a command that works on files here, where no server has a part: what the message says is enough.
+    pub(crate) fn local(error: Error) -> Self {
+        Self { hint: None, ..Self::from(error) }
+    }
+}
+
 /// Output errors: a command that writes names its files itself, so what is left is the standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {

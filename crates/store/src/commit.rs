@@ -208,6 +208,9 @@ impl Core {
     /// Applies a transaction to a store that has no committer.
     fn apply_now(&self, job: Job) {
         let mut writer = self.writer.lock();
+        if self.is_full(&self.view.load()) {
+            self.let_go();
+        }
         let result = if self.is_full(&self.view.load()) && !job.steps.iter().all(Step::frees) {
             let message = "the store in memory has no room; delete something, or start it with more";
             Err(Error::new(ErrorKind::Full, message))
@@ -363,8 +366,13 @@ impl Core {
         }
         let horizon = self.show(seq);
         for key in shown {
-            active.settle(&key, horizon);
+            active.settle(key, seq, horizon);
         }
+    }
+
+    /// Lets a store in memory go of what snapshots have kept.
+    pub(crate) fn let_go(&self) {
+        self.view.load().active.sweep(self.snapshots.horizon(&self.visible));
     }
 
     /// Makes a transaction visible that needs no log; returns the horizon after that.

@@ -228,6 +228,11 @@ impl Core {
         for job in pending.backlog {
             self.refuse(job, error::closed());
         }
+        // Applied after the last force; nothing of it was written.
+        for Decided { staged, answer, .. } in pending.decided {
+            self.discard(&staged);
+            answer.give(Err(error::closed()));
+        }
         drop((pending.rounds, round));
     }
 }

@@ -159,7 +159,10 @@ impl Core {
 
     /// What can be done beside installing.
     pub(crate) fn chores(&self) -> Result<()> {
-        let Some(durable) = &self.durable else { return self.reclaim() };
+        let Some(durable) = &self.durable else {
+            self.let_go();
+            return self.reclaim();
+        };
         if let Err(error) = durable.log.keep_spare() {
             tracing::warn!(%error, "cannot prepare a log segment");
         }

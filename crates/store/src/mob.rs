@@ -6,7 +6,7 @@
 //!
 //! Rows are found by hash and, for listings, through an ordered index of the keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -97,6 +97,9 @@ pub(crate) struct Mob {
     order: RwLock<Order>,
     /// The tables that there are keys of, a bit for each letter: most listings need not look further.
     tables: AtomicU32,
+    /// Rows with versions that somebody still saw when they were changed, in the order of the changes. Only for a buffer
+    /// that is the whole store.
+    later: Mutex<VecDeque<(Seq, Key)>>,
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
     last: AtomicU64,
@@ -119,6 +122,7 @@ impl Mob {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             order: RwLock::new(Order::default()),
             tables: AtomicU32::new(0),
+            later: Mutex::default(),
             hash: foldhash::fast::RandomState::default(),
             bytes: AtomicUsize::new(0),
             last: AtomicU64::new(0),
@@ -219,13 +223,14 @@ impl Mob {
             } else {
                 versions.push((seq, row));
                 prune(key, versions, horizon);
+                self.later.lock().push_back((seq, key.clone()));
             }
             self.bytes.fetch_add(total(key, versions).wrapping_sub(before), Ordering::Relaxed);
             return;
         }
         self.add(&mut shard, hash, key.clone(), seq, row, 0);
         let horizon = show();
-        self.settle_in(&mut shard, hash, &key, horizon);
+        self.settle_in(&mut shard, hash, key, seq, horizon);
     }
 
     fn add(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, row: Row, horizon: Seq) {
@@ -249,19 +254,31 @@ impl Mob {
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
-    /// Drops the versions of `key` that nobody can see; a row that is gone altogether if nothing lies beneath.
+    /// Drops the versions of `key`, which was changed at `seq`, that nobody can see; a row that is gone altogether if
+    /// nothing lies beneath. What somebody still sees goes with a later [`Mob::sweep`].
     ///
     /// Only for a buffer that is the whole store.
-    pub(crate) fn settle(&self, key: &[u8], horizon: Seq) {
-        let hash = self.hash(key);
+    pub(crate) fn settle(&self, key: Key, seq: Seq, horizon: Seq) {
+        let hash = self.hash(&key);
         let mut shard = self.shard(hash).write();
-        self.settle_in(&mut shard, hash, key, horizon);
+        self.settle_in(&mut shard, hash, key, seq, horizon);
     }
 
-    fn settle_in(&self, shard: &mut Table, hash: u64, key: &[u8], horizon: Seq) {
-        let Ok(mut found) = shard.find_entry(hash, |(known, _)| **known == *key) else { return };
+    /// Drops what nobody sees any more of all that somebody still saw when it was replaced or deleted.
+    pub(crate) fn sweep(&self, horizon: Seq) {
+        let next = || self.later.lock().pop_front_if(|(seq, _)| *seq <= horizon);
+        while let Some((seq, key)) = next() {
+            self.settle(key, seq, horizon);
+        }
+    }
+
+    fn settle_in(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, horizon: Seq) {
+        let Ok(mut found) = shard.find_entry(hash, |(known, _)| *known == key) else { return };
         let (key, versions) = found.get_mut();
         let mut freed = prune(key, versions, horizon);
+        if horizon < seq && (versions.len() > 1 || matches!(&versions[..], [(_, Row::Gone)])) {
+            self.later.lock().push_back((seq, key.clone()));
+        }
         if matches!(&versions[..], [(seq, Row::Gone)] if *seq <= horizon) {
             freed += key.len() + OVERHEAD;
             let ((key, _), _) = found.remove();
@@ -376,9 +393,11 @@ mod tests {
         let mob = Mob::new();
         mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
         mob.insert(key("a"), 2, Row::Gone, 1);
-        mob.settle(&key("a"), 1);
+        mob.settle(key("a"), 2, 1);
         assert_eq!(mob.keys(b"s", b"t", 10).len(), 1);
-        mob.settle(&key("a"), 2);
+        mob.sweep(1);
+        assert_eq!(mob.keys(b"s", b"t", 10).len(), 1);
+        mob.sweep(2);
         assert_eq!(mob.keys(b"s", b"t", 10).len(), 0);
         assert_eq!(mob.bytes(), 0);
     }

@@ -5,6 +5,7 @@
 //! is read straight into it; whoever gets the frame can keep parts of it without a copy.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut, BytesMut};
@@ -16,10 +17,15 @@ use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
 pub const SHARED: usize = 64 << 10;
 /// Bytes of a frame from which on it gets a buffer of its own.
 const LARGE: usize = SHARED / 2;
-/// Buffers for large frames that are kept for the next ones until a small frame comes, and the largest that is: one for a
-/// piece of an upload.
+/// Buffers for large frames that a connection keeps for the next ones until a small frame comes, and the largest that is:
+/// one for a piece of an upload.
 const SPARE: usize = 8;
 const SPARE_SIZE: usize = (1 << 20) + (4 << 10);
+/// Bytes that all connections of the process keep so: they may be idle for long.
+const KEPT: usize = 16 << 20;
+
+/// Bytes that are kept now.
+static KEPT_NOW: AtomicUsize = AtomicUsize::new(0);
 
 /// What arrived on one connection and is no whole frame yet.
 #[derive(Debug)]
@@ -30,13 +36,39 @@ pub struct Inbox {
     is_paused: bool,
     /// The beginning of a large frame.
     large: Option<Large>,
-    spare: Vec<BytesMut>,
+    spare: Vec<Spare>,
 }
 
 #[derive(Debug)]
 struct Large {
     header: Header,
     bytes: BytesMut,
+}
+
+/// A buffer that is kept, and counted as long as it is.
+#[derive(Debug)]
+struct Spare {
+    bytes: BytesMut,
+    counted: usize,
+}
+
+impl Spare {
+    /// Keeps a buffer that takes `size` bytes, unless there are too many.
+    fn keep(bytes: BytesMut, size: usize) -> Option<Self> {
+        let more = |now: usize| now.checked_add(size).filter(|now| *now <= KEPT);
+        let kept = KEPT_NOW.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        kept.is_ok().then(|| Self { bytes, counted: size })
+    }
+
+    fn take(mut self) -> BytesMut {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        KEPT_NOW.fetch_sub(self.counted, Ordering::Relaxed);
+    }
 }
 
 /// What whoever takes frames wants next.
@@ -159,7 +191,7 @@ impl Inbox {
         };
         let mut frame = bytes.split().freeze();
         if self.spare.len() < SPARE && frame.len() <= SPARE_SIZE {
-            self.spare.push(bytes);
+            self.spare.extend(Spare::keep(bytes, frame.len()));
         }
         let head = frame.split_to(header.head_len());
         each(open(header, &head, Raw::Owned(frame))?)?;
@@ -169,9 +201,9 @@ impl Inbox {
     /// A buffer for a frame of `len` bytes: one that was used before and that nobody holds any more, or a new one.
     fn buffer(&mut self, len: usize) -> BytesMut {
         // The last that was used is the likeliest to be in the processor's cache.
-        let free = self.spare.iter_mut().rposition(|spare| spare.try_reclaim(len));
+        let free = self.spare.iter_mut().rposition(|spare| spare.bytes.try_reclaim(len));
         match free {
-            Some(at) => self.spare.remove(at),
+            Some(at) => self.spare.remove(at).take(),
             None => {
                 if self.spare.len() == SPARE {
                     self.spare.remove(0);
@@ -215,4 +247,33 @@ fn open<'a>(header: Header, head: &'a [u8], raw: Raw<'a>) -> Result<Frame<'a>, F
     }
     let Header { flags, id, raw_checksum, .. } = header;
     Ok(Frame { flags, id, message: &covered[HEADER..], raw, raw_checksum })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Flags, crc32c};
+    use crate::outbox::encode_head;
+    use crate::proto;
+
+    #[test]
+    fn idle_connections_keep_no_more_than_a_bound_together() {
+        let raw = vec![7; 1 << 20];
+        let mut frame = Vec::new();
+        encode_head(&mut frame, Flags::REQUEST, 1, &proto::Done {}, raw.len(), crc32c(&raw));
+        frame.extend_from_slice(&raw);
+        let mut inboxes: Vec<Inbox> = (0..30).map(|_| Inbox::new(8 << 20)).collect();
+        let mut frames = 0;
+        for inbox in &mut inboxes {
+            inbox.feed(&frame[..100_000], |_| Ok(Next::Frame)).unwrap();
+            let whole = inbox.feed(&frame[100_000..], |frame| {
+                frames += usize::from(frame.raw.len() == raw.len());
+                Ok(Next::Frame)
+            });
+            whole.unwrap();
+        }
+        assert_eq!(frames, inboxes.len());
+        let kept: usize = inboxes.iter().flat_map(|inbox| &inbox.spare).map(|spare| spare.counted).sum();
+        assert!((1..=KEPT).contains(&kept), "{kept} bytes");
+    }
 }

@@ -165,7 +165,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
             return Err(Failure::interrupted(format!("stopped; {} is as it was", args.data.display())));
         }
         Err(error) if error.kind() == ErrorKind::Unavailable => return Err(explain_open(error, &args.data)),
-        done => done?,
+        done => done.map_err(Failure::local)?,
     };
     output.print(&Archived {
         done: "restored",

@@ -235,7 +235,7 @@ fn http(text: &str) -> Result<Option<SocketAddr>> {
 /// The failure to open a data directory, with what to do about it.
 pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     let kind = error.kind();
-    let failure = Failure::from(error);
+    let failure = Failure::local(error);
     match kind {
         ErrorKind::Corrupt => failure.hint(format!(
             "Restore a backup into another directory, or see what `mortar repair --data {}` can save.",

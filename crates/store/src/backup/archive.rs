@@ -255,7 +255,10 @@ impl<'a> Reader<'a> {
         self.read += (PART_HEADER + len) as u64;
         match word(&header, 16) {
             ITEMS => {}
-            END => return self.check_end().map(|()| false),
+            END => {
+                self.check_end()?;
+                return self.check_nothing_follows().map(|()| false);
+            }
             other => {
                 let message =
                     format!("{} of the archive is of kind {other}, which this version does not know", place());
@@ -270,6 +273,15 @@ impl<'a> Reader<'a> {
             show(item)?;
         }
         Ok(true)
+    }
+
+    fn check_nothing_follows(&mut self) -> Result<()> {
+        let mut next = [0];
+        match self.from.read_exact(&mut next) {
+            Ok(()) => Err(damaged(format!("more follows behind its end, at byte {}", self.read))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            Err(error) => Err(error::io("reading the archive", error)),
+        }
     }
 
     fn check_end(&self) -> Result<()> {

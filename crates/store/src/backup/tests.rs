@@ -206,6 +206,16 @@ fn an_archive_that_was_cut_anywhere_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn what_follows_an_archive_is_noticed() {
+    let archive = archive(&memory());
+    let dir = tempfile::tempdir().unwrap();
+    for more in [&archive[..], b"\n"] {
+        let error = restore(dir.path(), &[&archive, more].concat()).err().unwrap();
+        assert!(error.message().contains("more follows behind its end"), "{error}");
+    }
+}
+
+#[test]
 fn every_flipped_bit_of_an_archive_is_noticed() {
     let simulated = Simulated::new();
     let oid = blob(&simulated.store, pattern(CHUNK + 100, 3));

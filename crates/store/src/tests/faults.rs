@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use super::audit::audit;
 use super::plain::{Maker, Model, compare_contents};
-use super::world::{Simulated, small};
+use super::world::{Simulated, memory, small};
 use super::*;
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
@@ -337,6 +337,28 @@ fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
     commit(&store, [Op::Delete { oid: oids[0] }, Op::Delete { oid: oids[1] }, Op::Delete { oid: oids[2] }]);
     store.core().chores().unwrap();
     blob(&store, pattern(100_000, 1));
+}
+
+/// What was deleted or replaced under a snapshot once stayed for ever.
+#[test]
+fn a_store_in_memory_lets_go_of_what_only_a_snapshot_saw() {
+    let store = memory();
+    let replaced = blob(&store, pattern(20_000, 0));
+    let before = store.status().mob_bytes;
+    for round in 0..20 {
+        let deleted: Vec<Oid> = (0..10).map(|i| blob(&store, pattern(20_000, i))).collect();
+        let snapshot = store.snapshot().unwrap();
+        commit(&store, [Op::Put { oid: replaced, data: pattern(20_000, round) }]);
+        for oid in &deleted {
+            commit(&store, [Op::Delete { oid: *oid }]);
+            assert!(snapshot.read(*oid, 0, 10).is_ok());
+        }
+        drop(snapshot);
+        store.core().chores().unwrap();
+    }
+    // The pages that the objects were in have rows of their own.
+    let grown = store.status().mob_bytes - before;
+    assert!(grown < 40_000, "{grown} bytes more");
 }
 
 fn one_more() -> Transaction {
