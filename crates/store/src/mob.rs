@@ -185,8 +185,8 @@ impl Mob {
 
     /// Whether there may be keys of a table from that of `from` up to that of `to`.
     fn has_table_of(&self, from: &[u8], to: &[u8]) -> bool {
-        let upto = |key: &[u8]| table_bit(key).checked_shl(1).map_or(u32::MAX, |next| next - 1);
-        self.tables.load(Ordering::Acquire) & upto(to) & !(table_bit(from) - 1) != 0
+        let between = ((table_bit(to) << 1) - 1) & !(table_bit(from) - 1);
+        self.tables.load(Ordering::Acquire) & between != 0
     }
 
     /// All keys, in order.
