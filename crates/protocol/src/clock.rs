@@ -1,0 +1,120 @@
+//! Hybrid logical clocks (rule L1): near to physical time, and behind nothing that was ever learned.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::ident::Timestamp;
+
+/// The clock of one node. It does not tick by itself: each call says what the physical clock shows, in milliseconds since
+/// 1970, which may go back.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    last: Timestamp,
+    skew_ms: u64,
+}
+
+/// A timestamp that is further ahead than any right clock can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The timestamp.
+    pub seen: Timestamp,
+    /// The latest that would have been believed.
+    pub latest: Timestamp,
+}
+
+impl fmt::Display for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.seen.ms().saturating_sub(self.latest.ms());
+        write!(f, "a timestamp is {ms} ms further ahead than clocks may differ: set the clocks of the machines")
+    }
+}
+
+impl Error for Ahead {}
+
+impl Clock {
+    /// A clock that gives nothing at or below `above`, and believes others that are at most `skew_ms` ahead.
+    #[must_use]
+    pub fn new(above: Timestamp, skew_ms: u64) -> Self {
+        Self { last: above, skew_ms }
+    }
+
+    /// A timestamp above all that were given or learned, and not before `physical_ms`.
+    pub fn tick(&mut self, physical_ms: u64) -> Timestamp {
+        self.last = self.last.next().max(Timestamp::at(physical_ms));
+        self.last
+    }
+
+    /// Learns of a timestamp: what is given from now on is larger.
+    ///
+    /// # Errors
+    /// If it is beyond the physical clock by more than the allowed skew; the clock stays as it was. Whoever sent it must
+    /// not be believed, or time would run away.
+    pub fn learn(&mut self, seen: Timestamp, physical_ms: u64) -> Result<(), Ahead> {
+        let latest = Timestamp::at(physical_ms.saturating_add(self.skew_ms)).max(self.last);
+        if seen > latest {
+            return Err(Ahead { seen, latest });
+        }
+        self.last = self.last.max(seen);
+        Ok(())
+    }
+
+    /// Goes on above a timestamp of this node's own past, however far ahead it is.
+    pub fn pass(&mut self, own: Timestamp) {
+        self.last = self.last.max(own);
+    }
+
+    /// The largest timestamp that was given or learned.
+    #[must_use]
+    pub fn last(&self) -> Timestamp {
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_went_back_still_gives_larger_timestamps() {
+        let mut clock = Clock::new(Timestamp::ZERO, 10);
+        let first = clock.tick(1000);
+        assert_eq!(first, Timestamp::at(1000));
+        assert!(clock.tick(500) > first);
+        assert_eq!(clock.tick(2000), Timestamp::at(2000));
+    }
+
+    #[test]
+    fn a_timestamp_from_too_far_ahead_is_refused_and_changes_nothing() {
+        let mut clock = Clock::new(Timestamp::ZERO, 10);
+        clock.tick(1000);
+        assert_eq!(clock.learn(Timestamp::at(1010), 1000), Ok(()));
+        let refused = clock.learn(Timestamp::at(1011), 1000).unwrap_err();
+        assert_eq!(refused.latest, Timestamp::at(1010));
+        assert_eq!(clock.last(), Timestamp::at(1010));
+        // What it has learned already it believes from others too, wherever its physical clock has gone.
+        assert_eq!(clock.learn(Timestamp::at(1010), 3), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_given_is_larger_than_all_that_was_given_or_learned(
+            steps in proptest::collection::vec((any::<bool>(), 0..5000_u64), 1..50),
+        ) {
+            let mut clock = Clock::new(Timestamp::at(7), 100);
+            let mut largest = Timestamp::at(7);
+            for (learn, ms) in steps {
+                if learn {
+                    let seen = Timestamp(Timestamp::at(ms + 50).0 + 3);
+                    clock.learn(seen, ms).unwrap();
+                    largest = largest.max(seen);
+                } else {
+                    let given = clock.tick(ms);
+                    prop_assert!(given > largest && given >= Timestamp::at(ms));
+                    largest = given;
+                }
+            }
+        }
+    }
+}

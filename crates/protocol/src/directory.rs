@@ -1,0 +1,221 @@
+//! Who holds copies of which pages, and what they have still to hear.
+//!
+//! A brick has a [`Directory`] of the nodes directly below it, and each of those of the nodes below it. It is the directory
+//! of BuddyCache (section 3.1), made sound and given leases:
+//!
+//! - **D1.** A holder is listed when its fetch, or a request for help on its behalf, is *sent on*, before the page is read:
+//!   no change falls between the reading and the listing. Evictions are told lazily, and name the fetch that they end: one
+//!   that crosses a later fetch of the page ends nothing.
+//! - **D2.** An invalidation stays pending until the holder has acknowledged it, by saying that its copy's version is at
+//!   least this one. A node in the middle acknowledges upward when all below that it concerns have.
+//! - **D4.** A holder whose lease has run out is expired: nobody waits for it, and it uses nothing until it has come back.
+//!   A lease is never longer than what is left of the node's own.
+//!
+//! What it says to others: [`Directory::settled`], up to which version of a page nobody has still to hear of a change. The
+//! validator retires entries by it (V3), non-transactional writes are released by it (N1), and acknowledgements go upward
+//! by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::PageId;
+
+use crate::ident::{HolderId, Version};
+use crate::lease::{Ms, waited_out};
+use crate::page_cache::FetchId;
+
+/// The copy of a page that a holder may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holding {
+    /// The fetch that brought, or will bring, it.
+    fetch: FetchId,
+    /// The newest version that it was told of.
+    told: Version,
+    /// The newest version that it has acknowledged. Between the two it has still to hear something.
+    heard: Version,
+}
+
+impl Holding {
+    fn is_pending(&self) -> bool {
+        self.heard < self.told
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Holder {
+    pages: BTreeSet<PageId>,
+    /// When nobody waits for it any more.
+    expires: Ms,
+}
+
+/// Who holds what, directly below one node.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    pages: BTreeMap<PageId, BTreeMap<HolderId, Holding>>,
+    holders: BTreeMap<HolderId, Holder>,
+    /// What is to be acknowledged upward.
+    upward: BTreeMap<PageId, Upward>,
+}
+
+/// How far a page's changes were acknowledged upward, and how far they go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Upward {
+    acknowledged: Version,
+    newest: Version,
+}
+
+impl Directory {
+    // ------------------------------------------------------------------------------------------ holders
+
+    /// Grants a holder a lease, new or renewed: `wanted_ms`, but no more than `own_ms`, what is left of this node's own.
+    /// Returns how long the lease is.
+    pub fn grant(&mut self, holder: HolderId, now: Ms, wanted_ms: u64, own_ms: u64) -> u64 {
+        let lease_ms = wanted_ms.min(own_ms);
+        let entry = self.holders.entry(holder).or_default();
+        entry.expires = entry.expires.max(waited_out(now, lease_ms));
+        lease_ms
+    }
+
+    /// Whether a holder is known and not expired.
+    #[must_use]
+    pub fn knows(&self, holder: HolderId) -> bool {
+        self.holders.contains_key(&holder)
+    }
+
+    /// Expires the holders whose leases have run out. Returns them: they come back under another number.
+    pub fn expire(&mut self, now: Ms) -> Vec<HolderId> {
+        let expired = self.holders.iter().filter(|(_, holder)| holder.expires <= now);
+        let expired: Vec<HolderId> = expired.map(|(holder, _)| *holder).collect();
+        for holder in &expired {
+            self.remove(*holder);
+        }
+        expired
+    }
+
+    /// When [`Directory::expire`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        self.holders.values().map(|holder| holder.expires).min()
+    }
+
+    /// Removes a holder that has said itself that it holds nothing any more.
+    pub fn remove(&mut self, holder: HolderId) {
+        for page in self.holders.remove(&holder).unwrap_or_default().pages {
+            self.unlist(page, holder);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ pages
+
+    /// Lists a holder for a page, before that is read for it (D1). Says whether the holder is known; one that is not must
+    /// come back first.
+    pub fn list(&mut self, page: PageId, holder: HolderId, fetch: FetchId) -> bool {
+        let Some(entry) = self.holders.get_mut(&holder) else { return false };
+        entry.pages.insert(page);
+        let nothing = Holding { fetch, told: Version::ZERO, heard: Version::ZERO };
+        let holding = self.pages.entry(page).or_default().entry(holder).or_insert(nothing);
+        holding.fetch = holding.fetch.max(fetch);
+        true
+    }
+
+    /// A holder has evicted the copy that this fetch brought.
+    pub fn evict(&mut self, page: PageId, holder: HolderId, fetch: FetchId) {
+        let holding = self.pages.get(&page).and_then(|holders| holders.get(&holder));
+        if holding.is_some_and(|holding| holding.fetch <= fetch) {
+            if let Some(entry) = self.holders.get_mut(&holder) {
+                entry.pages.remove(&page);
+            }
+            self.unlist(page, holder);
+        }
+    }
+
+    fn unlist(&mut self, page: PageId, holder: HolderId) {
+        if let Some(holders) = self.pages.get_mut(&page) {
+            holders.remove(&holder);
+            if holders.is_empty() {
+                self.pages.remove(&page);
+            }
+        }
+    }
+
+    /// Who may have a copy of a page.
+    pub fn holders(&self, page: PageId) -> impl Iterator<Item = HolderId> {
+        self.pages.get(&page).into_iter().flat_map(|holders| holders.keys().copied())
+    }
+
+    // ------------------------------------------------------------------------------------------ changes
+
+    /// A page has changed: these have to be told. Each of them is pending until it acknowledges this version.
+    pub fn changed(&mut self, page: PageId, version: Version) -> Vec<HolderId> {
+        let Some(holders) = self.pages.get_mut(&page) else { return Vec::new() };
+        for holding in holders.values_mut() {
+            holding.told = holding.told.max(version);
+        }
+        holders.keys().copied().collect()
+    }
+
+    /// The same at a node in the middle: when all below have heard of it, it is to be acknowledged upward.
+    pub fn passed_on(&mut self, page: PageId, version: Version) -> Vec<HolderId> {
+        let upward = self.upward.entry(page).or_default();
+        upward.newest = version.max(upward.newest);
+        self.changed(page, version)
+    }
+
+    /// A holder says that its copy's version is at least this one. From one that has expired it means nothing.
+    pub fn acknowledge(&mut self, holder: HolderId, page: PageId, version: Version) {
+        if let Some(holding) = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder)) {
+            holding.heard = holding.heard.max(version);
+        }
+    }
+
+    /// Up to which version of a page nobody has still to hear of a change; `None` if there is nobody who has.
+    #[must_use]
+    pub fn settled(&self, page: PageId) -> Option<Version> {
+        let holders = self.pages.get(&page)?;
+        holders.values().filter(|holding| holding.is_pending()).map(|holding| holding.heard).min()
+    }
+
+    /// Whether everybody has heard of this version of a page, or has expired.
+    #[must_use]
+    pub fn is_settled(&self, page: PageId, version: Version) -> bool {
+        self.settled(page).is_none_or(|settled| settled >= version)
+    }
+
+    /// What can be acknowledged upward now: each page with the version up to which all below have heard.
+    pub fn acknowledge_upward(&mut self) -> Vec<(PageId, Version)> {
+        let (mut ripe, mut upward) = (Vec::new(), std::mem::take(&mut self.upward));
+        upward.retain(|page, Upward { acknowledged, newest }| {
+            let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
+            if settled > *acknowledged {
+                *acknowledged = settled;
+                ripe.push((*page, settled));
+            }
+            acknowledged < newest
+        });
+        self.upward = upward;
+        ripe
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        for (page, holders) in &self.pages {
+            for holder in holders.keys() {
+                if !self.holders.get(holder).is_some_and(|entry| entry.pages.contains(page)) {
+                    return Err(format!("D4: {holder:?} is listed for {page:?} and not known"));
+                }
+            }
+        }
+        for (holder, entry) in &self.holders {
+            let listed = |page: &PageId| self.pages.get(page).is_some_and(|holders| holders.contains_key(holder));
+            if let Some(page) = entry.pages.iter().find(|page| !listed(page)) {
+                return Err(format!("D1: {holder:?} holds {page:?} and is not listed"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Who holds which objects of a logical node, and who waits for them (rules V2 and W1).
+//!
+//! A prepared optimistic transaction and a datastore transaction hold objects in the same table: to validation a lock is
+//! what a prepared record is. Optimistic transactions never wait: they take all that they need, or conflict. Datastore
+//! transactions wait by *wound-wait*: an older one wounds the younger that are in its way, a younger one waits for the
+//! older, so there is no circle of waiting.
+//!
+//! - **W1.** Prepares never wait. Nobody wounds a transaction that is prepared, and it waits for nothing, so it is soon
+//!   gone. A lock that is waited for bars later prepares: a stream of optimistic transactions cannot keep it waiting for
+//!   ever. A retry has the age of the first try, so it is the oldest in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Oid;
+
+use crate::ident::TxnId;
+
+/// What an object is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Reading: together with others who read.
+    Shared,
+    /// Writing: alone.
+    Exclusive,
+}
+
+impl Mode {
+    const fn conflicts(self, other: Self) -> bool {
+        matches!((self, other), (Self::Exclusive, _) | (_, Self::Exclusive))
+    }
+}
+
+/// What becomes of a request for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It is held.
+    Granted,
+    /// It is waited for. These younger transactions are in the way and must be aborted; [`Locks::release`] says when the
+    /// lock is granted.
+    Waits {
+        /// Who has to go.
+        wound: Vec<TxnId>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiter {
+    txn: TxnId,
+    mode: Mode,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lock {
+    holders: BTreeMap<TxnId, Mode>,
+    /// By age, the oldest first.
+    waiters: BTreeMap<TxnId, Waiter>,
+}
+
+/// The locks of a logical node.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    locks: BTreeMap<Oid, Lock>,
+    /// The objects that each transaction holds or waits for.
+    of: BTreeMap<TxnId, BTreeSet<Oid>>,
+    /// The first tries of datastore transactions: how old they are.
+    ages: BTreeMap<TxnId, TxnId>,
+    /// Those that are prepared.
+    prepared: BTreeSet<TxnId>,
+}
+
+impl Locks {
+    /// Who stands in the way of a prepare: somebody who holds the object, or waits for it, in a mode that conflicts.
+    #[must_use]
+    pub fn bars(&self, txn: TxnId, oid: Oid, mode: Mode) -> Option<TxnId> {
+        let lock = self.locks.get(&oid)?;
+        let holders = lock.holders.iter().map(|(holder, held)| (*holder, *held));
+        let waiters = lock.waiters.values().map(|waiter| (waiter.txn, waiter.mode));
+        let mut others = holders.chain(waiters).filter(|(other, _)| *other != txn);
+        others.find(|(_, held)| held.conflicts(mode)).map(|(other, _)| other)
+    }
+
+    /// Takes an object for a transaction that is about to be prepared.
+    ///
+    /// # Panics
+    /// If somebody holds it: [`Locks::bars`] was not asked.
+    pub fn take(&mut self, txn: TxnId, oid: Oid, mode: Mode) {
+        let lock = self.locks.entry(oid).or_default();
+        let other = lock.holders.iter().find(|(other, held)| **other != txn && held.conflicts(mode));
+        assert!(other.is_none(), "V2: {txn:?} takes {oid}, which {other:?} holds");
+        let held = lock.holders.entry(txn).or_insert(mode);
+        *held = mode.max(*held);
+        self.of.entry(txn).or_default().insert(oid);
+    }
+
+    /// Asks for an object for a datastore transaction, of which `first` was the first try.
+    pub fn ask(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode) -> Asked {
+        self.ages.insert(txn, first);
+        self.of.entry(txn).or_default().insert(oid);
+        let lock = self.locks.entry(oid).or_default();
+        if lock.holders.get(&txn).is_some_and(|held| *held >= mode) {
+            return Asked::Granted;
+        }
+        lock.waiters.insert(first, Waiter { txn, mode });
+        if self.grant(oid).contains(&txn) {
+            return Asked::Granted;
+        }
+        Asked::Waits { wound: self.in_the_way(oid, txn, first, mode) }
+    }
+
+    /// The younger transactions that hold what an older one asks for, and are not prepared. Those that wait for it hold
+    /// nothing here, and are granted it after the older one.
+    fn in_the_way(&self, oid: Oid, txn: TxnId, first: TxnId, mode: Mode) -> Vec<TxnId> {
+        let Some(lock) = self.locks.get(&oid) else { return Vec::new() };
+        let younger = |other: &TxnId| self.ages.get(other).is_some_and(|age| *age > first);
+        let holders = lock.holders.iter().filter(|(other, held)| **other != txn && held.conflicts(mode));
+        let holders = holders.map(|(other, _)| *other);
+        holders.filter(|other| younger(other) && !self.prepared.contains(other)).collect()
+    }
+
+    /// From now on nobody wounds it, until it is released.
+    pub fn prepare(&mut self, txn: TxnId) {
+        self.prepared.insert(txn);
+    }
+
+    /// Lets go of all that a transaction holds or waits for. Returns who is granted what by that.
+    pub fn release(&mut self, txn: TxnId) -> Vec<(TxnId, Oid)> {
+        self.prepared.remove(&txn);
+        let age = self.ages.remove(&txn);
+        let mut granted = Vec::new();
+        for oid in self.of.remove(&txn).unwrap_or_default() {
+            if let Some(lock) = self.locks.get_mut(&oid) {
+                lock.holders.remove(&txn);
+                if let Some(age) = age {
+                    lock.waiters.remove(&age);
+                }
+            }
+            granted.extend(self.grant(oid).into_iter().map(|txn| (txn, oid)));
+            if self.locks.get(&oid).is_some_and(|lock| lock.holders.is_empty() && lock.waiters.is_empty()) {
+                self.locks.remove(&oid);
+            }
+        }
+        granted
+    }
+
+    /// Grants an object to those who wait for it, the oldest first, until one has to wait on.
+    fn grant(&mut self, oid: Oid) -> Vec<TxnId> {
+        let mut granted = Vec::new();
+        let Some(lock) = self.locks.get_mut(&oid) else { return granted };
+        while let Some(first) = lock.waiters.first_entry() {
+            let Waiter { txn, mode } = *first.get();
+            if lock.holders.iter().any(|(other, held)| *other != txn && held.conflicts(mode)) {
+                break;
+            }
+            first.remove();
+            let held = lock.holders.entry(txn).or_insert(mode);
+            *held = mode.max(*held);
+            granted.push(txn);
+        }
+        granted
+    }
+
+    /// Whether a transaction holds an object in this mode, or a stronger one.
+    #[must_use]
+    pub fn holds(&self, txn: TxnId, oid: Oid, mode: Mode) -> bool {
+        self.locks.get(&oid).and_then(|lock| lock.holders.get(&txn)).is_some_and(|held| *held >= mode)
+    }
+
+    /// Whether nobody holds or waits for anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        for (oid, lock) in &self.locks {
+            let exclusive = lock.holders.iter().find(|(_, mode)| **mode == Mode::Exclusive);
+            if let Some((writer, _)) = exclusive
+                && lock.holders.len() > 1
+            {
+                return Err(format!("V2: {writer:?} holds {oid} alone, beside {:?}", lock.holders));
+            }
+            if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains(&waiter.txn)) {
+                return Err(format!("W1: {:?} is prepared and waits for {oid}", waiter.txn));
+            }
+            let known = |txn: &TxnId| self.of.get(txn).is_some_and(|oids| oids.contains(oid));
+            let waiting = lock.waiters.values().map(|waiter| &waiter.txn);
+            if let Some(txn) = lock.holders.keys().chain(waiting).find(|txn| !known(txn)) {
+                return Err(format!("W1: {txn:?} holds or waits for {oid}, and will never let go"));
+            }
+            if lock.holders.is_empty() && !lock.waiters.is_empty() {
+                return Err(format!("W1: {oid} is free, and {:?} wait for it", lock.waiters));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+use model::{ClassId, NodeId, PageId, SpaceId};
+use proptest::prelude::*;
+
+use super::Mode::{Exclusive, Shared};
+use super::*;
+use crate::ident::{ClientId, Timestamp};
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(0), number: 7 }, slot)
+}
+
+fn txn(number: u64) -> TxnId {
+    TxnId { start: Timestamp::at(number), client: ClientId(number) }
+}
+
+fn ask(locks: &mut Locks, number: u64, slot: u16, mode: Mode) -> Asked {
+    let asked = locks.ask(txn(number), txn(number), oid(slot), mode);
+    locks.invariants().unwrap();
+    asked
+}
+
+fn waits(wound: &[u64]) -> Asked {
+    Asked::Waits { wound: wound.iter().map(|number| txn(*number)).collect() }
+}
+
+#[test]
+fn the_younger_waits_for_the_older() {
+    let mut locks = Locks::default();
+    assert_eq!(ask(&mut locks, 1, 1, Exclusive), Asked::Granted);
+    assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]));
+    assert_eq!(locks.release(txn(1)), [(txn(2), oid(1))]);
+    assert!(locks.holds(txn(2), oid(1), Shared));
+}
+
+#[test]
+fn the_older_wounds_the_younger_unless_they_are_prepared() {
+    let mut locks = Locks::default();
+    for number in [5, 6, 7] {
+        assert_eq!(ask(&mut locks, number, 1, Shared), Asked::Granted);
+    }
+    locks.prepare(txn(6));
+    assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[5, 7]));
+    assert_eq!(locks.release(txn(5)), []);
+    assert_eq!(locks.release(txn(7)), []);
+    assert_eq!(locks.release(txn(6)), [(txn(1), oid(1))]);
+    assert_eq!(locks.release(txn(1)), []);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_lock_that_is_waited_for_bars_later_prepares() {
+    let mut locks = Locks::default();
+    locks.take(txn(9), oid(1), Shared);
+    locks.prepare(txn(9));
+    assert_eq!(locks.bars(txn(10), oid(1), Shared), None);
+    assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[]));
+    assert_eq!(locks.bars(txn(10), oid(1), Shared), Some(txn(1)));
+    assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]), "nor is a later reader let in before");
+    assert_eq!(locks.release(txn(9)), [(txn(1), oid(1))]);
+}
+
+#[test]
+fn a_reader_that_wants_to_write_waits_for_the_other_readers() {
+    let mut locks = Locks::default();
+    ask(&mut locks, 1, 1, Shared);
+    ask(&mut locks, 2, 1, Shared);
+    assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[2]));
+    assert_eq!(locks.release(txn(2)), [(txn(1), oid(1))]);
+    assert!(locks.holds(txn(1), oid(1), Exclusive));
+    assert_eq!(ask(&mut locks, 1, 1, Shared), Asked::Granted);
+}
+
+#[test]
+fn a_retry_has_the_age_of_the_first_try() {
+    let mut locks = Locks::default();
+    ask(&mut locks, 5, 1, Exclusive);
+    assert_eq!(locks.ask(txn(8), txn(3), oid(1), Exclusive), waits(&[5]));
+    assert_eq!(locks.release(txn(5)), [(txn(8), oid(1))]);
+}
+
+#[test]
+#[should_panic(expected = "V2")]
+fn nothing_is_taken_that_another_holds() {
+    let mut locks = Locks::default();
+    locks.take(txn(1), oid(1), Shared);
+    locks.take(txn(2), oid(1), Exclusive);
+}
+
+proptest! {
+    /// Transactions ask for objects one after the other, are wounded, start again and end: all of them end.
+    #[test]
+    fn everybody_ends(wants in proptest::collection::vec(proptest::collection::vec((0..4_u16, any::<bool>()), 1..5), 1..8)) {
+        let mut locks = Locks::default();
+        // The current try of each, how many of its wants it has asked for, and whether it waits.
+        let mut tries: Vec<(u64, usize, bool)> = (0..wants.len() as u64).map(|first| (first, 0, false)).collect();
+        let mut left: Vec<usize> = (0..wants.len()).collect();
+        let mut next = 100;
+        for _ in 0..2000 {
+            let mut progress = Vec::new();
+            for index in left.clone() {
+                let (current, asked, waiting) = tries[index];
+                if waiting {
+                    continue;
+                }
+                if asked == wants[index].len() {
+                    progress.extend(locks.release(txn(current)));
+                    left.retain(|other| *other != index);
+                    continue;
+                }
+                let (slot, write) = wants[index][asked];
+                let mode = if write { Exclusive } else { Shared };
+                let outcome = locks.ask(txn(current), txn(index as u64), oid(slot), mode);
+                tries[index] = (current, asked + 1, outcome != Asked::Granted);
+                if let Asked::Waits { wound } = outcome {
+                    for wounded in wound {
+                        progress.extend(locks.release(wounded));
+                        let victim = tries.iter().position(|(current, ..)| txn(*current) == wounded).unwrap();
+                        prop_assert!(victim > index, "{} is older than {}", victim, index);
+                        tries[victim] = (next, 0, false);
+                        next += 1;
+                    }
+                }
+                prop_assert_eq!(locks.invariants(), Ok(()));
+            }
+            for (granted, _) in progress {
+                if let Some(entry) = tries.iter_mut().find(|(current, ..)| txn(*current) == granted) {
+                    entry.2 = false;
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+        }
+        prop_assert!(left.is_empty(), "{:?} wait for ever", left);
+        prop_assert!(locks.is_empty());
+    }
+}

@@ -1,0 +1,274 @@
+use model::{ClassId, NodeId, SpaceId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::ident::ClientId;
+
+const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(0), number: 7 };
+const ME: TxnId = txn(1000);
+
+const fn txn(number: u64) -> TxnId {
+    TxnId { start: Timestamp::at(number), client: ClientId(1) }
+}
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PAGE, slot)
+}
+
+fn at(position: u64) -> Version {
+    Version { moves: 0, position }
+}
+
+/// The message of the transaction that made `version` out of `previous`.
+fn message(previous: u64, version: u64, slots: &[u16]) -> Invalidation {
+    Invalidation {
+        page: PAGE,
+        slots: slots.iter().copied().collect(),
+        previous: at(previous),
+        version: at(version),
+        timestamp: Timestamp::at(version),
+        txn: txn(version),
+    }
+}
+
+fn values(slots: &[u16], value: u64) -> Contents<u64> {
+    slots.iter().map(|slot| (*slot, Content::Value(value))).collect()
+}
+
+/// A cache with the page at version 4, where objects 1 to 3 have the value 4.
+fn cache() -> PageCache<u64> {
+    let mut cache = PageCache::default();
+    fetch(&mut cache, 4, &[(1, 4), (2, 4), (3, 4)]);
+    cache
+}
+
+fn fetch(cache: &mut PageCache<u64>, version: u64, objects: &[(u16, u64)]) {
+    let id = cache.fetch(PAGE).unwrap();
+    assert!(cache.fetched(PAGE, id, page(version, objects)));
+}
+
+fn page(version: u64, objects: &[(u16, u64)]) -> Fetched<u64> {
+    let objects = objects.iter().copied().collect();
+    Fetched { version: at(version), timestamp: Timestamp::at(version), objects }
+}
+
+fn reads(cache: &mut PageCache<u64>) -> Vec<(u16, Seen)> {
+    cache.finish(ME).unwrap().reads.into_iter().map(|read| (read.oid.slot(), read.seen)).collect()
+}
+
+#[test]
+fn a_chained_message_advances_the_copy_and_the_reads_that_it_does_not_name() {
+    let mut cache = cache();
+    cache.begin(ME);
+    assert_eq!(cache.read(ME, oid(1)), Found::Value(&4));
+    cache.invalidate(message(4, 5, &[2]), None);
+    assert_eq!(cache.version(PAGE), Some(at(5)));
+    assert_eq!(cache.look(oid(2)), Found::Miss);
+    assert_eq!(reads(&mut cache), [(1, Seen::At(at(5)))]);
+}
+
+/// ATTACK: the version of a read was once taken at the commit.
+#[test]
+fn a_message_that_names_what_was_read_dooms_the_transaction() {
+    let mut cache = cache();
+    cache.begin(ME);
+    cache.read(ME, oid(1));
+    cache.invalidate(message(4, 5, &[1]), Some(values(&[1], 5)));
+    assert_eq!(cache.doomed(ME), Some(oid(1)));
+    assert_eq!(cache.finish(ME), Err(Some(oid(1))));
+}
+
+/// BuddyCache, figure 5.
+#[test]
+fn messages_in_any_order_end_in_the_same_copy() {
+    let mut cache = cache();
+    cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
+    assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(4)), Found::Value(&6)));
+    cache.begin(ME);
+    cache.read(ME, oid(1));
+    cache.read(ME, oid(2));
+    assert_eq!(cache.complete(PAGE), None, "another client would take object 2 for older than it is");
+    cache.invalidate(message(4, 5, &[3]), None);
+    assert_eq!((cache.version(PAGE), cache.look(oid(3))), (Some(at(6)), Found::Miss));
+    assert_eq!(reads(&mut cache), [(1, Seen::At(at(6))), (2, Seen::At(at(6)))]);
+    cache.invariants().unwrap();
+}
+
+#[test]
+fn an_older_message_does_not_undo_a_newer_one() {
+    let mut cache = cache();
+    cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
+    cache.invalidate(message(4, 5, &[2]), Some(values(&[2], 5)));
+    assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Value(&6)));
+}
+
+/// ATTACK: a crossing reply once installed what an invalidation had already made old.
+#[test]
+fn what_comes_while_a_fetch_is_out_is_applied_to_its_reply() {
+    let mut cache = PageCache::default();
+    let id = cache.fetch(PAGE).unwrap();
+    assert_eq!(cache.fetch(PAGE), None, "one fetch is out");
+    cache.invalidate(message(5, 6, &[2]), None);
+    assert!(!cache.fetched(PAGE, FetchId(99), page(5, &[(1, 5)])), "the reply to another fetch");
+    assert!(cache.fetched(PAGE, id, page(5, &[(1, 5), (2, 5)])));
+    assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Miss));
+    assert_eq!(cache.look(oid(1)), Found::Value(&5));
+}
+
+#[test]
+fn another_copy_raises_no_read_of_the_one_before() {
+    let mut cache = cache();
+    cache.begin(ME);
+    cache.read(ME, oid(1));
+    cache.evict(PAGE);
+    fetch(&mut cache, 8, &[(1, 4), (2, 8)]);
+    cache.read(ME, oid(2));
+    cache.invalidate(message(8, 9, &[3]), None);
+    assert_eq!(reads(&mut cache), [(1, Seen::At(at(4))), (2, Seen::At(at(9)))]);
+}
+
+#[test]
+fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
+    let mut cache = cache();
+    cache.begin(ME);
+    cache.write(ME, oid(1), Content::Value(77));
+    assert_eq!(cache.read(ME, oid(1)), Found::Value(&77));
+    assert_eq!(cache.look(oid(1)), Found::Value(&4));
+    cache.finish(ME).unwrap();
+    cache.decided(ME, true);
+    assert_eq!(cache.look(oid(1)), Found::Value(&77));
+    cache.begin(txn(2000));
+    cache.read(txn(2000), oid(1));
+    // Its message ends the entry; the read is at that version then.
+    cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
+    assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
+    let finished = cache.finish(txn(2000)).unwrap();
+    assert_eq!(finished.reads, [Read { oid: oid(1), seen: Seen::At(at(5)) }]);
+}
+
+#[test]
+fn an_aborted_transaction_leaves_nothing() {
+    let mut cache = cache();
+    cache.begin(ME);
+    cache.write(ME, oid(1), Content::Absent);
+    cache.finish(ME).unwrap();
+    cache.decided(ME, false);
+    assert_eq!(cache.look(oid(1)), Found::Value(&4));
+}
+
+/// ATTACK: an own write was once installed blind.
+#[test]
+fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
+    let mut cache = cache();
+    cache.begin(ME);
+    cache.write(ME, oid(1), Content::Value(77));
+    cache.finish(ME).unwrap();
+    let mut refetched = cache.clone();
+    refetched.evict(PAGE);
+    fetch(&mut refetched, 9, &[(1, 9)]);
+    refetched.decided(ME, true);
+    assert_eq!(refetched.look(oid(1)), Found::Value(&9));
+    cache.invalidate(message(8, 9, &[1]), Some(values(&[1], 9)));
+    cache.decided(ME, true);
+    assert_eq!(cache.look(oid(1)), Found::Value(&9));
+}
+
+#[test]
+fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
+    let mut cache = cache();
+    cache.begin(ME);
+    cache.write(ME, oid(1), Content::Value(77));
+    cache.finish(ME).unwrap();
+    cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
+    assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
+    cache.decided(ME, true);
+    assert_eq!(cache.complete(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
+}
+
+/// What happens to a page, and how its news come: each change with its slots, whether its message brings the values, and
+/// how long it is on its way.
+#[derive(Clone, Debug)]
+struct Change {
+    slots: Vec<u16>,
+    with_values: bool,
+    deletes: bool,
+    delay: usize,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let slots = proptest::collection::vec(0..5_u16, 1..4);
+    let change = (slots, any::<bool>(), proptest::bool::weighted(0.2), 0..6_usize)
+        .prop_map(|(slots, with_values, deletes, delay)| Change { slots, with_values, deletes, delay });
+    proptest::collection::vec(change, 1..30)
+}
+
+/// The state of the page after each change: the oracle.
+fn history(changes: &[Change]) -> Vec<BTreeMap<u16, u64>> {
+    let mut states = vec![BTreeMap::new()];
+    for (version, change) in (1..).zip(changes) {
+        let mut state = states[states.len() - 1].clone();
+        for slot in &change.slots {
+            if change.deletes {
+                state.remove(slot)
+            } else {
+                state.insert(*slot, version)
+            };
+        }
+        states.push(state);
+    }
+    states
+}
+
+fn news(version: u64, change: &Change) -> (Invalidation, Option<Contents<u64>>) {
+    let content = if change.deletes { Content::Absent } else { Content::Value(version) };
+    let contents = change.slots.iter().map(|slot| (*slot, content)).collect();
+    (message(version - 1, version, &change.slots), change.with_values.then_some(contents))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// P1, against a list of all states that the page ever had; and what V1 will be told is true.
+    #[test]
+    fn what_is_valid_is_right_whatever_the_order(
+        changes in changes(),
+        fetches in proptest::collection::vec((0..30_usize, 0..4_usize), 1..5),
+    ) {
+        let states = history(&changes);
+        let state = |version: Version| &states[version.position as usize];
+        let mut cache = PageCache::default();
+        let mut under_way: Vec<(usize, u64)> = (1..).zip(&changes).map(|(v, c)| (v as usize + c.delay, v)).collect();
+        under_way.sort_unstable();
+        let mut replies: Vec<(usize, FetchId, u64)> = Vec::new();
+        for now in 0..40 {
+            // A reply shows the page as it was when it was read, which is not before the fetch was sent.
+            while let Some(at) = replies.iter().position(|(due, ..)| *due <= now) {
+                let (_, id, version) = replies.remove(at);
+                let objects = states[version as usize].clone();
+                let fetched = Fetched { version: self::at(version), timestamp: Timestamp::at(version), objects };
+                prop_assert!(cache.fetched(PAGE, id, fetched));
+            }
+            if let Some((_, takes)) = fetches.iter().find(|(when, _)| *when == now)
+                && let Some(id) = cache.fetch(PAGE)
+            {
+                replies.push((now + takes, id, now.min(changes.len()) as u64));
+            }
+            let arrived: Vec<u64> = under_way.iter().filter(|(due, _)| *due == now).map(|(_, v)| *v).collect();
+            for version in arrived {
+                let (message, contents) = news(version, &changes[version as usize - 1]);
+                cache.invalidate(message, contents);
+                prop_assert_eq!(cache.invariants(), Ok(()));
+            }
+            for (slot, value, seen) in cache.valid(PAGE) {
+                let Seen::At(version) = seen else { panic!("nothing was written") };
+                prop_assert_eq!(state(version).get(&slot), Some(value), "slot {} at {:?}", slot, version);
+            }
+            if let Some(whole) = cache.complete(PAGE) {
+                prop_assert_eq!(&whole.objects, state(whole.version));
+            }
+        }
+        // Once all news have come, the copy is at the last version.
+        let last = cache.version(PAGE);
+        prop_assert!(last.is_none_or(|version| version == at(changes.len() as u64)), "{:?}", last);
+    }
+}

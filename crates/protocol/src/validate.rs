@@ -1,0 +1,255 @@
+//! Decides whether a finished transaction may commit.
+//!
+//! A [`Validator`] guards the pages of one logical node. It does no I/O and reads no clock: equal inputs in equal order
+//! give equal verdicts. Rules V1 to V3; the *solo commit* of BuddyCache, section 3.3.
+//!
+//! # The floor and the window
+//!
+//! Conflicts are told object by object, from one number for a page and a short list:
+//!
+//! ```text
+//!   page   version 9     floor 4     window { slot 2 → 7, slot 5 → 9 }
+//!
+//!   a read of slot 2 at 7, 8 or 9 is current         7 or more: it includes the last change of the slot
+//!   a read of slot 3 at 4 … 9 is current             4 or more: whatever is not in the window changed at or below 4
+//! ```
+//!
+//! - **V1.** A read at version v is current if v ≥ window(slot) where the slot is in the window, else if v ≥ floor. This is
+//!   sound because a copy of version v reflects every change up to v, or is invalid (P1), and every slot outside the window
+//!   last changed at or below the floor.
+//! - **V2.** What is *held*, by a transaction that is prepared or is committed and not yet durable, conflicts: nothing may
+//!   be read that one of them writes, nor written that one of them read or writes. Locks of datastore transactions are in
+//!   the same table ([`crate::locks`]).
+//! - **V3.** An entry is retired, in the order of versions, and the floor rises to it, when nobody has still to hear of it.
+//!   How far that has come is the directory's to know. A holder that never answers keeps entries in the window, and costs
+//!   nobody a conflict. A window that outgrows its bound raises the floor early: some reads are then refused that were
+//!   current, which costs a fetch, and none is let through that was not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Oid, PageId};
+
+use crate::ident::{TxnId, Version};
+use crate::locks::{Locks, Mode};
+
+/// What a transaction read, as its client tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Read {
+    /// The object.
+    pub oid: Oid,
+    /// Which state of it.
+    pub seen: Seen,
+}
+
+/// Which state of an object was read. That there was no such object is a state too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seen {
+    /// That of a page copy of this version (P3).
+    At(Version),
+    /// What this transaction wrote, whose position its client does not know yet (P4).
+    Written(TxnId),
+}
+
+/// Why a transaction may not commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The object.
+    pub oid: Oid,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What stands against a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It read an old state: since then the object has changed, at this version or earlier.
+    Stale(Version),
+    /// A transaction that is being committed has read or writes the object.
+    Held(TxnId),
+}
+
+/// What a transaction read and writes at one logical node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Objects that it read and does not write.
+    pub reads: BTreeSet<Oid>,
+    /// Objects that it writes, creates or deletes.
+    pub writes: BTreeSet<Oid>,
+}
+
+/// The newest change of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    version: Version,
+    writer: TxnId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Page {
+    version: Version,
+    floor: Version,
+    window: BTreeMap<u16, Change>,
+}
+
+/// The pages of a logical node, as far as they changed lately, and the transactions that hold objects in them.
+#[derive(Clone, Debug)]
+pub struct Validator {
+    /// Pages that changed since the start. All others have the version that is stored, which is their floor.
+    pages: BTreeMap<PageId, Page>,
+    locks: Locks,
+    /// Entries that the window of a page may have.
+    window_limit: usize,
+}
+
+impl Validator {
+    /// A validator to which nothing has happened: after a start, and after a restart. Every page's floor is then its
+    /// stored version.
+    #[must_use]
+    pub fn new(window_limit: usize) -> Self {
+        Self { pages: BTreeMap::new(), locks: Locks::default(), window_limit }
+    }
+
+    /// Whether `txn` may commit, as far as this node knows: every read is current (V1), and nobody holds what it read or
+    /// writes (V2). `stored` gives the version of a page that has not changed since the start.
+    ///
+    /// # Errors
+    /// The first conflict, in the order of the reads, then of the writes.
+    pub fn check(
+        &self,
+        txn: TxnId,
+        reads: &[Read],
+        writes: &BTreeSet<Oid>,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Result<(), Conflict> {
+        let bars = |oid: Oid, mode| match self.locks.bars(txn, oid, mode) {
+            Some(other) => Err(Conflict { oid, cause: Cause::Held(other) }),
+            None => Ok(()),
+        };
+        for read in reads {
+            self.check_current(read, stored)?;
+            bars(read.oid, Mode::Shared)?;
+        }
+        writes.iter().try_for_each(|oid| bars(*oid, Mode::Exclusive))
+    }
+
+    /// Whether a read is of the newest durable state (V1).
+    fn check_current(&self, read: &Read, stored: &mut dyn FnMut(PageId) -> Version) -> Result<(), Conflict> {
+        let page = self.pages.get(&read.oid.page());
+        let change = page.and_then(|page| page.window.get(&read.oid.slot()));
+        let newest = match (change, page) {
+            (Some(change), _) => change.version,
+            (None, Some(page)) => page.floor,
+            (None, None) => stored(read.oid.page()),
+        };
+        let current = match read.seen {
+            Seen::At(version) => version >= newest,
+            // Once its entry is retired, nobody knows any more who wrote last; the client learns the version meanwhile.
+            Seen::Written(writer) => change.is_some_and(|change| change.writer == writer),
+        };
+        if current { Ok(()) } else { Err(Conflict { oid: read.oid, cause: Cause::Stale(newest) }) }
+    }
+
+    /// Holds what a transaction read and writes until it is released from the locks: it is prepared, or decided and not yet
+    /// durable (V2).
+    ///
+    /// # Panics
+    /// If another holds what it writes: [`Validator::check`] was not asked.
+    pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
+        footprint.reads.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Shared));
+        footprint.writes.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Exclusive));
+        self.locks.prepare(txn);
+    }
+
+    /// Who holds what, and who waits for it.
+    pub fn locks(&mut self) -> &mut Locks {
+        &mut self.locks
+    }
+
+    /// The slots of a page have changed, by a record that is durable (L1). Returns the version that the page had before:
+    /// what an invalidation has to say (P2).
+    ///
+    /// # Panics
+    /// If records are applied out of their order (L1).
+    pub fn apply(
+        &mut self,
+        page: PageId,
+        slots: impl IntoIterator<Item = u16>,
+        version: Version,
+        writer: TxnId,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Version {
+        let entry = self.pages.entry(page).or_insert_with(|| {
+            let version = stored(page);
+            Page { version, floor: version, window: BTreeMap::new() }
+        });
+        let before = entry.version;
+        assert!(before < version, "L1: {page:?} is at {before:?}, and {version:?} comes later");
+        entry.version = version;
+        for slot in slots {
+            entry.window.insert(slot, Change { version, writer });
+        }
+        while entry.window.len() > self.window_limit {
+            let oldest = entry.window.values().map(|change| change.version).min();
+            entry.raise(oldest.unwrap_or(version));
+        }
+        before
+    }
+
+    /// Everybody who was sent the invalidations of a page up to `version` has acknowledged them or has expired: entries up
+    /// to there are retired, and the floor rises to the last of them (V3).
+    pub fn retire(&mut self, page: PageId, version: Version) {
+        if let Some(page) = self.pages.get_mut(&page) {
+            page.raise(version.min(page.version));
+        }
+    }
+
+    /// The version of a page that has changed since the start.
+    #[must_use]
+    pub fn version(&self, page: PageId) -> Option<Version> {
+        self.pages.get(&page).map(|page| page.version)
+    }
+
+    /// Entries in all windows: what solo commits cost in memory.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.pages.values().map(|page| page.window.len()).sum()
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        for (id, page) in &self.pages {
+            if page.floor > page.version {
+                return Err(format!(
+                    "V1: the floor of {id:?} is {:?}, above its version {:?}",
+                    page.floor, page.version
+                ));
+            }
+            for (slot, change) in &page.window {
+                if change.version <= page.floor || change.version > page.version {
+                    return Err(format!("V3: slot {slot} of {id:?} changed at {:?}: {page:?}", change.version));
+                }
+            }
+            if page.window.len() > self.window_limit {
+                return Err(format!("V3: the window of {id:?} has {} entries", page.window.len()));
+            }
+        }
+        self.locks.invariants()
+    }
+}
+
+impl Page {
+    /// Retires the entries up to `version`; the floor rises to the last of them.
+    fn raise(&mut self, version: Version) {
+        let retired = self.window.values().map(|change| change.version).filter(|changed| *changed <= version).max();
+        if let Some(last) = retired {
+            self.floor = self.floor.max(last);
+            self.window.retain(|_, change| change.version > last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use model::{ClassId, NodeId, SpaceId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::ident::{ClientId, Timestamp};
+
+const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(0), number: 7 };
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PAGE, slot)
+}
+
+fn at(position: u64) -> Version {
+    Version { moves: 0, position }
+}
+
+fn txn(number: u64) -> TxnId {
+    TxnId { start: Timestamp::at(number), client: ClientId(number) }
+}
+
+fn reads(slots: &[(u16, u64)]) -> Vec<Read> {
+    slots.iter().map(|(slot, position)| Read { oid: oid(*slot), seen: Seen::At(at(*position)) }).collect()
+}
+
+fn footprint(reads: &[u16], writes: &[u16]) -> Footprint {
+    let oids = |slots: &[u16]| slots.iter().map(|slot| oid(*slot)).collect();
+    Footprint { reads: oids(reads), writes: oids(writes) }
+}
+
+/// A validator of a page that was stored at version 4, with these changes since: position, then slots.
+fn changed(changes: &[(u64, &[u16])]) -> Validator {
+    let mut validator = Validator::new(100);
+    let mut before = at(4);
+    for (position, slots) in changes {
+        let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &mut |_| at(4));
+        assert_eq!(found, before, "an invalidation names the version before");
+        before = at(*position);
+    }
+    validator.invariants().unwrap();
+    validator
+}
+
+fn check(validator: &Validator, seen: &[(u16, u64)], writes: &[u16]) -> Result<(), Conflict> {
+    validator.check(txn(99), &reads(seen), &footprint(&[], writes).writes, &mut |_| at(4))
+}
+
+fn stale(slot: u16, position: u64) -> Result<(), Conflict> {
+    Err(Conflict { oid: oid(slot), cause: Cause::Stale(at(position)) })
+}
+
+fn held(slot: u16, by: u64) -> Result<(), Conflict> {
+    Err(Conflict { oid: oid(slot), cause: Cause::Held(txn(by)) })
+}
+
+#[test]
+fn a_page_that_has_not_changed_is_judged_by_what_is_stored() {
+    let validator = Validator::new(10);
+    assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(1, 3)], &[]), stale(1, 4));
+}
+
+#[test]
+fn a_change_of_one_object_fails_no_read_of_another_on_the_page() {
+    let validator = changed(&[(7, &[2]), (9, &[5])]);
+    assert_eq!(check(&validator, &[(3, 4), (2, 7), (2, 8), (5, 9)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(2, 6)], &[]), stale(2, 7));
+    assert_eq!(check(&validator, &[(5, 8)], &[]), stale(5, 9));
+}
+
+#[test]
+fn what_nobody_waits_for_is_retired_in_the_order_of_versions() {
+    let mut validator = changed(&[(7, &[2]), (9, &[5])]);
+    validator.retire(PAGE, at(8));
+    validator.invariants().unwrap();
+    assert_eq!(validator.entries(), 1);
+    // The floor is that of the change that was retired, not of the acknowledgement.
+    assert_eq!(check(&validator, &[(3, 7), (5, 9)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(3, 6)], &[]), stale(3, 7));
+    assert_eq!(check(&validator, &[(5, 8)], &[]), stale(5, 9));
+}
+
+#[test]
+fn a_later_change_of_a_slot_keeps_the_floor_down() {
+    let mut validator = changed(&[(7, &[2]), (9, &[2])]);
+    validator.retire(PAGE, at(7));
+    assert_eq!(check(&validator, &[(3, 4)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(2, 8)], &[]), stale(2, 9));
+}
+
+#[test]
+fn a_window_that_outgrows_its_bound_refuses_more_and_never_less() {
+    let mut validator = Validator::new(3);
+    for position in 5..20 {
+        validator.apply(PAGE, [position as u16], at(position), txn(position), &mut |_| at(4));
+        validator.invariants().unwrap();
+    }
+    assert_eq!(validator.entries(), 3);
+    assert_eq!(check(&validator, &[(1, 16)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(1, 15)], &[]), stale(1, 16));
+    // One record that changes more slots than the window has room for leaves none.
+    validator.apply(PAGE, 0..9, at(20), txn(20), &mut |_| at(4));
+    assert_eq!((validator.entries(), check(&validator, &[(50, 19)], &[])), (0, stale(50, 20)));
+}
+
+#[test]
+fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
+    let mut validator = changed(&[]);
+    validator.hold(txn(1), &footprint(&[1], &[2]));
+    validator.invariants().unwrap();
+    assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(2, 4)], &[]), held(2, 1));
+    assert_eq!(check(&validator, &[], &[1]), held(1, 1));
+    assert_eq!(check(&validator, &[], &[2]), held(2, 1));
+    // A repeated prepare does not stand in its own way.
+    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]).writes, &mut |_| at(4)), Ok(()));
+    assert_eq!(validator.locks().release(txn(1)), []);
+    assert_eq!(check(&validator, &[(2, 4)], &[1, 2]), Ok(()));
+    assert!(validator.locks().is_empty());
+    validator.invariants().unwrap();
+}
+
+#[test]
+fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
+    let own = |validator: &Validator| {
+        let read = Read { oid: oid(2), seen: Seen::Written(txn(7)) };
+        validator.check(txn(99), &[read], &BTreeSet::new(), &mut |_| at(4))
+    };
+    let mut validator = changed(&[(7, &[2])]);
+    assert_eq!(own(&validator), Ok(()));
+    assert_eq!(own(&changed(&[(7, &[2]), (8, &[2])])), stale(2, 8));
+    assert_eq!(own(&changed(&[])), stale(2, 4));
+    validator.retire(PAGE, at(7));
+    assert_eq!(own(&validator), stale(2, 7));
+}
+
+#[test]
+#[should_panic(expected = "L1")]
+fn records_are_applied_in_their_order() {
+    let mut validator = changed(&[(7, &[2])]);
+    validator.apply(PAGE, [3], at(6), txn(6), &mut |_| at(4));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Change(Vec<u16>),
+    Retire(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let change = proptest::collection::vec(0..6_u16, 1..4).prop_map(Step::Change);
+    let retire = (0..60_u64).prop_map(Step::Retire);
+    proptest::collection::vec(prop_oneof![3 => change, 1 => retire], 1..40)
+}
+
+proptest! {
+    /// Against a list of all changes that there ever were.
+    #[test]
+    fn a_read_passes_only_if_it_is_current_and_fails_only_above_what_is_retired(steps in steps(), limit in 1..9_usize) {
+        let mut validator = Validator::new(limit);
+        let (mut last, mut position, mut asked, mut trimmed) = ([4; 6], 4, 4, false);
+        for step in steps {
+            match step {
+                Step::Change(slots) => {
+                    position += 2;
+                    slots.iter().for_each(|slot| last[usize::from(*slot)] = position);
+                    let before = validator.entries();
+                    validator.apply(PAGE, slots.iter().copied(), at(position), txn(position), &mut |_| at(4));
+                    trimmed |= validator.entries() < before || before + slots.len() > limit;
+                }
+                Step::Retire(version) => {
+                    validator.retire(PAGE, at(version));
+                    asked = asked.max(version.min(position));
+                }
+            }
+            prop_assert_eq!(validator.invariants(), Ok(()));
+            for (slot, changed) in (0..).zip(last) {
+                for seen in changed.saturating_sub(3)..=position {
+                    let passes = check(&validator, &[(slot, seen)], &[]).is_ok();
+                    prop_assert!(!passes || seen >= changed, "slot {} read at {} has changed at {}", slot, seen, changed);
+                    let must_pass = seen >= changed && seen >= asked && !trimmed;
+                    prop_assert!(passes || !must_pass, "slot {} read at {} has changed at {}", slot, seen, changed);
+                }
+            }
+        }
+    }
+}
