@@ -1,0 +1,204 @@
+//! How a transaction commits: all of it, once, or nothing of it.
+//!
+//! With one participant a commit is one message and one record in its log. With several it is a *parallel commit*: all
+//! prepare at once, and there is no coordinator's log.
+//!
+//! ```text
+//!   client ── commit ──▶ peer server ══ Prepare ══▶ every participant: check, hold, log, force
+//!                             ║◀═══════ Prepared, with a proposed timestamp ═══════╝
+//!          ◀── committed ─────╢  all have prepared: it is committed, at the largest proposal (C1)
+//!                             ╚══ Decide ══▶ every participant: log, apply, release
+//! ```
+//!
+//! - **C1.** Committed iff every participant holds a durable prepared record; the timestamp is the largest proposal.
+//! - **C2.** Anyone may finish a transaction whose coordinator is gone, by asking every participant. One that knows nothing of
+//!   it first makes an *abort mark* durable; so does one that refuses, before it says so. So an answer stays true.
+//! - **C3.** A repeated message gets the first answer. Outcomes and marks are kept until every participant has
+//!   acknowledged the outcome and the horizon, which is logged and only rises, has passed the transaction's start; older
+//!   transactions are refused.
+//! - **C4.** After a restart a participant has its prepared transactions, marks, outcomes and bounds back, and what they hold,
+//!   before it serves anything.
+
+use std::collections::BTreeMap;
+
+use model::{NodeId, Oid};
+
+use crate::ident::{Timestamp, TxnId, Version};
+use crate::page_cache::Content;
+use crate::validate::{Conflict, Footprint, Read};
+
+pub mod coordinator;
+pub mod participant;
+
+/// The new states of objects.
+pub type Writes<T> = BTreeMap<Oid, Content<T>>;
+
+/// What a transaction has done at one participant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<T> {
+    /// What it read there.
+    pub reads: Vec<Read>,
+    /// What it writes there.
+    pub writes: Writes<T>,
+}
+
+impl<T> Part<T> {
+    /// What it holds until it is over.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        let writes = self.writes.keys().copied().collect();
+        let reads = self.reads.iter().map(|read| read.oid).filter(|oid| !self.writes.contains_key(oid)).collect();
+        Footprint { reads, writes }
+    }
+}
+
+/// How a transaction has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it happened, at this time.
+    Committed(Timestamp),
+    /// Nothing of it happened, and nothing will.
+    Aborted,
+}
+
+/// Why a participant does not take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Something stands against it.
+    Conflict(Conflict),
+    /// It was aborted before: somebody finished it, or it was wounded.
+    Aborted,
+    /// It is older than what is remembered (C3).
+    TooOld,
+}
+
+/// What a participant is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<T> {
+    /// Take part in a transaction of several participants.
+    Prepare {
+        /// The transaction.
+        txn: TxnId,
+        /// All of them.
+        participants: Vec<NodeId>,
+        /// What is to be done here.
+        part: Part<T>,
+    },
+    /// Commit a transaction that has no other participant.
+    Commit {
+        /// The transaction.
+        txn: TxnId,
+        /// All that it has done.
+        part: Part<T>,
+    },
+    /// A transaction is decided.
+    Decide {
+        /// The transaction.
+        txn: TxnId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// What is known of a transaction? Nothing is a reason to abort it (C2).
+    Ask {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// Every participant has acknowledged the outcome: it may be forgotten when it is old (C3).
+    Forget {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// Are these reads current, for a transaction that only reads, at this time? If so, nothing is committed at or before
+    /// it any more.
+    Check {
+        /// The transaction.
+        txn: TxnId,
+        /// What it read here.
+        reads: Vec<Read>,
+        /// When it is to have happened.
+        at: Timestamp,
+    },
+}
+
+/// What a participant answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Its prepared record is durable.
+    Prepared {
+        /// The transaction.
+        txn: TxnId,
+        /// When it may commit, as far as this participant is concerned; not earlier.
+        proposal: Timestamp,
+        /// All participants: for whoever finishes it.
+        participants: Vec<NodeId>,
+    },
+    /// It is over here, durably.
+    Ended {
+        /// The transaction.
+        txn: TxnId,
+        /// How.
+        outcome: Outcome,
+        /// The version of what it wrote here, if it wrote anything.
+        version: Option<Version>,
+    },
+    /// It will never commit here.
+    Refused {
+        /// The transaction.
+        txn: TxnId,
+        /// Why.
+        why: Refusal,
+    },
+    /// The reads of a transaction that only reads were checked.
+    Checked {
+        /// The transaction.
+        txn: TxnId,
+        /// What stands against it, if anything does.
+        verdict: Result<(), Conflict>,
+    },
+}
+
+/// What a participant writes to its log, in this order; what follows from a record happens when it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record<T> {
+    /// Prepared, and waiting for the outcome.
+    Prepared {
+        /// The transaction.
+        txn: TxnId,
+        /// All participants.
+        participants: Vec<NodeId>,
+        /// What it read and writes here.
+        part: Part<T>,
+        /// The proposed timestamp.
+        proposal: Timestamp,
+    },
+    /// Committed, with no other participant.
+    Committed {
+        /// The transaction.
+        txn: TxnId,
+        /// When.
+        timestamp: Timestamp,
+        /// What it writes.
+        writes: Writes<T>,
+    },
+    /// The outcome of a prepared transaction.
+    Decided {
+        /// The transaction.
+        txn: TxnId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// An abort mark: it has not been here, and is refused from now on.
+    Marked {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// Nothing is promised or closed at or above this before a later bound is durable (V4).
+    Bound(Timestamp),
+    /// Transactions that began at or before this are refused if nothing is known of them (C3).
+    Horizon(Timestamp),
+    /// The outcome is acknowledged by all.
+    Forgotten {
+        /// The transaction.
+        txn: TxnId,
+    },
+}

@@ -1,0 +1,184 @@
+//! A coordinator: whoever brings a transaction to its end at all its participants.
+//!
+//! The peer server that got the commit is one, and anyone who finishes what another has left is one too: the only
+//! difference is the first question, *prepare* or *what do you know?* (C2). It keeps nothing durable: what counts are the
+//! participants' records, and any number of coordinators of one transaction come to the same end.
+//!
+//! ```text
+//!   asking ──▶ decided: the client is answered, once ──▶ all have acknowledged: forgotten
+//! ```
+
+use std::collections::BTreeMap;
+
+use model::NodeId;
+
+use super::{Answer, Outcome, Part, Refusal, Request};
+use crate::ident::{Timestamp, TxnId};
+use crate::lease::Ms;
+
+/// How long an answer is waited for before the question is repeated.
+const REPEAT_MS: u64 = 200;
+
+/// Something that a coordinator wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<T> {
+    /// Send this to a participant.
+    Send(NodeId, Request<T>),
+    /// Tell the client.
+    Reply(Reply),
+}
+
+/// What a client is told of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a transaction that was refused has changed nothing"]
+pub enum Reply {
+    /// It happened, at this time.
+    Committed(Timestamp),
+    /// It did not, and will not.
+    Refused(Refusal),
+}
+
+/// Where a participant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Asked,
+    Prepared(Timestamp),
+    /// It is over there.
+    Done,
+}
+
+/// The coordinator of one transaction. `T` is an object.
+#[derive(Clone, Debug)]
+pub struct Coordinator<T> {
+    txn: TxnId,
+    /// What each has to prepare; nothing for who finishes what another has left.
+    parts: BTreeMap<NodeId, Part<T>>,
+    stages: BTreeMap<NodeId, Stage>,
+    outcome: Option<Outcome>,
+    repeat: Ms,
+}
+
+impl<T: Clone> Coordinator<T> {
+    /// Commits a transaction.
+    pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
+        let stages = parts.keys().map(|node| (*node, Stage::Asked)).collect();
+        let mut coordinator = Self { txn, parts, stages, outcome: None, repeat: now };
+        coordinator.poll(now, out);
+        coordinator
+    }
+
+    /// Finishes a transaction that another coordinator has left, or finds out how it has ended.
+    pub fn finish(
+        txn: TxnId,
+        participants: impl IntoIterator<Item = NodeId>,
+        now: Ms,
+        out: &mut Vec<Output<T>>,
+    ) -> Self {
+        let stages = participants.into_iter().map(|node| (node, Stage::Asked)).collect();
+        let mut coordinator = Self { txn, parts: BTreeMap::new(), stages, outcome: None, repeat: now };
+        coordinator.poll(now, out);
+        coordinator
+    }
+
+    /// A participant has answered.
+    pub fn answered(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
+        let Some(stage) = self.stages.get_mut(&node) else { return };
+        match answer {
+            Answer::Prepared { txn, proposal, .. } if txn == self.txn => {
+                // Asked again, it says again what it said before; one that is done says so.
+                if *stage == Stage::Asked {
+                    *stage = Stage::Prepared(proposal);
+                }
+                let proposals: Option<Vec<Timestamp>> = self.stages.values().map(|stage| stage.proposal()).collect();
+                if let (None, Some(largest)) = (self.outcome, proposals.and_then(|all| all.into_iter().max())) {
+                    self.decide(Outcome::Committed(largest), Reply::Committed(largest), now, out);
+                } else if let Some(outcome) = self.outcome {
+                    out.push(Output::Send(node, Request::Decide { txn, outcome }));
+                }
+            }
+            Answer::Ended { txn, outcome, .. } if txn == self.txn => {
+                *stage = Stage::Done;
+                let reply = match outcome {
+                    Outcome::Committed(timestamp) => Reply::Committed(timestamp),
+                    Outcome::Aborted => Reply::Refused(Refusal::Aborted),
+                };
+                self.decide(outcome, reply, now, out);
+            }
+            Answer::Refused { txn, why } if txn == self.txn => {
+                *stage = Stage::Done;
+                self.decide(Outcome::Aborted, Reply::Refused(why), now, out);
+            }
+            _ => {}
+        }
+        if self.is_done() {
+            let txn = self.txn;
+            out.extend(self.stages.keys().map(|node| Output::Send(*node, Request::Forget { txn })));
+        }
+    }
+
+    /// The outcome is known: the client is told, and everybody who has still to hear of it.
+    fn decide(&mut self, outcome: Outcome, reply: Reply, now: Ms, out: &mut Vec<Output<T>>) {
+        match self.outcome {
+            Some(before) => assert!(before == outcome, "C1: {:?} is {before:?}, and {outcome:?}", self.txn),
+            None => {
+                self.outcome = Some(outcome);
+                out.push(Output::Reply(reply));
+                self.repeat = now;
+                self.poll(now, out);
+            }
+        }
+    }
+
+    /// Asks again those who have not answered, if it is time.
+    pub fn poll(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
+        if now < self.repeat || self.is_done() {
+            return;
+        }
+        self.repeat = now + REPEAT_MS;
+        let waiting = self.stages.iter().filter(|(_, stage)| match self.outcome {
+            None => **stage == Stage::Asked,
+            Some(_) => **stage != Stage::Done,
+        });
+        out.extend(waiting.map(|(node, _)| Output::Send(*node, self.question(*node))));
+    }
+
+    fn question(&self, node: NodeId) -> Request<T> {
+        let txn = self.txn;
+        match (self.outcome, self.parts.get(&node)) {
+            (Some(outcome), _) => Request::Decide { txn, outcome },
+            (None, Some(part)) if self.parts.len() == 1 => Request::Commit { txn, part: part.clone() },
+            (None, Some(part)) => {
+                let participants = self.parts.keys().copied().collect();
+                Request::Prepare { txn, participants, part: part.clone() }
+            }
+            (None, None) => Request::Ask { txn },
+        }
+    }
+
+    /// When [`Coordinator::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        (!self.is_done()).then_some(self.repeat)
+    }
+
+    /// Whether every participant has acknowledged the outcome: nothing more is to be done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.stages.values().all(|stage| *stage == Stage::Done)
+    }
+
+    /// How it has ended, once that is known.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+}
+
+impl Stage {
+    fn proposal(self) -> Option<Timestamp> {
+        if let Self::Prepared(proposal) = self { Some(proposal) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

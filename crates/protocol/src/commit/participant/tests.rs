@@ -1,0 +1,286 @@
+use std::collections::BTreeMap;
+
+use model::{ClassId, Oid, SpaceId};
+
+use super::*;
+use crate::ident::ClientId;
+use crate::page_cache::Content;
+use crate::validate::{Cause, Read, Seen};
+
+const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(3), number: 7 };
+const HERE: NodeId = NodeId(3);
+const THERE: NodeId = NodeId(4);
+const SETTINGS: Settings = Settings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PAGE, slot)
+}
+
+fn txn(ms: u64) -> TxnId {
+    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+}
+
+fn part(reads: &[(u16, u64)], writes: &[u16]) -> Part<u64> {
+    let read = |(slot, position): &(u16, u64)| Read { oid: oid(*slot), seen: Seen::At(at(*position)) };
+    Part {
+        reads: reads.iter().map(read).collect(),
+        writes: writes.iter().map(|slot| (oid(*slot), Content::Value(1))).collect(),
+    }
+}
+
+fn at(position: u64) -> Version {
+    Version { moves: 0, position }
+}
+
+/// A participant with its log and what is stored.
+#[derive(Clone)]
+struct World {
+    participant: Participant<&'static str, u64>,
+    log: Vec<Record<u64>>,
+    stored: BTreeMap<PageId, Version>,
+    changed: Vec<Invalidation>,
+    answers: Vec<(&'static str, Answer)>,
+    now_ms: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            participant: Participant::new(SETTINGS),
+            log: Vec::new(),
+            stored: BTreeMap::new(),
+            changed: Vec::new(),
+            answers: Vec::new(),
+            now_ms: 1000,
+        }
+    }
+
+    fn take(&mut self) {
+        for output in self.participant.outputs() {
+            match output {
+                Output::Append(record) => self.log.push(record),
+                Output::Answer(to, answer) => self.answers.push((to, answer)),
+                Output::Changed(invalidation, _) => {
+                    self.stored.insert(invalidation.page, invalidation.version);
+                    self.changed.push(invalidation);
+                }
+            }
+        }
+        self.participant.invariants().unwrap();
+    }
+
+    /// A request without a force.
+    fn ask(&mut self, request: Request<u64>) -> &mut Self {
+        let stored = self.stored.clone();
+        let mut stored = |page| stored.get(&page).copied().unwrap_or(Version::ZERO);
+        self.participant.handle("peer", request, Timestamp::ZERO, self.now_ms, &mut stored).unwrap();
+        self.take();
+        self
+    }
+
+    fn force(&mut self) -> &mut Self {
+        let stored = self.stored.clone();
+        let position = self.log.len() as u64;
+        self.participant.forced(position, &mut |page| stored.get(&page).copied().unwrap_or(Version::ZERO));
+        self.take();
+        self
+    }
+
+    /// The answers since the last call.
+    fn answered(&mut self) -> Vec<Answer> {
+        self.answers.drain(..).map(|(_, answer)| answer).collect()
+    }
+
+    fn ask_forced(&mut self, request: Request<u64>) -> Vec<Answer> {
+        self.ask(request).force().answered()
+    }
+
+    /// What is found after a crash that leaves so many records.
+    fn restart(&self, records: usize) -> Self {
+        let mut world = Self { now_ms: self.now_ms, ..Self::new() };
+        for (position, record) in (1..).zip(&self.log[..records]) {
+            world.log.push(record.clone());
+            if let Some((_, _, writes)) = world.participant.recover(record.clone()) {
+                world.stored.extend(writes.keys().map(|oid| (oid.page(), at(position))));
+            }
+        }
+        world.participant.recovered();
+        world.participant.invariants().unwrap();
+        world
+    }
+}
+
+fn prepare(ms: u64, part: Part<u64>) -> Request<u64> {
+    Request::Prepare { txn: txn(ms), participants: vec![HERE, THERE], part }
+}
+
+fn commit(ms: u64, part: Part<u64>) -> Request<u64> {
+    Request::Commit { txn: txn(ms), part }
+}
+
+fn decide(ms: u64, outcome: Outcome) -> Request<u64> {
+    Request::Decide { txn: txn(ms), outcome }
+}
+
+fn proposal(answers: &[Answer]) -> Timestamp {
+    match answers {
+        [Answer::Prepared { proposal, .. }] => *proposal,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ended(answers: &[Answer]) -> (Outcome, Option<Version>) {
+    match answers {
+        [Answer::Ended { outcome, version, .. }] => (*outcome, *version),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(answers: &[Answer]) -> Refusal {
+    match answers {
+        [Answer::Refused { why, .. }] => *why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_is_answered_or_shown_before_it_is_durable() {
+    let mut world = World::new();
+    assert_eq!(world.ask(commit(1, part(&[], &[1, 2]))).answered(), []);
+    assert!(world.changed.is_empty());
+    // What it holds conflicts already.
+    let answers = world.ask(commit(2, part(&[(1, 0)], &[]))).answered();
+    assert_eq!(answers, []);
+    let answers = world.force().answered();
+    assert_eq!(ended(&answers[..1]).1, Some(at(1)));
+    assert!(
+        matches!(answers[1], Answer::Refused { why: Refusal::Conflict(conflict), .. } if conflict.cause == Cause::Held(txn(1)))
+    );
+    assert_eq!((world.changed.len(), world.changed[0].version), (1, at(1)));
+    // Now it is over, and can be read at its version.
+    assert_eq!(ended(&world.ask_forced(commit(3, part(&[(1, 1)], &[1])))).1, Some(at(3)));
+}
+
+#[test]
+fn a_prepared_transaction_is_applied_when_its_outcome_is_durable() {
+    let mut world = World::new();
+    let proposed = proposal(&world.ask_forced(prepare(1, part(&[(5, 0)], &[1]))));
+    assert!(world.changed.is_empty());
+    let later = Timestamp::at(1040);
+    assert_eq!(world.ask(decide(1, Outcome::Committed(later))).answered(), []);
+    assert_eq!(ended(&world.force().answered()), (Outcome::Committed(later), Some(at(2))));
+    assert_eq!(world.changed[0].timestamp, later);
+    // The clock has learned the commit's timestamp.
+    assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[9])))) > later && later > proposed);
+}
+
+#[test]
+fn a_repeated_message_gets_the_first_answer() {
+    let mut world = World::new();
+    let first = world.ask_forced(prepare(1, part(&[], &[1])));
+    world.now_ms += 500;
+    assert_eq!(world.ask_forced(prepare(1, part(&[], &[1]))), first);
+    let done = world.ask_forced(decide(1, Outcome::Committed(proposal(&first))));
+    assert_eq!(world.ask_forced(decide(1, Outcome::Committed(proposal(&first)))), done);
+    assert_eq!(world.ask_forced(prepare(1, part(&[], &[1]))), done);
+    assert_eq!((world.changed.len(), world.log.len()), (1, 2));
+}
+
+/// ATTACK: votes were once repeated, and recovery heard "unknown".
+#[test]
+fn a_refusal_stays_one_also_after_a_restart() {
+    let mut world = World::new();
+    world.ask_forced(commit(1, part(&[], &[1])));
+    assert!(matches!(refused(&world.ask_forced(prepare(2, part(&[(1, 0)], &[1])))), Refusal::Conflict(_)));
+    let mut again = world.restart(world.log.len());
+    assert_eq!(refused(&again.ask_forced(prepare(2, part(&[(1, 1)], &[1])))), Refusal::Aborted);
+}
+
+#[test]
+fn who_asks_for_what_nobody_knows_aborts_it() {
+    let mut world = World::new();
+    assert_eq!(world.ask(Request::Ask { txn: txn(1) }).answered(), []);
+    assert_eq!(refused(&world.force().answered()), Refusal::Aborted);
+    assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
+    assert_eq!(refused(&world.restart(1).ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
+}
+
+#[test]
+fn a_prepared_transaction_holds_its_objects_over_a_restart() {
+    let mut world = World::new();
+    let answers = world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
+    let mut world = world.restart(1);
+    assert_eq!(world.participant.prepared().count(), 1);
+    assert!(matches!(refused(&world.ask_forced(commit(2, part(&[], &[5])))), Refusal::Conflict(_)));
+    assert!(matches!(refused(&world.ask_forced(commit(3, part(&[(1, 0)], &[])))), Refusal::Conflict(_)));
+    assert_eq!(world.ask_forced(Request::Ask { txn: txn(1) }), answers);
+    world.ask_forced(decide(1, Outcome::Aborted));
+    assert!(world.changed.is_empty());
+    assert_eq!(ended(&world.ask_forced(commit(4, part(&[(5, 0)], &[1])))).1, Some(at(5)));
+}
+
+#[test]
+fn an_outcome_is_forgotten_only_when_all_have_acknowledged_it_and_it_is_old() {
+    let mut world = World::new();
+    let done = world.ask_forced(commit(1, part(&[], &[1])));
+    world.participant.raise_horizon(Timestamp::at(5));
+    world.take();
+    assert_eq!(world.force().ask_forced(commit(1, part(&[], &[1]))), done, "not all have acknowledged it");
+    world.ask(Request::Forget { txn: txn(1) }).force();
+    assert_eq!(refused(&world.ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refused(&world.restart(world.log.len()).ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(world.changed.len(), 1);
+}
+
+/// ATTACK: a promise was once forgotten over a restart.
+#[test]
+fn nothing_is_proposed_at_or_before_what_was_promised_also_after_a_restart() {
+    let mut world = World::new();
+    let promised = Timestamp::at(1030);
+    let check = Request::Check { txn: txn(1), reads: Vec::new(), at: promised };
+    assert_eq!(world.ask(check.clone()).answered(), [], "the bound is not durable");
+    assert_eq!(world.force().answered(), [Answer::Checked { txn: txn(1), verdict: Ok(()) }]);
+    assert_eq!(world.ask(check).answered().len(), 1, "it is now");
+    for mut world in [world.clone(), world.restart(1)] {
+        assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[1])))) > promised);
+    }
+}
+
+/// ATTACK: a transaction that only reads once missed a commit whose proposal was later.
+#[test]
+fn a_reader_conflicts_with_every_prepared_writer() {
+    let mut world = World::new();
+    world.now_ms = 1040;
+    world.ask_forced(prepare(1, part(&[], &[1])));
+    let reads = part(&[(1, 0)], &[]).reads;
+    let answers = world.ask_forced(Request::Check { txn: txn(2), reads, at: Timestamp::at(1010) });
+    assert!(
+        matches!(answers[..], [Answer::Checked { verdict: Err(conflict), .. }] if conflict.cause == Cause::Held(txn(1)))
+    );
+}
+
+#[test]
+fn the_closed_timestamp_stays_below_what_is_still_open() {
+    let mut world = World::new();
+    let closed = world.participant.close(1000);
+    world.take();
+    assert_eq!(closed, Timestamp::ZERO, "no bound is durable");
+    world.force();
+    assert!(world.participant.close(1001) >= Timestamp::at(1001));
+    let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
+    assert!(world.participant.close(2000) < proposed);
+    world.ask(decide(1, Outcome::Committed(proposed)));
+    assert!(world.participant.close(2001) < proposed, "its outcome is not durable");
+    world.force();
+    assert!(world.participant.close(2002) >= Timestamp::at(2002));
+}
+
+#[test]
+fn a_timestamp_from_too_far_ahead_changes_nothing() {
+    let mut world = World::new();
+    let ahead = Timestamp::at(1051);
+    let refused = world.participant.handle("peer", commit(1, part(&[], &[1])), ahead, 1000, &mut |_| Version::ZERO);
+    assert!(refused.is_err());
+    world.take();
+    assert!(world.log.is_empty());
+}
