@@ -299,14 +299,15 @@ impl<T: Clone> PageCache<T> {
 
     // ------------------------------------------------------------------------------------------ messages
 
-    /// A page has changed. `contents` are the new states, if they came along (R2).
-    ///
-    /// Whatever is done with it, it may be acknowledged at once: no copy here is used as if it were newer than it is.
-    pub fn invalidate(&mut self, message: Invalidation, contents: Option<Contents<T>>) {
+    /// A page has changed. `contents` are the new states, if they came along (R2). Returns the version to acknowledge: up to
+    /// which nothing old is left here. Behind a gap that is less than the message's.
+    pub fn invalidate(&mut self, message: Invalidation, contents: Option<Contents<T>>) -> Version {
         self.arrive(&message, contents.as_ref());
+        let heard = self.version(message.page).unwrap_or(message.version);
         if let Some(fetch) = self.fetches.get_mut(&message.page) {
             fetch.messages.push((message, contents));
         }
+        heard
     }
 
     fn arrive(&mut self, message: &Invalidation, contents: Option<&Contents<T>>) {

@@ -61,7 +61,7 @@ fn a_chained_message_advances_the_copy_and_the_reads_that_it_does_not_name() {
     let mut cache = cache();
     cache.begin(ME);
     assert_eq!(cache.read(ME, oid(1)), Found::Value(&4));
-    cache.invalidate(message(4, 5, &[2]), None);
+    let _ = cache.invalidate(message(4, 5, &[2]), None);
     assert_eq!(cache.version(PAGE), Some(at(5)));
     assert_eq!(cache.look(oid(2)), Found::Miss);
     assert_eq!(reads(&mut cache), [(1, Seen::At(at(5)))]);
@@ -73,7 +73,7 @@ fn a_message_that_names_what_was_read_dooms_the_transaction() {
     let mut cache = cache();
     cache.begin(ME);
     cache.read(ME, oid(1));
-    cache.invalidate(message(4, 5, &[1]), Some(values(&[1], 5)));
+    let _ = cache.invalidate(message(4, 5, &[1]), Some(values(&[1], 5)));
     assert_eq!(cache.doomed(ME), Some(oid(1)));
     assert_eq!(cache.finish(ME), Err(Some(oid(1))));
 }
@@ -82,13 +82,13 @@ fn a_message_that_names_what_was_read_dooms_the_transaction() {
 #[test]
 fn messages_in_any_order_end_in_the_same_copy() {
     let mut cache = cache();
-    cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
+    let _ = cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
     assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(4)), Found::Value(&6)));
     cache.begin(ME);
     cache.read(ME, oid(1));
     cache.read(ME, oid(2));
     assert_eq!(cache.complete(PAGE), None, "another client would take object 2 for older than it is");
-    cache.invalidate(message(4, 5, &[3]), None);
+    let _ = cache.invalidate(message(4, 5, &[3]), None);
     assert_eq!((cache.version(PAGE), cache.look(oid(3))), (Some(at(6)), Found::Miss));
     assert_eq!(reads(&mut cache), [(1, Seen::At(at(6))), (2, Seen::At(at(6)))]);
     cache.invariants().unwrap();
@@ -97,8 +97,8 @@ fn messages_in_any_order_end_in_the_same_copy() {
 #[test]
 fn an_older_message_does_not_undo_a_newer_one() {
     let mut cache = cache();
-    cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
-    cache.invalidate(message(4, 5, &[2]), Some(values(&[2], 5)));
+    let _ = cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
+    let _ = cache.invalidate(message(4, 5, &[2]), Some(values(&[2], 5)));
     assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Value(&6)));
 }
 
@@ -108,7 +108,7 @@ fn what_comes_while_a_fetch_is_out_is_applied_to_its_reply() {
     let mut cache = PageCache::default();
     let id = cache.fetch(PAGE).unwrap();
     assert_eq!(cache.fetch(PAGE), None, "one fetch is out");
-    cache.invalidate(message(5, 6, &[2]), None);
+    let _ = cache.invalidate(message(5, 6, &[2]), None);
     assert!(!cache.fetched(PAGE, FetchId(99), page(5, &[(1, 5)])), "the reply to another fetch");
     assert!(cache.fetched(PAGE, id, page(5, &[(1, 5), (2, 5)])));
     assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Miss));
@@ -123,7 +123,7 @@ fn another_copy_raises_no_read_of_the_one_before() {
     cache.evict(PAGE);
     fetch(&mut cache, 8, &[(1, 4), (2, 8)]);
     cache.read(ME, oid(2));
-    cache.invalidate(message(8, 9, &[3]), None);
+    let _ = cache.invalidate(message(8, 9, &[3]), None);
     assert_eq!(reads(&mut cache), [(1, Seen::At(at(4))), (2, Seen::At(at(9)))]);
 }
 
@@ -140,7 +140,7 @@ fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
     cache.begin(txn(2000));
     cache.read(txn(2000), oid(1));
     // Its message ends the entry; the read is at that version then.
-    cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
+    let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
     assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
     let finished = cache.finish(txn(2000)).unwrap();
     assert_eq!(finished.reads, [Read { oid: oid(1), seen: Seen::At(at(5)) }]);
@@ -168,7 +168,7 @@ fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
     fetch(&mut refetched, 9, &[(1, 9)]);
     refetched.decided(ME, true);
     assert_eq!(refetched.look(oid(1)), Found::Value(&9));
-    cache.invalidate(message(8, 9, &[1]), Some(values(&[1], 9)));
+    let _ = cache.invalidate(message(8, 9, &[1]), Some(values(&[1], 9)));
     cache.decided(ME, true);
     assert_eq!(cache.look(oid(1)), Found::Value(&9));
 }
@@ -179,7 +179,7 @@ fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
     cache.begin(ME);
     cache.write(ME, oid(1), Content::Value(77));
     cache.finish(ME).unwrap();
-    cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
+    let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
     assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
     cache.decided(ME, true);
     assert_eq!(cache.complete(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
@@ -256,7 +256,8 @@ proptest! {
             let arrived: Vec<u64> = under_way.iter().filter(|(due, _)| *due == now).map(|(_, v)| *v).collect();
             for version in arrived {
                 let (message, contents) = news(version, &changes[version as usize - 1]);
-                cache.invalidate(message, contents);
+                let heard = cache.invalidate(message, contents);
+                prop_assert!(cache.version(PAGE).is_none_or(|version| version == heard));
                 prop_assert_eq!(cache.invariants(), Ok(()));
             }
             for (slot, value, seen) in cache.valid(PAGE) {

@@ -1,0 +1,108 @@
+//! A brick as the histories need it: a participant, its log, and what is stored of it.
+
+use std::collections::BTreeMap;
+
+use model::{ClassId, NodeId, Oid, PageId, SpaceId};
+use protocol::commit::participant::{Output, Participant, Settings};
+use protocol::commit::{Answer, Record};
+use protocol::ident::Version;
+use protocol::page_cache::{Content, Contents, Invalidation};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+/// Bricks, and objects on the one page of each.
+pub(crate) const NODES: u32 = 3;
+pub(crate) const SLOTS: u16 = 3;
+
+/// An object is the list of those who have written it: number by number, so that it tells its own history.
+pub(crate) type List = Vec<u64>;
+/// The number of a coordinator: where answers go.
+pub(crate) type Address = usize;
+
+pub(crate) fn oid(node: u32, slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, page(node), slot)
+}
+
+pub(crate) fn page(node: u32) -> PageId {
+    PageId { space: SpaceId(1), node: NodeId(node), number: 1 }
+}
+
+/// A brick: a participant, its log, and what is stored of it.
+pub(crate) struct Brick {
+    pub(crate) node: u32,
+    pub(crate) participant: Participant<Address, List>,
+    log: Vec<Record<List>>,
+    forced: usize,
+    pub(crate) version: Version,
+    pub(crate) lists: BTreeMap<Oid, List>,
+    /// The lists at each version.
+    pub(crate) past: BTreeMap<Version, BTreeMap<Oid, List>>,
+    /// Changes that nobody was told of yet.
+    pub(crate) changed: Vec<(Invalidation, Contents<List>)>,
+}
+
+impl Brick {
+    pub(crate) fn new(node: u32) -> Self {
+        let settings = Settings { node: NodeId(node), moves: 0, skew_ms: 1_000_000, window_limit: 2 };
+        let participant = Participant::new(settings);
+        Self {
+            node,
+            participant,
+            log: Vec::new(),
+            forced: 0,
+            version: Version::ZERO,
+            lists: BTreeMap::new(),
+            past: BTreeMap::from([(Version::ZERO, BTreeMap::new())]),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Does what the participant wants; returns the answers.
+    pub(crate) fn drain(&mut self) -> Vec<(Address, Answer)> {
+        let mut answers = Vec::new();
+        for output in self.participant.outputs() {
+            match output {
+                Output::Append(record) => self.log.push(record),
+                Output::Answer(to, answer) => answers.push((to, answer)),
+                Output::Changed(invalidation, contents) => {
+                    assert_eq!(invalidation.previous, self.version, "P2: a message names the version before");
+                    self.version = invalidation.version;
+                    for (slot, content) in &contents {
+                        let Content::Value(list) = content else { panic!("nothing is deleted here") };
+                        self.lists.insert(oid(self.node, *slot), list.clone());
+                    }
+                    self.past.insert(self.version, self.lists.clone());
+                    self.changed.push((invalidation, contents));
+                }
+            }
+        }
+        self.participant.invariants().unwrap();
+        answers
+    }
+
+    pub(crate) fn force(&mut self) -> Vec<(Address, Answer)> {
+        self.forced = self.log.len();
+        let version = self.version;
+        self.participant.forced(self.forced as u64, &mut |_| version);
+        self.drain()
+    }
+
+    /// Loses what is in memory, and any part of what was not forced.
+    pub(crate) fn crash(&mut self, rng: &mut StdRng) {
+        let kept = rng.random_range(self.forced..=self.log.len());
+        let mut again = Self::new(self.node);
+        for (position, record) in (1..).zip(self.log.drain(..kept)) {
+            again.log.push(record.clone());
+            for (oid, content) in again.participant.recover(record).map(|(_, _, writes)| writes).unwrap_or_default() {
+                let Content::Value(list) = content else { panic!("nothing is deleted here") };
+                again.version = Version { moves: 0, position };
+                again.lists.insert(oid, list);
+                again.past.insert(again.version, again.lists.clone());
+            }
+        }
+        again.forced = again.log.len();
+        again.participant.recovered();
+        *self = again;
+        self.participant.invariants().unwrap();
+    }
+}

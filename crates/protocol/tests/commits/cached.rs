@@ -1,0 +1,411 @@
+//! Clients that read from page caches, kept by invalidations and updates over links that are slow, break, and are built
+//! anew: a commit is judged by what the cache says of each read, and the cache is compared with all that ever was.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use model::{NodeId, Oid};
+use protocol::commit::coordinator::{self, Coordinator, Reply};
+use protocol::commit::{Answer, Part, Refusal, Request};
+use protocol::directory::Directory;
+use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
+use protocol::page_cache::{Content, Contents, FetchId, Fetched, Found, Invalidation, PageCache};
+use protocol::validate::Seen;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::brick::{Address, Brick, List, NODES, SLOTS, oid, page};
+use crate::check::{History, Story};
+
+const CLIENTS: usize = 4;
+const LEASE_MS: u64 = 1 << 40;
+
+/// What goes from a brick to a client, in order.
+enum Down {
+    Page(FetchId, Fetched<List>),
+    Changed(Invalidation, Option<Contents<List>>),
+}
+
+/// What goes from a client to a brick, in order.
+enum Up {
+    Fetch(FetchId),
+    Heard(Version),
+    Evicted(FetchId),
+}
+
+/// A client's connection to one brick.
+struct Link {
+    holder: HolderId,
+    down: VecDeque<Down>,
+    up: VecDeque<Up>,
+    /// Pages that are read and not sent yet.
+    reading: Vec<(FetchId, Fetched<List>)>,
+    /// The fetch that brought the copy.
+    fetch: FetchId,
+}
+
+/// An object to be read, and whether it is then written.
+type Want = (Oid, bool);
+
+struct Client {
+    cache: PageCache<List>,
+    links: Vec<Link>,
+    /// The number of its transaction, what that has still to read, and whether it commits.
+    current: Option<(u64, Vec<Want>, bool)>,
+}
+
+struct World {
+    rng: StdRng,
+    now: u64,
+    bricks: Vec<Brick>,
+    directories: Vec<Directory>,
+    clients: Vec<Client>,
+    last_holder: u64,
+    coordinators: Vec<Option<(u64, Coordinator<List>)>>,
+    stories: Vec<Story>,
+    questions: Vec<(Address, u32, Request<List>)>,
+    answers: Vec<(Address, u32, Answer)>,
+    healthy: bool,
+    limit: usize,
+}
+
+impl World {
+    fn new(seed: u64, limit: usize) -> Self {
+        let mut world = Self {
+            rng: StdRng::seed_from_u64(seed),
+            now: 1,
+            bricks: (0..NODES).map(Brick::new).collect(),
+            directories: (0..NODES).map(|_| Directory::default()).collect(),
+            clients: Vec::new(),
+            last_holder: 0,
+            coordinators: Vec::new(),
+            stories: Vec::new(),
+            questions: Vec::new(),
+            answers: Vec::new(),
+            healthy: false,
+            limit,
+        };
+        for _ in 0..CLIENTS {
+            let links = (0..NODES).map(|node| world.connect(node)).collect();
+            world.clients.push(Client { cache: PageCache::default(), links, current: None });
+        }
+        world
+    }
+
+    fn connect(&mut self, node: u32) -> Link {
+        self.last_holder += 1;
+        let holder = HolderId(self.last_holder);
+        self.directories[node as usize].grant(holder, self.now, LEASE_MS, u64::MAX);
+        let (down, up) = (VecDeque::new(), VecDeque::new());
+        Link { holder, down, up, reading: Vec::new(), fetch: FetchId(0) }
+    }
+
+    fn id(number: u64, client: usize) -> TxnId {
+        TxnId { start: Timestamp::at(number + 1), client: ClientId(client as u64) }
+    }
+
+    // -------------------------------------------------------------------------------------------- clients
+
+    fn client_step(&mut self, at: usize) {
+        let Some((number, left, committing)) = self.clients[at].current.take() else {
+            return self.begin(at);
+        };
+        if committing {
+            self.clients[at].current = Some((number, left, true));
+            return;
+        }
+        let (client, txn) = (&mut self.clients[at], Self::id(number, at));
+        let Some((oid, write)) = left.last().copied() else { return self.commit(at, number) };
+        let list = match client.cache.read(txn, oid) {
+            Found::Value(list) => list.clone(),
+            Found::Absent => List::new(),
+            Found::Miss => {
+                let node = oid.page().node.0 as usize;
+                if let Some(fetch) = client.cache.fetch(oid.page()) {
+                    client.links[node].up.push_back(Up::Fetch(fetch));
+                }
+                client.current = Some((number, left, false));
+                return;
+            }
+        };
+        let story = &mut self.stories[number as usize];
+        if write {
+            let mut longer = list.clone();
+            longer.push(number);
+            client.cache.write(txn, oid, Content::Value(longer));
+            story.writes.insert(oid);
+        }
+        story.reads.insert(oid, list);
+        client.current = Some((number, left[..left.len() - 1].to_vec(), false));
+    }
+
+    fn begin(&mut self, at: usize) {
+        if self.healthy || self.stories.len() >= self.limit {
+            return;
+        }
+        let number = self.stories.len() as u64;
+        let mut objects = BTreeMap::new();
+        for _ in 0..self.rng.random_range(1..6) {
+            let object = oid(self.rng.random_range(0..NODES), self.rng.random_range(0..SLOTS));
+            objects.insert(object, self.rng.random_bool(0.5));
+        }
+        let (reads, writes) = (BTreeMap::new(), BTreeSet::new());
+        self.stories.push(Story { reads, writes, began: self.now, told: None });
+        self.clients[at].cache.begin(Self::id(number, at));
+        self.clients[at].current = Some((number, objects.into_iter().collect(), false));
+    }
+
+    fn commit(&mut self, at: usize, number: u64) {
+        let txn = Self::id(number, at);
+        let Ok(finished) = self.clients[at].cache.finish(txn) else {
+            self.stories[number as usize].told = Some((Reply::Refused(Refusal::Aborted), self.now));
+            return;
+        };
+        let mut parts: BTreeMap<NodeId, Part<List>> = BTreeMap::new();
+        let empty = || Part { reads: Vec::new(), writes: BTreeMap::new() };
+        for read in finished.reads {
+            parts.entry(read.oid.page().node).or_insert_with(empty).reads.push(read);
+        }
+        for (oid, content) in finished.writes {
+            parts.entry(oid.page().node).or_insert_with(empty).writes.insert(oid, content);
+        }
+        self.clients[at].current = Some((number, Vec::new(), true));
+        let (address, mut out) = (self.coordinators.len(), Vec::new());
+        let coordinator = Coordinator::commit(txn, parts, self.now, &mut out);
+        self.coordinators.push(Some((number, coordinator)));
+        self.send(address, out);
+    }
+
+    fn send(&mut self, address: Address, out: Vec<coordinator::Output<List>>) {
+        for output in out {
+            match output {
+                coordinator::Output::Send(node, request) => self.questions.push((address, node.0, request)),
+                coordinator::Output::Reply(reply) => {
+                    let Some((number, _)) = &self.coordinators[address] else { continue };
+                    let number = *number;
+                    let story = &mut self.stories[number as usize];
+                    story.told.get_or_insert((reply, self.now));
+                    let committed = matches!(reply, Reply::Committed(_));
+                    for (at, client) in self.clients.iter_mut().enumerate() {
+                        client.cache.decided(Self::id(number, at), committed);
+                        if client.current.as_ref().is_some_and(|(current, ..)| *current == number) {
+                            client.current = None;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The connection breaks, and is built anew; nothing that was on its way arrives.
+    fn reconnect(&mut self, at: usize, node: u32) {
+        let link = self.connect(node);
+        let client = &mut self.clients[at];
+        let old = std::mem::replace(&mut client.links[node as usize], link);
+        self.directories[node as usize].remove(old.holder);
+        client.cache.evict(page(node));
+        // Whatever is out will not be answered, whichever number it has.
+        (0..=2000).for_each(|id| client.cache.give_up(page(node), FetchId(id)));
+        self.settle(node);
+    }
+
+    // -------------------------------------------------------------------------------------------- links
+
+    fn down(&mut self, at: usize, node: u32) {
+        let client = &mut self.clients[at];
+        let link = &mut client.links[node as usize];
+        // News may overtake each other, as where some come as updates by a redirector. No page overtakes what was sent before.
+        let news = link.down.iter().take_while(|down| matches!(down, Down::Changed(..))).count();
+        let next = if news > 1 && self.rng.random_bool(0.3) { self.rng.random_range(0..news) } else { 0 };
+        match link.down.remove(next) {
+            Some(Down::Page(fetch, fetched)) => {
+                assert!(client.cache.fetched(page(node), fetch, fetched), "D3: the reply to a fetch of this link");
+                link.fetch = fetch;
+            }
+            Some(Down::Changed(invalidation, contents)) => {
+                let heard = client.cache.invalidate(invalidation, contents);
+                link.up.push_back(Up::Heard(heard));
+            }
+            None => {}
+        }
+        client.cache.invariants().unwrap();
+        self.check_cache(at);
+    }
+
+    fn up(&mut self, at: usize, node: u32) {
+        let link = &mut self.clients[at].links[node as usize];
+        let (brick, directory) = (&self.bricks[node as usize], &mut self.directories[node as usize]);
+        match link.up.pop_front() {
+            Some(Up::Fetch(fetch)) => {
+                // D1: listed before it is read.
+                assert!(directory.list(page(node), link.holder, fetch));
+                let objects = brick.lists.iter().map(|(oid, list)| (oid.slot(), list.clone())).collect();
+                link.reading.push((fetch, Fetched { version: brick.version, timestamp: Timestamp::ZERO, objects }));
+            }
+            Some(Up::Heard(version)) => directory.acknowledge(link.holder, page(node), version),
+            Some(Up::Evicted(fetch)) => directory.evict(page(node), link.holder, fetch),
+            None => {}
+        }
+        directory.invariants().unwrap();
+        self.settle(node);
+    }
+
+    /// V3: what nobody has still to hear of is retired.
+    fn settle(&mut self, node: u32) {
+        let brick = &mut self.bricks[node as usize];
+        let settled = self.directories[node as usize].settled(page(node)).unwrap_or(brick.version);
+        brick.participant.retire(page(node), settled);
+    }
+
+    /// Tells the holders what has changed.
+    fn tell(&mut self, node: u32) {
+        for (invalidation, contents) in std::mem::take(&mut self.bricks[node as usize].changed) {
+            let holders = self.directories[node as usize].changed(page(node), invalidation.version);
+            for link in self.clients.iter_mut().map(|client| &mut client.links[node as usize]) {
+                if holders.contains(&link.holder) {
+                    let update = self.rng.random_bool(0.5).then(|| contents.clone());
+                    link.down.push_back(Down::Changed(invalidation.clone(), update));
+                }
+            }
+        }
+        self.settle(node);
+    }
+
+    /// P1: every valid object is as it was at the version that a read of it would have.
+    fn check_cache(&self, at: usize) {
+        for node in 0..NODES {
+            for (slot, list, seen) in self.clients[at].cache.valid(page(node)) {
+                let Seen::At(version) = seen else { continue };
+                let (_, state) = self.bricks[node as usize].past.range(..=version).next_back().unwrap();
+                assert_eq!(
+                    state.get(&oid(node, slot)),
+                    Some(list),
+                    "P1: slot {slot} of {node} at {version:?} in client {at}"
+                );
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- steps
+
+    fn step(&mut self) {
+        self.now += self.rng.random_range(0..4);
+        let (at, node) = (self.rng.random_range(0..CLIENTS), self.rng.random_range(0..NODES));
+        match self.rng.random_range(0..100) {
+            0..20 => self.client_step(at),
+            20..35 => self.down(at, node),
+            35..45 => self.up(at, node),
+            45..52 => {
+                let link = &mut self.clients[at].links[node as usize];
+                if let Some((fetch, fetched)) = link.reading.pop() {
+                    link.down.push_back(Down::Page(fetch, fetched));
+                }
+            }
+            52..65 if !self.questions.is_empty() => {
+                let next = self.rng.random_range(0..self.questions.len());
+                let (address, node, request) = self.questions.swap_remove(next);
+                if self.healthy || self.rng.random_bool(0.95) {
+                    let brick = &mut self.bricks[node as usize];
+                    let version = brick.version;
+                    brick.participant.handle(address, request, Timestamp::ZERO, self.now, &mut |_| version).unwrap();
+                    let answers = brick.drain();
+                    self.post(node, answers);
+                }
+            }
+            65..78 if !self.answers.is_empty() => {
+                let next = self.rng.random_range(0..self.answers.len());
+                let (address, node, answer) = self.answers.swap_remove(next);
+                let mut out = Vec::new();
+                if let Some((_, coordinator)) = &mut self.coordinators[address] {
+                    coordinator.answered(NodeId(node), answer, self.now, &mut out);
+                }
+                self.send(address, out);
+            }
+            78..88 => {
+                let answers = self.bricks[node as usize].force();
+                self.post(node, answers);
+            }
+            88..94 => {
+                for address in 0..self.coordinators.len() {
+                    let mut out = Vec::new();
+                    if let Some((_, coordinator)) = &mut self.coordinators[address] {
+                        coordinator.poll(self.now, &mut out);
+                    }
+                    self.send(address, out);
+                }
+            }
+            96 if !self.healthy => self.reconnect(at, node),
+            94..96 => {
+                let client = &mut self.clients[at];
+                if client.cache.evict(page(node)).is_some() {
+                    let link = &mut client.links[node as usize];
+                    let fetch = link.fetch;
+                    link.up.push_back(Up::Evicted(fetch));
+                }
+            }
+            98 if !self.healthy && self.rng.random_bool(0.3) => {
+                self.bricks[node as usize].crash(&mut self.rng);
+                // A restarted brick knows nobody; everybody comes back.
+                (0..CLIENTS).for_each(|at| self.reconnect(at, node));
+            }
+            _ => {}
+        }
+    }
+
+    fn post(&mut self, node: u32, answers: Vec<(Address, Answer)>) {
+        self.tell(node);
+        self.answers.extend(answers.into_iter().map(|(to, answer)| (to, node, answer)));
+    }
+
+    fn heal(&mut self) {
+        self.healthy = true;
+        for _ in 0..100_000 {
+            self.step();
+            let busy = self.clients.iter().any(|client| client.current.is_some());
+            let asking = self.coordinators.iter().flatten().any(|(_, one)| !one.is_done());
+            if !busy && !asking && self.questions.is_empty() && self.answers.is_empty() {
+                return;
+            }
+        }
+        panic!("something is stuck");
+    }
+
+    /// Lets all news arrive; then every copy is listed, and as new as the page (D1).
+    fn check_directories(&mut self) {
+        for (at, node) in (0..CLIENTS).flat_map(|at| (0..NODES).map(move |node| (at, node))) {
+            let link = &mut self.clients[at].links[node as usize];
+            while let Some((fetch, fetched)) = link.reading.pop() {
+                link.down.push_back(Down::Page(fetch, fetched));
+            }
+            while !self.clients[at].links[node as usize].down.is_empty() {
+                self.down(at, node);
+            }
+            let (client, brick) = (&self.clients[at], &self.bricks[node as usize]);
+            let is_listed = self.directories[node as usize]
+                .holders(page(node))
+                .any(|one| one == client.links[node as usize].holder);
+            if let Some(version) = client.cache.version(page(node)) {
+                assert!(is_listed, "D1: client {at} has a copy of {node}, and is not listed");
+                assert_eq!(version, brick.version, "D3: client {at} has an old copy of {node}, and will hear no more");
+            }
+        }
+    }
+}
+
+fn run(seed: u64) -> usize {
+    let mut world = World::new(seed, 60);
+    for _ in 0..6000 {
+        world.step();
+    }
+    world.heal();
+    world.check_directories();
+    let history = History { stories: &world.stories, bricks: &world.bricks };
+    history.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
+}
+
+#[test]
+fn caches_hold_what_was_and_commits_know_what_is() {
+    let seeds = crate::seeds();
+    let committed: usize = (0..seeds).map(run).sum();
+    eprintln!("{seeds} seeds: {committed} transactions committed");
+    assert!(committed as u64 > seeds * 10, "{committed} committed: too few to mean anything");
+}
