@@ -267,11 +267,9 @@ impl<T: Clone> PageCache<T> {
         Some(id)
     }
 
-    /// The fetch will not be answered.
-    pub fn give_up(&mut self, page: PageId, id: FetchId) {
-        if self.fetches.get(&page).is_some_and(|fetch| fetch.id == id) {
-            self.fetches.remove(&page);
-        }
+    /// The fetch of this page that is out, if one is, will not be answered.
+    pub fn give_up(&mut self, page: PageId) {
+        self.fetches.remove(&page);
     }
 
     /// A page has come. Says whether it was the one waited for (D3).
@@ -337,10 +335,9 @@ impl<T: Clone> PageCache<T> {
 
     /// A message that names what a running transaction has read dooms it (P3).
     fn doom(&mut self, message: &Invalidation) {
+        let named = |oid: &Oid| oid.page() == message.page && message.slots.contains(&oid.slot());
         for running in self.running.values_mut() {
-            for slot in &message.slots {
-                let read = running.reads.iter_mut().find(|(oid, _)| oid.page() == message.page && oid.slot() == *slot);
-                let Some((oid, looked)) = read else { continue };
+            for (oid, looked) in running.reads.iter_mut().filter(|(oid, _)| named(oid)) {
                 match looked.seen {
                     Seen::At(version) if version >= message.version => {}
                     Seen::Written(writer) if writer == message.txn => looked.seen = Seen::At(message.version),

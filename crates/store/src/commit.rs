@@ -6,10 +6,10 @@
 //! ```
 //!
 //! So nobody waits for a lock while others apply, and what gathers while one batch is forced is the next; threads that come
-//! meanwhile apply it instead of the committer. A transaction
-//! sees those before it although they are not durable yet; readers do not. Conflicts and errors, too, are told only when
-//! the state they speak of is durable. Without a log (the store in memory) there is no committer: each thread applies its
-//! own transaction under the lock of the writer. The committer's life is in `committer.rs`.
+//! meanwhile apply it instead of the committer. A transaction sees those before it although they are not durable yet;
+//! readers do not. Conflicts and errors, too, are told only when the state they speak of is durable. Without a log (the
+//! store in memory) there is no committer: each thread applies its own transaction under the lock of the writer. The
+//! committer's life is in `committer.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -349,23 +349,29 @@ impl Core {
     }
 
     /// Puts changed rows into the buffer.
-    pub(crate) fn insert(&self, active: &Mob, seq: Seq, mut changes: Changes) {
-        if self.durable.is_none()
-            && let Some((key, row)) = changes.single()
-        {
-            // The quick way of a small put: nothing needs to be looked up again when it is visible.
-            return active.insert_shown(key, seq, row, || self.show(seq));
+    pub(crate) fn insert(&self, active: &Mob, seq: Seq, changes: Changes) {
+        if self.durable.is_none() {
+            return self.insert_shown(active, seq, changes);
         }
         let horizon = self.snapshots.horizon(&self.visible);
-        let shown: Vec<_> = if self.durable.is_none() { changes.keys().cloned().collect() } else { Vec::new() };
         for (key, row) in changes {
             active.insert(key, seq, row, horizon);
         }
-        if self.durable.is_some() {
-            return;
+    }
+
+    /// Puts changed rows into the buffer of a store in memory, and shows them.
+    fn insert_shown(&self, active: &Mob, seq: Seq, mut changes: Changes) {
+        // The quick way of a small put: nothing needs to be looked up again when it is visible.
+        if let Some((key, row)) = changes.single() {
+            return active.insert_shown(key, seq, row, || self.show(seq));
+        }
+        let horizon = self.snapshots.horizon(&self.visible);
+        let keys: Vec<_> = changes.keys().cloned().collect();
+        for (key, row) in changes {
+            active.insert(key, seq, row, horizon);
         }
         let horizon = self.show(seq);
-        for key in shown {
+        for key in keys {
             active.settle(key, seq, horizon);
         }
     }

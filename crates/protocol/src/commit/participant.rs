@@ -362,8 +362,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         match then {
             Then::Answer(to, answer) => self.out.push(Output::Answer(to, answer)),
             Then::Release(txn) => {
-                // Datastore transactions that waited learn of it by their own machine.
-                let _ = self.validator.locks().release(txn);
+                let granted = self.validator.locks().release(txn);
+                assert!(
+                    granted.is_empty(),
+                    "W1: {granted:?} were waited for, and only prepares come here, which never wait"
+                );
             }
             Then::Raise(bound) => self.bound = self.bound.max(bound),
             Then::Apply { .. } => unreachable!("a change is applied when its record becomes durable"),

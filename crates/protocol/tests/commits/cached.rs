@@ -203,8 +203,7 @@ impl World {
         let old = std::mem::replace(&mut client.links[node as usize], link);
         self.directories[node as usize].remove(old.holder);
         client.cache.evict(page(node));
-        // Whatever is out will not be answered, whichever number it has.
-        (0..=2000).for_each(|id| client.cache.give_up(page(node), FetchId(id)));
+        client.cache.give_up(page(node));
         self.settle(node);
     }
 
@@ -404,8 +403,5 @@ fn run(seed: u64) -> usize {
 
 #[test]
 fn caches_hold_what_was_and_commits_know_what_is() {
-    let seeds = crate::seeds();
-    let committed: usize = (0..seeds).map(run).sum();
-    eprintln!("{seeds} seeds: {committed} transactions committed");
-    assert!(committed as u64 > seeds * 10, "{committed} committed: too few to mean anything");
+    crate::run_all(run);
 }

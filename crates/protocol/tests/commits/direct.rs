@@ -220,8 +220,5 @@ fn run(seed: u64) -> usize {
 
 #[test]
 fn what_is_committed_is_committed_everywhere_once_and_in_an_order() {
-    let seeds = crate::seeds();
-    let committed: usize = (0..seeds).map(run).sum();
-    eprintln!("{seeds} seeds: {committed} transactions committed");
-    assert!(committed as u64 > seeds * 10, "{committed} committed: too few to mean anything");
+    crate::run_all(run);
 }

@@ -8,7 +8,12 @@ mod cached;
 mod check;
 mod direct;
 
-/// How many seeds each test runs.
-fn seeds() -> u64 {
-    std::env::var("MORTAR_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number of seeds"))
+/// Runs a history from each of many seeds; it returns how many transactions committed, of which there must be enough to
+/// mean anything.
+#[allow(clippy::print_stderr, reason = "how much was run is worth knowing")]
+fn run_all(run: impl Fn(u64) -> usize) {
+    let seeds = std::env::var("MORTAR_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number of seeds"));
+    let committed: usize = (0..seeds).map(run).sum();
+    eprintln!("{seeds} seeds: {committed} transactions committed");
+    assert!(committed as u64 > seeds * 10, "{committed} committed: too few to mean anything");
 }
