@@ -1,1 +1,356 @@
-//! What clients did and saw, as JSON lines.
+//! What clients did and saw, as JSON lines: what every checker of [`crate::check`] judges, and what any outside checker can
+//! read. `docs/history.md` describes each field.
+//!
+//! - **H1.** A client does one thing at a time. The numbers of its operations grow in the order in which it invoked them.
+//! - **H2.** Times are milliseconds of one clock that only the observer has. Two operations of different clients are ordered
+//!   by it only if one returned in an earlier millisecond than that in which the other was invoked.
+//! - **H3.** What is not known is left out: a read whose value the client did not learn is not among the steps. So the
+//!   steps of an operation that is `ok` are all its steps.
+//! - **H4.** An element is appended to a list, and a value is written to an object, by one operation only. A client that
+//!   tries again after a failure appends another element. (The accounts of [`crate::check::bank`] are free of this.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::io::{self, BufRead, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes that a line may have.
+pub const LINE_LIMIT: usize = 1 << 20;
+/// Operations that a history may have.
+pub const OPERATION_LIMIT: usize = 1_000_000;
+/// Bytes that a key may have.
+pub const KEY_LIMIT: usize = 64;
+
+/// What all clients of a run did and saw, in any order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The operations.
+    pub operations: Vec<Operation>,
+}
+
+/// One thing that a client did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operation {
+    /// Unique in the history; grows with each operation of a client (H1).
+    pub number: u64,
+    /// Who did it: a sequential process. A client that was restarted has a new number.
+    pub client: u64,
+    /// What is promised of it.
+    pub kind: Kind,
+    /// When the client began, in milliseconds.
+    pub invoked: u64,
+    /// When the client had the answer, or stopped waiting for it, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<u64>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was done and seen, in order.
+    pub steps: Vec<Step>,
+    /// The commit timestamp, if the client learned it. Timestamps are compared and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    /// Of a snapshot: how old the state may be at most that it reads, in milliseconds, if the client was told so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<u64>,
+}
+
+/// What is promised of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An optimistic transaction: strictly serializable.
+    Transaction,
+    /// A datastore transaction, with locks: strictly serializable.
+    Locks,
+    /// A transaction that only reads: strictly serializable.
+    ReadOnly,
+    /// A group snapshot: only reads; serializable, of bounded staleness.
+    Snapshot,
+    /// One write without a transaction: PRAM.
+    Write,
+    /// One read without a transaction: PRAM.
+    Read,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It has happened.
+    Ok,
+    /// It has not happened and never will.
+    Failed,
+    /// It may have happened, or may happen yet.
+    Unknown,
+}
+
+/// A part of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Words", into = "Words")]
+pub enum Step {
+    /// This was read.
+    Read(String, Value),
+    /// This was put behind the end of a list.
+    Append(String, i64),
+    /// This replaced the value.
+    Write(String, i64),
+}
+
+/// What a key has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a value is null, an integer or a list of integers")]
+pub enum Value {
+    /// Nothing: as a list, the empty one.
+    Nothing,
+    /// What was written last.
+    Integer(i64),
+    /// All that was appended, in order.
+    List(Vec<i64>),
+}
+
+/// A step as it is on a line.
+type Words = (Verb, String, Value);
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verb {
+    Read,
+    Append,
+    Write,
+}
+
+impl From<Step> for Words {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Read(key, value) => (Verb::Read, key, value),
+            Step::Append(key, element) => (Verb::Append, key, Value::Integer(element)),
+            Step::Write(key, value) => (Verb::Write, key, Value::Integer(value)),
+        }
+    }
+}
+
+impl TryFrom<Words> for Step {
+    type Error = &'static str;
+
+    fn try_from(words: Words) -> Result<Self, Self::Error> {
+        match words {
+            (Verb::Read, key, value) => Ok(Self::Read(key, value)),
+            (Verb::Append, key, Value::Integer(element)) => Ok(Self::Append(key, element)),
+            (Verb::Write, key, Value::Integer(value)) => Ok(Self::Write(key, value)),
+            (Verb::Append | Verb::Write, ..) => Err("what is appended or written is an integer"),
+        }
+    }
+}
+
+impl Step {
+    /// A list was read.
+    pub fn read_list(key: impl Into<String>, elements: impl Into<Vec<i64>>) -> Self {
+        Self::Read(key.into(), Value::List(elements.into()))
+    }
+
+    /// A single value was read, or that there is none.
+    pub fn read(key: impl Into<String>, value: Option<i64>) -> Self {
+        Self::Read(key.into(), value.map_or(Value::Nothing, Value::Integer))
+    }
+
+    /// An element was put behind the end of a list.
+    pub fn append(key: impl Into<String>, element: i64) -> Self {
+        Self::Append(key.into(), element)
+    }
+
+    /// A value replaced the one before.
+    pub fn write(key: impl Into<String>, value: i64) -> Self {
+        Self::Write(key.into(), value)
+    }
+
+    /// What it is about.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        let (Self::Read(key, _) | Self::Append(key, _) | Self::Write(key, _)) = self;
+        key
+    }
+}
+
+impl Value {
+    /// As a list, if it can be one: nothing is the empty list.
+    #[must_use]
+    pub fn list(&self) -> Option<&[i64]> {
+        match self {
+            Self::Nothing => Some(&[]),
+            Self::List(elements) => Some(elements),
+            Self::Integer(_) => None,
+        }
+    }
+}
+
+impl Operation {
+    /// An operation that a client begins. Until it [returns](Operation::returned), its outcome is unknown.
+    #[must_use]
+    pub fn invoked(number: u64, client: u64, kind: Kind, now_ms: u64) -> Self {
+        Self {
+            number,
+            client,
+            kind,
+            invoked: now_ms,
+            returned: None,
+            outcome: Outcome::Unknown,
+            steps: Vec::new(),
+            at: None,
+            as_of: None,
+        }
+    }
+
+    /// The client learns how it ended, or stops waiting for that.
+    pub fn returned(&mut self, outcome: Outcome, now_ms: u64) {
+        self.outcome = outcome;
+        self.returned = Some(now_ms);
+    }
+
+    /// Whether it is one of those that happen in the order of real time.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        matches!(self.kind, Kind::Transaction | Kind::Locks | Kind::ReadOnly)
+    }
+
+    /// When it had happened for sure, in milliseconds.
+    #[must_use]
+    pub fn done(&self) -> Option<u64> {
+        self.returned.filter(|_| self.outcome == Outcome::Ok)
+    }
+
+    /// The elements that it appended.
+    pub fn appends(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Append(key, element) => Some((key.as_str(), *element)),
+            Step::Read(..) | Step::Write(..) => None,
+        })
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let number = self.number;
+        if self.returned.is_some_and(|returned| returned < self.invoked) {
+            return Err(format!("operation {number} returned before it was invoked"));
+        }
+        if self.outcome != Outcome::Unknown && self.returned.is_none() {
+            return Err(format!("operation {number} is not unknown, so it has a time at which it returned"));
+        }
+        if let Some(step) = self.steps.iter().find(|step| step.key().is_empty() || step.key().len() > KEY_LIMIT) {
+            return Err(format!("operation {number}: a key has 1 to {KEY_LIMIT} bytes, not {}", step.key().len()));
+        }
+        let reads = self.steps.iter().filter(|step| matches!(step, Step::Read(..))).count();
+        let writes = self.steps.len() - reads;
+        match self.kind {
+            Kind::ReadOnly | Kind::Snapshot if writes > 0 => Err(format!("operation {number} may only read")),
+            Kind::Read if writes > 0 || reads > 1 => Err(format!("operation {number} has more than one read")),
+            Kind::Write if reads > 0 || writes != 1 => Err(format!("operation {number} is not one write")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why something is no history.
+#[derive(Debug)]
+pub struct Malformed {
+    /// The line, counted from 1; none if it is about more than one.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line} of the history: {}", self.message),
+            None => write!(f, "the history: {}", self.message),
+        }
+    }
+}
+
+impl Error for Malformed {}
+
+impl History {
+    /// Reads a history: one operation a line. Empty lines are passed over.
+    ///
+    /// # Errors
+    /// The line that cannot be read, or the rule that does not hold of the operations ([`History::validate`]).
+    pub fn read(mut input: impl BufRead) -> Result<Self, Malformed> {
+        let mut history = Self::default();
+        let mut text = Vec::new();
+        for line in 1.. {
+            let malformed = |message: String| Malformed { line: Some(line), message };
+            text.clear();
+            let limit = LINE_LIMIT as u64 + 1;
+            let length =
+                input.by_ref().take(limit).read_until(b'\n', &mut text).map_err(|e| malformed(e.to_string()))?;
+            if length == 0 {
+                break;
+            }
+            if length > LINE_LIMIT {
+                return Err(malformed(format!("longer than {LINE_LIMIT} bytes")));
+            }
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            if history.operations.len() == OPERATION_LIMIT {
+                return Err(malformed(format!("more than {OPERATION_LIMIT} operations")));
+            }
+            let operation: Operation = serde_json::from_slice(&text).map_err(|error| {
+                // Whatever serde_json says about lines is about the one line that it got.
+                let message = error.to_string();
+                malformed(message.replace(" at line 1 column", ", column"))
+            })?;
+            operation.validate().map_err(malformed)?;
+            history.operations.push(operation);
+        }
+        history.validate()?;
+        Ok(history)
+    }
+
+    /// Writes the history: one operation a line.
+    ///
+    /// # Errors
+    /// If `out` cannot be written to.
+    pub fn write(&self, mut out: impl Write) -> io::Result<()> {
+        for operation in &self.operations {
+            serde_json::to_writer(&mut out, operation)?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    }
+
+    /// Checks what checkers rely on: each operation has the steps that its kind allows, and clients are sequential (H1).
+    ///
+    /// # Errors
+    /// The first operation of which it does not hold.
+    pub fn validate(&self) -> Result<(), Malformed> {
+        let malformed = |message: String| Malformed { line: None, message };
+        let mut numbers = BTreeSet::new();
+        let mut clients: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
+        for operation in &self.operations {
+            operation.validate().map_err(malformed)?;
+            if !numbers.insert(operation.number) {
+                return Err(malformed(format!("operation {} is there twice", operation.number)));
+            }
+            clients.entry(operation.client).or_default().push(operation);
+        }
+        for (client, mut operations) in clients {
+            operations.sort_by_key(|operation| operation.number);
+            for pair in operations.windows(2) {
+                let (first, second) = (pair[0], pair[1]);
+                if first.returned.is_none_or(|returned| returned > second.invoked) {
+                    return Err(malformed(format!(
+                        "client {client} began operation {} before {} had returned",
+                        second.number, first.number
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
