@@ -222,7 +222,7 @@ impl Operation {
     }
 
     /// The elements that it appended.
-    pub fn appends(&self) -> impl Iterator<Item = (&str, i64)> {
+    pub fn appends(&self) -> impl Iterator<Item = (&str, i64)> + Clone {
         self.steps.iter().filter_map(|step| match step {
             Step::Append(key, element) => Some((key.as_str(), *element)),
             Step::Read(..) | Step::Write(..) => None,
