@@ -10,7 +10,7 @@
 //! 3. With a write, all that it replaced is in the view. Who replaced what is known if the order of the writes to an object
 //!    is given, as its brick applied them.
 //!
-//! No read gives a value that is older than one in the view: older by the order that is given; without one, older because
+//! No read gives a value that is older than one in the view, and nobody's write comes before what it had seen: older by the order that is given; without one, older because
 //! the same client wrote it earlier, or because this reader has read it, and then another.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,8 +40,9 @@ struct Writes<'h> {
 /// What one client must have seen.
 #[derive(Default)]
 struct View<'h> {
-    /// For each object and writer, the newest write in the view, and the one because of which it is there.
-    newest: BTreeMap<&'h str, BTreeMap<u64, (Index, Index)>>,
+    /// For each object, the newest writes in the view, as far as they are known to be newer than others, each with the one
+    /// because of which it is there.
+    newest: BTreeMap<&'h str, Vec<(Index, Index)>>,
     /// For each writer, up to which of its operations all that is acknowledged is in the view.
     complete: BTreeMap<u64, u64>,
     /// For each object, how many writes of its order are in the view.
@@ -60,7 +61,7 @@ struct View<'h> {
 pub fn check(history: &History, orders: &BTreeMap<String, Vec<i64>>) -> Result<Summary, Violation> {
     let writes = Writes::new(history, orders)?;
     let mut clients: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
-    for operation in history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok) {
+    for operation in history.operations.iter().filter(|operation| operation.outcome != Outcome::Failed) {
         if matches!(operation.kind, Kind::Read | Kind::Write) {
             clients.entry(operation.client).or_default().push(operation);
         }
@@ -71,10 +72,16 @@ pub fn check(history: &History, orders: &BTreeMap<String, Vec<i64>>) -> Result<S
         let mut view = View::default();
         for operation in operations {
             match operation.steps.first() {
-                Some(Step::Write(key, value)) => view.add(&writes, writes.by_value[&(key.as_str(), *value)]),
-                Some(Step::Read(key, value)) if writes.is_written(key) => {
+                Some(Step::Write(key, value)) => {
+                    let own = writes.by_value[&(key.as_str(), *value)];
+                    view.check(&writes, operation, key, Some(own))?;
+                    if operation.outcome == Outcome::Ok {
+                        view.add(&writes, own);
+                    }
+                }
+                Some(Step::Read(key, value)) if operation.outcome == Outcome::Ok && writes.is_written(key) => {
                     summary.operations += 1;
-                    summary.relations += view.newest.get(key.as_str()).map_or(0, BTreeMap::len);
+                    summary.relations += view.newest.get(key.as_str()).map_or(0, Vec::len);
                     view.read(&writes, operation, key, value)?;
                 }
                 _ => (),
@@ -138,9 +145,10 @@ impl<'h> View<'h> {
         while let Some(index) = waiting.pop() {
             let write = &writes.all[index];
             let (client, number) = (write.operation.client, write.operation.number);
-            let newest = self.newest.entry(write.key).or_default().entry(client).or_insert((index, seen));
-            if newest.0 != index && !writes.is_older(index, newest.0) {
-                *newest = (index, seen);
+            let newest = self.newest.entry(write.key).or_default();
+            if !newest.iter().any(|(other, _)| *other == index || writes.is_older(index, *other)) {
+                newest.retain(|(other, _)| !writes.is_older(*other, index));
+                newest.push((index, seen));
             }
             let complete = self.complete.entry(client).or_default();
             if *complete < number {
@@ -187,11 +195,7 @@ impl<'h> View<'h> {
                 return Err(Violation::new(Rule::Phantom, &[operation, reader], why));
             }
         }
-        let in_view = self.newest.get(key).into_iter().flat_map(BTreeMap::values);
-        let newer = in_view.copied().find(|(newest, _)| read.is_none_or(|read| writes.is_older(read, *newest)));
-        if let Some((newer, because)) = newer {
-            return Err(backwards(writes, reader, read, newer, because));
-        }
+        self.check(writes, reader, key, read)?;
         let Some(read) = read else { return Ok(()) };
         if self.left.contains(&read) {
             return Err(backwards(writes, reader, Some(read), self.last[key], self.last[key]));
@@ -202,23 +206,36 @@ impl<'h> View<'h> {
         self.add(writes, read);
         Ok(())
     }
+
+    /// Nothing in the view is newer than what was read of an object, or has just been written to it.
+    fn check(&self, writes: &Writes<'_>, by: &Operation, key: &str, value: Option<Index>) -> Result<(), Violation> {
+        let mut in_view = self.newest.get(key).into_iter().flatten().copied();
+        let newer = in_view.find(|(newest, _)| value.is_none_or(|value| writes.is_older(value, *newest)));
+        newer.map_or(Ok(()), |(newer, because)| Err(backwards(writes, by, value, newer, because)))
+    }
 }
 
-/// A read gave what is older than a write that is in the view because of another write.
-fn backwards(writes: &Writes<'_>, reader: &Operation, read: Option<Index>, newer: Index, because: Index) -> Violation {
+/// An operation gave what is older than a write that is in the view because of another write.
+fn backwards(writes: &Writes<'_>, by: &Operation, value: Option<Index>, newer: Index, because: Index) -> Violation {
     let (newer, because) = (&writes.all[newer], &writes.all[because]);
-    let (client, number, key) = (reader.client, reader.number, newer.key);
-    let older = read.map(|index| writes.all[index].operation);
-    let what = older.map_or("nothing".into(), |older| format!("what T{} wrote", older.number));
-    let mut why = format!("T{number} read {what} in {key}, which is older than T{}", newer.operation.number);
-    if newer.operation.number == because.operation.number {
+    let (client, number, key, newest) = (by.client, by.number, newer.key, newer.operation.number);
+    let older = value.map(|index| writes.all[index].operation);
+    let mut why = match older {
+        None => format!("T{number} read nothing in {key}, which is older than T{newest}"),
+        Some(own) if own.number == number => format!("what T{number} wrote to {key} came before T{newest}"),
+        Some(older) => format!("T{number} read what T{} wrote to {key}, which is older than T{newest}", older.number),
+    };
+    if newest == because.operation.number {
         why += &format!(", which client {client} had seen or made");
     } else {
-        why += &format!("; client {client} had seen or made T{}, which comes after it", because.operation.number);
+        why += &format!("; client {client} had seen or made T{}, which comes after that", because.operation.number);
     }
-    let mut operations: Vec<&Operation> = older.into_iter().chain([newer.operation, because.operation]).collect();
-    operations.dedup_by_key(|operation| operation.number);
-    operations.push(reader);
+    let mut operations: Vec<&Operation> = Vec::new();
+    for operation in older.into_iter().chain([newer.operation, because.operation, by]) {
+        if !operations.iter().any(|other| other.number == operation.number) {
+            operations.push(operation);
+        }
+    }
     Violation::new(Rule::Backwards, &operations, why)
 }
 

@@ -168,6 +168,14 @@ fn a_cycle_over_what_nobody_read_is_noticed() {
 }
 
 #[test]
+fn whoever_found_all_and_appended_more_comes_before_what_nobody_read() {
+    let text = "T1 c1 0-9 x=[] x+1 y=[9]
+                T2 c2 0-9 x+2 y+9";
+    assert_eq!(noticed(text), (Rule::G1c, vec![1, 2]));
+    right(&text.replace("y=[9]", "y=[]"));
+}
+
+#[test]
 fn a_read_that_cannot_be_repeated_is_noticed() {
     assert_eq!(noticed("T1 c1 0-9 x+1\nR2 c2 0-9 x=[] x=[1]"), (Rule::Internal, vec![2]));
 }
@@ -193,6 +201,10 @@ fn what_is_done_twice_is_noticed() {
 fn reads_that_do_not_begin_alike_are_noticed() {
     let text = "T1 c1 0-9 x+1\nT2 c2 0-9 x+2\nR3 c3 0-9 x=[1,2]\nR4 c4 0-9 x=[2]";
     assert_eq!(noticed(text), (Rule::Incompatible, vec![3, 4]));
+    assert_eq!(
+        noticed(&text.replace("T2 c2 0-9 x+2", "T2 c2 0-9 x+2\nT5 c5 0-9! x+5").replace("[2]", "[5]")).0,
+        Rule::G1a
+    );
     assert_eq!(noticed("T1 c1 0-9 x+1\nR2 c2 0-9 x=[1,7]"), (Rule::Phantom, vec![2]));
 }
 
