@@ -1,13 +1,15 @@
-//! What clients did and saw, as JSON lines: what every checker of [`crate::check`] judges, and what any outside checker can
-//! read. `docs/history.md` describes each field.
+//! What clients did and saw, as JSON lines: what every checker of [`crate::check`] judges, and what any outside checker
+//! can read. `docs/history.md` describes each field.
 //!
-//! - **H1.** A client does one thing at a time. The numbers of its operations grow in the order in which it invoked them.
-//! - **H2.** Times are milliseconds of one clock that only the observer has. Two operations of different clients are ordered
-//!   by it only if one returned in an earlier millisecond than that in which the other was invoked.
+//! - **H1.** A client does one thing at a time. The numbers of its operations grow in the order in which it invoked
+//!   them.
+//! - **H2.** Times are milliseconds of one clock that only the observer has. Two operations of different clients are
+//!   ordered by it only if one returned in an earlier millisecond than that in which the other was invoked.
 //! - **H3.** What is not known is left out: a read whose value the client did not learn is not among the steps. So the
 //!   steps of an operation that is `ok` are all its steps.
-//! - **H4.** An element is appended to a list, and a value is written to an object, by one operation only. A client that
-//!   tries again after a failure appends another element. (The accounts of [`crate::check::bank`] are free of this.)
+//! - **H4.** An element is appended to a list, and a value is written to an object, by one operation only. A client
+//!   that tries again after a failure appends another element. (The accounts of [`crate::check::bank`] are free of
+//!   this.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -321,7 +323,8 @@ impl History {
         out.flush()
     }
 
-    /// Checks what checkers rely on: each operation has the steps that its kind allows, and clients are sequential (H1).
+    /// Checks what checkers rely on: each operation has the steps that its kind allows, and clients are sequential
+    /// (H1).
     ///
     /// # Errors
     /// The first operation of which it does not hold.

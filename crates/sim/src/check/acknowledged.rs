@@ -6,9 +6,9 @@ use super::exactly_once::marks;
 use super::verdict::{Rule, Summary, Violation};
 use crate::history::{History, Outcome};
 
-/// Checks that nothing acknowledged was lost. `finals` has what each list is in the end, and of an object with a single value
-/// all that it ever was; a key that it lacks has nothing. The summary counts acknowledged operations that left something,
-/// and what they left.
+/// Checks that nothing acknowledged was lost. `finals` has what each list is in the end, and of an object with a single
+/// value all that it ever was; a key that it lacks has nothing. The summary counts acknowledged operations that left
+/// something, and what they left.
 ///
 /// # Errors
 /// The first acknowledged operation of which something is missing.

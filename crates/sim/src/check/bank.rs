@@ -1,5 +1,5 @@
-//! Whoever reads all accounts in one transaction reads the same total, however much is transferred meanwhile (V1 to V4, C1,
-//! P1); and so it is in the end.
+//! Whoever reads all accounts in one transaction reads the same total, however much is transferred meanwhile (V1 to V4,
+//! C1, P1); and so it is in the end.
 //!
 //! Transfers are transactions that write new balances to some accounts. They need not be unique: only sums are judged.
 
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::verdict::{Rule, Summary, Violation};
 use crate::history::{History, Kind, Operation, Outcome, Step, Value};
 
-/// Checks the sums. `finals` names all accounts, with their balances in the end. The summary counts the transactions that read
-/// all of them, and the balances that they read.
+/// Checks the sums. `finals` names all accounts, with their balances in the end. The summary counts the transactions
+/// that read all of them, and the balances that they read.
 ///
 /// # Errors
 /// A transaction that read another total, or the end if it has another.

@@ -2,8 +2,8 @@
 //! leaves an element twice, and one that forgets something leaves a part of a transaction.
 //!
 //! - What is `ok` has happened, what `failed` has not, what is `unknown` may have (C1).
-//! - Nothing is there twice: not in the end, and not in any list that anybody ever read, in a transaction that committed or
-//!   not (C3).
+//! - Nothing is there twice: not in the end, and not in any list that anybody ever read, in a transaction that
+//!   committed or not (C3).
 //! - Of a transaction, all appends are there in the end or none is (C1).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +21,9 @@ pub(super) fn marks(operation: &Operation) -> impl Iterator<Item = (&str, i64)> 
     })
 }
 
-/// Checks that everything happened once or not at all. `finals` has what each list is in the end, and of an object with a
-/// single value all that it ever was, in order; a key that it lacks has nothing. The summary counts operations that left
-/// something, and all that is there.
+/// Checks that everything happened once or not at all. `finals` has what each list is in the end, and of an object with
+/// a single value all that it ever was, in order; a key that it lacks has nothing. The summary counts operations that
+/// left something, and all that is there.
 ///
 /// # Errors
 /// What happened twice, in part, or against what its client was told.

@@ -1,11 +1,11 @@
 //! Operations and what must come before what: the search for cycles.
 //!
 //! Some relations hold between all of one set and all of another: those that returned by a moment, and those that began
-//! after it. Such a set meets at a *point*, a node that is no operation, so a relation costs an edge for each member and
-//! not for each pair. Points among themselves never make a cycle.
+//! after it. Such a set meets at a *point*, a node that is no operation, so a relation costs an edge for each member
+//! and not for each pair. Points among themselves never make a cycle.
 //!
-//! Whether there is a cycle at all is found by Tarjan's algorithm in linear time. Only then is the worst kind looked for,
-//! with ever more kinds of edges, and of this kind a shortest one.
+//! Whether there is a cycle at all is found by Tarjan's algorithm in linear time. Only then is the worst kind looked
+//! for, with ever more kinds of edges, and of this kind a shortest one.
 
 use std::collections::VecDeque;
 

@@ -1,17 +1,17 @@
-//! What lists that are only appended to tell about the order of transactions: the inference of Elle (Kingsbury and Alvaro,
-//! VLDB 2020), for lists whose elements are unique.
+//! What lists that are only appended to tell about the order of transactions: the inference of Elle (Kingsbury and
+//! Alvaro, VLDB 2020), for lists whose elements are unique.
 //!
-//! A transaction is *committed* if it is `ok`, or if it is `unknown` and a committed transaction has read what it appended.
-//! Its reads are then true: they fit together with all others, if the transactions are serializable.
+//! A transaction is *committed* if it is `ok`, or if it is `unknown` and a committed transaction has read what it
+//! appended. Its reads are then true: they fit together with all others, if the transactions are serializable.
 //!
-//! 1. Within a transaction, a read of a list is what the transaction found, and behind it what it has appended so far. What
-//!    it found is the same in all its reads.
-//! 2. All that was found of one list begins alike: the longest is the *known* order of the list. If one transaction found
-//!    all of it and appended more, that belongs to it too.
+//! 1. Within a transaction, a read of a list is what the transaction found, and behind it what it has appended so far.
+//!    What it found is the same in all its reads.
+//! 2. All that was found of one list begins alike: the longest is the *known* order of the list. If one transaction
+//!    found all of it and appended more, that belongs to it too.
 //! 3. What was appended by committed transactions and is not known came behind it.
 //!
-//! So whoever appended something comes before the one that appended what is behind it, and before everyone who found it;
-//! and whoever found the list without something comes before the one that appended that.
+//! So whoever appended something comes before the one that appended what is behind it, and before everyone who found
+//! it; and whoever found the list without something comes before the one that appended that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,8 +157,8 @@ impl<'h> Lists<'h> {
                 let operation = &operations[writer.operation];
                 if let Some(done) = operation.done().filter(|done| *done < latest.invoked) {
                     let why = format!(
-                        "T{} appended {element} to {key} and returned at {done}; the list was read without it, and T{}, \
-                         invoked at {}, was among those that read or wrote it last",
+                        "T{} appended {element} to {key} and returned at {done}; the list is known without it, and T{}, \
+                         invoked at {}, read or wrote it later",
                         operation.number, latest.number, latest.invoked
                     );
                     return Err(Violation::new(Rule::Lost, &[operation, latest], why));

@@ -1,17 +1,18 @@
-//! Single writes of one client are seen by every other client in the order in which they were made (rule N1; PRAM, Lipton
-//! and Sandberg 1988), and each client sees its own.
+//! Single writes of one client are seen by every other client in the order in which they were made (rule N1; PRAM,
+//! Lipton and Sandberg 1988), and each client sees its own.
 //!
-//! Judged are `write` and `read` operations, on objects with a single value. A reader's *view* grows with what it reads and
-//! writes:
+//! Judged are `write` and `read` operations, on objects with a single value. A reader's *view* grows with what it reads
+//! and writes:
 //!
 //! 1. What the reader has read is in its view, and what it has written, as soon as that is acknowledged.
 //! 2. With a write, all earlier acknowledged writes of the same client are in the view. (One that is unknown may happen
 //!    after those that follow it.)
-//! 3. With a write, all that it replaced is in the view. Who replaced what is known if the order of the writes to an object
-//!    is given, as its brick applied them.
+//! 3. With a write, all that it replaced is in the view. Who replaced what is known if the order of the writes to an
+//!    object is given, as its brick applied them.
 //!
-//! No read gives a value that is older than one in the view, and nobody's write comes before what it had seen: older by the order that is given; without one, older because
-//! the same client wrote it earlier, or because this reader has read it, and then another.
+//! No read gives a value that is older than one in the view, and nobody's write comes before what it had seen: older by
+//! the order that is given; without one, older because the same client wrote it earlier, or because this reader has
+//! read it, and then another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +41,8 @@ struct Writes<'h> {
 /// What one client must have seen.
 #[derive(Default)]
 struct View<'h> {
-    /// For each object, the newest writes in the view, as far as they are known to be newer than others, each with the one
-    /// because of which it is there.
+    /// For each object, the newest writes in the view, as far as they are known to be newer than others, each with the
+    /// one because of which it is there.
     newest: BTreeMap<&'h str, Vec<(Index, Index)>>,
     /// For each writer, up to which of its operations all that is acknowledged is in the view.
     complete: BTreeMap<u64, u64>,
@@ -53,8 +54,9 @@ struct View<'h> {
     left: BTreeSet<Index>,
 }
 
-/// Checks single writes and reads. `orders` may give, for an object, all values that it had, in order; for a history that is
-/// all the checker needs to be exact. The summary counts reads, and the writes in the views that they were compared with.
+/// Checks single writes and reads. `orders` may give, for an object, all values that it had, in order; for a history
+/// that is all the checker needs to be exact. The summary counts reads, and the writes in the views that they were
+/// compared with.
 ///
 /// # Errors
 /// A read that fits to no order of writes, or one of something that failed or that nobody wrote.

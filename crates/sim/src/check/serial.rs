@@ -10,9 +10,9 @@ pub(super) fn history(text: &str) -> History {
     History::read(text.as_bytes()).unwrap()
 }
 
-/// Transactions, one a line, for what matters in them: `T1 c1 0-5 x+1 y=[] z=[1,2]`. The letter before the number is the kind
-/// (`T`ransaction, `L`ocks, `R`ead only, `S`napshot), what follows is the client, when it was invoked and when it
-/// returned, and the steps. `0-5?` is unknown, `0-5!` failed.
+/// Transactions, one a line, for what matters in them: `T1 c1 0-5 x+1 y=[] z=[1,2]`. The letter before the number is
+/// the kind (`T`ransaction, `L`ocks, `R`ead only, `S`napshot), what follows is the client, when it was invoked and when
+/// it returned, and the steps. `0-5?` is unknown, `0-5!` failed.
 pub(super) fn transactions(text: &str) -> History {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let history = History { operations: lines.map(transaction).collect() };
@@ -163,8 +163,8 @@ pub(super) fn damaged(history: &History, seed: u64) -> Option<History> {
     Some(history)
 }
 
-/// Whether some order explains all that was read: by trying all. Each client's operations stay in their order, and one comes
-/// before another where `in_time` says so. What is unknown may have happened, what failed has not.
+/// Whether some order explains all that was read: by trying all. Each client's operations stay in their order, and one
+/// comes before another where `in_time` says so. What is unknown may have happened, what failed has not.
 pub(super) fn is_serializable(history: &History, in_time: impl Fn(&Operation, &Operation) -> bool) -> bool {
     let operations = history.operations.iter().filter(|operation| operation.outcome != Outcome::Failed);
     let before = |one: &Operation, other: &Operation| {

@@ -2,8 +2,8 @@
 //! happened before it.
 //!
 //! Judged are optimistic, datastore and read-only transactions, by the lists that they append to and read
-//! (`check/lists.rs` says how). Reads and writes of single values are not judged here, and snapshots and non-transactional
-//! operations have checkers of their own. What is unknown is judged if its effect was seen.
+//! (`check/lists.rs` says how). Reads and writes of single values are not judged here, and snapshots and
+//! non-transactional operations have checkers of their own. What is unknown is judged if its effect was seen.
 //!
 //! Noticed is every cycle of dependencies, so every anomaly that has a name: dirty write, dirty read, fractured read,
 //! read skew, lost update, write skew, long fork, a read that goes back in time.

@@ -64,8 +64,8 @@ impl Moments {
         }
     }
 
-    /// Whatever strict had returned for longer than the bound when a snapshot was invoked comes before it. A snapshot that
-    /// has a bound of its own is held to the smaller one.
+    /// Whatever strict had returned for longer than the bound when a snapshot was invoked comes before it. A snapshot
+    /// that has a bound of its own is held to the smaller one.
     pub(super) fn add_staleness(&self, graph: &mut Graph<'_>, bound_ms: Option<u64>) {
         for at in 0..graph.operations().len() {
             let operation = graph.operations()[at];

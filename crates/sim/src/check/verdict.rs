@@ -88,7 +88,8 @@ pub struct Violation {
     pub rule: Rule,
     /// The operations that show it, whole. Of a cycle: in its order.
     pub operations: Vec<Operation>,
-    /// Why. Of a cycle: as many as operations; each says what leads from one operation to the next, the last to the first.
+    /// Why. Of a cycle: as many as operations; each says what leads from one operation to the next, the last to the
+    /// first.
     pub why: Vec<String>,
 }
 

@@ -2,7 +2,8 @@ use crate::check::serial::Dice;
 
 use super::*;
 
-/// One operation a line: `3 c1 x:5` wrote 5, `3 c1 x=5` read 5, `x=-` read nothing. `?` at the end: unknown; `!`: failed.
+/// One operation a line: `3 c1 x:5` wrote 5, `3 c1 x=5` read 5, `x=-` read nothing. `?` at the end: unknown; `!`:
+/// failed.
 fn history(text: &str) -> History {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let operations = lines.map(|line| {
@@ -162,8 +163,8 @@ struct Size {
     keys: u64,
 }
 
-/// Clients that each apply one log of writes at a pace of their own: they see its order, and their own writes at once. With
-/// the log as the order of each object.
+/// Clients that each apply one log of writes at a pace of their own: they see its order, and their own writes at once.
+/// With the log as the order of each object.
 fn execution(seed: u64, size: &Size) -> (History, BTreeMap<String, Vec<i64>>) {
     let mut dice = Dice(seed);
     let mut log: Vec<(String, i64)> = Vec::new();
