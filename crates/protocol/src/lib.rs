@@ -11,6 +11,8 @@
 //! | [`directory`] | who holds which pages, and has still to hear of a change | D1, D2, D4 |
 //! | [`lease`] | how long copies may be used without hearing from above | D4 |
 //! | [`locks`] | who holds which objects, and who waits for them | V2, W1 |
+//! | [`placement`] | which bricks serve a logical node, and from when on | M1 |
+//! | [`replica`] | what all members of a group hold, so that it counts | M1 |
 //! | [`page_cache`] | what a client may use of the copies that it has | P1 to P4, D3 |
 
 pub mod clock;
@@ -20,4 +22,6 @@ pub mod ident;
 pub mod lease;
 pub mod locks;
 pub mod page_cache;
+pub mod placement;
+pub mod replica;
 pub mod validate;

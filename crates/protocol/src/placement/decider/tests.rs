@@ -1,0 +1,161 @@
+use super::*;
+
+const LEASE_MS: u64 = 100;
+const NODE: NodeId = NodeId(7);
+
+fn id(number: u32) -> MemberId {
+    MemberId(number)
+}
+
+fn seat(number: u32, life: u64) -> Seat {
+    Seat { id: id(number), life: Life(life) }
+}
+
+/// A meta-server, and what it has kept.
+struct Meta {
+    decider: Decider,
+    kept: BTreeMap<NodeId, Kept>,
+    sent: Vec<(MemberId, Notice)>,
+}
+
+impl Meta {
+    /// One node, served by these bricks, the epoch of which has started.
+    fn serving(numbers: &[u32]) -> Self {
+        let mut meta = Self { decider: Decider::new(LEASE_MS, [], 0), kept: BTreeMap::new(), sent: Vec::new() };
+        numbers.iter().rev().for_each(|number| meta.renew(*number, 1, 0));
+        assert!(meta.decider.create(NODE, numbers.iter().map(|number| id(*number)).collect(), 0));
+        meta.drain();
+        meta
+    }
+
+    fn drain(&mut self) {
+        for output in self.decider.outputs() {
+            match output {
+                Output::Keep(node, kept) => drop(self.kept.insert(node, kept)),
+                Output::Send(to, notice) => self.sent.push((to, notice)),
+            }
+        }
+        self.decider.invariants().unwrap();
+    }
+
+    fn renew(&mut self, number: u32, life: u64, now: Ms) {
+        let ask = Ask::Renew { life: Life(life), asked: now, epoch: Epoch::default() };
+        self.decider.handle(id(number), ask, now);
+        self.drain();
+    }
+
+    fn report(&mut self, report: Report, now: Ms) {
+        let group = self.group();
+        let ask = Ask::Report { node: NODE, epoch: group.epoch, report };
+        self.decider.handle(group.first().unwrap().id, ask, now);
+        self.drain();
+    }
+
+    fn poll(&mut self, now: Ms) {
+        self.decider.poll(now);
+        self.drain();
+    }
+
+    fn group(&self) -> Group {
+        self.decider.map().lookup(NODE).unwrap().clone()
+    }
+}
+
+#[test]
+fn a_member_is_dropped_when_its_lease_has_run_out_and_not_before() {
+    let mut meta = Meta::serving(&[1, 2]);
+    meta.renew(2, 1, 60);
+    meta.poll(waited_out(0, LEASE_MS) - 1);
+    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 1)]);
+    meta.poll(waited_out(0, LEASE_MS));
+    assert_eq!(meta.group().members, [seat(2, 1)]);
+}
+
+#[test]
+fn a_restarted_first_member_gives_way_at_once_to_one_that_goes_on() {
+    let mut meta = Meta::serving(&[1, 2]);
+    meta.renew(1, 2, 10);
+    assert_eq!(meta.group().members, [seat(2, 1), seat(1, 2)]);
+    // The answer comes after the decision, and with it.
+    let Some((_, Notice::Granted { news, epoch, .. })) = meta.sent.last() else { panic!("{:?}", meta.sent) };
+    assert_eq!((news.clone(), *epoch), (vec![(NODE, meta.group())], meta.group().epoch));
+}
+
+#[test]
+fn nobody_leads_who_may_lack_what_was_told_durable() {
+    let mut meta = Meta::serving(&[1, 2]);
+    meta.renew(1, 1, 100);
+    meta.poll(110);
+    assert_eq!(meta.group().members, [seat(1, 1)]);
+    // The second comes back, has almost all, and joins; before that epoch has started, the first is lost.
+    meta.renew(2, 2, 120);
+    meta.report(Report::CaughtUp(seat(2, 2)), 120);
+    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)]);
+    meta.renew(2, 2, 200);
+    meta.poll(250);
+    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)], "it waits for the first");
+    meta.renew(1, 2, 260);
+    assert_eq!(meta.group().members, [seat(1, 2), seat(2, 2)]);
+    // Now it starts, and the second may lead.
+    meta.report(Report::Started, 260);
+    meta.renew(2, 2, 350);
+    meta.poll(400);
+    assert_eq!(meta.group().members, [seat(2, 2)]);
+}
+
+#[test]
+fn a_restarted_meta_server_waits_for_the_leases_that_it_may_have_granted() {
+    let mut meta = Meta::serving(&[1, 2]);
+    meta.decider = Decider::new(LEASE_MS, meta.kept.clone(), 1000);
+    meta.renew(2, 1, 1050);
+    meta.poll(waited_out(1000, LEASE_MS) - 1);
+    assert_eq!(meta.group().members.len(), 2);
+    meta.poll(waited_out(1000, LEASE_MS));
+    assert_eq!(meta.group().members, [seat(2, 1)]);
+}
+
+#[test]
+fn a_move_seals_then_hands_over_then_names_the_others() {
+    let mut meta = Meta::serving(&[1]);
+    meta.renew(2, 1, 10);
+    assert!(meta.decider.remap(NODE, vec![id(2)], 10));
+    meta.drain();
+    let group = meta.group();
+    assert_eq!((group.phase, group.members, group.wanted), (Phase::Moving, vec![seat(1, 1)], vec![id(2)]));
+    // What was said before the move does not count for it; nor does anything but a hand-over end it.
+    meta.report(Report::HandedOver, 20);
+    assert_eq!(meta.group().phase, Phase::Moving);
+    meta.report(Report::CaughtUp(seat(2, 1)), 20);
+    assert_eq!((meta.group().phase, meta.group().moves), (Phase::Sealed, 0));
+    assert!(!meta.decider.remap(NODE, vec![id(1)], 20), "one change at a time");
+    meta.report(Report::HandedOver, 30);
+    let group = meta.group();
+    assert_eq!((group.phase, group.members, group.moves), (Phase::Serving, vec![seat(2, 1)], 1));
+    assert_eq!(meta.kept[&NODE].holders, BTreeSet::from([id(2)]));
+}
+
+#[test]
+fn a_sealed_node_serves_on_when_who_is_to_take_over_is_lost() {
+    let mut meta = Meta::serving(&[1]);
+    meta.renew(2, 1, 10);
+    assert!(meta.decider.remap(NODE, vec![id(2)], 10));
+    meta.report(Report::CaughtUp(seat(2, 1)), 20);
+    let sealed = meta.group();
+    meta.renew(1, 1, 90);
+    meta.poll(150);
+    assert_eq!((meta.group().phase, meta.group().members), (Phase::Moving, vec![seat(1, 1)]));
+    // A hand-over in the epoch that is over comes too late.
+    let late = Ask::Report { node: NODE, epoch: sealed.epoch, report: Report::HandedOver };
+    meta.decider.handle(id(1), late, 150);
+    meta.drain();
+    assert_eq!(meta.group().members, [seat(1, 1)]);
+}
+
+#[test]
+fn what_an_earlier_life_said_late_changes_nothing() {
+    let mut meta = Meta::serving(&[1]);
+    meta.renew(1, 3, 10);
+    let sent = meta.sent.len();
+    meta.renew(1, 2, 20);
+    assert_eq!((meta.group().members, meta.sent.len()), (vec![seat(1, 3)], sent));
+}

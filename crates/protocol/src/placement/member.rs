@@ -1,0 +1,158 @@
+//! A brick's side of its ties to the meta-server: its lease, and its map.
+//!
+//! One lease covers all logical nodes of a brick, so it costs the same however many there are. It counts from when it was
+//! asked for, by the brick's own clock ([`crate::lease`]); each answer says which question it is to, because links may lose,
+//! repeat and reorder. What was decided meanwhile comes with the answer and is taken up before the lease is (M1.6).
+
+use model::NodeId;
+
+use super::{Ask, Epoch, Group, Life, Map, Notice};
+use crate::lease::Ms;
+
+/// Something that a member wants done, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send this to the meta-server.
+    Send(Ask),
+    /// A node has a new group: tell its replica here, or make one if the brick is a member or wanted.
+    Configure(NodeId, Group),
+    /// The brick may act until then: tell all its replicas.
+    Leased(Ms),
+    /// The meta-server has heard that this epoch has started: tell the replica.
+    Heard(NodeId, Epoch),
+}
+
+/// A brick as a member of groups.
+#[derive(Clone, Debug)]
+pub struct Member {
+    life: Life,
+    map: Map,
+    /// Whether it was answered since it started.
+    knows_all: bool,
+    until: Ms,
+    /// When the next renewal is due.
+    next: Ms,
+    renew_ms: u64,
+    out: Vec<Output>,
+}
+
+impl Member {
+    /// A brick that has just started, and renews its lease so often: several times in the length of a lease.
+    #[must_use]
+    pub fn new(life: Life, renew_ms: u64) -> Self {
+        Self { life, map: Map::default(), knows_all: false, until: 0, next: 0, renew_ms, out: Vec::new() }
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output> {
+        self.out.drain(..)
+    }
+
+    /// The meta-server has said something.
+    pub fn handle(&mut self, notice: Notice) {
+        match notice {
+            Notice::Granted { life, asked, lease_ms, epoch, news } if life == self.life => {
+                news.into_iter().for_each(|(node, group)| self.learn(node, group));
+                self.map.complete(epoch);
+                self.knows_all = true;
+                let until = asked + lease_ms;
+                if until > self.until {
+                    self.until = until;
+                    self.out.push(Output::Leased(until));
+                }
+            }
+            // An answer to a process that is gone: this one has other clocks, and may know less.
+            Notice::Granted { .. } => {}
+            // Before all is known, one group may be older than what this brick was a member of before it restarted.
+            Notice::Changed(node, group) if self.knows_all => self.learn(node, group),
+            Notice::Changed(..) => {}
+            Notice::Heard(node, epoch) => self.out.push(Output::Heard(node, epoch)),
+        }
+    }
+
+    fn learn(&mut self, node: NodeId, group: Group) {
+        if self.map.learn(node, &group) {
+            self.out.push(Output::Configure(node, group));
+        }
+    }
+
+    /// Renews the lease when it is time.
+    pub fn poll(&mut self, now: Ms) {
+        if now >= self.next {
+            self.next = now + self.renew_ms;
+            self.out.push(Output::Send(Ask::Renew { life: self.life, asked: now, epoch: self.map.epoch() }));
+        }
+    }
+
+    /// When [`Member::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Ms {
+        self.next
+    }
+
+    /// Which bricks serve what, as far as it is known here.
+    #[must_use]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Whether the brick may act.
+    #[must_use]
+    pub fn is_leased(&self, now: Ms) -> bool {
+        now < self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MemberId, Phase, Seat};
+    use super::*;
+
+    fn granted(life: u64, asked: Ms, news: Vec<(NodeId, Group)>) -> Notice {
+        Notice::Granted { life: Life(life), asked, lease_ms: 100, epoch: Epoch(news.len() as u64), news }
+    }
+
+    fn group(epoch: u64) -> Group {
+        let members = vec![Seat { id: MemberId(1), life: Life(1) }];
+        Group { epoch: Epoch(epoch), members, moves: 0, phase: Phase::Serving, wanted: vec![MemberId(1)] }
+    }
+
+    #[test]
+    fn an_old_answer_that_comes_twice_gives_nothing() {
+        let mut member = Member::new(Life(1), 30);
+        member.poll(1000);
+        member.handle(granted(1, 1000, Vec::new()));
+        assert!(member.is_leased(1099) && !member.is_leased(1100));
+        member.poll(1050);
+        member.handle(granted(1, 1000, Vec::new()));
+        assert!(!member.is_leased(1100));
+    }
+
+    #[test]
+    fn an_answer_to_the_process_before_gives_nothing() {
+        let mut member = Member::new(Life(2), 30);
+        member.handle(granted(1, 5000, Vec::new()));
+        assert!(!member.is_leased(10));
+    }
+
+    #[test]
+    fn what_was_decided_is_taken_up_before_the_lease() {
+        let mut member = Member::new(Life(1), 30);
+        member.handle(granted(1, 0, vec![(NodeId(7), group(1))]));
+        let outputs: Vec<Output> = member.outputs().collect();
+        assert_eq!(outputs, [Output::Configure(NodeId(7), group(1)), Output::Leased(100)]);
+        assert_eq!(member.map().epoch(), Epoch(1));
+    }
+
+    #[test]
+    fn an_older_group_never_replaces_a_newer_one() {
+        let mut member = Member::new(Life(1), 30);
+        member.handle(Notice::Changed(NodeId(7), group(3)));
+        assert_eq!(member.map().lookup(NodeId(7)), None, "nothing was ever answered");
+        member.handle(granted(1, 0, Vec::new()));
+        member.handle(Notice::Changed(NodeId(7), group(5)));
+        member.handle(Notice::Changed(NodeId(7), group(4)));
+        assert_eq!(member.map().lookup(NodeId(7)), Some(&group(5)));
+        assert_eq!(member.map().epoch(), Epoch::default(), "one group is not all that was decided");
+    }
+}

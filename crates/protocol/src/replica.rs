@@ -1,0 +1,667 @@
+//! A logical node's replica group: several bricks that are *one* participant.
+//!
+//! The epoch's first member validates, orders and logs; a record counts as durable when every member of the epoch holds it
+//! durably. There is no voting and no majority: who the members are, the meta-server alone decides ([`crate::placement`]),
+//! so a group of two survives the loss of one. The shape is that of primary and backups with a configuration master
+//! outside (PacificA); counting votes of members instead of ordering them at one was shown to commit what was refused.
+//!
+//! **M1** (section 5 of the design), in the parts that concern a member; the others are in [`crate::placement`]:
+//!
+//! 8. Only the first member appends, and only in the epoch, and in the life, that the epoch names. So a point (epoch and
+//!    position) names one record for ever; see [`log`].
+//! 9. A record is durable when every member of the epoch holds it durably. A member acknowledges only what it has forced, and
+//!    only in its current epoch.
+//! 10. An epoch has *started* when all its members hold all that its first member had at the beginning. Before that nothing
+//!     more is told durable, no member that was not first already leads, and no other member serves reads. So what was
+//!     served once is there for ever, whoever serves next.
+//! 11. A member that takes part in an epoch first cuts its log back to what it has in common with the first member's.
+//!     What was told durable is never cut: the first member has it.
+//! 12. A member whose lease has run out tells nothing durable as first, and serves nothing. Nor does one that is sealed;
+//!     its records under way still come to their end, until it has handed over.
+//! 13. Reads are served of what is known to be held by all. That only grows, in the life of a member and from one life to
+//!     the next (by 10).
+//!
+//! ```text
+//!   Outside ──▶ Copying ── Hello, Append … ──▶ Member ── named first ──▶ First, starting ── all hold all ──▶ First, leading
+//!                  ▲  wanted                     │ a new epoch: Hello again, cut, follow
+//!                  └────────── dropped ──────────┘
+//! ```
+//!
+//! Driving it: what the participant wants appended goes to [`Replica::append`]; [`Output::Durable`] goes to
+//! `Participant::forced`. When [`Output::Lead`] comes, a participant is built from the records of the log by
+//! `Participant::recover`: everything in it counts then, as all members hold it. When [`Output::Serving`] says otherwise,
+//! that participant takes no requests; when [`Output::Resign`] comes, it is forgotten.
+
+use std::collections::BTreeMap;
+
+use model::NodeId;
+
+use crate::lease::Ms;
+use crate::placement::{Epoch, Group, Life, MemberId, Phase, Report, Seat, Stale};
+use log::{Log, Point};
+use message::{LogId, Message};
+use peer::Peer;
+
+pub mod log;
+pub mod message;
+mod peer;
+
+/// What a member may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// Nothing.
+    Nothing,
+    /// Show what all members hold.
+    Reads,
+    /// All: it is the first, and leads.
+    All,
+}
+
+/// Something that a member wants done, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<R> {
+    /// Append this to the local log, with the epoch.
+    Append(Point, R),
+    /// Cut off what is behind this position of the local log, before anything that follows is appended.
+    Cut(u64),
+    /// Send this to a member.
+    Send(MemberId, Message<R>),
+    /// Say this to the meta-server, in this epoch.
+    Report(NodeId, Epoch, Report),
+    /// All members hold the log up to here: it may be shown, and answered for.
+    Durable(u64),
+    /// From now on this is the participant: build it from the log, which all members hold, with this many moves.
+    Lead {
+        /// How often the logical node has moved.
+        moves: u32,
+    },
+    /// This is not the participant any more.
+    Resign,
+    /// What may be done from now on. Leases end by themselves: at each request ask [`Replica::admit`].
+    Serving(Serving),
+    /// Copy the state of this member, whole, up to any point of its log that it has told durable; then call
+    /// [`Replica::copied`]. Comes again until that is done.
+    CopyFrom(MemberId),
+}
+
+/// What a replica is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The logical node.
+    pub node: NodeId,
+    /// The brick, and its start: so this process of it.
+    pub me: Seat,
+    /// After how long what has not been answered is said again.
+    pub retry_ms: u64,
+    /// Records in one message.
+    pub batch: usize,
+    /// Records on their way to one member. One who copies, and lacks no more than this, may join.
+    pub window: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Outside,
+    Copying,
+    Member,
+    First,
+}
+
+/// One member of the group of one logical node. `R` is a record.
+#[derive(Clone, Debug)]
+pub struct Replica<R> {
+    settings: Settings,
+    log: Log<R>,
+    /// How often the log was replaced by a copy, in this life.
+    copies: u32,
+    group: Option<Group>,
+    role: Role,
+    /// Until when the lease lasts.
+    until: Ms,
+    /// When something is said again.
+    next: Ms,
+    /// The end of the log when the epoch began, at the first member.
+    start: u64,
+    /// What all members hold, as it is known in this epoch: `None` until it is known to have started.
+    held: Option<u64>,
+    /// What was told durable, in this life.
+    told: u64,
+    /// Everybody else who takes part, at the first member.
+    peers: BTreeMap<MemberId, Peer>,
+    /// Whether the log goes on from the first member's, in this epoch.
+    synced: bool,
+    /// Whether the first member's log begins behind the end of this one.
+    behind: bool,
+    /// Whether a participant lives here.
+    leads: bool,
+    handed_over: bool,
+    /// Whether the meta-server knows that the epoch has started.
+    heard: bool,
+    serving: Serving,
+    out: Vec<Output<R>>,
+}
+
+impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
+    /// A member that has just started, with what is left of its log: all of it is durable. It takes part in nothing until
+    /// an epoch names this life of it.
+    #[must_use]
+    pub fn new(settings: Settings, log: Log<R>) -> Self {
+        Self {
+            settings,
+            log,
+            copies: 0,
+            group: None,
+            role: Role::Outside,
+            until: 0,
+            next: 0,
+            start: 0,
+            held: None,
+            told: 0,
+            peers: BTreeMap::new(),
+            synced: false,
+            behind: false,
+            leads: false,
+            handed_over: false,
+            heard: false,
+            serving: Serving::Nothing,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output<R>> {
+        self.out.drain(..)
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.group.as_ref().map_or(Epoch::default(), |group| group.epoch)
+    }
+
+    fn first(&self) -> Option<Seat> {
+        self.group.as_ref().and_then(Group::first)
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.phase == Phase::Sealed)
+    }
+
+    // ------------------------------------------------------------------------------------------ the meta-server
+
+    /// A new epoch has begun.
+    pub fn configure(&mut self, group: &Group, now: Ms) {
+        if group.epoch <= self.epoch() {
+            return;
+        }
+        let me = self.settings.me;
+        let role = match group.seat(me.id) {
+            Some(seat) if seat != me => Role::Outside,
+            Some(seat) if group.first() == Some(seat) => Role::First,
+            Some(_) => Role::Member,
+            None if group.wanted.contains(&me.id) => Role::Copying,
+            None => Role::Outside,
+        };
+        let moves = self.group.as_ref().map(|group| group.moves);
+        if self.leads && (role != Role::First || moves != Some(group.moves)) {
+            self.leads = false;
+            self.out.push(Output::Resign);
+        }
+        self.role = role;
+        self.peers.clear();
+        if role == Role::First {
+            let seats = group.members.iter().map(|seat| (seat.id, seat.life));
+            let joining = group.joining().map(|id| (id, Life::default()));
+            let others = seats.chain(joining).filter(|(id, _)| *id != me.id);
+            self.peers = others.map(|(id, life)| (id, Peer::silent(life))).collect();
+        }
+        (self.start, self.held) = (self.log.end(), None);
+        (self.synced, self.behind) = (false, false);
+        (self.handed_over, self.heard) = (false, false);
+        self.group = Some(group.clone());
+        self.next = now;
+        self.poll(now);
+    }
+
+    /// The lease lasts until then.
+    pub fn leased(&mut self, until: Ms, now: Ms) {
+        self.until = self.until.max(until);
+        self.settle(now);
+    }
+
+    /// The meta-server knows that this epoch has started.
+    pub fn heard(&mut self, epoch: Epoch) {
+        self.heard |= epoch == self.epoch();
+    }
+
+    // ------------------------------------------------------------------------------------------ records
+
+    /// Appends a record; returns its position.
+    ///
+    /// # Errors
+    /// If this is not the participant any more: whoever wanted it appended must be forgotten.
+    pub fn append(&mut self, record: R, now: Ms) -> Result<u64, Stale> {
+        if !self.leads || self.role != Role::First {
+            return Err(Stale::Elsewhere);
+        }
+        if self.handed_over {
+            // Its positions are not those of the log any more: another is built if the move comes to nothing.
+            self.leads = false;
+            self.out.push(Output::Resign);
+            return Err(Stale::Sealed);
+        }
+        let point = self.log.append(self.epoch(), record.clone());
+        self.out.push(Output::Append(point, record));
+        self.send_all();
+        self.settle(now);
+        Ok(point.position)
+    }
+
+    /// The local log is durable up to this point: the one that came with the record.
+    pub fn forced(&mut self, point: Point, now: Ms) {
+        self.log.force(point);
+        self.acknowledge();
+        self.settle(now);
+    }
+
+    /// The state of the first member is copied up to this point, and waits to replace what there is here. Says whether it
+    /// must: from then on the local log begins behind that point. If not, the copy is not needed any more.
+    pub fn copied(&mut self, point: Point, now: Ms) -> bool {
+        // What was acknowledged in this epoch is not given up.
+        let is_newer = point.position >= if self.synced { self.log.end() } else { self.told };
+        let needed = matches!(self.role, Role::Copying | Role::Member) && (self.behind || !self.synced) && is_newer;
+        if needed {
+            self.log = Log::new(point, []);
+            self.copies += 1;
+            (self.synced, self.behind) = (false, false);
+            self.next = now;
+            self.poll(now);
+        }
+        needed
+    }
+
+    /// Forgets records up to a position that are installed elsewhere. Only what is held by all can be.
+    pub fn trim(&mut self, position: u64) {
+        self.log.trim(position.min(self.told));
+    }
+
+    /// The log, as far as it is in memory.
+    #[must_use]
+    pub fn log(&self) -> &Log<R> {
+        &self.log
+    }
+
+    // ------------------------------------------------------------------------------------------ messages
+
+    /// Another member has said something. What was said in another epoch, or of another log, says nothing.
+    pub fn handle(&mut self, from: MemberId, message: Message<R>, now: Ms) {
+        match message {
+            Message::Hello { epoch, log, runs } if epoch == self.epoch() => self.hello(from, log, &runs),
+            Message::Append { epoch, log, previous, records, durable } if self.is_for_me(from, epoch, log) => {
+                self.take(previous, records, durable);
+            }
+            Message::Copy { epoch, log, base } if self.is_for_me(from, epoch, log) => self.copy(from, base, now),
+            Message::Appended { epoch, log, position, durable } if epoch == self.epoch() => {
+                self.appended(from, log, position, durable);
+            }
+            _ => {}
+        }
+        self.settle(now);
+    }
+
+    fn log_id(&self) -> LogId {
+        LogId { life: self.settings.me.life, copies: self.copies }
+    }
+
+    fn is_for_me(&self, from: MemberId, epoch: Epoch, log: LogId) -> bool {
+        let follows = matches!(self.role, Role::Copying | Role::Member);
+        let is_first = self.first().is_some_and(|first| first.id == from);
+        follows && is_first && epoch == self.epoch() && log == self.log_id()
+    }
+
+    /// Somebody says what it has: it is sent what it lacks.
+    fn hello(&mut self, from: MemberId, log: LogId, runs: &[Point]) {
+        let (common, base, epoch) = (self.log.common(runs).position, self.log.base().position, self.epoch());
+        let is_member = self.group.as_ref().is_some_and(|group| group.seat(from).is_some());
+        let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.is_new(log, is_member)) else { return };
+        if common < base {
+            return self.out.push(Output::Send(from, Message::Copy { epoch, log, base }));
+        }
+        *peer = Peer::with(log, common);
+        self.send(from, true);
+    }
+
+    /// What is lacking here is not to be had as records. Once this log follows, that is so only if the first member's has
+    /// gone on without it.
+    fn copy(&mut self, from: MemberId, base: u64, now: Ms) {
+        if !self.synced || self.log.end() < base {
+            self.behind = self.synced;
+            self.next = now + self.settings.retry_ms;
+            self.out.push(Output::CopyFrom(from));
+        }
+    }
+
+    /// Records have come from the first member.
+    fn take(&mut self, previous: Point, records: Vec<(Epoch, R)>, durable: Option<u64>) {
+        let known = if previous.position == 0 { Some(Point::default()) } else { self.log.point(previous.position) };
+        if known != Some(previous) {
+            // Something before it was lost, or it is so old that it has been trimmed here.
+            return self.acknowledge();
+        }
+        let mut at = previous.position;
+        for (epoch, record) in records {
+            at += 1;
+            match self.log.get(at) {
+                Some((mine, same)) if *mine == epoch => {
+                    assert!(*same == record, "M1.8: {epoch:?} {at} is {same:?} and {record:?}");
+                    continue;
+                }
+                Some(_) => self.cut(at - 1),
+                None if at <= self.log.base().position => continue,
+                None => {}
+            }
+            let point = self.log.append(epoch, record.clone());
+            self.out.push(Output::Append(point, record));
+        }
+        if !std::mem::replace(&mut self.synced, true) && at < self.log.end() {
+            self.cut(at);
+        }
+        self.held = self.held.max(durable);
+        if self.log.forced() == self.log.end() {
+            self.acknowledge();
+        }
+    }
+
+    /// Discards the tail (M1.11).
+    fn cut(&mut self, position: u64) {
+        assert!(position >= self.told, "M1.11: {} was told durable, and {position} is to be the end", self.told);
+        self.log.cut(position);
+        self.out.push(Output::Cut(position));
+    }
+
+    /// Says to the first member what is durable here (M1.9).
+    fn acknowledge(&mut self) {
+        let (true, Some(first)) = (self.synced, self.first()) else { return };
+        let (epoch, log) = (self.epoch(), self.log_id());
+        let message = Message::Appended { epoch, log, position: self.log.forced(), durable: self.held };
+        self.out.push(Output::Send(first.id, message));
+    }
+
+    fn appended(&mut self, from: MemberId, log: LogId, position: u64, durable: Option<u64>) {
+        let (base, end) = (self.log.base().position, self.log.end());
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if peer.log == log && (peer.common.is_some() || peer.behind) && position <= end {
+            peer.acked = peer.acked.max(position);
+            if peer.acked >= base {
+                (peer.common, peer.behind) = (Some(peer.acked), false);
+            }
+            peer.sent = peer.sent.max(peer.acked);
+            peer.durable = peer.durable.max(durable);
+            self.send(from, false);
+        }
+    }
+
+    /// What the first member says to be durable: what it has told itself, so that nobody shows more than it does (M1.13).
+    fn news(&self) -> Option<u64> {
+        self.held.filter(|_| self.told >= self.start).map(|_| self.told)
+    }
+
+    fn send_all(&mut self) {
+        let ids: Vec<MemberId> = self.peers.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.send(id, false));
+    }
+
+    /// Sends a peer what it lacks, as much as may be on its way; if there is nothing, news only if it must be.
+    fn send(&mut self, to: MemberId, must: bool) {
+        let (epoch, end, settings, mut must) = (self.epoch(), self.log.end(), self.settings, must);
+        let durable = self.news();
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let Some(common) = peer.common else { return };
+        while must || (peer.sent < end && peer.sent - common < settings.window) {
+            must = false;
+            let Some(previous) = self.log.point(peer.sent) else {
+                // It was trimmed while this one copied: it will say again what it has.
+                (peer.common, peer.behind) = (None, true);
+                let (log, base) = (peer.log, self.log.base().position);
+                return self.out.push(Output::Send(to, Message::Copy { epoch, log, base }));
+            };
+            let records: Vec<_> = self.log.after(peer.sent).take(settings.batch).cloned().collect();
+            peer.sent += records.len() as u64;
+            let message = Message::Append { epoch, log: peer.log, previous, records, durable };
+            self.out.push(Output::Send(to, message));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ what holds
+
+    /// Finds out what all members hold, and what follows from it.
+    fn settle(&mut self, now: Ms) {
+        match self.role {
+            Role::First => self.settle_first(now),
+            Role::Member | Role::Copying => {
+                if let Some(held) = self.held {
+                    self.tell(held.min(self.log.forced()));
+                }
+            }
+            Role::Outside => {}
+        }
+        let serving = self.serving(now);
+        if serving != self.serving {
+            self.serving = serving;
+            self.out.push(Output::Serving(serving));
+        }
+    }
+
+    fn settle_first(&mut self, now: Ms) {
+        let held = self.held_by_members();
+        if held >= self.start {
+            if self.held.is_none() {
+                self.next = now;
+            }
+            self.held = self.held.max(Some(held));
+        }
+        if self.held.is_none() || now >= self.until || self.handed_over {
+            return;
+        }
+        self.tell(held);
+        if !self.leads && !self.is_sealed() {
+            self.leads = true;
+            let moves = self.group.as_ref().map_or(0, |group| group.moves);
+            self.out.push(Output::Lead { moves });
+        }
+        if self.is_sealed() && self.everybody_has(self.log.end()) {
+            self.handed_over = true;
+            self.next = now;
+        }
+    }
+
+    /// What every member of the epoch holds durably (M1.9).
+    fn held_by_members(&self) -> u64 {
+        let members = self.group.iter().flat_map(|group| &group.members);
+        let others = members.filter(|seat| **seat != self.settings.me);
+        let acked = others.map(|seat| self.peers.get(&seat.id).map_or(0, |peer| peer.acked));
+        acked.chain([self.log.forced()]).min().unwrap_or(0)
+    }
+
+    /// Whether all members, and all who are wanted, hold the log up to a position, and
+    /// know of this epoch.
+    fn everybody_has(&self, position: u64) -> bool {
+        let has = |peer: &Peer| peer.common.is_some() && peer.acked >= position;
+        self.log.forced() >= position && self.peers.values().all(has)
+    }
+
+    fn tell(&mut self, position: u64) {
+        if position > self.told {
+            self.told = position;
+            self.out.push(Output::Durable(position));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ time
+
+    /// Says again what was not answered, and notes that a lease has run out.
+    pub fn poll(&mut self, now: Ms) {
+        self.settle(now);
+        if now < self.next || !self.is_busy() {
+            return;
+        }
+        self.next = now + self.settings.retry_ms;
+        match self.role {
+            Role::First => {
+                let ids: Vec<MemberId> = self.peers.keys().copied().collect();
+                for id in ids {
+                    self.send_again(id);
+                }
+                self.report();
+            }
+            Role::Member | Role::Copying => {
+                if let Some(first) = self.first() {
+                    let (epoch, log, runs) = (self.epoch(), self.log_id(), self.log.runs());
+                    self.out.push(Output::Send(first.id, Message::Hello { epoch, log, runs }));
+                }
+            }
+            Role::Outside => {}
+        }
+    }
+
+    fn send_again(&mut self, to: MemberId) {
+        let (epoch, end, news, base) = (self.epoch(), self.log.end(), self.news(), self.log.base().position);
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        if peer.behind {
+            let log = peer.log;
+            self.out.push(Output::Send(to, Message::Copy { epoch, log, base }));
+        } else if let Some(common) = peer.common
+            && peer.lacks(end, news)
+        {
+            peer.sent = common;
+            self.send(to, true);
+        }
+    }
+
+    fn report(&mut self) {
+        let Some(group) = &self.group else { return };
+        if self.held.is_none() {
+            return;
+        }
+        let (node, epoch, end) = (self.settings.node, group.epoch, self.log.end());
+        let mut reports = Vec::new();
+        if !self.heard {
+            reports.push(Report::Started);
+        }
+        if self.handed_over {
+            reports.push(Report::HandedOver);
+        }
+        for id in group.joining() {
+            let peer = self.peers.get(&id).filter(|peer| peer.common.is_some());
+            if let Some(peer) = peer.filter(|peer| peer.acked + self.settings.window >= end)
+                && group.phase != Phase::Sealed
+            {
+                reports.push(Report::CaughtUp(Seat { id, life: peer.log.life }));
+            }
+        }
+        self.out.extend(reports.into_iter().map(|report| Output::Report(node, epoch, report)));
+    }
+
+    /// Whether something is under way that may have to be said again.
+    fn is_busy(&self) -> bool {
+        match self.role {
+            Role::Outside => false,
+            Role::Member | Role::Copying => !self.synced || self.behind,
+            Role::First => {
+                let (end, news) = (self.log.end(), self.news());
+                let joins = |id| self.peers.get(&id).is_some_and(|peer| peer.common.is_some());
+                let joining = self.group.iter().any(|group| group.joining().any(joins));
+                let unheard = self.held.is_some() && !self.heard;
+                unheard || self.handed_over || joining || self.peers.values().any(|peer| peer.lacks(end, news))
+            }
+        }
+    }
+
+    /// When [`Replica::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let again = self.is_busy().then_some(self.next);
+        let lease = (self.serving != Serving::Nothing).then_some(self.until);
+        again.into_iter().chain(lease).min()
+    }
+
+    // ------------------------------------------------------------------------------------------ requests
+
+    /// What may be done now (M1.10, M1.12).
+    #[must_use]
+    pub fn serving(&self, now: Ms) -> Serving {
+        if now >= self.until || self.is_sealed() {
+            return Serving::Nothing;
+        }
+        match self.role {
+            Role::First if self.leads => Serving::All,
+            Role::Member if self.held.is_some() => Serving::Reads,
+            _ => Serving::Nothing,
+        }
+    }
+
+    /// Whether a request may be served that was sent for this epoch of the node, and needs this.
+    ///
+    /// # Errors
+    /// Why it may not: see [`Stale::remedy`].
+    pub fn admit(&self, epoch: Epoch, needs: Serving, now: Ms) -> Result<(), Stale> {
+        if epoch < self.epoch() {
+            return Err(Stale::Asker(self.epoch()));
+        }
+        if epoch > self.epoch() {
+            return Err(Stale::Brick);
+        }
+        let can = match self.role {
+            Role::First => true,
+            Role::Member => needs != Serving::All,
+            Role::Copying | Role::Outside => false,
+        };
+        if !can {
+            return Err(Stale::Elsewhere);
+        }
+        if now >= self.until {
+            return Err(Stale::Lease);
+        }
+        match self.serving(now) {
+            Serving::Nothing if self.is_sealed() => Err(Stale::Sealed),
+            Serving::Nothing => Err(Stale::Starting),
+            Serving::Reads | Serving::All => Ok(()),
+        }
+    }
+
+    /// Up to where the log was told durable: what reads are served of (M1.13).
+    #[must_use]
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        let (end, forced, me) = (self.log.end(), self.log.forced(), self.settings.me);
+        if self.told > forced || forced > end {
+            return Err(format!("M1.9: {me:?} has told {}, forced {forced}, and ends at {end}", self.told));
+        }
+        let runs = self.log.runs();
+        // Who copies may have been given what others did in a later epoch.
+        let takes_part = matches!(self.role, Role::First | Role::Member);
+        let is_ahead = takes_part && runs.last().is_some_and(|run| run.epoch > self.epoch());
+        if is_ahead || !runs.is_sorted_by_key(|run| run.epoch) {
+            return Err(format!("M1.8: the log of {me:?} in {:?} is {runs:?}", self.epoch()));
+        }
+        if self.leads && self.role != Role::First {
+            return Err(format!("M1.8: {me:?} leads and is {:?}", self.role));
+        }
+        if self.role == Role::First {
+            if let Some(held) = self.held
+                && (held < self.start || held > self.held_by_members())
+            {
+                return Err(format!("M1.10: {me:?} began at {}, and counts {held} as held by all", self.start));
+            }
+            if let Some((id, peer)) = self.peers.iter().find(|(_, peer)| peer.acked > end || peer.sent > end) {
+                return Err(format!("M1.11: {id:?} has {peer:?}, and the first member ends at {end}"));
+            }
+        }
+        Ok(())
+    }
+}

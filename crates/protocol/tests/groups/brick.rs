@@ -1,0 +1,151 @@
+//! A brick as the histories need it: its tie to the meta-server, a replica for each logical node, and their logs on a disk
+//! that loses what was not forced.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::NodeId;
+use protocol::lease::Ms;
+use protocol::placement::member::Member;
+use protocol::placement::{Epoch, Life, MemberId, Seat};
+use protocol::replica::log::{Log, Point};
+use protocol::replica::{Replica, Settings};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+pub(crate) const RETRY_MS: u64 = 25;
+pub(crate) const RENEW_MS: u64 = 80;
+
+/// A clock that runs a little too fast or too slow, from anywhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    offset: u64,
+    per_mille: u64,
+}
+
+impl Clock {
+    /// Two of these never differ by more than one part in twenty.
+    pub(crate) fn any(rng: &mut StdRng) -> Self {
+        Self { offset: rng.random_range(0..1000), per_mille: rng.random_range(980..=1020) }
+    }
+
+    pub(crate) fn at(self, real: Ms) -> Ms {
+        self.offset + real * self.per_mille / 1000
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Write {
+    Append(Point, u64),
+    Cut(u64),
+}
+
+/// The log of one logical node on a disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    /// What is durable: all records ever, those that the log has forgotten too.
+    pub(crate) durable: Vec<(Epoch, u64)>,
+    /// What is on its way, in order.
+    pub(crate) pending: VecDeque<Write>,
+    /// Where the log begins; what is before is installed.
+    pub(crate) base: u64,
+}
+
+impl Disk {
+    fn write(records: &mut Vec<(Epoch, u64)>, write: &Write) {
+        match write {
+            Write::Append(point, record) => {
+                assert_eq!(records.len() as u64 + 1, point.position, "records are appended one after the other");
+                records.push((point.epoch, *record));
+            }
+            Write::Cut(position) => {
+                assert!(*position <= records.len() as u64, "what is cut off is there");
+                records.truncate(*position as usize);
+            }
+        }
+    }
+
+    /// What is in the log, durable or not.
+    pub(crate) fn all(&self) -> Vec<(Epoch, u64)> {
+        let mut all = self.durable.clone();
+        self.pending.iter().for_each(|write| Self::write(&mut all, write));
+        all
+    }
+
+    /// Makes some of what is pending durable. Returns the point of the last record of it.
+    pub(crate) fn force(&mut self, count: usize) -> Option<Point> {
+        let mut last = None;
+        for write in self.pending.drain(..count) {
+            Self::write(&mut self.durable, &write);
+            if let Write::Append(point, _) = write {
+                last = Some(point);
+            }
+        }
+        last
+    }
+
+    fn log(&self) -> Log<u64> {
+        let position = self.base;
+        let epoch = position.checked_sub(1).map_or(Epoch::default(), |last| self.durable[last as usize].0);
+        Log::new(Point { epoch, position }, self.durable[position as usize..].iter().copied())
+    }
+}
+
+pub(crate) struct Brick {
+    pub(crate) id: MemberId,
+    pub(crate) life: Life,
+    pub(crate) is_up: bool,
+    pub(crate) clock: Clock,
+    pub(crate) member: Member,
+    pub(crate) leased: Ms,
+    pub(crate) replicas: BTreeMap<NodeId, Replica<u64>>,
+    pub(crate) disks: BTreeMap<NodeId, Disk>,
+    /// The participants here: the records that each is built of.
+    pub(crate) leads: BTreeMap<NodeId, Vec<u64>>,
+    /// From whom what is to be copied.
+    pub(crate) copying: Vec<(NodeId, MemberId)>,
+}
+
+impl Brick {
+    pub(crate) fn new(id: u32, rng: &mut StdRng) -> Self {
+        let (life, member) = (Life(1), Member::new(Life(1), RENEW_MS));
+        Self {
+            id: MemberId(id),
+            life,
+            is_up: true,
+            clock: Clock::any(rng),
+            member,
+            leased: 0,
+            replicas: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            leads: BTreeMap::new(),
+            copying: Vec::new(),
+        }
+    }
+
+    /// The replica of a node; made when it is first needed.
+    pub(crate) fn replica(&mut self, node: NodeId) -> &mut Replica<u64> {
+        let disk = self.disks.entry(node).or_default();
+        let me = Seat { id: self.id, life: self.life };
+        let settings = Settings { node, me, retry_ms: RETRY_MS, batch: 3, window: 5 };
+        self.replicas.entry(node).or_insert_with(|| Replica::new(settings, disk.log()))
+    }
+
+    /// Loses what is in memory, and any part of what was not forced.
+    pub(crate) fn crash(&mut self, rng: &mut StdRng) {
+        for disk in self.disks.values_mut() {
+            let kept = rng.random_range(0..=disk.pending.len());
+            disk.force(kept);
+            disk.pending.clear();
+        }
+        self.replicas.clear();
+        self.leads.clear();
+        self.copying.clear();
+        self.is_up = false;
+    }
+
+    pub(crate) fn restart(&mut self, rng: &mut StdRng) {
+        self.life = Life(self.life.0 + 1);
+        (self.is_up, self.leased, self.clock) = (true, 0, Clock::any(rng));
+        self.member = Member::new(self.life, RENEW_MS);
+    }
+}

@@ -1,0 +1,19 @@
+//! Whole histories of replica groups and the meta-server that decides about them, checked from outside: what was told
+//! durable is there for ever, there is one history of it, and nobody answers beside the one who may.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+mod brick;
+mod check;
+mod refused;
+mod world;
+
+/// Runs a history from each of many seeds; it returns how many records became durable, of which there must be enough to
+/// mean anything.
+#[allow(clippy::print_stderr, reason = "how much was run is worth knowing")]
+fn run_all(run: impl Fn(u64) -> usize) {
+    let seeds = std::env::var("MORTAR_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number of seeds"));
+    let durable: usize = (0..seeds).map(run).sum();
+    eprintln!("{seeds} seeds: {durable} records durable");
+    assert!(durable as u64 > seeds * 10, "{durable} durable: too few to mean anything");
+}

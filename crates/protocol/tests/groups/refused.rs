@@ -1,0 +1,158 @@
+//! A replica group is one participant: what it has refused stays refused, whoever is lost. Counting the votes of members
+//! instead, a transaction was told aborted and then found prepared everywhere.
+
+use std::collections::BTreeMap;
+
+use model::{ClassId, NodeId, Oid, PageId, SpaceId};
+use protocol::commit::participant::{self, Participant};
+use protocol::commit::{Answer, Part, Record, Request};
+use protocol::ident::{ClientId, Timestamp, TxnId, Version};
+use protocol::page_cache::Content;
+use protocol::placement::{Epoch, Group, Life, MemberId, Phase, Seat};
+use protocol::replica::log::{Log, Point};
+use protocol::replica::message::Message;
+use protocol::replica::{Output, Replica, Settings};
+use protocol::validate::{Read, Seen};
+
+const NODE: NodeId = NodeId(1);
+
+fn seat(number: u32) -> Seat {
+    Seat { id: MemberId(number), life: Life(1) }
+}
+
+fn group(epoch: u64, members: &[u32]) -> Group {
+    let members: Vec<Seat> = members.iter().map(|number| seat(*number)).collect();
+    let wanted = vec![MemberId(1), MemberId(2)];
+    Group { epoch: Epoch(epoch), members, moves: 0, phase: Phase::Serving, wanted }
+}
+
+/// A member with its participant, if it leads.
+struct Brick {
+    replica: Replica<Record<u64>>,
+    participant: Option<Participant<(), u64>>,
+    /// What is written and not durable.
+    unforced: Option<Point>,
+    sent: Vec<(MemberId, Message<Record<u64>>)>,
+    answers: Vec<Answer>,
+}
+
+impl Brick {
+    fn new(number: u32) -> Self {
+        let settings = Settings { node: NODE, me: seat(number), retry_ms: 10, batch: 8, window: 8 };
+        let mut replica = Replica::new(settings, Log::new(Point::default(), []));
+        replica.leased(1_000_000, 0);
+        let (sent, answers) = (Vec::new(), Vec::new());
+        Self { replica, participant: None, unforced: None, sent, answers }
+    }
+
+    /// What the issue of the design says that a driver does.
+    fn drain(&mut self) {
+        loop {
+            let outputs: Vec<_> = self.replica.outputs().collect();
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs {
+                match output {
+                    Output::Append(point, _) => self.unforced = Some(point),
+                    Output::Send(to, message) => self.sent.push((to, message)),
+                    Output::Durable(position) => {
+                        if let Some(participant) = &mut self.participant {
+                            participant.forced(position, &mut |_| Version::ZERO);
+                        }
+                    }
+                    Output::Lead { moves } => {
+                        let (skew_ms, window_limit) = (1000, 10);
+                        let settings = participant::Settings { node: NODE, moves, skew_ms, window_limit };
+                        let mut participant = Participant::new(settings);
+                        for (_, record) in self.replica.log().after(0).cloned() {
+                            participant.recover(record);
+                        }
+                        participant.recovered();
+                        self.participant = Some(participant);
+                    }
+                    Output::Resign => self.participant = None,
+                    _ => {}
+                }
+            }
+            self.drain_participant();
+        }
+    }
+
+    fn drain_participant(&mut self) {
+        for output in self.participant.iter_mut().flat_map(Participant::outputs).collect::<Vec<_>>() {
+            match output {
+                participant::Output::Append(record) => drop(self.replica.append(record, 0).unwrap()),
+                participant::Output::Answer((), answer) => self.answers.push(answer),
+                participant::Output::Changed(..) => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, request: Request<u64>) {
+        let participant = self.participant.as_mut().unwrap();
+        participant.handle((), request, Timestamp::ZERO, 5, &mut |_| Version { moves: 0, position: 9 }).unwrap();
+        self.drain_participant();
+        self.drain();
+    }
+
+    fn force(&mut self) {
+        if let Some(point) = self.unforced.take() {
+            self.replica.forced(point, 0);
+            self.drain();
+        }
+    }
+}
+
+/// Delivers all that the two say to each other.
+fn talk(one: &mut Brick, two: &mut Brick) {
+    while !(one.sent.is_empty() && two.sent.is_empty()) {
+        for (_, message) in std::mem::take(&mut one.sent) {
+            two.replica.handle(MemberId(1), message, 0);
+        }
+        for (_, message) in std::mem::take(&mut two.sent) {
+            one.replica.handle(MemberId(2), message, 0);
+        }
+        one.drain();
+        two.drain();
+    }
+}
+
+fn prepare() -> (TxnId, Request<u64>) {
+    let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number: 1 }, 0);
+    let txn = TxnId { start: Timestamp::at(1), client: ClientId(1) };
+    // It has read what is not there any more: this cannot commit.
+    let reads = vec![Read { oid, seen: Seen::At(Version { moves: 0, position: 3 }) }];
+    let part = Part { reads, writes: BTreeMap::from([(oid, Content::Value(1))]) };
+    (txn, Request::Prepare { txn, participants: vec![NODE, NodeId(2)], part })
+}
+
+#[test]
+fn what_a_group_has_refused_stays_refused_when_its_first_member_is_dropped() {
+    let (mut one, mut two) = (Brick::new(1), Brick::new(2));
+    for brick in [&mut one, &mut two] {
+        brick.replica.configure(&group(1, &[1, 2]), 0);
+        brick.drain();
+    }
+    talk(&mut one, &mut two);
+    let (txn, prepare) = prepare();
+    one.ask(prepare.clone());
+    one.force();
+    talk(&mut one, &mut two);
+    assert_eq!(one.answers, [], "the second member does not hold the refusal yet");
+    two.force();
+    talk(&mut one, &mut two);
+    assert!(matches!(one.answers[..], [Answer::Refused { .. }]), "{:?}", one.answers);
+    // The client is told that it was aborted. The first member is dropped; the same request comes again.
+    two.replica.configure(&group(2, &[2]), 0);
+    two.drain();
+    two.ask(prepare);
+    two.ask(Request::Ask { txn });
+    two.force();
+    assert!(two.answers.iter().all(|answer| matches!(answer, Answer::Refused { .. })), "{:?}", two.answers);
+    assert_eq!(two.answers.len(), 2);
+    // Nor does the one that was dropped tell anything else.
+    one.replica.configure(&group(2, &[2]), 0);
+    one.drain();
+    assert!(one.participant.is_none());
+}

@@ -1,0 +1,422 @@
+//! Four bricks, two logical nodes and a meta-server: messages are lost, repeated and reordered, links are cut in one
+//! direction or both, clocks drift, everybody crashes, and nodes move.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::NodeId;
+use protocol::lease::Ms;
+use protocol::placement::decider::{self, Decider, Kept};
+use protocol::placement::{Ask, Group, MemberId, Notice, Phase, member};
+use protocol::replica::log::Point;
+use protocol::replica::message::Message;
+use protocol::replica::{Output, Serving};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::brick::{Brick, Clock, Disk, Write};
+use crate::check::Story;
+
+const BRICKS: u32 = 4;
+const NODES: u32 = 2;
+const LEASE_MS: u64 = 300;
+/// Where the meta-server is among the addresses; brick n is at n.
+const META: u32 = 0;
+
+#[derive(Clone, Debug)]
+enum Payload {
+    Ask(Ask),
+    Notice(Notice),
+    Group(NodeId, Message<u64>),
+}
+
+struct World {
+    rng: StdRng,
+    now: Ms,
+    bricks: Vec<Brick>,
+    decider: Option<Decider>,
+    kept: BTreeMap<NodeId, Kept>,
+    meta_clock: Clock,
+    mail: Vec<(u32, u32, Payload)>,
+    /// Links that carry nothing, from and to.
+    cut: BTreeSet<(u32, u32)>,
+    stories: BTreeMap<NodeId, Story>,
+    last_record: u64,
+    healthy: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let bricks = (1..=BRICKS).map(|id| Brick::new(id, &mut rng)).collect();
+        let meta_clock = Clock::any(&mut rng);
+        let mut decider = Decider::new(LEASE_MS, [], meta_clock.at(0));
+        for node in 1..=NODES {
+            let wanted = (0..rng.random_range(1..=3)).map(|at| MemberId((node + at) % BRICKS + 1)).collect();
+            assert!(decider.create(NodeId(node), wanted, meta_clock.at(0)));
+        }
+        let mut world = Self {
+            rng,
+            now: 0,
+            bricks,
+            decider: Some(decider),
+            kept: BTreeMap::new(),
+            meta_clock,
+            mail: Vec::new(),
+            cut: BTreeSet::new(),
+            stories: (1..=NODES).map(|node| (NodeId(node), Story::default())).collect(),
+            last_record: 0,
+            healthy: false,
+        };
+        world.drain_meta();
+        world
+    }
+
+    fn brick(&mut self, id: MemberId) -> &mut Brick {
+        &mut self.bricks[id.0 as usize - 1]
+    }
+
+    fn any_brick(&mut self) -> usize {
+        self.rng.random_range(0..BRICKS) as usize
+    }
+
+    fn any_node(&mut self) -> NodeId {
+        NodeId(self.rng.random_range(1..=NODES))
+    }
+
+    // -------------------------------------------------------------------------------------------- what machines want
+
+    fn drain_meta(&mut self) {
+        let Some(decider) = &mut self.decider else { return };
+        for output in decider.outputs() {
+            match output {
+                decider::Output::Keep(node, kept) => {
+                    self.kept.insert(node, kept);
+                }
+                decider::Output::Send(to, notice) => self.mail.push((META, to.0, Payload::Notice(notice))),
+            }
+        }
+        decider.invariants().unwrap();
+    }
+
+    fn drain(&mut self, at: usize) {
+        let outputs: Vec<member::Output> = self.bricks[at].member.outputs().collect();
+        let now = self.bricks[at].clock.at(self.now);
+        for output in outputs {
+            let brick = &mut self.bricks[at];
+            match output {
+                member::Output::Send(ask) => self.mail.push((brick.id.0, META, Payload::Ask(ask))),
+                member::Output::Configure(node, group) => {
+                    let leased = brick.leased;
+                    let replica = brick.replica(node);
+                    replica.leased(leased, now);
+                    replica.configure(&group, now);
+                }
+                member::Output::Leased(until) => {
+                    brick.leased = until;
+                    brick.replicas.values_mut().for_each(|replica| replica.leased(until, now));
+                }
+                member::Output::Heard(node, epoch) => brick.replica(node).heard(epoch),
+            }
+        }
+        for node in (1..=NODES).map(NodeId) {
+            self.drain_replica(at, node);
+        }
+    }
+
+    fn drain_replica(&mut self, at: usize, node: NodeId) {
+        let brick = &mut self.bricks[at];
+        let (id, story) = (brick.id, self.stories.get_mut(&node).unwrap());
+        let Some(replica) = brick.replicas.get_mut(&node) else { return };
+        let disk = brick.disks.entry(node).or_default();
+        let outputs: Vec<Output<u64>> = replica.outputs().collect();
+        let mut told = false;
+        for output in outputs {
+            let log = || -> Vec<u64> { disk.all().into_iter().map(|(_, record)| record).collect() };
+            match output {
+                Output::Append(point, record) => disk.pending.push_back(Write::Append(point, record)),
+                Output::Cut(position) => disk.pending.push_back(Write::Cut(position)),
+                Output::Send(to, message) => self.mail.push((id.0, to.0, Payload::Group(node, message))),
+                Output::Report(node, epoch, report) => {
+                    self.mail.push((id.0, META, Payload::Ask(Ask::Report { node, epoch, report })));
+                }
+                Output::Durable(position) => {
+                    story.told(id, position, &log()).unwrap();
+                    told = true;
+                }
+                Output::Lead { .. } => {
+                    story.leads(id, &log()).unwrap();
+                    brick.leads.insert(node, log());
+                }
+                Output::Resign => drop(brick.leads.remove(&node).unwrap()),
+                Output::Serving(_) => {}
+                Output::CopyFrom(from) => brick.copying.push((node, from)),
+            }
+        }
+        replica.invariants().unwrap();
+        assert_eq!(disk.all().len() as u64, replica.log().end(), "the disk has what the replica has");
+        if told && brick.leads.contains_key(&node) {
+            self.check_acknowledged(at, node);
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- checks
+
+    /// Somebody has told something durable, as first: all members hold that on their disks, and nobody else leads.
+    fn check_acknowledged(&self, at: usize, node: NodeId) {
+        let brick = &self.bricks[at];
+        let group = brick.member.map().lookup(node).unwrap();
+        let durable = &self.stories[&node].durable;
+        for seat in &group.members {
+            let held = &self.bricks[seat.id.0 as usize - 1].disks[&node].durable;
+            let has = held.iter().take(durable.len()).map(|(_, record)| record).eq(durable);
+            let what = format!("{:?} tells {durable:?} durable, and {:?} holds {held:?}", brick.id, seat.id);
+            assert!(has, "M1.9: {what}");
+        }
+        for other in self.bricks.iter().filter(|other| other.is_up && other.id != brick.id) {
+            let serving = other.replicas.get(&node).map(|replica| replica.serving(other.clock.at(self.now)));
+            assert!(serving != Some(Serving::All), "M1.2: {:?} acknowledges, and {:?} leads", brick.id, other.id);
+        }
+    }
+
+    /// At this instant nobody answers who may not.
+    fn check_instant(&mut self) {
+        for (node, story) in &mut self.stories {
+            let mut leads = Vec::new();
+            for brick in self.bricks.iter().filter(|brick| brick.is_up) {
+                let Some(replica) = brick.replicas.get(node) else { continue };
+                let serving = replica.serving(brick.clock.at(self.now));
+                if serving == Serving::All {
+                    leads.push(brick.id);
+                }
+                if serving != Serving::Nothing {
+                    let epoch = brick.member.map().lookup(*node).unwrap().epoch;
+                    story.serves(brick.id, epoch, replica.told()).unwrap();
+                }
+            }
+            assert!(leads.len() < 2, "M1.2: all of {leads:?} lead {node:?} at {}", self.now);
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- what happens
+
+    fn step(&mut self) {
+        self.now += self.rng.random_range(0..3);
+        match self.rng.random_range(0..1000) {
+            0..600 if !self.mail.is_empty() => self.mail(),
+            600..740 => self.force(),
+            740..900 => self.poll(),
+            // In the end there must be time to catch up.
+            900..970 if !self.healthy || self.rng.random_bool(0.3) => self.request(),
+            970..980 => self.copy(),
+            980..985 => self.trim(),
+            985..1000 if !self.healthy => self.fault(),
+            _ => {}
+        }
+        self.check_instant();
+    }
+
+    fn mail(&mut self) {
+        let next = self.rng.random_range(0..self.mail.len());
+        let (from, to, payload) = self.mail.swap_remove(next);
+        if self.cut.contains(&(from, to)) || (!self.healthy && self.rng.random_bool(0.05)) {
+            return;
+        }
+        if !self.healthy && self.rng.random_bool(0.1) {
+            self.mail.push((from, to, payload.clone()));
+        }
+        if let Payload::Ask(ask) = payload {
+            let now = self.meta_clock.at(self.now);
+            if let Some(decider) = &mut self.decider {
+                decider.handle(MemberId(from), ask, now);
+            }
+            return self.drain_meta();
+        }
+        let (at, real) = (to as usize - 1, self.now);
+        let brick = &mut self.bricks[at];
+        if !brick.is_up {
+            return;
+        }
+        match payload {
+            Payload::Notice(notice) => brick.member.handle(notice),
+            Payload::Group(node, message) => {
+                let now = brick.clock.at(real);
+                brick.replica(node).handle(MemberId(from), message, now);
+            }
+            Payload::Ask(_) => {}
+        }
+        self.drain(at);
+    }
+
+    fn force(&mut self) {
+        let (at, node) = (self.any_brick(), self.any_node());
+        let brick = &mut self.bricks[at];
+        let now = brick.clock.at(self.now);
+        if let (true, Some(disk)) = (brick.is_up, brick.disks.get_mut(&node)) {
+            let count = self.rng.random_range(0..=disk.pending.len());
+            if let Some(point) = disk.force(count) {
+                brick.replica(node).forced(point, now);
+            }
+            self.drain(at);
+        }
+    }
+
+    fn poll(&mut self) {
+        if self.rng.random_bool(0.3) {
+            let now = self.meta_clock.at(self.now);
+            if let Some(decider) = &mut self.decider {
+                decider.poll(now);
+            }
+            return self.drain_meta();
+        }
+        let at = self.any_brick();
+        let brick = &mut self.bricks[at];
+        if brick.is_up {
+            let now = brick.clock.at(self.now);
+            brick.member.poll(now);
+            brick.replicas.values_mut().for_each(|replica| replica.poll(now));
+            self.drain(at);
+        }
+    }
+
+    /// Somebody who has a map, perhaps an old one, asks whom it names.
+    fn request(&mut self) {
+        let (node, asker) = (self.any_node(), self.any_brick());
+        let Some(group) = self.bricks[asker].member.map().lookup(node).cloned() else { return };
+        let Some(first) = group.first() else { return };
+        let (real, record) = (self.now, self.last_record + 1);
+        let brick = self.brick(first.id);
+        let now = brick.clock.at(real);
+        let admitted = brick.is_up && brick.replica(node).admit(group.epoch, Serving::All, now).is_ok();
+        if admitted {
+            assert!(brick.leads.contains_key(&node), "{:?} admits a request, and nobody is there to do it", first);
+            assert_eq!(brick.member.map().lookup(node).map(|group| group.epoch), Some(group.epoch));
+            brick.replica(node).append(record, now).unwrap();
+            self.last_record = record;
+        }
+        self.drain(first.id.0 as usize - 1);
+    }
+
+    /// What somebody copies has arrived, whole.
+    fn copy(&mut self) {
+        let at = self.any_brick();
+        let brick = &mut self.bricks[at];
+        let now = brick.clock.at(self.now);
+        let Some((node, from)) = brick.copying.pop() else { return };
+        let source = self.brick(from);
+        let Some(told) = source.replicas.get(&node).map(|replica| replica.told()) else { return };
+        let durable: Vec<_> = source.disks[&node].durable[..told as usize].to_vec();
+        let Some((epoch, _)) = durable.last().copied() else { return };
+        let brick = &mut self.bricks[at];
+        if brick.replica(node).copied(Point { epoch, position: told }, now) {
+            brick.disks.insert(node, Disk { durable, base: told, ..Disk::default() });
+        }
+        self.drain(at);
+    }
+
+    /// Somebody installs what it may, and shortens its log.
+    fn trim(&mut self) {
+        let (at, node) = (self.any_brick(), self.any_node());
+        let brick = &mut self.bricks[at];
+        if let Some(replica) = brick.replicas.get_mut(&node) {
+            let position = self.rng.random_range(0..=replica.told());
+            replica.trim(position);
+            let base = replica.log().base().position;
+            brick.disks.entry(node).or_default().base = base;
+        }
+    }
+
+    fn fault(&mut self) {
+        let at = self.any_brick();
+        match self.rng.random_range(0..100) {
+            0..20 if self.bricks[at].is_up => self.bricks[at].crash(&mut self.rng),
+            20..50 if !self.bricks[at].is_up => self.bricks[at].restart(&mut self.rng),
+            50..55 => self.decider = None,
+            55..65 => self.restart_meta(),
+            65..75 => self.remap(),
+            75..88 => {
+                let (from, to) = (self.rng.random_range(0..=BRICKS), self.rng.random_range(0..=BRICKS));
+                self.cut.insert((from, to));
+                if self.rng.random_bool(0.7) {
+                    self.cut.insert((to, from));
+                }
+            }
+            88..91 => {
+                // One is cut off from the meta-server only.
+                let id = self.bricks[at].id.0;
+                self.cut.extend([(id, META), (META, id)]);
+            }
+            _ => self.cut.clear(),
+        }
+    }
+
+    fn restart_meta(&mut self) {
+        if self.decider.is_none() {
+            self.meta_clock = Clock::any(&mut self.rng);
+            self.decider = Some(Decider::new(LEASE_MS, self.kept.clone(), self.meta_clock.at(self.now)));
+        }
+    }
+
+    fn remap(&mut self) {
+        let (node, first) = (self.any_node(), self.rng.random_range(0..BRICKS));
+        let to = (0..self.rng.random_range(1..=3)).map(|at| MemberId((first + at) % BRICKS + 1)).collect();
+        let now = self.meta_clock.at(self.now);
+        if let Some(decider) = &mut self.decider {
+            decider.remap(node, to, now);
+        }
+        self.drain_meta();
+    }
+
+    // -------------------------------------------------------------------------------------------- the end
+
+    /// Everything works again: in the end all who are wanted serve, and hold all.
+    fn heal(&mut self) {
+        self.healthy = true;
+        self.cut.clear();
+        self.restart_meta();
+        for at in 0..self.bricks.len() {
+            if !self.bricks[at].is_up {
+                self.bricks[at].restart(&mut self.rng);
+            }
+        }
+        let before = self.last_record;
+        for _ in 0..40_000 {
+            self.step();
+            if self.last_record > before + 4 && self.is_whole() {
+                return;
+            }
+        }
+        let groups: Vec<&Kept> = self.kept.values().collect();
+        let replicas: Vec<_> = self.bricks.iter().map(|brick| &brick.replicas).collect();
+        panic!("something is stuck: {groups:#?} {} messages, {replicas:#?}", self.mail.len());
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stories.iter().all(|(node, story)| {
+            let Kept { group, holders } = &self.kept[node];
+            let serves = |group: &Group, id: &MemberId| {
+                let brick = &self.bricks[id.0 as usize - 1];
+                let Some(replica) = brick.replicas.get(node) else { return false };
+                let all = replica.told() == story.durable.len() as u64;
+                let needs = if group.first().map(|seat| seat.id) == Some(*id) { Serving::All } else { Serving::Reads };
+                all && replica.serving(brick.clock.at(self.now)) == needs
+            };
+            let wanted: BTreeSet<MemberId> = group.wanted.iter().copied().collect();
+            let is_steady = group.phase == Phase::Serving && *holders == wanted && group.members.len() == wanted.len();
+            is_steady && group.wanted.iter().all(|id| serves(group, id))
+        })
+    }
+}
+
+fn run(seed: u64) -> usize {
+    let mut world = World::new(seed);
+    for _ in 0..6000 {
+        world.step();
+    }
+    world.heal();
+    world.stories.values().map(|story| story.durable.len()).sum()
+}
+
+#[test]
+fn what_was_told_durable_is_there_for_ever_and_one_answers_at_a_time() {
+    crate::run_all(run);
+}
