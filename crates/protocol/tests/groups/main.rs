@@ -8,11 +8,27 @@ mod check;
 mod refused;
 mod world;
 
+/// The seed of the history that runs: named if that fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    #[allow(clippy::print_stderr, reason = "it is what the failure is found again by")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the history of seed {} failed", self.0);
+        }
+    }
+}
+
 /// Runs a history from each of many seeds; it returns how many records became durable, of which there must be enough to
 /// mean anything.
 #[allow(clippy::print_stderr, reason = "how much was run is worth knowing")]
 fn run_all(run: impl Fn(u64) -> usize) {
     let seeds = std::env::var("MORTAR_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number of seeds"));
+    let run = |seed| {
+        let _named = Seed(seed);
+        run(seed)
+    };
     let durable: usize = (0..seeds).map(run).sum();
     eprintln!("{seeds} seeds: {durable} records durable");
     assert!(durable as u64 > seeds * 10, "{durable} durable: too few to mean anything");

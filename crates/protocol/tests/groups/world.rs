@@ -90,7 +90,12 @@ impl World {
         for output in decider.outputs() {
             match output {
                 decider::Output::Keep(node, kept) => {
-                    self.kept.insert(node, kept);
+                    let before = self.kept.insert(node, kept.clone());
+                    let before = before.map(|kept| (kept.group.phase, kept.group.moves));
+                    let moved =
+                        before.is_some_and(|(phase, _)| phase == Phase::Sealed) && kept.group.phase == Phase::Serving;
+                    let moves = before.map_or(0, |(_, moves)| moves) + u32::from(moved);
+                    assert_eq!(kept.group.moves, moves, "M1.5: {node:?} has moved: {moved}");
                 }
                 decider::Output::Send(to, notice) => self.mail.push((META, to.0, Payload::Notice(notice))),
             }
