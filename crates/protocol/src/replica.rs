@@ -255,7 +255,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         Ok(point.position)
     }
 
-    /// The local log is durable up to this point: the one that came with the record.
+    /// The local log is durable up to this point, which came with the last record that was not cut off since.
     pub fn forced(&mut self, point: Point, now: Ms) {
         self.log.force(point);
         self.acknowledge();

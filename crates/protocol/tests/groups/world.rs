@@ -206,14 +206,19 @@ impl World {
 
     fn step(&mut self) {
         self.now += self.rng.random_range(0..3);
+        if self.rng.random_bool(0.5) {
+            self.poll_meta();
+        }
         match self.rng.random_range(0..1000) {
             0..600 if !self.mail.is_empty() => self.mail(),
             600..740 => self.force(),
-            740..900 => self.poll(),
+            740..880 => self.poll(),
+            // Whoever leads has something to note by itself.
+            880..900 => self.note(),
             // In the end there must be time to catch up.
             900..970 if !self.healthy || self.rng.random_bool(0.3) => self.request(),
-            970..980 => self.copy(),
-            980..985 => self.trim(),
+            970..978 => self.copy(),
+            978..985 => self.trim(),
             985..1000 if !self.healthy => self.fault(),
             _ => {}
         }
@@ -221,7 +226,9 @@ impl World {
     }
 
     fn mail(&mut self) {
-        let next = self.rng.random_range(0..self.mail.len());
+        // Many are fast, and some are overtaken by very much.
+        let (last, is_fast) = (self.mail.len() - 1, self.rng.random_bool(0.5));
+        let next = if is_fast { last } else { self.rng.random_range(0..=last) };
         let (from, to, payload) = self.mail.swap_remove(next);
         if self.cut.contains(&(from, to)) || (!self.healthy && self.rng.random_bool(0.05)) {
             return;
@@ -265,14 +272,25 @@ impl World {
         }
     }
 
-    fn poll(&mut self) {
-        if self.rng.random_bool(0.3) {
-            let now = self.meta_clock.at(self.now);
-            if let Some(decider) = &mut self.decider {
-                decider.poll(now);
-            }
-            return self.drain_meta();
+    fn poll_meta(&mut self) {
+        let now = self.meta_clock.at(self.now);
+        if let Some(decider) = &mut self.decider {
+            decider.poll(now);
         }
+        self.drain_meta();
+    }
+
+    fn note(&mut self) {
+        let (at, node, record) = (self.any_brick(), self.any_node(), self.last_record + 1);
+        let brick = &mut self.bricks[at];
+        let now = brick.clock.at(self.now);
+        if !self.healthy && brick.leads.contains_key(&node) && brick.replica(node).append(record, now).is_ok() {
+            self.last_record = record;
+        }
+        self.drain(at);
+    }
+
+    fn poll(&mut self) {
         let at = self.any_brick();
         let brick = &mut self.bricks[at];
         if brick.is_up {
@@ -390,9 +408,21 @@ impl World {
                 return;
             }
         }
-        let groups: Vec<&Kept> = self.kept.values().collect();
-        let replicas: Vec<_> = self.bricks.iter().map(|brick| &brick.replicas).collect();
-        panic!("something is stuck: {groups:#?} {} messages, {replicas:#?}", self.mail.len());
+        panic!("something is stuck, with {} messages under way: {}", self.mail.len(), self.summary());
+    }
+
+    /// Where everybody is, in short.
+    fn summary(&self) -> String {
+        let mut lines: Vec<String> = self.kept.iter().map(|(node, kept)| format!("{node:?} {kept:?}")).collect();
+        for (node, brick) in self.stories.keys().flat_map(|node| self.bricks.iter().map(move |brick| (node, brick))) {
+            let Some(replica) = brick.replicas.get(node) else { continue };
+            let (log, now) = (replica.log(), brick.clock.at(self.now));
+            let (serving, epoch) = (replica.serving(now), brick.member.map().lookup(*node).map(|group| group.epoch));
+            let (base, end, forced, runs) = (log.base(), log.end(), log.forced(), log.runs());
+            let at = format!("{:?}{:?} {node:?} {epoch:?} {serving:?} told {}", brick.id, brick.life, replica.told());
+            lines.push(format!("{at} base {base:?} end {end} forced {forced} {runs:?}"));
+        }
+        lines.join("\n")
     }
 
     fn is_whole(&self) -> bool {

@@ -104,6 +104,22 @@ fn nobody_leads_who_may_lack_what_was_told_durable() {
 }
 
 #[test]
+fn nobody_joins_before_the_last_epoch_has_started() {
+    let mut meta = Meta::serving(&[1, 2, 3]);
+    meta.renew(1, 1, 100);
+    meta.poll(110);
+    meta.renew(2, 2, 120);
+    meta.renew(3, 2, 120);
+    meta.report(Report::CaughtUp(seat(2, 2)), 120);
+    meta.report(Report::CaughtUp(seat(3, 2)), 120);
+    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)]);
+    assert!(!meta.decider.remap(NODE, vec![id(2)], 120), "nor does a move begin");
+    meta.report(Report::Started, 120);
+    meta.report(Report::CaughtUp(seat(3, 2)), 120);
+    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2), seat(3, 2)]);
+}
+
+#[test]
 fn a_restarted_meta_server_waits_for_the_leases_that_it_may_have_granted() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.decider = Decider::new(LEASE_MS, meta.kept.clone(), 1000);
