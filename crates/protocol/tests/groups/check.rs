@@ -9,6 +9,8 @@ use protocol::placement::{Epoch, MemberId};
 pub(crate) struct Story {
     /// What was ever told durable, in order.
     pub(crate) durable: Vec<u64>,
+    /// The last epoch in which something was told durable that had not been before.
+    latest: Epoch,
     /// Up to where reads were ever served, in each epoch.
     served: BTreeMap<Epoch, u64>,
     /// The same, by each brick, over all its lives.
@@ -16,8 +18,8 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Somebody says that the log is durable up to a position; this is its log.
-    pub(crate) fn told(&mut self, who: MemberId, position: u64, log: &[u64]) -> Result<(), String> {
+    /// Somebody says, in an epoch, that the log is durable up to a position; this is its log.
+    pub(crate) fn told(&mut self, who: MemberId, epoch: Epoch, position: u64, log: &[u64]) -> Result<(), String> {
         let position = position as usize;
         if position > log.len() {
             return Err(format!("M1.9: {who:?} told {position}, and its log ends at {}", log.len()));
@@ -29,6 +31,12 @@ impl Story {
                 &log[..known],
                 self.durable
             ));
+        }
+        if position > known {
+            if epoch < self.latest {
+                return Err(format!("M1.2: {who:?} goes on in {epoch:?}, and others have in {:?}", self.latest));
+            }
+            self.latest = epoch;
         }
         self.durable.extend(&log[known..position]);
         Ok(())
@@ -46,6 +54,9 @@ impl Story {
     pub(crate) fn serves(&mut self, who: MemberId, epoch: Epoch, position: u64) -> Result<(), String> {
         if position > self.durable.len() as u64 {
             return Err(format!("M1.13: {who:?} shows {position}, and {} is durable", self.durable.len()));
+        }
+        if epoch < self.latest {
+            return Err(format!("M1.2: {who:?} serves in {epoch:?}, and others have gone on in {:?}", self.latest));
         }
         let before = self.served.range(..epoch).map(|(_, position)| *position).max().unwrap_or(0);
         if position < before {
