@@ -665,3 +665,6 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

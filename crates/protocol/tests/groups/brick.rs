@@ -44,6 +44,8 @@ pub(crate) enum Write {
 pub(crate) struct Disk {
     /// What is durable: all records ever, those that the log has forgotten too.
     pub(crate) durable: Vec<(Epoch, u64)>,
+    /// What is in the log, durable or not.
+    pub(crate) all: Vec<(Epoch, u64)>,
     /// What is on its way, in order.
     pub(crate) pending: VecDeque<Write>,
     /// Where the log begins; what is before is installed.
@@ -64,11 +66,21 @@ impl Disk {
         }
     }
 
-    /// What is in the log, durable or not.
-    pub(crate) fn all(&self) -> Vec<(Epoch, u64)> {
-        let mut all = self.durable.clone();
-        self.pending.iter().for_each(|write| Self::write(&mut all, write));
-        all
+    /// Begins to write.
+    pub(crate) fn begin(&mut self, write: Write) {
+        Self::write(&mut self.all, &write);
+        self.pending.push_back(write);
+    }
+
+    /// Loses what is still pending.
+    fn lose(&mut self) {
+        self.pending.clear();
+        self.all.clone_from(&self.durable);
+    }
+
+    /// One that has all this, and a log that begins behind it.
+    pub(crate) fn copied(durable: Vec<(Epoch, u64)>) -> Self {
+        Self { all: durable.clone(), base: durable.len() as u64, durable, pending: VecDeque::new() }
     }
 
     /// Makes some of what is pending durable. Returns the point of the last record that is durable then.
@@ -129,7 +141,7 @@ impl Brick {
         for disk in self.disks.values_mut() {
             let kept = rng.random_range(0..=disk.pending.len());
             disk.force(kept);
-            disk.pending.clear();
+            disk.lose();
         }
         self.replicas.clear();
         self.leads.clear();

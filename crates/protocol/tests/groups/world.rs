@@ -135,12 +135,15 @@ impl World {
         let Some(replica) = brick.replicas.get_mut(&node) else { return };
         let disk = brick.disks.entry(node).or_default();
         let outputs: Vec<Output<u64>> = replica.outputs().collect();
+        if outputs.is_empty() {
+            return;
+        }
         let mut told = false;
         for output in outputs {
-            let log = || -> Vec<u64> { disk.all().into_iter().map(|(_, record)| record).collect() };
+            let log = || -> Vec<u64> { disk.all.iter().map(|(_, record)| *record).collect() };
             match output {
-                Output::Append(point, record) => disk.pending.push_back(Write::Append(point, record)),
-                Output::Cut(position) => disk.pending.push_back(Write::Cut(position)),
+                Output::Append(point, record) => disk.begin(Write::Append(point, record)),
+                Output::Cut(position) => disk.begin(Write::Cut(position)),
                 Output::Send(to, message) => self.mail.push((id.0, to.0, Payload::Group(node, message))),
                 Output::Report(node, epoch, report) => {
                     self.mail.push((id.0, META, Payload::Ask(Ask::Report { node, epoch, report })));
@@ -159,7 +162,7 @@ impl World {
             }
         }
         replica.invariants().unwrap();
-        assert_eq!(disk.all().len() as u64, replica.log().end(), "the disk has what the replica has");
+        assert_eq!(disk.all.len() as u64, replica.log().end(), "the disk has what the replica has");
         if told && brick.leads.contains_key(&node) {
             self.check_acknowledged(at, node);
         }
@@ -219,8 +222,8 @@ impl World {
             // In the end there must be time to catch up.
             900..970 if !self.healthy || self.rng.random_bool(0.3) => self.request(),
             970..978 => self.copy(),
-            978..985 => self.trim(),
-            985..1000 if !self.healthy => self.fault(),
+            978..988 => self.trim(),
+            988..1000 if !self.healthy => self.fault(),
             _ => {}
         }
         self.check_instant();
@@ -333,7 +336,7 @@ impl World {
         let Some((epoch, _)) = durable.last().copied() else { return };
         let brick = &mut self.bricks[at];
         if brick.replica(node).copied(Point { epoch, position: told }, now) {
-            brick.disks.insert(node, Disk { durable, base: told, ..Disk::default() });
+            brick.disks.insert(node, Disk::copied(durable));
         }
         self.drain(at);
     }
