@@ -132,7 +132,7 @@ fn a_copy_that_came_late_does_not_replace_what_was_acknowledged() {
 
 #[test]
 fn a_process_that_the_epoch_does_not_name_takes_no_part() {
-    let mut restarted = replica(1, &[1]);
+    let mut restarted = replica(1, &[]);
     let mut named = group(2, &[1], Phase::Serving);
     named.members = vec![seat(1, 0)];
     restarted.configure(&named, 0);

@@ -91,6 +91,11 @@ fn nobody_leads_who_may_lack_what_was_told_durable() {
     meta.renew(2, 2, 120);
     meta.report(Report::CaughtUp(seat(2, 2)), 120);
     assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)]);
+    // That the epoch before had started says nothing of this one.
+    let epoch = Epoch(meta.group().epoch.0 - 1);
+    let late = Ask::Report { node: NODE, epoch, report: Report::Started };
+    meta.decider.handle(id(1), late, 120);
+    meta.drain();
     meta.renew(2, 2, 200);
     meta.poll(250);
     assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)], "it waits for the first");
