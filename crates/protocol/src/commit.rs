@@ -20,10 +20,14 @@
 //!   before it serves anything.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 
 use model::{NodeId, Oid};
 
+use crate::clock::Ahead;
 use crate::ident::{Timestamp, TxnId, Version};
+use crate::locks::Mode;
 use crate::page_cache::Content;
 use crate::validate::{Conflict, Footprint, Read};
 
@@ -68,7 +72,7 @@ pub enum Refusal {
     Conflict(Conflict),
     /// It was aborted before: somebody finished it, or it was wounded.
     Aborted,
-    /// It is older than what is remembered (C3).
+    /// It is older than what is remembered (C3): whether it ever happened is not known any more.
     TooOld,
 }
 
@@ -118,6 +122,60 @@ pub enum Request<T> {
         /// When it is to have happened.
         at: Timestamp,
     },
+    /// Lock an object for a datastore transaction, and look at it. Asked again, it says that the transaction is still there.
+    Lock {
+        /// The transaction.
+        txn: TxnId,
+        /// Its first try: how old it is (W1).
+        first: TxnId,
+        /// The object.
+        oid: Oid,
+        /// What for.
+        mode: Mode,
+    },
+}
+
+impl<T> Request<T> {
+    /// The transaction that it is about.
+    #[must_use]
+    pub fn txn(&self) -> TxnId {
+        match self {
+            Self::Prepare { txn, .. }
+            | Self::Commit { txn, .. }
+            | Self::Decide { txn, .. }
+            | Self::Ask { txn }
+            | Self::Forget { txn }
+            | Self::Check { txn, .. }
+            | Self::Lock { txn, .. } => *txn,
+        }
+    }
+}
+
+/// Why a request cannot be from anybody who follows the rules. Nothing has happened, and whoever sent it should be
+/// disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// It knows a time that is further ahead than clocks may differ (L1).
+    Ahead(Ahead),
+    /// It says that a transaction has ended otherwise than it has, or than it can have (C1).
+    Contradiction(TxnId),
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ahead(ahead) => ahead.fmt(f),
+            Self::Contradiction(txn) => write!(f, "transaction {txn:?} has not ended as the message says"),
+        }
+    }
+}
+
+impl Error for Rejected {}
+
+impl From<Ahead> for Rejected {
+    fn from(ahead: Ahead) -> Self {
+        Self::Ahead(ahead)
+    }
 }
 
 /// What a participant answers.
@@ -155,6 +213,27 @@ pub enum Answer {
         /// What stands against it, if anything does.
         verdict: Result<(), Conflict>,
     },
+    /// An object is locked: whoever drives the participant reads it, and sends its state along.
+    Locked {
+        /// The transaction.
+        txn: TxnId,
+        /// The object.
+        oid: Oid,
+    },
+}
+
+impl Answer {
+    /// The transaction that it is about.
+    #[must_use]
+    pub fn txn(&self) -> TxnId {
+        match self {
+            Self::Prepared { txn, .. }
+            | Self::Ended { txn, .. }
+            | Self::Refused { txn, .. }
+            | Self::Checked { txn, .. }
+            | Self::Locked { txn, .. } => *txn,
+        }
+    }
 }
 
 /// What a participant writes to its log, in this order; what follows from a record happens when it is durable.
@@ -200,5 +279,16 @@ pub enum Record<T> {
     Forgotten {
         /// The transaction.
         txn: TxnId,
+    },
+    /// An outcome, copied forward when the segment of the log that it was in is freed, or its node moves.
+    Ended {
+        /// The transaction.
+        txn: TxnId,
+        /// How.
+        outcome: Outcome,
+        /// The version of what it wrote here, if it wrote anything.
+        version: Option<Version>,
+        /// Who has still to acknowledge the outcome, if that is not known of all.
+        participants: Vec<NodeId>,
     },
 }

@@ -9,7 +9,8 @@
 //! - **D2.** An invalidation stays pending until the holder has acknowledged it, by saying that its copy's version is at
 //!   least this one. A node in the middle acknowledges upward when all below that it concerns have.
 //! - **D4.** A holder whose lease has run out is expired: nobody waits for it, and it uses nothing until it has come back.
-//!   A lease is never longer than what is left of the node's own.
+//!   A lease is never longer than what is left of the node's own. One who has left an invalidation unanswered for longer
+//!   than [`PATIENCE_MS`] gets no other lease: else it could keep everybody waiting who waits for its acknowledgement (N1).
 //!
 //! What it says to others: [`Directory::settled`], up to which version of a page nobody has still to hear of a change. The
 //! validator retires entries by it (V3), non-transactional writes are released by it (N1), and acknowledgements go upward
@@ -22,6 +23,10 @@ use model::PageId;
 use crate::ident::{HolderId, Version};
 use crate::lease::{Ms, waited_out};
 use crate::page_cache::FetchId;
+use crate::plant::{Bug, planted};
+
+/// How long an invalidation may stay unanswered before its holder gets no other lease, in milliseconds.
+pub const PATIENCE_MS: u64 = 10_000;
 
 /// The copy of a page that a holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ impl Holding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Holder {
     pages: BTreeSet<PageId>,
+    /// Pages of which it has still to hear something, and since when.
+    pending: BTreeMap<PageId, Ms>,
     /// When nobody waits for it any more.
     expires: Ms,
 }
@@ -67,12 +74,21 @@ impl Directory {
     // ------------------------------------------------------------------------------------------ holders
 
     /// Grants a holder a lease, new or renewed: `wanted_ms`, but no more than `own_ms`, what is left of this node's own.
-    /// Returns how long the lease is.
+    /// Returns how long the lease is: 0 if there is none to be had.
     pub fn grant(&mut self, holder: HolderId, now: Ms, wanted_ms: u64, own_ms: u64) -> u64 {
-        let lease_ms = wanted_ms.min(own_ms);
+        let lease_ms = if planted(Bug::GrantBeyondOwn) { wanted_ms } else { wanted_ms.min(own_ms) };
+        if lease_ms == 0 || self.is_silent(holder, now) {
+            return 0;
+        }
         let entry = self.holders.entry(holder).or_default();
         entry.expires = entry.expires.max(waited_out(now, lease_ms));
         lease_ms
+    }
+
+    /// Whether a holder has left something unanswered for too long.
+    fn is_silent(&self, holder: HolderId, now: Ms) -> bool {
+        let oldest = self.holders.get(&holder).and_then(|entry| entry.pending.values().min().copied());
+        oldest.is_some_and(|since| since + PATIENCE_MS <= now)
     }
 
     /// Whether a holder is known and not expired.
@@ -83,12 +99,27 @@ impl Directory {
 
     /// Expires the holders whose leases have run out. Returns them: they come back under another number.
     pub fn expire(&mut self, now: Ms) -> Vec<HolderId> {
+        self.expire_with_pages(now).into_iter().map(|(holder, _)| holder).collect()
+    }
+
+    /// The same, with the pages that each of them had.
+    pub fn expire_with_pages(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
         let expired = self.holders.iter().filter(|(_, holder)| holder.expires <= now);
-        let expired: Vec<HolderId> = expired.map(|(holder, _)| *holder).collect();
-        for holder in &expired {
-            self.remove(*holder);
-        }
+        let expired: Vec<(HolderId, Vec<PageId>)> =
+            expired.map(|(holder, entry)| (*holder, entry.pages.iter().copied().collect())).collect();
+        expired.iter().for_each(|(holder, _)| self.remove(*holder));
         expired
+    }
+
+    /// The pages that a holder is listed for.
+    pub fn pages(&self, holder: HolderId) -> impl Iterator<Item = PageId> {
+        self.holders.get(&holder).into_iter().flat_map(|entry| entry.pages.iter().copied())
+    }
+
+    /// When the last lease runs out.
+    #[must_use]
+    pub fn latest(&self) -> Option<Ms> {
+        self.holders.values().map(|holder| holder.expires).max()
     }
 
     /// When [`Directory::expire`] has something to do.
@@ -120,9 +151,10 @@ impl Directory {
     /// A holder has evicted the copy that this fetch brought.
     pub fn evict(&mut self, page: PageId, holder: HolderId, fetch: FetchId) {
         let holding = self.pages.get(&page).and_then(|holders| holders.get(&holder));
-        if holding.is_some_and(|holding| holding.fetch <= fetch) {
+        if holding.is_some_and(|holding| holding.fetch <= fetch || planted(Bug::EvictionEndsLaterFetch)) {
             if let Some(entry) = self.holders.get_mut(&holder) {
                 entry.pages.remove(&page);
+                entry.pending.remove(&page);
             }
             self.unlist(page, holder);
         }
@@ -145,26 +177,51 @@ impl Directory {
     // ------------------------------------------------------------------------------------------ changes
 
     /// A page has changed: these have to be told. Each of them is pending until it acknowledges this version.
-    pub fn changed(&mut self, page: PageId, version: Version) -> Vec<HolderId> {
-        let Some(holders) = self.pages.get_mut(&page) else { return Vec::new() };
-        for holding in holders.values_mut() {
-            holding.told = holding.told.max(version);
+    pub fn changed(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
+        let holders: Vec<HolderId> = self.holders(page).collect();
+        holders.iter().for_each(|holder| self.told(*holder, page, version, now));
+        holders
+    }
+
+    /// A holder of a page is told of a change, alone: it has joined those who wait for the page.
+    pub fn told(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
+        let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
+        let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
+        holding.told = holding.told.max(version);
+        if holding.is_pending() {
+            entry.pending.entry(page).or_insert(now);
         }
-        holders.keys().copied().collect()
     }
 
     /// The same at a node in the middle: when all below have heard of it, it is to be acknowledged upward.
-    pub fn passed_on(&mut self, page: PageId, version: Version) -> Vec<HolderId> {
+    pub fn passed_on(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let upward = self.upward.entry(page).or_default();
         upward.newest = version.max(upward.newest);
-        self.changed(page, version)
+        self.changed(page, version, now)
     }
 
     /// A holder says that its copy's version is at least this one. From one that has expired it means nothing.
     pub fn acknowledge(&mut self, holder: HolderId, page: PageId, version: Version) {
         if let Some(holding) = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder)) {
             holding.heard = holding.heard.max(version);
+            if !holding.is_pending()
+                && let Some(entry) = self.holders.get_mut(&holder)
+            {
+                entry.pending.remove(&page);
+            }
         }
+    }
+
+    /// Forgets everybody and everything: this node's own session above is over. Returns who was there.
+    pub fn clear(&mut self) -> Vec<HolderId> {
+        let holders = std::mem::take(&mut self.holders).into_keys().collect();
+        *self = Self::default();
+        holders
+    }
+
+    /// Everybody who is known.
+    pub fn known(&self) -> impl Iterator<Item = HolderId> {
+        self.holders.keys().copied()
     }
 
     /// Up to which version of a page nobody has still to hear of a change; `None` if there is nobody who has.
@@ -185,6 +242,7 @@ impl Directory {
         let (mut ripe, mut upward) = (Vec::new(), std::mem::take(&mut self.upward));
         upward.retain(|page, Upward { acknowledged, newest }| {
             let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
+            let settled = if planted(Bug::AcknowledgedAtOnce) { *newest } else { settled };
             if settled > *acknowledged {
                 *acknowledged = settled;
                 ripe.push((*page, settled));
@@ -208,6 +266,10 @@ impl Directory {
             }
         }
         for (holder, entry) in &self.holders {
+            let pending = |page: &PageId| self.pages.get(page).is_some_and(|all| all[holder].is_pending());
+            if let Some(page) = entry.pending.keys().find(|page| !pending(page)) {
+                return Err(format!("D2: {holder:?} has nothing to hear of {page:?}, and is waited for"));
+            }
             let listed = |page: &PageId| self.pages.get(page).is_some_and(|holders| holders.contains_key(holder));
             if let Some(page) = entry.pages.iter().find(|page| !listed(page)) {
                 return Err(format!("D1: {holder:?} holds {page:?} and is not listed"));

@@ -10,6 +10,8 @@
 //! from when it sent the renewal, the upstream from its answer, which is later: so the holder has stopped before the
 //! upstream stops to wait for it.
 
+use crate::plant::{Bug, planted};
+
 /// Milliseconds by the clock of the node that counts them.
 pub type Ms = u64;
 
@@ -18,7 +20,10 @@ const DRIFT: u64 = 20;
 
 /// When the upstream may stop to wait for a holder that it has answered now.
 #[must_use]
-pub const fn waited_out(answered: Ms, lease_ms: u64) -> Ms {
+pub fn waited_out(answered: Ms, lease_ms: u64) -> Ms {
+    if planted(Bug::NoDrift) {
+        return answered + lease_ms;
+    }
     answered + lease_ms + lease_ms.div_ceil(DRIFT)
 }
 
@@ -38,8 +43,9 @@ impl Lease {
     }
 
     /// The answer to a renewal: so long from when it was sent.
-    pub fn granted(&mut self, lease_ms: u64) {
+    pub fn granted(&mut self, lease_ms: u64, now: Ms) {
         if let Some(asked) = self.asked.take() {
+            let asked = if planted(Bug::LeaseFromAnswer) { now } else { asked };
             self.until = self.until.max(asked + lease_ms);
         }
     }
@@ -53,6 +59,12 @@ impl Lease {
     #[must_use]
     pub const fn is_valid(&self, now: Ms) -> bool {
         now < self.until
+    }
+
+    /// When it runs out.
+    #[must_use]
+    pub const fn until(&self) -> Ms {
+        self.until
     }
 
     /// How much of a lease may be granted to others below: no more than is left of this one.
@@ -73,11 +85,11 @@ mod tests {
         let mut lease = Lease::default();
         assert!(!lease.is_valid(0));
         lease.ask(100);
-        lease.granted(50);
+        lease.granted(50, 160);
         assert!(lease.is_valid(149) && !lease.is_valid(150));
         assert_eq!((lease.left(120), lease.left(200)), (30, 0));
         // An answer that nobody waits for gives nothing.
-        lease.granted(5000);
+        lease.granted(5000, 160);
         assert!(!lease.is_valid(150));
     }
 
@@ -86,11 +98,11 @@ mod tests {
         let mut lease = Lease::default();
         lease.ask(100);
         lease.ask(140);
-        lease.granted(50);
+        lease.granted(50, 160);
         assert!(!lease.is_valid(150));
         lease.ask(200);
         lease.disconnected();
-        lease.granted(50);
+        lease.granted(50, 160);
         assert!(!lease.is_valid(201));
     }
 
@@ -104,7 +116,7 @@ mod tests {
             let mut lease = Lease::default();
             lease.ask(holder_clock(5000));
             let answered = 5000 + way;
-            lease.granted(lease_ms);
+            lease.granted(lease_ms, holder_clock(answered + back));
             let now = answered + back + after;
             if now >= waited_out(answered, lease_ms) {
                 prop_assert!(!lease.is_valid(holder_clock(now)));

@@ -7,21 +7,43 @@
 //! | --- | --- | --- |
 //! | [`clock`] | when something happens | L1 |
 //! | [`validate`] | whether a finished transaction may commit | V1, V2, V3 |
-//! | [`commit`] | how a transaction commits at all its participants | L1, V4, C1 to C4, G1 |
-//! | [`directory`] | who holds which pages, and has still to hear of a change | D1, D2, D4 |
-//! | [`lease`] | how long copies may be used without hearing from above | D4 |
 //! | [`locks`] | who holds which objects, and who waits for them | V2, W1 |
+//! | [`commit`] | how a transaction commits at all its participants | L1, V4, C1 to C4, G1, W1 |
+//! | [`directory`] | who holds which pages, and has still to hear of a change | D1, D2, D4 |
+//! | [`lease`], [`upstream`] | how long copies may be used without hearing from above | D4 |
+//! | [`page_cache`] | what a client may use of the copies that it has | P1 to P4, D3, G2, G3 |
+//! | [`pram`] | the order of writes outside of transactions | N1 |
+//! | [`redirect`] | how a group helps itself | R1 to R4, D1 to D4 |
 //! | [`placement`] | which bricks serve a logical node, and from when on | M1 |
 //! | [`replica`] | what all members of a group hold, so that it counts | M1 |
-//! | [`page_cache`] | what a client may use of the copies that it has | P1 to P4, D3 |
+//!
+//! and what a process consists of, each put together from these:
+//!
+//! | module | is |
+//! | --- | --- |
+//! | [`brick`] | one logical node of a brick: participant and directory |
+//! | [`cache_node`] | a redirector or a peer server; the latter has a [`gateway`] for commits |
+//! | [`session`] | a client |
+//! | [`tree`] | what they say to each other about pages |
+//!
+//! [`plant`] has the mistakes that the simulator plants to see whether it would notice.
 
+pub mod brick;
+pub mod cache_node;
 pub mod clock;
 pub mod commit;
 pub mod directory;
+pub mod gateway;
 pub mod ident;
 pub mod lease;
 pub mod locks;
 pub mod page_cache;
 pub mod placement;
+pub mod plant;
+pub mod pram;
+pub mod redirect;
 pub mod replica;
+pub mod session;
+pub mod tree;
+pub mod upstream;
 pub mod validate;

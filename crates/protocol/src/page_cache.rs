@@ -22,12 +22,28 @@
 //! ```
 //!
 //! What a transaction writes stays in the transaction until it commits: to undo one is to forget it.
+//!
+//! # After the end of a session
+//!
+//! When it is unsure whether a node's messages still come, its copies are put [aside](PageCache::suspend), and nothing of
+//! them is used. A fetch then says which version is there, and if that is current the copy is taken up again (D4, R4):
+//! *revalidation* is a fetch that often needs to bring nothing.
+//!
+//! # Group snapshots
+//!
+//! - **G2.** Each read has an interval of time: from the largest commit timestamp of its copy (of an own write, from that
+//!   commit's) to the next change of the object. A transaction that only reads may commit at a time that lies in all
+//!   intervals, not before its client's last one, and at or below the closed timestamp of every node that it read from.
+//! - **G3.** A closed timestamp counts only for pages that were fetched or validated in the session that it came in. When a
+//!   page is evicted or replaced, the intervals of its reads end at the closed timestamp that is held then: what changes
+//!   later would not be heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Oid, PageId};
+use model::{NodeId, Oid, PageId};
 
 use crate::ident::{Timestamp, TxnId, Version};
+use crate::plant::{Bug, planted};
 use crate::validate::{Read, Seen};
 
 /// What a brick says of a durable change of a page (rule D2).
@@ -70,6 +86,17 @@ pub struct Fetched<T> {
     pub objects: BTreeMap<u16, T>,
 }
 
+/// The answer to a fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<T> {
+    /// The page.
+    Page(Fetched<T>),
+    /// The version that is there is the page's.
+    Current,
+    /// The version that is there is not the page's any more.
+    Stale,
+}
+
 /// The number of a fetch; each has its own (rule D3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FetchId(pub u64);
@@ -85,11 +112,11 @@ pub enum Found<'a, T> {
     Miss,
 }
 
-/// How new an object is that is newer than its copy.
+/// How new an object is that is newer than its copy, and when its state was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Newer {
-    At(Version),
-    Written(TxnId),
+struct Newer {
+    seen: Seen,
+    timestamp: Timestamp,
 }
 
 #[derive(Clone, Debug)]
@@ -116,6 +143,10 @@ struct Fetch<T> {
 struct Looked {
     seen: Seen,
     copy: u64,
+    /// Its interval (G2): from here,
+    from: Timestamp,
+    /// to before here, if it has ended.
+    until: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -138,14 +169,31 @@ struct Committing<T> {
 pub struct Finished<T> {
     /// What it read.
     pub reads: Vec<Read>,
+    /// The largest commit timestamp of the copies that it read.
+    pub seen: Timestamp,
     /// What it wrote.
     pub writes: BTreeMap<Oid, Content<T>>,
+}
+
+/// Whether a transaction that only reads is a group snapshot (G2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    /// It is: of this time.
+    At(Timestamp),
+    /// It will be when this node has closed this time.
+    Wait(NodeId, Timestamp),
+    /// No time lies in all intervals; this object's had ended.
+    Conflict(Oid),
 }
 
 /// The page cache of one client; objects are of type `T`.
 #[derive(Clone, Debug)]
 pub struct PageCache<T> {
     copies: BTreeMap<PageId, Copy<T>>,
+    /// Copies of whose pages no messages may have come lately.
+    aside: BTreeMap<PageId, Copy<T>>,
+    /// Up to when each node's changes have been heard, in the session that is open (G1).
+    closed: BTreeMap<NodeId, Timestamp>,
     fetches: BTreeMap<PageId, Fetch<T>>,
     running: BTreeMap<TxnId, Running<T>>,
     committing: BTreeMap<TxnId, BTreeMap<PageId, Committing<T>>>,
@@ -157,6 +205,8 @@ impl<T> Default for PageCache<T> {
     fn default() -> Self {
         Self {
             copies: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            closed: BTreeMap::new(),
             fetches: BTreeMap::new(),
             running: BTreeMap::new(),
             committing: BTreeMap::new(),
@@ -190,10 +240,12 @@ impl<T: Clone> PageCache<T> {
         if found.is_miss() {
             return found;
         }
-        let looked = Looked { seen: copy.seen(oid.slot()), copy: copy.number };
+        let Newer { seen, timestamp } = copy.newer(oid.slot());
+        let looked = Looked { seen, copy: copy.number, from: timestamp, until: None };
         let first = running.reads.entry(oid).or_insert(looked);
         // Another state than the first read's: its message has doomed the transaction, or another copy hides it.
-        if first.copy != looked.copy && first.seen != looked.seen {
+        if first.seen != looked.seen {
+            first.until = Some(Timestamp::ZERO);
             running.doomed.get_or_insert(oid);
         }
         found
@@ -235,64 +287,147 @@ impl<T: Clone> PageCache<T> {
             page.writes.insert(oid.slot(), content.clone());
         }
         self.committing.insert(txn, committing);
-        let reads = reads.into_iter().map(|(oid, looked)| Read { oid, seen: looked.seen }).collect();
-        Ok(Finished { reads, writes })
+        let seen = reads.values().map(|looked| looked.from).max().unwrap_or_default();
+        let late = planted(Bug::VersionAtCommit);
+        let now = |oid: &Oid| self.copies.get(&oid.page()).map(|copy| Seen::At(copy.version)).filter(|_| late);
+        let reads =
+            reads.into_iter().map(|(oid, looked)| Read { oid, seen: now(&oid).unwrap_or(looked.seen) }).collect();
+        Ok(Finished { reads, seen, writes })
     }
 
-    /// The outcome of a transaction has come (P4).
-    pub fn decided(&mut self, txn: TxnId, committed: bool) {
-        let Some(pages) = self.committing.remove(&txn) else { return };
-        if !committed {
-            return;
-        }
+    /// The outcome of a transaction has come: when it committed, if it did (P4).
+    pub fn decided(&mut self, txn: TxnId, committed: Option<Timestamp>) {
+        let (Some(pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
         for (page, Committing { copy: number, writes }) in pages {
             // Over another copy it could be older than what is there.
-            let Some(copy) = self.copies.get_mut(&page).filter(|copy| copy.number == number) else { continue };
+            let same = |copy: &&mut Copy<T>| copy.number == number || planted(Bug::OwnWriteBlind);
+            let Some(copy) = self.copies.get_mut(&page).filter(same) else { continue };
             for (slot, content) in writes {
-                copy.put(slot, content, Newer::Written(txn));
+                copy.put(slot, content, Newer { seen: Seen::Written(txn), timestamp });
             }
+        }
+    }
+
+    /// Ends a transaction that has only read as a group snapshot, not before `last`, if it can be one (G2). It is forgotten,
+    /// unless it has to wait.
+    pub fn snapshot(&mut self, txn: TxnId, last: Timestamp) -> Snapshot {
+        let Some(running) = self.running.get(&txn) else { return Snapshot::At(last) };
+        let from = running.reads.values().map(|looked| looked.from).max().unwrap_or(last).max(last);
+        let ends = running.reads.iter().filter_map(|(oid, looked)| Some((looked.until?, *oid)));
+        let first = ends.min();
+        let closed = running.reads.keys().map(|oid| (self.closed(oid.page().node), oid.page().node));
+        let found = match (first, closed.min()) {
+            (Some((until, oid)), _) if until <= from => Snapshot::Conflict(oid),
+            (_, Some((closed, node))) if closed < from && !planted(Bug::BeyondClosed) => {
+                return Snapshot::Wait(node, from);
+            }
+            (first, Some((closed, _))) => {
+                let latest = first.map_or(closed, |(until, _)| closed.min(Timestamp(until.0 - 1)));
+                Snapshot::At(latest.max(from))
+            }
+            (_, None) => Snapshot::At(from),
+        };
+        self.running.remove(&txn);
+        found
+    }
+
+    /// A node has closed a time: all changes of pages that are held, up to then, have come (G1).
+    pub fn close(&mut self, node: NodeId, at: Timestamp) {
+        let closed = self.closed.entry(node).or_default();
+        *closed = at.max(*closed);
+    }
+
+    /// The closed timestamp of a node, in the session that is open.
+    #[must_use]
+    pub fn closed(&self, node: NodeId) -> Timestamp {
+        self.closed.get(&node).copied().unwrap_or_default()
+    }
+
+    /// A copy goes: the intervals of what was read from it end where changes are known to have been heard (G3).
+    fn end_intervals(&mut self, page: PageId, copy: u64) {
+        if planted(Bug::EvictionForgotten) {
+            return;
+        }
+        let end = self.closed(page.node).next();
+        let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
+        for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == copy) {
+            looked.until = Some(looked.until.map_or(end, |until| until.min(end)));
         }
     }
 
     // ------------------------------------------------------------------------------------------ fetching
 
-    /// Begins a fetch of a page, unless one is out already.
-    pub fn fetch(&mut self, page: PageId) -> Option<FetchId> {
+    /// Begins a fetch of a page, unless one is out already. Returns its number, and the version of the copy that was put
+    /// aside, if one was: it may still be current.
+    pub fn fetch(&mut self, page: PageId) -> Option<(FetchId, Option<Version>)> {
         if self.fetches.contains_key(&page) {
             return None;
         }
         self.last_fetch += 1;
         let id = FetchId(self.last_fetch);
         self.fetches.insert(page, Fetch { id, messages: Vec::new() });
-        Some(id)
+        Some((id, self.aside.get(&page).map(|copy| copy.version)))
     }
 
-    /// The fetch of this page that is out, if one is, will not be answered.
-    pub fn give_up(&mut self, page: PageId) {
-        self.fetches.remove(&page);
-    }
-
-    /// A page has come. Says whether it was the one waited for (D3).
-    pub fn fetched(&mut self, page: PageId, id: FetchId, fetched: Fetched<T>) -> bool {
+    /// A fetch is answered. Says whether it was the one waited for (D3).
+    pub fn fetched(&mut self, page: PageId, id: FetchId, reply: Reply<T>) -> bool {
         let Some(fetch) = self.fetches.remove(&page) else { return false };
-        if fetch.id != id {
+        if fetch.id != id && !planted(Bug::AnyReply) {
             self.fetches.insert(page, fetch);
             return false;
         }
-        self.last_copy += 1;
-        let Fetched { version, timestamp, objects } = fetched;
-        let slots = objects.into_iter().map(|(slot, value)| (slot, Some(value))).collect();
-        let (vcache, ahead) = (BTreeMap::new(), BTreeMap::new());
-        self.copies.insert(page, Copy { number: self.last_copy, version, timestamp, slots, vcache, ahead });
+        let aside = self.aside.remove(&page);
+        let copy = match reply {
+            Reply::Page(fetched) => {
+                self.last_copy += 1;
+                Some(Copy::new(self.last_copy, fetched))
+            }
+            // The same copy as before: nothing on its page has changed.
+            Reply::Current => aside,
+            Reply::Stale => None,
+        };
+        let Some(copy) = copy else { return true };
+        if let Some(before) = self.copies.insert(page, copy) {
+            self.end_intervals(page, before.number);
+        }
         for (message, contents) in fetch.messages {
             self.arrive(&message, contents.as_ref());
         }
         true
     }
 
-    /// Removes a copy. Returns its version and its commit timestamp.
-    pub fn evict(&mut self, page: PageId) -> Option<(Version, Timestamp)> {
-        self.copies.remove(&page).map(|copy| (copy.version, copy.timestamp))
+    /// Removes a copy. Says whether there was one.
+    pub fn evict(&mut self, page: PageId) -> bool {
+        self.aside.remove(&page);
+        let Some(copy) = self.copies.remove(&page) else { return false };
+        self.end_intervals(page, copy.number);
+        true
+    }
+
+    /// From now on messages of a node may be missed: its copies are put aside until they are found to be current, and its
+    /// fetches will not be answered.
+    pub fn suspend(&mut self, node: NodeId) {
+        self.fetches.retain(|page, _| page.node != node);
+        if planted(Bug::SessionNotReset) {
+            return;
+        }
+        let pages: Vec<PageId> = self.copies.keys().copied().filter(|page| page.node == node).collect();
+        for page in pages {
+            let Some(copy) = self.copies.remove(&page) else { continue };
+            self.end_intervals(page, copy.number);
+            // What is newer than the copy's version shows that the version is not the page's any more.
+            if copy.vcache.is_empty() {
+                self.aside.insert(page, copy);
+            }
+        }
+        if !planted(Bug::ClosedOutlivesSession) {
+            self.closed.remove(&node);
+        }
+    }
+
+    /// Pages of a node whose copies are aside.
+    pub fn aside(&self, node: NodeId) -> impl Iterator<Item = PageId> {
+        self.aside.keys().copied().filter(move |page| page.node == node)
     }
 
     // ------------------------------------------------------------------------------------------ messages
@@ -302,7 +437,7 @@ impl<T: Clone> PageCache<T> {
     pub fn invalidate(&mut self, message: Invalidation, contents: Option<Contents<T>>) -> Version {
         self.arrive(&message, contents.as_ref());
         let heard = self.version(message.page).unwrap_or(message.version);
-        if let Some(fetch) = self.fetches.get_mut(&message.page) {
+        if let Some(fetch) = self.fetches.get_mut(&message.page).filter(|_| !planted(Bug::NoCrossingLog)) {
             fetch.messages.push((message, contents));
         }
         heard
@@ -322,7 +457,8 @@ impl<T: Clone> PageCache<T> {
         for slot in &message.slots {
             copy.change(*slot, message, contents.and_then(|contents| contents.get(slot)));
         }
-        copy.ahead.insert(message.previous, message.clone());
+        let previous = if planted(Bug::GapsIgnored) { copy.version } else { message.previous };
+        copy.ahead.insert(previous, message.clone());
         while let Some(next) = copy.ahead.remove(&copy.version) {
             copy.advance(&next);
             let number = copy.number;
@@ -341,8 +477,11 @@ impl<T: Clone> PageCache<T> {
                 match looked.seen {
                     Seen::At(version) if version >= message.version => {}
                     Seen::Written(writer) if writer == message.txn => looked.seen = Seen::At(message.version),
+                    _ if planted(Bug::NoDoom) => {}
                     _ => {
                         running.doomed.get_or_insert(*oid);
+                        let end = message.timestamp;
+                        looked.until = Some(looked.until.map_or(end, |until| until.min(end)));
                     }
                 }
             }
@@ -367,11 +506,11 @@ impl<T: Clone> PageCache<T> {
     #[must_use]
     pub fn complete(&self, page: PageId) -> Option<Fetched<T>> {
         let copy = self.copies.get(&page)?;
-        if !copy.vcache.is_empty() {
+        if !copy.vcache.is_empty() && !planted(Bug::NewerCalledComplete) {
             return None;
         }
-        let objects: Option<BTreeMap<u16, T>> =
-            copy.slots.iter().map(|(slot, value)| Some((*slot, value.clone()?))).collect();
+        let whole = copy.slots.iter().filter(|(_, value)| value.is_some() || !planted(Bug::HoleCalledComplete));
+        let objects: Option<BTreeMap<u16, T>> = whole.map(|(slot, value)| Some((*slot, value.clone()?))).collect();
         Some(Fetched { version: copy.version, timestamp: copy.timestamp, objects: objects? })
     }
 
@@ -379,7 +518,7 @@ impl<T: Clone> PageCache<T> {
     pub fn valid(&self, page: PageId) -> impl Iterator<Item = (u16, &T, Seen)> {
         let copy = self.copies.get(&page);
         copy.into_iter().flat_map(|copy| {
-            copy.slots.iter().filter_map(|(slot, value)| Some((*slot, value.as_ref()?, copy.seen(*slot))))
+            copy.slots.iter().filter_map(|(slot, value)| Some((*slot, value.as_ref()?, copy.newer(*slot).seen)))
         })
     }
 
@@ -390,7 +529,7 @@ impl<T: Clone> PageCache<T> {
     pub fn invariants(&self) -> Result<(), String> {
         for (page, copy) in &self.copies {
             for (slot, newer) in &copy.vcache {
-                if matches!(newer, Newer::At(version) if *version <= copy.version) {
+                if matches!(newer.seen, Seen::At(version) if version <= copy.version) {
                     return Err(format!("P2: slot {slot} of {page:?} is at {newer:?}, the copy at {:?}", copy.version));
                 }
             }
@@ -423,6 +562,12 @@ impl<T> Running<T> {
 }
 
 impl<T: Clone> Copy<T> {
+    fn new(number: u64, fetched: Fetched<T>) -> Self {
+        let Fetched { version, timestamp, objects } = fetched;
+        let slots = objects.into_iter().map(|(slot, value)| (slot, Some(value))).collect();
+        Self { number, version, timestamp, slots, vcache: BTreeMap::new(), ahead: BTreeMap::new() }
+    }
+
     fn look(&self, slot: u16) -> Found<'_, T> {
         match self.slots.get(&slot) {
             Some(Some(value)) => Found::Value(value),
@@ -432,12 +577,9 @@ impl<T: Clone> Copy<T> {
     }
 
     /// How new an object is.
-    fn seen(&self, slot: u16) -> Seen {
-        match self.vcache.get(&slot) {
-            Some(Newer::At(version)) => Seen::At(*version),
-            Some(Newer::Written(txn)) => Seen::Written(*txn),
-            None => Seen::At(self.version),
-        }
+    fn newer(&self, slot: u16) -> Newer {
+        let copy = Newer { seen: Seen::At(self.version), timestamp: self.timestamp };
+        self.vcache.get(&slot).copied().unwrap_or(copy)
     }
 
     fn put(&mut self, slot: u16, content: Content<T>, newer: Newer) {
@@ -450,19 +592,20 @@ impl<T: Clone> Copy<T> {
 
     /// Changes an object that a message names, unless it is as new already.
     fn change(&mut self, slot: u16, message: &Invalidation, content: Option<&Content<T>>) {
-        match self.vcache.get(&slot) {
-            Some(Newer::At(version)) if *version >= message.version => return,
-            Some(Newer::Written(txn)) if *txn == message.txn => {
-                self.vcache.insert(slot, Newer::At(message.version));
+        let newer = Newer { seen: Seen::At(message.version), timestamp: message.timestamp };
+        match self.vcache.get(&slot).map(|newer| newer.seen) {
+            Some(Seen::At(version)) if version >= message.version && !planted(Bug::OldUpdates) => return,
+            Some(Seen::Written(txn)) if txn == message.txn => {
+                self.vcache.insert(slot, newer);
                 return;
             }
             _ => {}
         }
         match content {
-            Some(content) => self.put(slot, content.clone(), Newer::At(message.version)),
+            Some(content) => self.put(slot, content.clone(), newer),
             None => {
                 self.slots.insert(slot, None);
-                self.vcache.insert(slot, Newer::At(message.version));
+                self.vcache.insert(slot, newer);
             }
         }
     }
@@ -471,7 +614,7 @@ impl<T: Clone> Copy<T> {
     fn advance(&mut self, message: &Invalidation) {
         self.version = message.version;
         self.timestamp = self.timestamp.max(message.timestamp);
-        self.vcache.retain(|_, newer| !matches!(newer, Newer::At(version) if *version <= message.version));
+        self.vcache.retain(|_, newer| !matches!(newer.seen, Seen::At(version) if version <= message.version));
     }
 }
 

@@ -31,6 +31,7 @@ use model::{Oid, PageId};
 
 use crate::ident::{TxnId, Version};
 use crate::locks::{Locks, Mode};
+use crate::plant::{Bug, planted};
 
 /// What a transaction read, as its client tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,24 +128,34 @@ impl Validator {
         };
         for read in reads {
             self.check_current(read, stored)?;
-            bars(read.oid, Mode::Shared)?;
+            if !planted(Bug::HeldWrites) {
+                bars(read.oid, Mode::Shared)?;
+            }
         }
-        writes.iter().try_for_each(|oid| bars(*oid, Mode::Exclusive))
+        let mode = if planted(Bug::HeldReads) { Mode::Shared } else { Mode::Exclusive };
+        writes.iter().try_for_each(|oid| bars(*oid, mode))
     }
 
     /// Whether a read is of the newest durable state (V1).
     fn check_current(&self, read: &Read, stored: &mut dyn FnMut(PageId) -> Version) -> Result<(), Conflict> {
+        if planted(Bug::StaleReads) {
+            return Ok(());
+        }
         let page = self.pages.get(&read.oid.page());
         let change = page.and_then(|page| page.window.get(&read.oid.slot()));
         let newest = match (change, page) {
             (Some(change), _) => change.version,
+            (None, _) if planted(Bug::NoFloor) => Version::ZERO,
             (None, Some(page)) => page.floor,
             (None, None) => stored(read.oid.page()),
         };
         let current = match read.seen {
+            Seen::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,
             Seen::At(version) => version >= newest,
             // Once its entry is retired, nobody knows any more who wrote last; the client learns the version meanwhile.
-            Seen::Written(writer) => change.is_some_and(|change| change.writer == writer),
+            Seen::Written(writer) => {
+                change.is_some_and(|change| change.writer == writer) || planted(Bug::AnyWriterAccepted)
+            }
         };
         if current { Ok(()) } else { Err(Conflict { oid: read.oid, cause: Cause::Stale(newest) }) }
     }
@@ -189,8 +200,11 @@ impl Validator {
             entry.window.insert(slot, Change { version, writer });
         }
         while entry.window.len() > self.window_limit {
-            let oldest = entry.window.values().map(|change| change.version).min();
-            entry.raise(oldest.unwrap_or(version));
+            let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
+            if planted(Bug::WindowDropsEntries) {
+                entry.window.retain(|_, change| change.version != oldest);
+            }
+            entry.raise(oldest);
         }
         before
     }

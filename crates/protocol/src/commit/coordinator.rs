@@ -4,6 +4,9 @@
 //! difference is the first question, *prepare* or *what do you know?* (C2). It keeps nothing durable: what counts are the
 //! participants' records, and any number of coordinators of one transaction come to the same end.
 //!
+//! A participant that says that the transaction is older than what it remembers has not decided anything (C3): it never
+//! prepared it, or all have acknowledged the outcome. Which of the two, those tell that are asked after it.
+//!
 //! ```text
 //!   asking ──▶ decided: the client is answered, once ──▶ all have acknowledged: forgotten
 //! ```
@@ -15,6 +18,7 @@ use model::NodeId;
 use super::{Answer, Outcome, Part, Refusal, Request};
 use crate::ident::{Timestamp, TxnId};
 use crate::lease::Ms;
+use crate::plant::{Bug, planted};
 
 /// How long an answer is waited for before the question is repeated.
 const REPEAT_MS: u64 = 200;
@@ -43,6 +47,8 @@ pub enum Reply {
 enum Stage {
     Asked,
     Prepared(Timestamp),
+    /// Nothing is known of it there, and it is too old for that to say anything.
+    TooOld,
     /// It is over there.
     Done,
 }
@@ -55,6 +61,8 @@ pub struct Coordinator<T> {
     parts: BTreeMap<NodeId, Part<T>>,
     stages: BTreeMap<NodeId, Stage>,
     outcome: Option<Outcome>,
+    /// What the client was told.
+    reply: Option<Reply>,
     repeat: Ms,
 }
 
@@ -62,7 +70,7 @@ impl<T: Clone> Coordinator<T> {
     /// Commits a transaction.
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         let stages = parts.keys().map(|node| (*node, Stage::Asked)).collect();
-        let mut coordinator = Self { txn, parts, stages, outcome: None, repeat: now };
+        let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, repeat: now };
         coordinator.poll(now, out);
         coordinator
     }
@@ -75,7 +83,7 @@ impl<T: Clone> Coordinator<T> {
         out: &mut Vec<Output<T>>,
     ) -> Self {
         let stages = participants.into_iter().map(|node| (node, Stage::Asked)).collect();
-        let mut coordinator = Self { txn, parts: BTreeMap::new(), stages, outcome: None, repeat: now };
+        let mut coordinator = Self { txn, parts: BTreeMap::new(), stages, outcome: None, reply: None, repeat: now };
         coordinator.poll(now, out);
         coordinator
     }
@@ -89,20 +97,18 @@ impl<T: Clone> Coordinator<T> {
                 if *stage == Stage::Asked {
                     *stage = Stage::Prepared(proposal);
                 }
-                let proposals: Option<Vec<Timestamp>> = self.stages.values().map(|stage| stage.proposal()).collect();
-                if let (None, Some(largest)) = (self.outcome, proposals.and_then(|all| all.into_iter().max())) {
-                    self.decide(Outcome::Committed(largest), Reply::Committed(largest), now, out);
-                } else if let Some(outcome) = self.outcome {
-                    out.push(Output::Send(node, Request::Decide { txn, outcome }));
+                match (self.outcome, self.verdict()) {
+                    (Some(outcome), _) => out.push(Output::Send(node, Request::Decide { txn, outcome })),
+                    (None, Some(outcome)) => self.decide(outcome, reply_of(outcome), now, out),
+                    (None, None) => {}
                 }
             }
             Answer::Ended { txn, outcome, .. } if txn == self.txn => {
                 *stage = Stage::Done;
-                let reply = match outcome {
-                    Outcome::Committed(timestamp) => Reply::Committed(timestamp),
-                    Outcome::Aborted => Reply::Refused(Refusal::Aborted),
-                };
-                self.decide(outcome, reply, now, out);
+                self.decide(outcome, reply_of(outcome), now, out);
+            }
+            Answer::Refused { txn, why: Refusal::TooOld } if txn == self.txn && *stage != Stage::Done => {
+                self.too_old(node, now, out);
             }
             Answer::Refused { txn, why } if txn == self.txn => {
                 *stage = Stage::Done;
@@ -110,18 +116,54 @@ impl<T: Clone> Coordinator<T> {
             }
             _ => {}
         }
-        if self.is_done() {
+        if self.is_done() && self.stages.len() > 1 {
             let txn = self.txn;
             out.extend(self.stages.keys().map(|node| Output::Send(*node, Request::Forget { txn })));
         }
     }
 
+    /// How it ends, if that can be told from what is known.
+    fn verdict(&self) -> Option<Outcome> {
+        let proposals = self.stages.values().filter_map(|stage| stage.proposal());
+        let largest = if planted(Bug::FirstProposal) { proposals.min() } else { proposals.max() }?;
+        let mut stages = self.stages.values();
+        if planted(Bug::OneVoteForAll) || stages.all(|stage| stage.proposal().is_some()) {
+            return Some(Outcome::Committed(largest));
+        }
+        // It is prepared here, and where it is too old it is not any more, or never was. Had all acknowledged an outcome, it
+        // would not be prepared here.
+        let answered = self.stages.values().all(|stage| *stage != Stage::Asked);
+        (answered && self.stages.values().any(|stage| *stage == Stage::TooOld)).then_some(Outcome::Aborted)
+    }
+
+    /// A participant remembers nothing so old. What others said before counts no more: they are asked again.
+    fn too_old(&mut self, node: NodeId, now: Ms, out: &mut Vec<Output<T>>) {
+        if self.outcome.is_some() {
+            self.stages.insert(node, Stage::Done);
+            return;
+        }
+        for stage in self.stages.values_mut().filter(|stage| stage.proposal().is_some()) {
+            *stage = Stage::Asked;
+        }
+        self.stages.insert(node, Stage::TooOld);
+        if self.stages.values().all(|stage| *stage == Stage::TooOld) {
+            // Nobody will ever know.
+            self.stages.values_mut().for_each(|stage| *stage = Stage::Done);
+            self.reply = Some(Reply::Refused(Refusal::TooOld));
+            out.push(Output::Reply(Reply::Refused(Refusal::TooOld)));
+            return;
+        }
+        self.repeat = now;
+        self.poll(now, out);
+    }
+
     /// The outcome is known: the client is told, and everybody who has still to hear of it.
     fn decide(&mut self, outcome: Outcome, reply: Reply, now: Ms, out: &mut Vec<Output<T>>) {
         match self.outcome {
-            Some(before) => assert!(before == outcome, "C1: {:?} is {before:?}, and {outcome:?}", self.txn),
+            // That of a right participant can only be the same.
+            Some(_) => {}
             None => {
-                self.outcome = Some(outcome);
+                (self.outcome, self.reply) = (Some(outcome), Some(reply));
                 out.push(Output::Reply(reply));
                 self.repeat = now;
                 self.poll(now, out);
@@ -137,7 +179,7 @@ impl<T: Clone> Coordinator<T> {
         self.repeat = now + REPEAT_MS;
         let waiting = self.stages.iter().filter(|(_, stage)| match self.outcome {
             None => **stage == Stage::Asked,
-            Some(_) => **stage != Stage::Done,
+            Some(_) => !matches!(**stage, Stage::Done | Stage::TooOld),
         });
         out.extend(waiting.map(|(node, _)| Output::Send(*node, self.question(*node))));
     }
@@ -164,13 +206,34 @@ impl<T: Clone> Coordinator<T> {
     /// Whether every participant has acknowledged the outcome: nothing more is to be done.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.stages.values().all(|stage| *stage == Stage::Done)
+        self.stages
+            .values()
+            .all(|stage| matches!(stage, Stage::Done) || self.outcome.is_some() && *stage == Stage::TooOld)
+    }
+
+    /// The transaction.
+    #[must_use]
+    pub fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// What its client was told, once it was.
+    #[must_use]
+    pub fn reply(&self) -> Option<Reply> {
+        self.reply
     }
 
     /// How it has ended, once that is known.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         self.outcome
+    }
+}
+
+fn reply_of(outcome: Outcome) -> Reply {
+    match outcome {
+        Outcome::Committed(timestamp) => Reply::Committed(timestamp),
+        Outcome::Aborted => Reply::Refused(Refusal::Aborted),
     }
 }
 

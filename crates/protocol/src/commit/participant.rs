@@ -11,16 +11,28 @@
 //!      │  conflict, Ask                                        (answers Prepared)                    (answers Ended)
 //!      └──────────────────▶ marked
 //! ```
+//!
+//! - **L1.** Records are applied in the order of the log, once durable; nothing undurable is shown.
+//! - **V4.** A commit's timestamp is larger than every one it read or overwrote, and than every time that was promised or
+//!   closed. What is promised or closed stays below a *bound* in the log, which is raised ahead of need; after a restart the
+//!   clock starts above it.
+//! - **G1.** The [closed timestamp](Participant::close) is below every proposal that is still prepared.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::{NodeId, PageId};
 
-use super::{Answer, Outcome, Part, Record, Refusal, Request, Writes};
-use crate::clock::{Ahead, Clock};
+use super::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
+use crate::clock::Clock;
 use crate::ident::{Timestamp, TxnId, Version};
 use crate::page_cache::{Contents, Invalidation};
-use crate::validate::Validator;
+use crate::plant::{Bug, planted};
+use crate::validate::{Cause, Conflict, Read, Validator};
+
+mod locking;
+mod restart;
+
+use locking::Locking;
 
 /// How far ahead of need the bound is raised, in milliseconds.
 const LEAD_MS: u64 = 10_000;
@@ -42,9 +54,32 @@ enum Known<T> {
     /// It is prepared, by the record at this position.
     Prepared { participants: Vec<NodeId>, part: Part<T>, proposal: Timestamp, position: u64 },
     /// It is over, by the record at this position.
-    Ended { outcome: Outcome, version: Option<Version>, position: u64, acknowledged: bool },
+    Ended {
+        outcome: Outcome,
+        version: Option<Version>,
+        position: u64,
+        /// Who may not have acknowledged the outcome yet: nobody, if that is known of all, or there is only this one.
+        participants: Vec<NodeId>,
+    },
     /// It was refused, or asked for before it came.
     Marked { why: Refusal, position: u64 },
+}
+
+impl<T> Known<T> {
+    fn position(&self) -> u64 {
+        match self {
+            Self::Prepared { position, .. } | Self::Ended { position, .. } | Self::Marked { position, .. } => *position,
+        }
+    }
+
+    /// A later record says the same.
+    fn carried(&mut self, to: u64) {
+        match self {
+            Self::Prepared { position, .. } | Self::Ended { position, .. } | Self::Marked { position, .. } => {
+                *position = to
+            }
+        }
+    }
 }
 
 /// What happens when a record is durable.
@@ -64,6 +99,8 @@ pub struct Participant<A, T> {
     clock: Clock,
     validator: Validator,
     known: BTreeMap<TxnId, Known<T>>,
+    /// Datastore transactions that are not prepared.
+    locking: BTreeMap<TxnId, Locking<A>>,
     /// The position of the last record, and of the last that is durable.
     last: u64,
     forced: u64,
@@ -72,7 +109,9 @@ pub struct Participant<A, T> {
     /// The bound that is durable, and the last that was appended.
     bound: Timestamp,
     bound_asked: Timestamp,
+    bound_position: u64,
     horizon: Timestamp,
+    horizon_position: u64,
     out: Vec<Output<A, T>>,
 }
 
@@ -99,12 +138,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             clock: Clock::new(Timestamp::ZERO, settings.skew_ms),
             validator: Validator::new(settings.window_limit),
             known: BTreeMap::new(),
+            locking: BTreeMap::new(),
             last: 0,
             forced: 0,
             waiting: VecDeque::new(),
             bound: Timestamp::ZERO,
             bound_asked: Timestamp::ZERO,
+            bound_position: 0,
             horizon: Timestamp::ZERO,
+            horizon_position: 0,
             out: Vec::new(),
         }
     }
@@ -120,7 +162,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// that has not changed since the start.
     ///
     /// # Errors
-    /// If `seen` is further ahead than clocks may differ: nothing has happened.
+    /// If nobody who follows the rules can have sent it: nothing has happened.
     pub fn handle(
         &mut self,
         from: A,
@@ -128,7 +170,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         seen: Timestamp,
         now_ms: u64,
         stored: &mut dyn FnMut(PageId) -> Version,
-    ) -> Result<(), Ahead> {
+    ) -> Result<(), Rejected> {
         self.clock.learn(seen, now_ms)?;
         match request {
             Request::Prepare { txn, participants, part } => {
@@ -139,17 +181,16 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.learn(timestamp, now_ms)?;
                 }
-                self.decide(from, txn, outcome);
+                self.decide(from, txn, outcome)?;
             }
             Request::Ask { txn } => self.ask(from, txn),
             Request::Forget { txn } => self.forget(txn),
             Request::Check { txn, reads, at } => {
-                self.clock.learn(at, now_ms)?;
-                let verdict = self.validator.check(txn, &reads, &Default::default(), stored);
-                self.promise(at);
-                let position = if self.bound > at { 0 } else { self.last };
+                let verdict = self.check(txn, &reads, at, now_ms, stored)?;
+                let position = if self.bound > at || planted(Bug::PromiseIgnored) { 0 } else { self.last };
                 self.when(position, Then::Answer(from, Answer::Checked { txn, verdict }));
             }
+            Request::Lock { txn, first, oid, mode } => self.lock(from, txn, first, oid, mode, now_ms),
         }
         Ok(())
     }
@@ -164,7 +205,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         stored: &mut dyn FnMut(PageId) -> Version,
         participants: Option<Vec<NodeId>>,
     ) {
-        if self.known.contains_key(&txn) {
+        let again = match self.known.get(&txn) {
+            Some(Known::Ended { .. }) => planted(Bug::ExecutedTwice) && participants.is_none(),
+            Some(_) => planted(Bug::PrepareTwice),
+            None => true,
+        };
+        if !again {
             return self.tell(from, txn);
         }
         if txn.start <= self.horizon {
@@ -172,10 +218,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
         let footprint = part.footprint();
         if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint.writes, stored) {
-            self.mark(txn, Refusal::Conflict(conflict));
+            let why = Refusal::Conflict(conflict);
+            if planted(Bug::VolatileRefusal) {
+                return self.when(0, Then::Answer(from, Answer::Refused { txn, why }));
+            }
+            self.mark(txn, why);
             return self.tell(from, txn);
         }
         self.validator.hold(txn, &footprint);
+        self.locking.remove(&txn);
         let timestamp = self.clock.tick(now_ms);
         match participants {
             Some(participants) => {
@@ -191,63 +242,67 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             None => {
                 let Part { writes, .. } = part;
                 let position = self.append(Record::Committed { txn, timestamp, writes: writes.clone() });
-                self.end(txn, Outcome::Committed(timestamp), writes, position);
+                self.end(txn, Outcome::Committed(timestamp), writes, position, Vec::new());
             }
         }
         self.tell(from, txn);
     }
 
     /// The outcome of a transaction has come.
-    fn decide(&mut self, from: A, txn: TxnId, outcome: Outcome) {
+    fn decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.known.get(&txn) {
-            Some(Known::Prepared { part, .. }) => {
-                let writes = part.writes.clone();
+            Some(Known::Prepared { part, participants, .. }) => {
+                let (writes, participants) = (part.writes.clone(), participants.clone());
                 let position = self.append(Record::Decided { txn, outcome });
-                self.end(txn, outcome, writes, position);
+                self.end(txn, outcome, writes, position, participants);
             }
-            Some(Known::Ended { outcome: before, .. }) => {
-                assert!(*before == outcome, "C1: {txn:?} has ended as {before:?}, and as {outcome:?}");
+            Some(Known::Ended { outcome: before, .. }) if *before != outcome => {
+                return Err(Rejected::Contradiction(txn));
             }
-            Some(Known::Marked { .. }) => assert!(outcome == Outcome::Aborted, "C2: {txn:?} is marked, and committed"),
-            None => {
-                assert!(outcome == Outcome::Aborted || txn.start <= self.horizon, "C1: {txn:?} was never prepared");
-                if txn.start <= self.horizon {
-                    // Forgotten: everybody has acknowledged it.
-                    return self.when(0, Then::Answer(from, Answer::Ended { txn, outcome, version: None }));
-                }
-                self.mark(txn, Refusal::Aborted);
+            Some(Known::Marked { .. }) if outcome != Outcome::Aborted => return Err(Rejected::Contradiction(txn)),
+            Some(_) => {}
+            None if txn.start <= self.horizon => {
+                // Forgotten: everybody has acknowledged it.
+                self.when(0, Then::Answer(from, Answer::Ended { txn, outcome, version: None }));
+                return Ok(());
             }
+            None if outcome == Outcome::Aborted => self.mark(txn, Refusal::Aborted),
+            None => return Err(Rejected::Contradiction(txn)),
         }
         self.tell(from, txn);
+        Ok(())
     }
 
     /// The end of a transaction is logged at `position`: when that is durable, it is applied, and lets go of what it holds.
-    fn end(&mut self, txn: TxnId, outcome: Outcome, writes: Writes<T>, position: u64) {
+    fn end(&mut self, txn: TxnId, outcome: Outcome, writes: Writes<T>, position: u64, participants: Vec<NodeId>) {
         let mut version = None;
         if let Outcome::Committed(timestamp) = outcome {
             if !writes.is_empty() {
-                version = Some(self.version_at(position));
+                version = Some(self.version_at(position, timestamp));
             }
             self.when(position, Then::Apply { txn, timestamp, writes });
         }
-        self.when(position, Then::Release(txn));
-        self.known.insert(txn, Known::Ended { outcome, version, position, acknowledged: false });
+        self.when(if planted(Bug::ReleasedEarly) { 0 } else { position }, Then::Release(txn));
+        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
     }
 
     /// Somebody wants to finish a transaction, or to know its outcome (C2).
     fn ask(&mut self, from: A, txn: TxnId) {
         if !self.known.contains_key(&txn) {
-            if txn.start <= self.horizon {
-                return self.when(0, Then::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
+            let why = if txn.start <= self.horizon { Refusal::TooOld } else { Refusal::Aborted };
+            if why == Refusal::TooOld || planted(Bug::NoAbortMark) {
+                return self.when(0, Then::Answer(from, Answer::Refused { txn, why }));
             }
             self.mark(txn, Refusal::Aborted);
         }
         self.tell(from, txn);
     }
 
+    /// Makes sure that a transaction never commits here, and lets go of what it has locked.
     fn mark(&mut self, txn: TxnId, why: Refusal) {
         let position = self.append(Record::Marked { txn });
         self.known.insert(txn, Known::Marked { why, position });
+        self.unlock(txn);
     }
 
     /// Says what is known of a transaction, when that is durable: the first time, and again whenever it is asked (C3).
@@ -256,7 +311,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let (position, answer) = match known {
             Known::Prepared { participants, proposal, position, .. } => {
                 let participants = participants.clone();
-                (*position, Answer::Prepared { txn, proposal: *proposal, participants })
+                let position = if planted(Bug::VoteBeforeForce) { 0 } else { *position };
+                (position, Answer::Prepared { txn, proposal: *proposal, participants })
             }
             Known::Ended { outcome, version, position, .. } => {
                 (*position, Answer::Ended { txn, outcome: *outcome, version: *version })
@@ -267,8 +323,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     fn forget(&mut self, txn: TxnId) {
-        if let Some(Known::Ended { acknowledged, .. }) = self.known.get_mut(&txn)
-            && !std::mem::replace(acknowledged, true)
+        if let Some(Known::Ended { participants, .. }) = self.known.get_mut(&txn)
+            && !std::mem::take(participants).is_empty()
         {
             self.append(Record::Forgotten { txn });
             self.clean();
@@ -280,7 +336,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn raise_horizon(&mut self, to: Timestamp) {
         if to > self.horizon {
             self.horizon = to;
-            self.append(Record::Horizon(to));
+            self.horizon_position = self.append(Record::Horizon(to));
             self.clean();
         }
     }
@@ -288,14 +344,54 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Forgets what is old and acknowledged, and marks that are old: they are refused without (C3).
     fn clean(&mut self) {
         let (horizon, forced) = (self.horizon, self.forced);
+        let early = planted(Bug::OutcomeForgotten);
         self.known.retain(|txn, known| match known {
             Known::Prepared { .. } => true,
-            Known::Ended { acknowledged, position, .. } => txn.start > horizon || !*acknowledged || *position > forced,
+            Known::Ended { position, .. } if *position > forced => true,
+            Known::Ended { .. } if early => false,
+            Known::Ended { participants, .. } => txn.start > horizon || !participants.is_empty(),
             Known::Marked { position, .. } => txn.start > horizon || *position > forced,
         });
     }
 
+    /// Transactions that are over and older than the horizon, and not known to be acknowledged by these participants:
+    /// whoever brought them to their end has died. They can be finished again, which changes nothing but that.
+    pub fn lingering(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
+        self.known.iter().filter_map(|(txn, known)| match known {
+            Known::Ended { participants, .. } if !participants.is_empty() && txn.start <= self.horizon => {
+                Some((*txn, &participants[..]))
+            }
+            _ => None,
+        })
+    }
+
     // ------------------------------------------------------------------------------------------ promises
+
+    /// Whether reads are current and nobody is about to write what was read; promises that nothing is committed at or before
+    /// `at` any more.
+    fn check(
+        &mut self,
+        txn: TxnId,
+        reads: &[Read],
+        at: Timestamp,
+        now_ms: u64,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Result<Result<(), Conflict>, Rejected> {
+        if planted(Bug::PromiseIgnored) {
+            return Ok(self.validator.check(txn, reads, &Default::default(), stored));
+        }
+        self.clock.learn(at, now_ms)?;
+        let mut verdict = self.validator.check(txn, reads, &Default::default(), stored);
+        if let Err(conflict) = verdict
+            && let Cause::Held(holder) = conflict.cause
+            && matches!(self.known.get(&holder), Some(Known::Prepared { proposal, .. }) if *proposal > at)
+            && planted(Bug::CheckIgnoresPrepared)
+        {
+            verdict = Ok(());
+        }
+        self.promise(at);
+        Ok(verdict)
+    }
 
     /// Promises that nothing is committed at or before `at` any more: the clock has learned it, and the bound must be above.
     fn promise(&mut self, at: Timestamp) {
@@ -303,6 +399,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.bound_asked = Timestamp::at(at.ms() + LEAD_MS);
             let bound = self.bound_asked;
             let position = self.append(Record::Bound(bound));
+            self.bound_position = position;
             self.when(position, Then::Raise(bound));
         }
     }
@@ -313,6 +410,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let now = self.clock.tick(now_ms);
         self.promise(now);
         let open = self.known.values().filter_map(|known| match known {
+            Known::Prepared { .. } if planted(Bug::ClosedAbovePrepared) => None,
             Known::Prepared { proposal, .. } => Some(*proposal),
             Known::Ended { outcome: Outcome::Committed(timestamp), position, .. } if *position > self.forced => {
                 Some(*timestamp)
@@ -331,7 +429,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.last
     }
 
-    fn version_at(&self, position: u64) -> Version {
+    fn version_at(&self, position: u64, timestamp: Timestamp) -> Version {
+        let position = if planted(Bug::VersionIsTimestamp) { timestamp.0 } else { position };
         Version { moves: self.moves, position }
     }
 
@@ -349,7 +448,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn forced(&mut self, position: u64, stored: &mut dyn FnMut(PageId) -> Version) {
         assert!(position <= self.last, "L1: {position} is durable, and was never appended");
         self.forced = self.forced.max(position);
-        while let Some((position, then)) = self.waiting.pop_front_if(|(position, _)| *position <= self.forced) {
+        let reached = if planted(Bug::ShownBeforeForce) { self.last } else { self.forced };
+        while let Some((position, then)) = self.waiting.pop_front_if(|(position, _)| *position <= reached) {
             match then {
                 Then::Apply { txn, timestamp, writes } => self.apply(txn, timestamp, writes, position, stored),
                 then => self.done(then),
@@ -361,13 +461,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn done(&mut self, then: Then<A, T>) {
         match then {
             Then::Answer(to, answer) => self.out.push(Output::Answer(to, answer)),
-            Then::Release(txn) => {
-                let granted = self.validator.locks().release(txn);
-                assert!(
-                    granted.is_empty(),
-                    "W1: {granted:?} were waited for, and only prepares come here, which never wait"
-                );
-            }
+            Then::Release(txn) => self.unlock(txn),
             Then::Raise(bound) => self.bound = self.bound.max(bound),
             Then::Apply { .. } => unreachable!("a change is applied when its record becomes durable"),
         }
@@ -382,7 +476,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         position: u64,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) {
-        let version = self.version_at(position);
+        let version = self.version_at(position, timestamp);
         let mut pages: BTreeMap<PageId, Contents<T>> = BTreeMap::new();
         for (oid, content) in writes {
             pages.entry(oid.page()).or_default().insert(oid.slot(), content);
@@ -406,76 +500,28 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.node
     }
 
+    /// The largest timestamp that it knows: what others are to learn (L1).
+    #[must_use]
+    pub fn clock(&self) -> Timestamp {
+        self.clock.last()
+    }
+
+    /// How a transaction has ended, if that is known and durable.
+    #[must_use]
+    pub fn outcome(&self, txn: TxnId) -> Option<Outcome> {
+        match self.known.get(&txn)? {
+            Known::Ended { outcome, position, .. } if *position <= self.forced => Some(*outcome),
+            Known::Marked { position, .. } if *position <= self.forced => Some(Outcome::Aborted),
+            _ => None,
+        }
+    }
+
     /// Transactions that are prepared, with all their participants: whose coordinator may be gone.
     pub fn prepared(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
         self.known.iter().filter_map(|(txn, known)| match known {
             Known::Prepared { participants, .. } => Some((*txn, &participants[..])),
             _ => None,
         })
-    }
-
-    // ------------------------------------------------------------------------------------------ restart
-
-    /// Takes up a durable record again, in order, after a restart or a move (C4). Returns what it had changed. When all are
-    /// taken up, [`Participant::recovered`] ends it.
-    pub fn recover(&mut self, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
-        self.last += 1;
-        self.forced = self.last;
-        let position = self.last;
-        match record {
-            Record::Prepared { txn, participants, part, proposal } => {
-                self.validator.hold(txn, &part.footprint());
-                self.clock.pass(proposal);
-                self.known.insert(txn, Known::Prepared { participants, part, proposal, position });
-                None
-            }
-            Record::Committed { txn, timestamp, writes } => {
-                self.recover_end(txn, Outcome::Committed(timestamp), writes)
-            }
-            Record::Decided { txn, outcome } => {
-                let Some(Known::Prepared { part, .. }) = self.known.remove(&txn) else { return None };
-                let _ = self.validator.locks().release(txn);
-                self.recover_end(txn, outcome, part.writes)
-            }
-            Record::Marked { txn } => {
-                self.known.insert(txn, Known::Marked { why: Refusal::Aborted, position });
-                None
-            }
-            Record::Bound(bound) => {
-                (self.bound, self.bound_asked) = (self.bound.max(bound), self.bound_asked.max(bound));
-                None
-            }
-            Record::Horizon(horizon) => {
-                self.horizon = self.horizon.max(horizon);
-                None
-            }
-            Record::Forgotten { txn } => {
-                if let Some(Known::Ended { acknowledged, .. }) = self.known.get_mut(&txn) {
-                    *acknowledged = true;
-                }
-                None
-            }
-        }
-    }
-
-    fn recover_end(
-        &mut self,
-        txn: TxnId,
-        outcome: Outcome,
-        writes: Writes<T>,
-    ) -> Option<(TxnId, Timestamp, Writes<T>)> {
-        let position = self.last;
-        let version = (!writes.is_empty() && outcome != Outcome::Aborted).then(|| self.version_at(position));
-        self.known.insert(txn, Known::Ended { outcome, version, position, acknowledged: false });
-        let Outcome::Committed(timestamp) = outcome else { return None };
-        self.clock.pass(timestamp);
-        Some((txn, timestamp, writes))
-    }
-
-    /// All records are taken up: the clock starts above all that may have been promised (V4).
-    pub fn recovered(&mut self) {
-        self.clock.pass(self.bound);
-        self.clean();
     }
 
     /// Checks what must always hold.
@@ -494,6 +540,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if !held {
                     return Err(format!("V2: {txn:?} is prepared and does not hold what it writes"));
                 }
+            }
+            if known.position() > self.last {
+                return Err(format!("L1: {txn:?} is known by a record that there is not"));
             }
         }
         if self.waiting.iter().any(|(position, _)| *position <= self.forced || *position > self.last) {

@@ -43,8 +43,8 @@ fn cache() -> PageCache<u64> {
 }
 
 fn fetch(cache: &mut PageCache<u64>, version: u64, objects: &[(u16, u64)]) {
-    let id = cache.fetch(PAGE).unwrap();
-    assert!(cache.fetched(PAGE, id, page(version, objects)));
+    let (id, _) = cache.fetch(PAGE).unwrap();
+    assert!(cache.fetched(PAGE, id, Reply::Page(page(version, objects))));
 }
 
 fn page(version: u64, objects: &[(u16, u64)]) -> Fetched<u64> {
@@ -106,11 +106,11 @@ fn an_older_message_does_not_undo_a_newer_one() {
 #[test]
 fn what_comes_while_a_fetch_is_out_is_applied_to_its_reply() {
     let mut cache = PageCache::default();
-    let id = cache.fetch(PAGE).unwrap();
+    let (id, _) = cache.fetch(PAGE).unwrap();
     assert_eq!(cache.fetch(PAGE), None, "one fetch is out");
     let _ = cache.invalidate(message(5, 6, &[2]), None);
-    assert!(!cache.fetched(PAGE, FetchId(99), page(5, &[(1, 5)])), "the reply to another fetch");
-    assert!(cache.fetched(PAGE, id, page(5, &[(1, 5), (2, 5)])));
+    assert!(!cache.fetched(PAGE, FetchId(99), Reply::Page(page(5, &[(1, 5)]))), "the reply to another fetch");
+    assert!(cache.fetched(PAGE, id, Reply::Page(page(5, &[(1, 5), (2, 5)]))));
     assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Miss));
     assert_eq!(cache.look(oid(1)), Found::Value(&5));
 }
@@ -135,7 +135,7 @@ fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
     assert_eq!(cache.read(ME, oid(1)), Found::Value(&77));
     assert_eq!(cache.look(oid(1)), Found::Value(&4));
     cache.finish(ME).unwrap();
-    cache.decided(ME, true);
+    cache.decided(ME, Some(Timestamp::at(9)));
     assert_eq!(cache.look(oid(1)), Found::Value(&77));
     cache.begin(txn(2000));
     cache.read(txn(2000), oid(1));
@@ -152,7 +152,7 @@ fn an_aborted_transaction_leaves_nothing() {
     cache.begin(ME);
     cache.write(ME, oid(1), Content::Absent);
     cache.finish(ME).unwrap();
-    cache.decided(ME, false);
+    cache.decided(ME, None);
     assert_eq!(cache.look(oid(1)), Found::Value(&4));
 }
 
@@ -166,10 +166,10 @@ fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
     let mut refetched = cache.clone();
     refetched.evict(PAGE);
     fetch(&mut refetched, 9, &[(1, 9)]);
-    refetched.decided(ME, true);
+    refetched.decided(ME, Some(Timestamp::at(9)));
     assert_eq!(refetched.look(oid(1)), Found::Value(&9));
     let _ = cache.invalidate(message(8, 9, &[1]), Some(values(&[1], 9)));
-    cache.decided(ME, true);
+    cache.decided(ME, Some(Timestamp::at(9)));
     assert_eq!(cache.look(oid(1)), Found::Value(&9));
 }
 
@@ -181,7 +181,7 @@ fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
     cache.finish(ME).unwrap();
     let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
     assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
-    cache.decided(ME, true);
+    cache.decided(ME, Some(Timestamp::at(9)));
     assert_eq!(cache.complete(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
 }
 
@@ -246,10 +246,10 @@ proptest! {
                 let (_, id, version) = replies.remove(at);
                 let objects = states[version as usize].clone();
                 let fetched = Fetched { version: self::at(version), timestamp: Timestamp::at(version), objects };
-                prop_assert!(cache.fetched(PAGE, id, fetched));
+                prop_assert!(cache.fetched(PAGE, id, Reply::Page(fetched)));
             }
             if let Some((_, takes)) = fetches.iter().find(|(when, _)| *when == now)
-                && let Some(id) = cache.fetch(PAGE)
+                && let Some((id, _)) = cache.fetch(PAGE)
             {
                 replies.push((now + takes, id, now.min(changes.len()) as u64));
             }

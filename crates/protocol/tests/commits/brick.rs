@@ -93,7 +93,9 @@ impl Brick {
         let mut again = Self::new(self.node);
         for (position, record) in (1..).zip(self.log.drain(..kept)) {
             again.log.push(record.clone());
-            for (oid, content) in again.participant.recover(record).map(|(_, _, writes)| writes).unwrap_or_default() {
+            for (oid, content) in
+                again.participant.recover(position, record).map(|(_, _, writes)| writes).unwrap_or_default()
+            {
                 let Content::Value(list) = content else { panic!("nothing is deleted here") };
                 again.version = Version { moves: 0, position };
                 again.lists.insert(oid, list);
@@ -101,7 +103,7 @@ impl Brick {
             }
         }
         again.forced = again.log.len();
-        again.participant.recovered();
+        again.participant.recovered(kept as u64);
         *self = again;
         self.participant.invariants().unwrap();
     }

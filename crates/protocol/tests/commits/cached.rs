@@ -8,7 +8,7 @@ use protocol::commit::coordinator::{self, Coordinator, Reply};
 use protocol::commit::{Answer, Part, Refusal, Request};
 use protocol::directory::Directory;
 use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
-use protocol::page_cache::{Content, Contents, FetchId, Fetched, Found, Invalidation, PageCache};
+use protocol::page_cache::{self, Content, Contents, FetchId, Fetched, Found, Invalidation, PageCache};
 use protocol::validate::Seen;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -120,7 +120,7 @@ impl World {
             Found::Absent => List::new(),
             Found::Miss => {
                 let node = oid.page().node.0 as usize;
-                if let Some(fetch) = client.cache.fetch(oid.page()) {
+                if let Some((fetch, _)) = client.cache.fetch(oid.page()) {
                     client.links[node].up.push_back(Up::Fetch(fetch));
                 }
                 client.current = Some((number, left, false));
@@ -184,7 +184,10 @@ impl World {
                     let number = *number;
                     let story = &mut self.stories[number as usize];
                     story.told.get_or_insert((reply, self.now));
-                    let committed = matches!(reply, Reply::Committed(_));
+                    let committed = match reply {
+                        Reply::Committed(timestamp) => Some(timestamp),
+                        Reply::Refused(_) => None,
+                    };
                     for (at, client) in self.clients.iter_mut().enumerate() {
                         client.cache.decided(Self::id(number, at), committed);
                         if client.current.as_ref().is_some_and(|(current, ..)| *current == number) {
@@ -203,7 +206,7 @@ impl World {
         let old = std::mem::replace(&mut client.links[node as usize], link);
         self.directories[node as usize].remove(old.holder);
         client.cache.evict(page(node));
-        client.cache.give_up(page(node));
+        client.cache.suspend(NodeId(node));
         self.settle(node);
     }
 
@@ -217,7 +220,10 @@ impl World {
         let next = if news > 1 && self.rng.random_bool(0.3) { self.rng.random_range(0..news) } else { 0 };
         match link.down.remove(next) {
             Some(Down::Page(fetch, fetched)) => {
-                assert!(client.cache.fetched(page(node), fetch, fetched), "D3: the reply to a fetch of this link");
+                assert!(
+                    client.cache.fetched(page(node), fetch, page_cache::Reply::Page(fetched)),
+                    "D3: the reply to a fetch of this link"
+                );
                 link.fetch = fetch;
             }
             Some(Down::Changed(invalidation, contents)) => {
@@ -258,7 +264,7 @@ impl World {
     /// Tells the holders what has changed.
     fn tell(&mut self, node: u32) {
         for (invalidation, contents) in std::mem::take(&mut self.bricks[node as usize].changed) {
-            let holders = self.directories[node as usize].changed(page(node), invalidation.version);
+            let holders = self.directories[node as usize].changed(page(node), invalidation.version, self.now);
             for link in self.clients.iter_mut().map(|client| &mut client.links[node as usize]) {
                 if holders.contains(&link.holder) {
                     let update = self.rng.random_bool(0.5).then(|| contents.clone());
@@ -335,7 +341,7 @@ impl World {
             96 if !self.healthy => self.reconnect(at, node),
             94..96 => {
                 let client = &mut self.clients[at];
-                if client.cache.evict(page(node)).is_some() {
+                if client.cache.evict(page(node)) {
                     let link = &mut client.links[node as usize];
                     let fetch = link.fetch;
                     link.up.push_back(Up::Evicted(fetch));

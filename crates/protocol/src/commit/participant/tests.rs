@@ -100,11 +100,11 @@ impl World {
         let mut world = Self { now_ms: self.now_ms, ..Self::new() };
         for (position, record) in (1..).zip(&self.log[..records]) {
             world.log.push(record.clone());
-            if let Some((_, _, writes)) = world.participant.recover(record.clone()) {
+            if let Some((_, _, writes)) = world.participant.recover(position, record.clone()) {
                 world.stored.extend(writes.keys().map(|oid| (oid.page(), at(position))));
             }
         }
-        world.participant.recovered();
+        world.participant.recovered(records as u64);
         world.participant.invariants().unwrap();
         world
     }
@@ -222,14 +222,73 @@ fn a_prepared_transaction_holds_its_objects_over_a_restart() {
 #[test]
 fn an_outcome_is_forgotten_only_when_all_have_acknowledged_it_and_it_is_old() {
     let mut world = World::new();
-    let done = world.ask_forced(commit(1, part(&[], &[1])));
+    let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
+    let done = world.ask_forced(decide(1, Outcome::Committed(proposed)));
     world.participant.raise_horizon(Timestamp::at(5));
     world.take();
-    assert_eq!(world.force().ask_forced(commit(1, part(&[], &[1]))), done, "not all have acknowledged it");
+    assert_eq!(world.force().ask_forced(prepare(1, part(&[], &[1]))), done, "not all have acknowledged it");
+    assert_eq!(world.participant.lingering().count(), 1);
     world.ask(Request::Forget { txn: txn(1) }).force();
-    assert_eq!(refused(&world.ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
-    assert_eq!(refused(&world.restart(world.log.len()).ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refused(&world.restart(world.log.len()).ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
     assert_eq!(world.changed.len(), 1);
+}
+
+#[test]
+fn what_has_no_other_participant_is_forgotten_when_it_is_old() {
+    let mut world = World::new();
+    let done = world.ask_forced(commit(1, part(&[], &[1])));
+    assert_eq!(world.ask_forced(commit(1, part(&[], &[1]))), done);
+    world.participant.raise_horizon(Timestamp::at(5));
+    world.take();
+    assert_eq!(refused(&world.force().ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+}
+
+/// ATTACK: a segment of the log was once freed under a prepared record.
+#[test]
+fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
+    let mut world = World::new();
+    world.ask_forced(prepare(1, part(&[], &[1])));
+    world.ask_forced(commit(2, part(&[], &[2])));
+    world.ask_forced(commit(3, part(&[(2, 0)], &[])));
+    let cut = world.log.len() as u64;
+    world.participant.carry(cut);
+    world.take();
+    world.force();
+    let mut again: Participant<&'static str, u64> = Participant::new(SETTINGS);
+    for (position, record) in (cut + 1..).zip(&world.log[cut as usize..]) {
+        assert_eq!(again.recover(position, record.clone()), None, "pages are in the B-tree by then");
+    }
+    again.recovered(world.log.len() as u64);
+    assert_eq!(again.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
+    assert!(matches!(again.outcome(txn(2)), Some(Outcome::Committed(_))));
+    assert_eq!(again.outcome(txn(3)), Some(Outcome::Aborted));
+}
+
+#[test]
+fn an_older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
+    let mut world = World::new();
+    let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::Mode::Exclusive };
+    assert_eq!(world.ask_forced(lock(20)), [Answer::Locked { txn: txn(20), oid: oid(1) }]);
+    let answers = world.ask_forced(lock(10));
+    assert!(answers.contains(&Answer::Locked { txn: txn(10), oid: oid(1) }), "{answers:?}");
+    assert!(answers.contains(&Answer::Refused { txn: txn(20), why: Refusal::Aborted }), "{answers:?}");
+    assert_eq!(refused(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Aborted);
+    assert!(ended(&world.ask_forced(commit(10, part(&[(1, 0)], &[1])))).1.is_some());
+}
+
+#[test]
+fn locks_of_who_is_not_heard_of_fall() {
+    let mut world = World::new();
+    let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::Mode::Shared };
+    world.ask_forced(lock(10));
+    assert!(matches!(refused(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Conflict(_)));
+    let expires = world.participant.expires().unwrap();
+    world.participant.expire(expires);
+    world.take();
+    world.force().answered();
+    assert!(ended(&world.ask_forced(commit(21, part(&[], &[1])))).1.is_some());
+    assert_eq!(refused(&world.ask_forced(lock(10))), Refusal::Aborted);
 }
 
 /// ATTACK: a promise was once forgotten over a restart.

@@ -1,0 +1,484 @@
+//! A brick, as far as one logical node of it is concerned: the root of that node's cache tree.
+//!
+//! It joins the [`Participant`], which decides what happens to the pages, with the [`Directory`] of those who hold copies of
+//! them. Whoever drives it has the disk: it appends to the log and says when it is durable, stores what has changed, and
+//! reads pages.
+//!
+//! - **D1, D2.** A holder is listed before its page is read. What has changed is told before any answer that follows.
+//! - **V3.** What all holders have heard is retired.
+//! - **N1.** A write outside of transactions is *settled* when everybody has heard of it, or has expired. A brick that was
+//!   restarted does not know who holds what, and settles nothing before the longest lease that it could have granted.
+//! - **C2, C4.** What is prepared and not decided for long is finished here: its coordinator may be gone.
+
+use std::collections::BTreeMap;
+
+use model::{NodeId, Oid, PageId};
+
+use crate::commit::coordinator::{self, Coordinator};
+use crate::commit::participant::{self, Participant, Settings};
+use crate::commit::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
+use crate::directory::Directory;
+use crate::ident::{HolderId, Timestamp, TxnId, Version};
+use crate::lease::{Ms, waited_out};
+use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
+use crate::plant::{Bug, planted};
+use crate::tree::{Down, Up};
+use crate::upstream::LEASE_MS;
+
+/// How often times are closed, in milliseconds (G1).
+const CLOSE_MS: u64 = 10;
+/// How long a transaction may be prepared before it is finished here, in milliseconds.
+const FINISH_MS: u64 = 2_000;
+/// How old transactions may become, in milliseconds: what began before is refused (C3).
+const HORIZON_MS: u64 = 120_000;
+/// How often what is old is looked for, in milliseconds.
+const LOOK_MS: u64 = 1_000;
+
+/// Who asks a participant for something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asker<A> {
+    /// A coordinator at this address.
+    Coordinator(A),
+    /// A holder that writes outside of transactions.
+    Writer(HolderId),
+}
+
+/// Something that a brick wants done, in this order. `A` is an address of a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<A, T> {
+    /// Append this to the log. Its position is one more than that of the record before.
+    Append(Record<T>),
+    /// A page has changed, durably: store the new states.
+    Store(Invalidation, Contents<T>),
+    /// Read a page, and call [`Brick::read`].
+    Read(Ticket),
+    /// Answer a coordinator. With [`Answer::Locked`] goes the state of the object.
+    Answer(A, Answer),
+    /// Ask a participant, perhaps this one, on behalf of this brick, and call [`Brick::answered`].
+    Ask(NodeId, Request<T>),
+    /// Tell a holder.
+    Down(HolderId, Down<T>),
+}
+
+/// A page to be read, for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The page.
+    pub page: PageId,
+    holder: HolderId,
+    fetch: FetchId,
+    have: Option<Version>,
+}
+
+/// A write of which somebody has still to hear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settling {
+    holder: HolderId,
+    pages: Vec<PageId>,
+    version: Version,
+}
+
+/// The brick. `A` is an address of a coordinator, `T` is an object.
+#[derive(Clone, Debug)]
+pub struct Brick<A, T> {
+    participant: Participant<Asker<A>, T>,
+    directory: Directory,
+    /// The pages of writes that are under way, with who waits for them.
+    writing: BTreeMap<TxnId, (HolderId, Vec<PageId>)>,
+    settling: BTreeMap<TxnId, Settling>,
+    /// Until when old copies may be about that this brick knows nothing of.
+    quiet_until: Ms,
+    /// When what is prepared was first noticed, and those who finish it.
+    noticed: BTreeMap<TxnId, Ms>,
+    finishing: BTreeMap<TxnId, Coordinator<T>>,
+    close: Ms,
+    look: Ms,
+    out: Vec<Output<A, T>>,
+}
+
+impl<A: Clone, T: Clone> Brick<A, T> {
+    /// One with an empty log, that never was another.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            participant: Participant::new(settings),
+            directory: Directory::default(),
+            writing: BTreeMap::new(),
+            settling: BTreeMap::new(),
+            quiet_until: 0,
+            noticed: BTreeMap::new(),
+            finishing: BTreeMap::new(),
+            close: 0,
+            look: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes up a durable record again: see [`Participant::recover`].
+    pub fn recover(&mut self, position: u64, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+        self.participant.recover(position, record)
+    }
+
+    /// All records are taken up, the last of them at `position`. Holders of before may still use what they have.
+    pub fn recovered(&mut self, position: u64, now: Ms) {
+        self.participant.recovered(position);
+        if !planted(Bug::SettledAtRestart) {
+            self.quiet_until = waited_out(now, LEASE_MS);
+        }
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T>> {
+        self.out.drain(..)
+    }
+
+    fn down(&mut self, holder: HolderId, message: Down<T>) {
+        self.out.push(Output::Down(holder, message));
+    }
+
+    // ------------------------------------------------------------------------------------------ coordinators
+
+    /// A coordinator asks for something: see [`Participant::handle`].
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have sent it: nothing has happened.
+    pub fn request(
+        &mut self,
+        from: A,
+        request: Request<T>,
+        seen: Timestamp,
+        now: Ms,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Result<(), Rejected> {
+        let handled = self.participant.handle(Asker::Coordinator(from), request, seen, now, stored);
+        self.drain(now);
+        handled
+    }
+
+    /// A participant answers what this brick has asked it: see [`Output::Ask`].
+    pub fn answered(&mut self, node: NodeId, answer: Answer, now: Ms) {
+        let txn = answer.txn();
+        let mut out = Vec::new();
+        if let Some(coordinator) = self.finishing.get_mut(&txn) {
+            coordinator.answered(node, answer, now, &mut out);
+        }
+        self.finish(txn, out);
+    }
+
+    fn finish(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
+        for output in out {
+            // Nobody here waits for the outcome itself.
+            if let coordinator::Output::Send(node, request) = output {
+                self.out.push(Output::Ask(node, request));
+            }
+        }
+        if self.finishing.get(&txn).is_some_and(Coordinator::is_done) {
+            self.finishing.remove(&txn);
+            self.noticed.remove(&txn);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ the log
+
+    /// The log is durable up to `position`.
+    pub fn forced(&mut self, position: u64, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+        self.participant.forced(position, stored);
+        self.drain(now);
+    }
+
+    /// Appends again what records up to a position still have to say: see [`Participant::carry`].
+    pub fn carry(&mut self, upto: u64, now: Ms) -> u64 {
+        let position = self.participant.carry(upto);
+        self.drain(now);
+        position
+    }
+
+    /// Passes on what the participant wants.
+    fn drain(&mut self, now: Ms) {
+        let outputs: Vec<participant::Output<Asker<A>, T>> = self.participant.outputs().collect();
+        for output in outputs {
+            match output {
+                participant::Output::Append(record) => self.out.push(Output::Append(record)),
+                participant::Output::Changed(invalidation, contents) => self.changed(invalidation, contents, now),
+                participant::Output::Answer(Asker::Coordinator(to), answer) => {
+                    self.out.push(Output::Answer(to, answer));
+                }
+                participant::Output::Answer(Asker::Writer(holder), answer) => self.written(holder, answer, now),
+            }
+        }
+        if planted(Bug::ReplyBeforeInvalidation) || planted(Bug::ClosedOvertakes) {
+            let late = |output: &Output<A, T>| matches!(output, Output::Down(_, Down::Invalidate { .. }));
+            self.out.sort_by_key(|output| late(output));
+        }
+    }
+
+    fn changed(&mut self, message: Invalidation, contents: Contents<T>, now: Ms) {
+        let (page, version) = (message.page, message.version);
+        self.out.push(Output::Store(message.clone(), contents));
+        for holder in self.directory.changed(page, version, now) {
+            self.down(holder, Down::Invalidate { message: message.clone(), contents: None });
+        }
+        self.retire(page, version);
+    }
+
+    /// What everybody has heard of a page is retired (V3).
+    fn retire(&mut self, page: PageId, newest: Version) {
+        let settled = self.directory.settled(page).unwrap_or(newest);
+        self.participant.retire(page, if planted(Bug::RetiredUnheard) { newest } else { settled });
+    }
+
+    // ------------------------------------------------------------------------------------------ holders
+
+    /// A holder says something.
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have sent it: nothing has happened.
+    pub fn handle_up(
+        &mut self,
+        holder: HolderId,
+        message: Up<T>,
+        now: Ms,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Result<(), Rejected> {
+        if let Up::Renew { wanted_ms, open, replaces, .. } = message {
+            return Ok(self.renew(holder, wanted_ms, open, replaces, now, stored));
+        }
+        if !self.directory.knows(holder) {
+            self.down(holder, Down::Closed);
+            return Ok(());
+        }
+        match message {
+            Up::Renew { .. } | Up::Helped { .. } => {}
+            Up::Fetch { page, fetch, have } => {
+                if !planted(Bug::LateListing) {
+                    self.directory.list(page, holder, fetch);
+                }
+                self.out.push(Output::Read(Ticket { page, holder, fetch, have }));
+            }
+            Up::Acknowledge { page, version } => {
+                self.directory.acknowledge(holder, page, version);
+                self.heard(page, now, stored);
+            }
+            Up::Evict { page, fetch } => {
+                self.directory.evict(page, holder, fetch);
+                self.heard(page, now, stored);
+            }
+            Up::Write { write, writes } => {
+                let mut pages: Vec<PageId> = writes.keys().map(|oid| oid.page()).collect();
+                pages.dedup();
+                self.writing.insert(write, (holder, pages));
+                let request = Request::Commit { txn: write, part: Part { reads: Vec::new(), writes } };
+                let handled = self.participant.handle(Asker::Writer(holder), request, write.start, now, stored);
+                self.drain(now);
+                return handled;
+            }
+        }
+        Ok(())
+    }
+
+    fn renew(
+        &mut self,
+        holder: HolderId,
+        wanted_ms: u64,
+        open: bool,
+        replaces: Option<HolderId>,
+        now: Ms,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) {
+        if !open && !self.directory.knows(holder) {
+            return self.down(holder, Down::Closed);
+        }
+        if let Some(before) = replaces {
+            self.remove(before, now, stored);
+        }
+        let lease_ms = self.directory.grant(holder, now, wanted_ms.min(LEASE_MS), u64::MAX);
+        self.down(holder, Down::Leased { lease_ms });
+    }
+
+    fn remove(&mut self, holder: HolderId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+        let pages: Vec<PageId> = self.directory.pages(holder).collect();
+        self.directory.remove(holder);
+        pages.into_iter().for_each(|page| self.heard(page, now, stored));
+    }
+
+    /// Somebody has heard of a page, or has it no more.
+    fn heard(&mut self, page: PageId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+        self.retire(page, stored(page));
+        self.settle(now);
+    }
+
+    /// A page was read, as it is now: see [`Output::Read`].
+    pub fn read(&mut self, ticket: Ticket, fetched: Fetched<T>) {
+        let Ticket { page, holder, fetch, have } = ticket;
+        if planted(Bug::LateListing) {
+            self.directory.list(page, holder, fetch);
+        }
+        let reply = match have {
+            None => Reply::Page(fetched),
+            Some(version) if version == fetched.version || planted(Bug::StaleCalledCurrent) => Reply::Current,
+            Some(_) => Reply::Stale,
+        };
+        if self.directory.knows(holder) {
+            self.down(holder, Down::Fetched { page, fetch, reply });
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ writes
+
+    /// A write outside of transactions is over (N1).
+    fn written(&mut self, holder: HolderId, answer: Answer, now: Ms) {
+        let write = answer.txn();
+        let result = match answer {
+            Answer::Ended { outcome: Outcome::Committed(timestamp), version, .. } => {
+                if let (Some((_, pages)), Some(version)) = (self.writing.remove(&write), version) {
+                    self.settling.insert(write, Settling { holder, pages, version });
+                }
+                Ok(timestamp)
+            }
+            Answer::Refused { why, .. } => Err(why),
+            _ => Err(Refusal::Aborted),
+        };
+        self.writing.remove(&write);
+        self.down(holder, Down::Written { write, result });
+        self.settle(now);
+    }
+
+    /// Tells the writers of what everybody has heard of.
+    fn settle(&mut self, now: Ms) {
+        if now < self.quiet_until {
+            return;
+        }
+        let (mut settled, directory) = (Vec::new(), &self.directory);
+        self.settling.retain(|write, one| {
+            let done = one.pages.iter().all(|page| directory.is_settled(*page, one.version));
+            if done {
+                settled.push((one.holder, *write));
+            }
+            !done
+        });
+        settled.into_iter().for_each(|(holder, write)| self.down(holder, Down::Settled { write }));
+    }
+
+    // ------------------------------------------------------------------------------------------ time
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+        for (holder, pages) in self.directory.expire_with_pages(now) {
+            self.settling.retain(|_, one| one.holder != holder);
+            pages.into_iter().for_each(|page| self.heard(page, now, stored));
+        }
+        if now >= self.close {
+            self.close = now + CLOSE_MS;
+            let holders: Vec<HolderId> = self.directory.known().collect();
+            if !holders.is_empty() {
+                let at = self.participant.close(now);
+                holders.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+            }
+        }
+        if now >= self.look {
+            self.look = now + LOOK_MS;
+            self.participant.expire(now);
+            self.participant.raise_horizon(Timestamp::at(now.saturating_sub(HORIZON_MS)));
+            self.look_for_orphans(now);
+            self.settle(now);
+        }
+        self.drain(now);
+        let finishing: Vec<TxnId> = self.finishing.keys().copied().collect();
+        for txn in finishing {
+            let mut out = Vec::new();
+            if let Some(coordinator) = self.finishing.get_mut(&txn) {
+                coordinator.poll(now, &mut out);
+            }
+            self.finish(txn, out);
+        }
+    }
+
+    /// Finishes what was prepared long ago, and acknowledges what ended long ago.
+    fn look_for_orphans(&mut self, now: Ms) {
+        let open = self.participant.prepared().chain(self.participant.lingering());
+        let open: BTreeMap<TxnId, Vec<NodeId>> = open.map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
+        self.noticed.retain(|txn, _| open.contains_key(txn));
+        for (txn, nodes) in open {
+            let since = *self.noticed.entry(txn).or_insert(now);
+            let is_late = since + FINISH_MS <= now && !self.finishing.contains_key(&txn);
+            if is_late && !planted(Bug::NobodyFinishes) {
+                let mut out = Vec::new();
+                self.finishing.insert(txn, Coordinator::finish(txn, nodes, now, &mut out));
+                self.finish(txn, out);
+            }
+        }
+    }
+
+    /// When [`Brick::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Ms {
+        let finishing = self.finishing.values().filter_map(Coordinator::deadline);
+        let expiry = self.directory.deadline().into_iter().chain(self.participant.expires());
+        let close = self.directory.known().next().map(|_| self.close);
+        finishing.chain(expiry).chain(close).chain([self.look]).min().unwrap_or(self.look)
+    }
+
+    // ------------------------------------------------------------------------------------------ looking
+
+    /// The participant.
+    #[must_use]
+    pub fn outcome(&self, txn: TxnId) -> Option<Outcome> {
+        self.participant.outcome(txn)
+    }
+
+    /// Transactions that are prepared and not decided.
+    pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
+        self.participant.prepared().map(|(txn, _)| txn)
+    }
+
+    /// The largest timestamp that it knows.
+    #[must_use]
+    pub fn clock(&self) -> Timestamp {
+        self.participant.clock()
+    }
+
+    /// Who holds what.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// All that it knows, for the brick that its logical node moves to: see [`Participant::state`]. Nothing may be asked of
+    /// it any more.
+    #[must_use]
+    pub fn state(&self) -> Vec<Record<T>> {
+        self.participant.state()
+    }
+
+    /// Until when copies may be used that were handed out here: what a brick must wait for that the node moves to.
+    #[must_use]
+    pub fn granted_until(&self, now: Ms) -> Ms {
+        self.directory.latest().unwrap_or(now).max(self.quiet_until)
+    }
+
+    /// The node has moved here; copies that were handed out elsewhere may be used until then.
+    pub fn moved_in(&mut self, position: u64, quiet_until: Ms) {
+        self.participant.recovered(position);
+        self.quiet_until = quiet_until;
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&mut self) -> Result<(), String> {
+        self.participant.invariants()?;
+        self.directory.invariants()
+    }
+}
+
+/// An object that a datastore transaction has locked, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locked<T> {
+    /// The object.
+    pub oid: Oid,
+    /// The version of its page.
+    pub version: Version,
+    /// The object; `None` if there is none.
+    pub value: Option<T>,
+}

@@ -1,0 +1,221 @@
+//! A peer server or a redirector: a node in the middle of many trees, through which calls pass.
+//!
+//! For each logical node it has a [`Redirector`] of its own; connections carry the messages of all of them. A peer server is
+//! also a [`Gateway`]: calls end at it. At a redirector they go on to the node above, and what they commit is retained (R2).
+
+use std::collections::BTreeMap;
+
+use model::NodeId;
+
+use crate::brick::Locked;
+use crate::clock::Ahead;
+use crate::commit::coordinator;
+use crate::commit::{Answer, Request, Writes};
+use crate::gateway::{self, Call, Gateway, Reply};
+use crate::ident::{HolderId, Timestamp, TxnId};
+use crate::lease::Ms;
+use crate::redirect::{self, Helpers, Redirector};
+use crate::tree::{Down, Up};
+
+/// Something that a node in the middle wants done, in this order. `A` is the address of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<A, T> {
+    /// Tell the node above, in this session of the tree of this logical node.
+    Up(NodeId, HolderId, Up<T>),
+    /// Tell a holder below.
+    Down(NodeId, HolderId, Down<T>),
+    /// Ask the participant of a logical node.
+    Ask(NodeId, Request<T>),
+    /// Pass a call on to the node above.
+    Call(TxnId, Call<T>),
+    /// Answer a call.
+    Reply(A, TxnId, Reply<T>),
+}
+
+/// The node.
+#[derive(Clone, Debug)]
+pub struct CacheNode<A, T> {
+    helpers: Helpers,
+    /// Session numbers are counted from here, in each tree.
+    first_holder: HolderId,
+    trees: BTreeMap<NodeId, Redirector<T>>,
+    gateway: Option<Gateway<A, T>>,
+    /// Who waits for the reply to a call that was passed on.
+    callers: BTreeMap<TxnId, A>,
+    connected: bool,
+}
+
+impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
+    /// A redirector, below a peer server.
+    #[must_use]
+    pub fn redirector(first_holder: HolderId) -> Self {
+        let (trees, callers) = (BTreeMap::new(), BTreeMap::new());
+        Self { helpers: Helpers::Everybody, first_holder, trees, gateway: None, callers, connected: false }
+    }
+
+    /// A peer server, above which are bricks. It believes clocks that are at most so far ahead. With [`Helpers::Everybody`]
+    /// it is its clients' redirector too.
+    #[must_use]
+    pub fn peer_server(first_holder: HolderId, helpers: Helpers, skew_ms: u64) -> Self {
+        let (trees, callers) = (BTreeMap::new(), BTreeMap::new());
+        Self { helpers, first_holder, trees, gateway: Some(Gateway::new(skew_ms)), callers, connected: true }
+    }
+
+    fn tree(&mut self, node: NodeId, now: Ms) -> &mut Redirector<T> {
+        self.trees.entry(node).or_insert_with(|| {
+            let mut tree = Redirector::new(self.helpers, self.first_holder);
+            if self.connected {
+                tree.connect(now);
+            }
+            tree
+        })
+    }
+
+    /// A holder below says something.
+    pub fn handle_up(&mut self, node: NodeId, holder: HolderId, message: Up<T>, now: Ms) {
+        let tree = self.tree(node, now);
+        tree.handle_up(holder, message, now);
+        // A tree that is new has a session to open.
+        tree.poll(now);
+    }
+
+    /// The node above says something.
+    pub fn handle_down(&mut self, node: NodeId, session: HolderId, message: Down<T>, now: Ms) {
+        self.tree(node, now).handle_down(session, message, now);
+    }
+
+    /// A client, or a redirector for one, calls.
+    ///
+    /// # Errors
+    /// If it knows a time that is further ahead than clocks may differ: nothing has happened.
+    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<Option<Output<A, T>>, Ahead> {
+        if let Call::Commit { parts, creates: false } = &call
+            && self.helpers == Helpers::Everybody
+        {
+            for (node, part) in parts {
+                self.retain(*node, txn, &part.writes, now);
+            }
+        }
+        match &mut self.gateway {
+            Some(gateway) => gateway.call(from, txn, call, now).map(|()| None),
+            None => {
+                self.callers.insert(txn, from);
+                Ok(Some(Output::Call(txn, call)))
+            }
+        }
+    }
+
+    fn retain(&mut self, node: NodeId, txn: TxnId, writes: &Writes<T>, now: Ms) {
+        self.tree(node, now).retain(txn, writes);
+    }
+
+    /// A call that was passed on is answered.
+    pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) -> Option<Output<A, T>> {
+        if matches!(reply, Reply::Ended(coordinator::Reply::Refused(_))) {
+            self.trees.values_mut().for_each(|tree| tree.refused(txn));
+        }
+        let is_over = !matches!(reply, Reply::Locked(_));
+        let to = if is_over { self.callers.remove(&txn) } else { self.callers.get(&txn).cloned() };
+        to.map(|to| Output::Reply(to, txn, reply))
+    }
+
+    /// A participant has answered; `seen` is the largest timestamp that its brick knows.
+    ///
+    /// # Errors
+    /// If that is further ahead than clocks may differ: the answer does not count.
+    pub fn answered(
+        &mut self,
+        node: NodeId,
+        answer: Answer,
+        locked: Option<Locked<T>>,
+        seen: Timestamp,
+        now: Ms,
+    ) -> Result<(), Ahead> {
+        let Some(gateway) = &mut self.gateway else { return Ok(()) };
+        gateway.learn(seen, now)?;
+        gateway.answered(node, answer, locked, now);
+        Ok(())
+    }
+
+    /// The largest timestamp that it knows.
+    #[must_use]
+    pub fn clock(&self) -> Timestamp {
+        self.gateway.as_ref().map_or(Timestamp::ZERO, Gateway::clock)
+    }
+
+    /// The connection to a client or redirector below is gone.
+    pub fn disconnected(&mut self, below: &A, holders: impl Fn(NodeId, HolderId) -> bool, now: Ms) {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.disconnected(below);
+        }
+        self.callers.retain(|_, caller| caller != below);
+        for (node, tree) in &mut self.trees {
+            let gone: Vec<HolderId> = tree.directory().known().filter(|holder| holders(*node, *holder)).collect();
+            gone.into_iter().for_each(|holder| tree.disconnected(holder, now));
+        }
+    }
+
+    /// There is a connection to the node above: to the brick of one logical node, or to a peer server for all.
+    pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
+        self.connected |= node.is_none();
+        for tree in self.trees.iter_mut().filter(|(at, _)| node.is_none_or(|node| node == **at)).map(|(_, tree)| tree) {
+            tree.connect(now);
+            tree.poll(now);
+        }
+    }
+
+    /// That connection is gone.
+    pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
+        self.connected &= node.is_some();
+        for tree in self.trees.iter_mut().filter(|(at, _)| node.is_none_or(|node| node == **at)).map(|(_, tree)| tree) {
+            tree.disconnect(now);
+        }
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        self.trees.values_mut().for_each(|tree| tree.poll(now));
+        if let Some(gateway) = &mut self.gateway {
+            gateway.poll(now);
+        }
+    }
+
+    /// When [`CacheNode::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let trees = self.trees.values().filter_map(Redirector::deadline);
+        trees.chain(self.gateway.iter().filter_map(Gateway::deadline)).min()
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> Vec<Output<A, T>> {
+        let mut out = Vec::new();
+        for (node, tree) in &mut self.trees {
+            out.extend(tree.outputs().map(|output| match output {
+                redirect::Output::Up(session, message) => Output::Up(*node, session, message),
+                redirect::Output::Down(holder, message) => Output::Down(*node, holder, message),
+            }));
+        }
+        if let Some(gateway) = &mut self.gateway {
+            out.extend(gateway.outputs().map(|output| match output {
+                gateway::Output::Ask(node, request) => Output::Ask(node, request),
+                gateway::Output::Reply(to, txn, reply) => Output::Reply(to, txn, reply),
+            }));
+        }
+        out
+    }
+
+    /// The part of one tree, for checkers.
+    #[must_use]
+    pub fn redirect(&self, node: NodeId) -> Option<&Redirector<T>> {
+        self.trees.get(&node)
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        self.trees.values().try_for_each(Redirector::invariants)
+    }
+}

@@ -1,0 +1,91 @@
+//! Datastore transactions at a participant (rule W1): strict two-phase locks.
+//!
+//! They lock what they read and write before they do, and commit as others do. Their locks are only in memory: after a
+//! restart their reads are validated like any others, so a lock that is lost costs a conflict, never a wrong commit. One
+//! that has not been heard of for `IDLE_MS` is gone, and its locks fall.
+
+use std::collections::BTreeMap;
+
+use model::Oid;
+
+use super::{Known, Participant, Then};
+use crate::commit::{Answer, Refusal};
+use crate::ident::TxnId;
+use crate::lease::Ms;
+use crate::locks::{Asked, Mode};
+use crate::plant::{Bug, planted};
+
+/// How long a datastore transaction that says nothing is believed to be there, in milliseconds.
+pub(super) const IDLE_MS: u64 = 5_000;
+
+/// A datastore transaction that is not prepared.
+#[derive(Clone, Debug)]
+pub(super) struct Locking<A> {
+    /// Who asked last: who hears of its end.
+    from: A,
+    heard: Ms,
+    /// Locks that it waits for, and who is to be told.
+    waits: BTreeMap<Oid, A>,
+}
+
+impl<A: Clone, T: Clone> Participant<A, T> {
+    /// A datastore transaction wants to lock an object.
+    pub(super) fn lock(&mut self, from: A, txn: TxnId, first: TxnId, oid: Oid, mode: Mode, now: Ms) {
+        if self.known.contains_key(&txn) {
+            return self.tell(from, txn);
+        }
+        if txn.start <= self.horizon {
+            return self.when(0, Then::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
+        }
+        let fresh = || Locking { from: from.clone(), heard: now, waits: BTreeMap::new() };
+        let locking = self.locking.entry(txn).or_insert_with(fresh);
+        (locking.from, locking.heard) = (from.clone(), now);
+        match self.validator.locks().ask(txn, first, oid, mode) {
+            Asked::Granted => self.when(0, Then::Answer(from, Answer::Locked { txn, oid })),
+            Asked::Waits { wound } => {
+                locking.waits.insert(oid, from);
+                for younger in wound {
+                    self.wound(younger);
+                }
+            }
+        }
+    }
+
+    /// Aborts a transaction that is in the way of an older one, or gone.
+    fn wound(&mut self, txn: TxnId) {
+        let from = self.locking.get(&txn).map(|locking| locking.from.clone());
+        if matches!(self.known.get(&txn), Some(Known::Ended { .. })) {
+            return;
+        }
+        self.mark(txn, Refusal::Aborted);
+        if let Some(from) = from {
+            self.tell(from, txn);
+        }
+    }
+
+    /// Lets go of all that a transaction holds or waits for; tells who is granted what by that.
+    pub(super) fn unlock(&mut self, txn: TxnId) {
+        self.locking.remove(&txn);
+        for (txn, oid) in self.validator.locks().release(txn) {
+            let waiting = self.locking.get_mut(&txn).and_then(|locking| locking.waits.remove(&oid));
+            if let Some(from) = waiting {
+                self.when(0, Then::Answer(from, Answer::Locked { txn, oid }));
+            }
+        }
+    }
+
+    /// Aborts datastore transactions that nobody has spoken of for long.
+    pub fn expire(&mut self, now: Ms) {
+        let gone = self.locking.iter().filter(|(_, locking)| locking.heard + IDLE_MS <= now);
+        let gone: Vec<TxnId> = gone.map(|(txn, _)| *txn).collect();
+        for txn in gone.into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
+            self.wound(txn);
+        }
+    }
+
+    /// When [`Participant::expire`] has something to do.
+    #[must_use]
+    pub fn expires(&self) -> Option<Ms> {
+        self.locking.values().map(|locking| locking.heard + IDLE_MS).min()
+    }
+}

@@ -1,0 +1,143 @@
+//! What a participant keeps over a restart, a move, and the freeing of its log (rule C4).
+
+use model::NodeId;
+
+use super::{Known, Participant};
+use crate::commit::{Outcome, Record, Refusal, Writes};
+use crate::ident::{Timestamp, TxnId};
+use crate::plant::{Bug, planted};
+
+impl<A: Clone, T: Clone> Participant<A, T> {
+    /// Takes up a durable record again, in order, after a restart or a move (C4). Returns what it had changed. When all are
+    /// taken up, [`Participant::recovered`] ends it.
+    pub fn recover(&mut self, position: u64, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+        (self.last, self.forced) = (position, position);
+        match record {
+            Record::Prepared { .. } if planted(Bug::PreparedForgotten) => None,
+            Record::Prepared { txn, participants, part, proposal } => {
+                if !planted(Bug::LocksForgotten) {
+                    self.validator.hold(txn, &part.footprint());
+                }
+                self.clock.pass(proposal);
+                self.known.insert(txn, Known::Prepared { participants, part, proposal, position });
+                None
+            }
+            Record::Committed { txn, timestamp, writes } => {
+                self.recover_end(txn, Outcome::Committed(timestamp), writes, Vec::new())
+            }
+            Record::Decided { txn, outcome } => {
+                let Some(Known::Prepared { part, participants, .. }) = self.known.remove(&txn) else { return None };
+                let _ = self.validator.locks().release(txn);
+                self.recover_end(txn, outcome, part.writes, participants)
+            }
+            Record::Marked { txn } => {
+                if !planted(Bug::MarksForgotten) {
+                    self.known.insert(txn, Known::Marked { why: Refusal::Aborted, position });
+                }
+                None
+            }
+            Record::Bound(bound) => {
+                if !planted(Bug::BoundForgotten) {
+                    (self.bound, self.bound_asked) = (self.bound.max(bound), self.bound_asked.max(bound));
+                    self.bound_position = position;
+                }
+                None
+            }
+            Record::Horizon(horizon) => {
+                self.horizon = self.horizon.max(horizon);
+                self.horizon_position = position;
+                None
+            }
+            Record::Forgotten { txn } => {
+                if let Some(Known::Ended { participants, .. }) = self.known.get_mut(&txn) {
+                    participants.clear();
+                }
+                None
+            }
+            Record::Ended { txn, outcome, version, participants } => {
+                if let Outcome::Committed(timestamp) = outcome {
+                    self.clock.pass(timestamp);
+                }
+                self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+                None
+            }
+        }
+    }
+
+    fn recover_end(
+        &mut self,
+        txn: TxnId,
+        outcome: Outcome,
+        writes: Writes<T>,
+        participants: Vec<NodeId>,
+    ) -> Option<(TxnId, Timestamp, Writes<T>)> {
+        let position = self.last;
+        let version = match outcome {
+            Outcome::Committed(timestamp) if !writes.is_empty() => Some(self.version_at(position, timestamp)),
+            _ => None,
+        };
+        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+        let Outcome::Committed(timestamp) = outcome else { return None };
+        self.clock.pass(timestamp);
+        Some((txn, timestamp, writes))
+    }
+
+    /// All records are taken up, the last of them at `position`: the clock starts above all that may have been promised
+    /// (V4).
+    pub fn recovered(&mut self, position: u64) {
+        (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
+        self.clock.pass(self.bound);
+        self.clean();
+    }
+
+    /// The records that say all that this participant knows: where its log begins anew, at another brick (section 5 of
+    /// the design). Pages are handed over beside them.
+    ///
+    /// # Panics
+    /// If the log is not durable to its end.
+    pub fn state(&self) -> Vec<Record<T>> {
+        assert!(self.forced == self.last, "L1: what is not durable cannot be handed over");
+        let mut records = vec![Record::Bound(self.bound), Record::Horizon(self.horizon)];
+        records.extend(self.known.iter().map(|(txn, known)| known.record(*txn)));
+        records
+    }
+
+    /// Appends again what records up to a position still have to say, so that they can be freed when the log is durable up
+    /// to the position that this returns.
+    pub fn carry(&mut self, upto: u64) -> u64 {
+        if self.bound_position <= upto && self.bound_asked > Timestamp::ZERO {
+            self.bound_position = self.append(Record::Bound(self.bound_asked));
+        }
+        if self.horizon_position <= upto && self.horizon > Timestamp::ZERO {
+            self.horizon_position = self.append(Record::Horizon(self.horizon));
+        }
+        let old = self.known.iter().filter(|(_, known)| known.position() <= upto);
+        let old: Vec<(TxnId, Record<T>)> = old.map(|(txn, known)| (*txn, known.record(*txn))).collect();
+        for (txn, record) in old {
+            if planted(Bug::SegmentFreed) && matches!(record, Record::Prepared { .. }) {
+                continue;
+            }
+            self.append(record);
+            if let Some(known) = self.known.get_mut(&txn) {
+                known.carried(self.last);
+            }
+        }
+        self.last
+    }
+}
+
+impl<T: Clone> Known<T> {
+    /// What a record says of it.
+    fn record(&self, txn: TxnId) -> Record<T> {
+        match self {
+            Self::Prepared { participants, part, proposal, .. } => {
+                let (participants, part) = (participants.clone(), part.clone());
+                Record::Prepared { txn, participants, part, proposal: *proposal }
+            }
+            Self::Ended { outcome, version, participants, .. } => {
+                Record::Ended { txn, outcome: *outcome, version: *version, participants: participants.clone() }
+            }
+            Self::Marked { .. } => Record::Marked { txn },
+        }
+    }
+}

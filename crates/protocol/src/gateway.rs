@@ -1,0 +1,297 @@
+//! Where clients hand in what they have done: the coordinating part of a peer server.
+//!
+//! A client calls, and repeats its call until it is answered; every call names its transaction, so that a repeated one is
+//! the same one (C3). A gateway keeps nothing durable. If it is gone, its clients call another one.
+//!
+//! - **C1, C2, C3.** A commit, and the finding out of an outcome, is a [`Coordinator`]'s work.
+//! - **Read-only transactions.** Their time is the largest of this clock and the timestamps of all that was read. Each
+//!   participant checks that every read is current and that nothing that is prepared writes it, and promises that nothing
+//!   commits at or before that time any more: one round trip, no force.
+//! - **W1.** Locks are asked for at the participant of the object. Whoever gives up, or has only read, lets go of them by
+//!   an abort.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{NodeId, Oid};
+
+use crate::brick::Locked;
+use crate::clock::{Ahead, Clock};
+use crate::commit::coordinator::{self, Coordinator};
+use crate::commit::{Answer, Outcome, Part, Refusal, Request};
+use crate::ident::{Timestamp, TxnId};
+use crate::lease::Ms;
+use crate::locks::Mode;
+use crate::validate::Read;
+
+/// How long an answer is waited for before the question is repeated, in milliseconds.
+const REPEAT_MS: u64 = 200;
+
+/// What a client calls for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call<T> {
+    /// Commit this.
+    Commit {
+        /// What was done at each logical node.
+        parts: BTreeMap<NodeId, Part<T>>,
+        /// It creates objects, whose real names are not known yet (R2).
+        creates: bool,
+    },
+    /// How has it ended, or else abort it: whoever called for its commit does not know.
+    Resolve {
+        /// Where it was to commit.
+        participants: Vec<NodeId>,
+    },
+    /// It has only read this: was all of it the newest at one time?
+    Check {
+        /// What was read at each logical node.
+        reads: BTreeMap<NodeId, Vec<Read>>,
+        /// The largest timestamp of what was read.
+        seen: Timestamp,
+    },
+    /// Lock an object, and say what is in it.
+    Lock {
+        /// The first try of the transaction (W1).
+        first: TxnId,
+        /// The object.
+        oid: Oid,
+        /// What for.
+        mode: Mode,
+    },
+    /// Let go of what it has locked.
+    Release {
+        /// Where it has locked something.
+        participants: Vec<NodeId>,
+    },
+}
+
+/// What a client is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<T> {
+    /// How the transaction has ended.
+    Ended(coordinator::Reply),
+    /// It has happened at this time, or something stands against it.
+    Checked(Result<Timestamp, Refusal>),
+    /// An object is locked.
+    Locked(Locked<T>),
+}
+
+/// Something that a gateway wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<A, T> {
+    /// Ask the participant of a logical node, with the time that this gateway knows.
+    Ask(NodeId, Request<T>),
+    /// Answer a client.
+    Reply(A, TxnId, Reply<T>),
+}
+
+/// A transaction that has only read.
+#[derive(Clone, Debug)]
+struct Checking<A> {
+    from: A,
+    at: Timestamp,
+    reads: BTreeMap<NodeId, Vec<Read>>,
+    /// Who has still to answer.
+    open: BTreeSet<NodeId>,
+    repeat: Ms,
+}
+
+/// The gateway. `A` is the address of a client, `T` is an object.
+#[derive(Clone, Debug)]
+pub struct Gateway<A, T> {
+    clock: Clock,
+    coordinators: BTreeMap<TxnId, (A, Coordinator<T>)>,
+    checking: BTreeMap<TxnId, Checking<A>>,
+    /// Who waits for locks.
+    locking: BTreeMap<TxnId, A>,
+    out: Vec<Output<A, T>>,
+}
+
+impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
+    /// One that believes clocks that are at most so far ahead.
+    #[must_use]
+    pub fn new(skew_ms: u64) -> Self {
+        Self {
+            clock: Clock::new(Timestamp::ZERO, skew_ms),
+            coordinators: BTreeMap::new(),
+            checking: BTreeMap::new(),
+            locking: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T>> {
+        self.out.drain(..)
+    }
+
+    /// The largest timestamp that it knows: what participants are to learn with every question (L1).
+    #[must_use]
+    pub fn clock(&self) -> Timestamp {
+        self.clock.last()
+    }
+
+    /// Somebody who was heard knows this time.
+    ///
+    /// # Errors
+    /// If it is further ahead than clocks may differ.
+    pub fn learn(&mut self, seen: Timestamp, now: Ms) -> Result<(), Ahead> {
+        self.clock.learn(seen, now)
+    }
+
+    /// A client calls.
+    ///
+    /// # Errors
+    /// If it knows a time that is further ahead than clocks may differ: nothing has happened.
+    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Ahead> {
+        match call {
+            Call::Commit { parts, .. } => {
+                self.coordinate(from, txn, now, |now, out| Coordinator::commit(txn, parts, now, out))
+            }
+            Call::Resolve { participants } => {
+                self.coordinate(from, txn, now, |now, out| Coordinator::finish(txn, participants, now, out))
+            }
+            Call::Check { reads, seen } => {
+                self.clock.learn(seen, now)?;
+                self.check(from, txn, reads, now);
+            }
+            Call::Lock { first, oid, mode } => {
+                self.locking.insert(txn, from);
+                self.out.push(Output::Ask(oid.page().node, Request::Lock { txn, first, oid, mode }));
+            }
+            Call::Release { participants } => {
+                self.locking.remove(&txn);
+                let request = || Request::Decide { txn, outcome: Outcome::Aborted };
+                self.out.extend(participants.into_iter().map(|node| Output::Ask(node, request())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a transaction to its end, unless that is being done.
+    fn coordinate(
+        &mut self,
+        from: A,
+        txn: TxnId,
+        now: Ms,
+        begin: impl FnOnce(Ms, &mut Vec<coordinator::Output<T>>) -> Coordinator<T>,
+    ) {
+        self.locking.remove(&txn);
+        let mut out = Vec::new();
+        match self.coordinators.get_mut(&txn) {
+            Some((client, coordinator)) => {
+                *client = from.clone();
+                if let Some(reply) = coordinator.reply() {
+                    self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
+                }
+            }
+            None => {
+                let coordinator = begin(now, &mut out);
+                self.coordinators.insert(txn, (from, coordinator));
+            }
+        }
+        self.coordinated(txn, out);
+    }
+
+    fn coordinated(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
+        let Some((client, coordinator)) = self.coordinators.get(&txn) else { return };
+        for output in out {
+            self.out.push(match output {
+                coordinator::Output::Send(node, request) => Output::Ask(node, request),
+                coordinator::Output::Reply(reply) => Output::Reply(client.clone(), txn, Reply::Ended(reply)),
+            });
+        }
+        if coordinator.is_done() {
+            self.coordinators.remove(&txn);
+        }
+    }
+
+    fn check(&mut self, from: A, txn: TxnId, reads: BTreeMap<NodeId, Vec<Read>>, now: Ms) {
+        let at = match self.checking.get(&txn) {
+            Some(before) => before.at,
+            None => self.clock.tick(now),
+        };
+        if reads.is_empty() {
+            return self.out.push(Output::Reply(from, txn, Reply::Checked(Ok(at))));
+        }
+        let open = reads.keys().copied().collect();
+        self.checking.insert(txn, Checking { from, at, reads, open, repeat: now });
+        self.ask_checks(txn, now);
+    }
+
+    fn ask_checks(&mut self, txn: TxnId, now: Ms) {
+        let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
+        checking.repeat = now + REPEAT_MS;
+        for node in &checking.open {
+            let reads = checking.reads[node].clone();
+            self.out.push(Output::Ask(*node, Request::Check { txn, reads, at: checking.at }));
+        }
+    }
+
+    /// A participant answers; `locked` is the object's state with [`Answer::Locked`].
+    pub fn answered(&mut self, node: NodeId, answer: Answer, locked: Option<Locked<T>>, now: Ms) {
+        let txn = answer.txn();
+        match (&answer, locked) {
+            (Answer::Checked { verdict, .. }, _) => return self.checked(node, txn, *verdict),
+            (Answer::Locked { .. }, Some(locked)) => {
+                if let Some(client) = self.locking.get(&txn).cloned() {
+                    self.out.push(Output::Reply(client, txn, Reply::Locked(locked)));
+                }
+                return;
+            }
+            _ => {}
+        }
+        let mut out = Vec::new();
+        match self.coordinators.get_mut(&txn) {
+            Some((_, coordinator)) => coordinator.answered(node, answer, now, &mut out),
+            // It was wounded, or its locks have fallen.
+            None => {
+                if let (Some(client), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
+                    let reply = Reply::Ended(coordinator::Reply::Refused(why));
+                    self.out.push(Output::Reply(client, txn, reply));
+                }
+            }
+        }
+        self.coordinated(txn, out);
+    }
+
+    fn checked(&mut self, node: NodeId, txn: TxnId, verdict: Result<(), crate::validate::Conflict>) {
+        let Some(checking) = self.checking.get_mut(&txn) else { return };
+        checking.open.remove(&node);
+        let result = match verdict {
+            Err(conflict) => Err(Refusal::Conflict(conflict)),
+            Ok(()) if checking.open.is_empty() => Ok(checking.at),
+            Ok(()) => return,
+        };
+        if let Some(checking) = self.checking.remove(&txn) {
+            self.out.push(Output::Reply(checking.from, txn, Reply::Checked(result)));
+        }
+    }
+
+    /// A client is gone. What it has called for to be committed is brought to its end; nobody waits for the rest.
+    pub fn disconnected(&mut self, client: &A) {
+        self.checking.retain(|_, checking| checking.from != *client);
+        self.locking.retain(|_, from| from != client);
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        let due = |(txn, (_, one)): (&TxnId, &(A, Coordinator<T>))| (one.deadline()? <= now).then_some(*txn);
+        let due: Vec<TxnId> = self.coordinators.iter().filter_map(due).collect();
+        for txn in due {
+            let mut out = Vec::new();
+            if let Some((_, coordinator)) = self.coordinators.get_mut(&txn) {
+                coordinator.poll(now, &mut out);
+            }
+            self.coordinated(txn, out);
+        }
+        let checking: Vec<TxnId> = self.checking.keys().copied().collect();
+        checking.into_iter().for_each(|txn| self.ask_checks(txn, now));
+    }
+
+    /// When [`Gateway::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let commits = self.coordinators.values().filter_map(|(_, coordinator)| coordinator.deadline());
+        commits.chain(self.checking.values().map(|checking| checking.repeat)).min()
+    }
+}

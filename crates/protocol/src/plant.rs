@@ -1,0 +1,131 @@
+//! Mistakes that can be planted: each breaks one rule in one plausible way, so that the simulator can show that its checkers
+//! would notice.
+//!
+//! Only with the feature `planted-bugs`, which the simulator turns on for itself, is there anything to plant. Without it
+//! [`planted`] is `false` when it is compiled, and no trace of a mistake is left.
+
+macro_rules! bugs {
+    ($($rule:literal $bug:ident $what:literal)*) => {
+        /// A mistake that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Bug {
+            $(#[doc = concat!($rule, ": ", $what, ".")] $bug,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$bug),*];
+
+            /// The rule that it breaks.
+            #[must_use]
+            pub const fn rule(self) -> &'static str {
+                match self { $(Self::$bug => $rule),* }
+            }
+
+            /// What it does wrong.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Self::$bug => $what),* }
+            }
+        }
+    };
+}
+
+bugs! {
+    "L1" NoLearning "clocks do not learn from others"
+    "L1" ShownBeforeForce "a change is shown before its record is durable"
+    "V1" StaleReads "reads are not validated"
+    "V1" NoFloor "what is not in the window counts as never changed"
+    "V1" VersionIsTimestamp "the version of a page is the timestamp of the last transaction"
+    "V2" HeldReads "a transaction may write what a prepared one has read"
+    "V2" HeldWrites "a transaction may read what a prepared one writes"
+    "V2" LocksForgotten "prepared transactions hold nothing after a restart"
+    "V2" ReleasedEarly "a transaction lets go of what it holds before its outcome is durable"
+    "V3" WindowDropsEntries "a window that is full drops its oldest entry and leaves the floor"
+    "V3" RetiredUnheard "entries are retired though somebody has still to hear of them"
+    "V4" BoundForgotten "the bound of what was promised is not in the log"
+    "V4" PromiseIgnored "a check promises nothing"
+    "C1" VoteBeforeForce "a vote is sent before the prepared record is durable"
+    "C1" OneVoteForAll "one vote is taken for all"
+    "C1" FirstProposal "the timestamp is the first proposal, not the largest"
+    "C2" NoAbortMark "who knows nothing of a transaction says so, and does not mark it"
+    "C2" VolatileRefusal "a refusal is not recorded"
+    "C2" MarksForgotten "abort marks are lost by a restart"
+    "C3" PrepareTwice "a repeated prepare is taken for a new one"
+    "C3" OutcomeForgotten "an outcome is forgotten as soon as it is applied"
+    "C3" ExecutedTwice "a repeated commit is executed again"
+    "C4" PreparedForgotten "prepared transactions are lost by a restart"
+    "C4" SegmentFreed "a segment of the log is freed with a prepared record in it"
+    "C4" NobodyFinishes "nobody finishes what a dead coordinator has left"
+    "V2" CheckIgnoresPrepared "a read-only check ignores prepared transactions whose proposal is later"
+    "G1" ClosedAbovePrepared "the closed timestamp ignores what is prepared"
+    "G1" ClosedOvertakes "the closed timestamp overtakes invalidations"
+    "G2" BeyondClosed "a group snapshot is taken beyond what is closed"
+    "G3" EvictionForgotten "evicting a page leaves its reads' intervals open"
+    "G3" ClosedOutlivesSession "a closed timestamp counts in the next session"
+    "W1" NobodyWounds "an older transaction waits for a younger one"
+    "W1" PreparedWounded "a prepared transaction is wounded"
+    "W1" LocksOutlive "locks of who is gone are kept"
+    "N1" NextWriteAtOnce "the next write to another brick waits for nothing"
+    "N1" LastWriteSettles "the next write to another brick waits for the last one only, not for those before it"
+    "N1" SettledAtRestart "a restarted brick forgets that old copies may be about"
+    "N1" ReplyBeforeInvalidation "the reply to a write overtakes its invalidation"
+    "N1" OpenedUnsynced "a session is opened by a node in the middle that may be behind what the holder has seen elsewhere"
+    "N1" OwnWriteUnseen "a client does not see its own writes before the reply"
+    "D1" LateListing "a holder is listed when its page has been read"
+    "D1" EvictionEndsLaterFetch "an eviction ends a later fetch of the page"
+    "D2" AcknowledgedAtOnce "a node in the middle acknowledges before those below have"
+    "D3" NoCrossingLog "messages that come while a fetch is out are forgotten"
+    "D3" AnyReply "the reply to an old fetch is taken for the answer to a new one"
+    "D4" LeaseFromAnswer "a lease counts from when its answer came"
+    "D4" GrantBeyondOwn "a node grants leases that are longer than its own"
+    "D4" UsedBeyondLease "copies are used beyond the lease"
+    "D4" SessionNotReset "copies are kept over the end of a session without being validated"
+    "D4" NoDrift "clocks are believed to run equally fast"
+    "P2" GapsIgnored "a message that does not follow the copy's version advances it"
+    "P2" OldUpdates "an update that comes late is put over a newer one"
+    "P3" NoDoom "a message that names what was read does not doom the transaction"
+    "P3" VersionAtCommit "the version of a read is that of the copy at the commit"
+    "P4" OwnWriteBlind "own writes are put over whatever copy there is"
+    "P4" AnyWriterAccepted "validation accepts any TxnId for a read"
+    "R1" HoleCalledComplete "a page with a hole is helped with, as if the object did not exist"
+    "R1" NewerCalledComplete "a page with objects newer than its version is called complete"
+    "R1" LateJoiner "who joins a fetch that is out does not hear what was told before"
+    "R1" PatienceWithHelpers "a helper that does not answer is waited for"
+    "R2" UpdateAtCommit "updates are sent on when the commit passes, before anything proves it"
+    "R2" UpdateWaitsForReply "an invalidation waits for the commit's reply"
+    "R3" PendingIsStale "what somebody has still to hear of is stale for everybody"
+    "R4" StaleCalledCurrent "a copy is called current whatever its version"
+}
+
+#[cfg(feature = "planted-bugs")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Plants a mistake in the machines of this thread, or takes it out again.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// Whether this mistake is planted.
+    #[must_use]
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use switch::{plant, planted};
+
+/// Whether this mistake is planted: never.
+#[cfg(not(feature = "planted-bugs"))]
+#[must_use]
+pub const fn planted(_: Bug) -> bool {
+    false
+}

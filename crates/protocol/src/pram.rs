@@ -1,0 +1,197 @@
+//! The order of a client's writes outside of transactions (rule N1).
+//!
+//! Such writes are *PRAM consistent*: everyone sees those of one client in the order in which it made them, and the client
+//! itself sees them at once.
+//!
+//! ```text
+//!   put x, y at node 1 ── one message ──▶ written ──▶ settled: everybody has heard ──▶ put z at node 2 is sent
+//! ```
+//!
+//! Writes at one node go together, as one message: nobody sees one without those before it. The next write to *another* node
+//! waits until all are settled. The client goes on meanwhile: what it has put it reads from here, until the reply.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::{NodeId, Oid};
+
+use crate::commit::Writes;
+use crate::ident::TxnId;
+use crate::page_cache::Content;
+use crate::plant::{Bug, planted};
+
+/// Writes that go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch<T> {
+    /// Where.
+    pub node: NodeId,
+    /// The new states.
+    pub writes: Writes<T>,
+    /// The numbers that the client gave its writes.
+    pub numbers: Vec<u64>,
+}
+
+/// The writes of one client that are not settled. `T` is an object.
+#[derive(Clone, Debug)]
+pub struct Pram<T> {
+    queue: VecDeque<Batch<T>>,
+    /// What may not have arrived.
+    sent: Option<(TxnId, Batch<T>)>,
+    /// What is durable, and of which somebody may have still to hear; all of it at one node.
+    written: BTreeMap<TxnId, Batch<T>>,
+}
+
+impl<T> Default for Pram<T> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), sent: None, written: BTreeMap::new() }
+    }
+}
+
+impl<T: Clone> Pram<T> {
+    /// Writes an object. `number` is given back when it is durable.
+    pub fn put(&mut self, oid: Oid, content: Content<T>, number: u64) {
+        let node = oid.page().node;
+        match self.queue.back_mut().filter(|batch| batch.node == node) {
+            Some(batch) => {
+                batch.writes.insert(oid, content);
+                batch.numbers.push(number);
+            }
+            None => self.queue.push_back(Batch { node, writes: [(oid, content)].into(), numbers: vec![number] }),
+        }
+    }
+
+    /// What was put and is not replied to yet: newer than any copy.
+    #[must_use]
+    pub fn look(&self, oid: Oid) -> Option<&Content<T>> {
+        if planted(Bug::OwnWriteUnseen) {
+            return None;
+        }
+        let newest_first = self.queue.iter().rev().chain(self.sent.iter().map(|(_, batch)| batch));
+        newest_first.filter_map(|batch| batch.writes.get(&oid)).next()
+    }
+
+    /// The batch that can be sent now, under this number, if there is one: the one before is written, and all are settled
+    /// that went elsewhere.
+    pub fn send(&mut self, write: TxnId) -> Option<&Batch<T>> {
+        let next = self.queue.front()?.node;
+        let elsewhere = self.written.values().any(|batch| batch.node != next);
+        if self.sent.is_some() || elsewhere && !planted(Bug::NextWriteAtOnce) {
+            return None;
+        }
+        let batch = self.queue.pop_front()?;
+        self.sent = Some((write, batch));
+        self.sent.as_ref().map(|(_, batch)| batch)
+    }
+
+    /// What went to a node and is not settled, in order: to be sent again, when there is a new connection. Written again, it
+    /// is written once, and said to be settled again.
+    pub fn again(&self, node: NodeId) -> impl Iterator<Item = (TxnId, &Batch<T>)> {
+        let sent = self.sent.iter().map(|(write, batch)| (*write, batch));
+        let written = self.written.iter().map(|(write, batch)| (*write, batch));
+        written.chain(sent).filter(move |(_, batch)| batch.node == node)
+    }
+
+    /// A batch is durable. Returns the client's numbers, the first time.
+    pub fn written(&mut self, write: TxnId) -> Vec<u64> {
+        let Some((_, mut batch)) = self.sent.take_if(|(sent, _)| *sent == write) else { return Vec::new() };
+        let numbers = std::mem::take(&mut batch.numbers);
+        if planted(Bug::LastWriteSettles) {
+            self.written.clear();
+        }
+        self.written.insert(write, batch);
+        numbers
+    }
+
+    /// A batch was not written: something stood against it. It is tried again under another number, before all others.
+    pub fn refused(&mut self, write: TxnId) {
+        if let Some((_, batch)) = self.sent.take_if(|(sent, _)| *sent == write) {
+            self.queue.push_front(batch);
+        }
+    }
+
+    /// Everybody has heard of a batch.
+    pub fn settled(&mut self, write: TxnId) {
+        self.written.remove(&write);
+    }
+
+    /// Whether everything that was put is durable, and everybody has heard of it.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.queue.is_empty() && self.sent.is_none() && self.written.is_empty()
+    }
+
+    /// Where the next batch goes.
+    #[must_use]
+    pub fn next(&self) -> Option<NodeId> {
+        self.queue.front().map(|batch| batch.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, PageId, SpaceId};
+
+    use super::*;
+    use crate::ident::{ClientId, Timestamp};
+
+    fn oid(node: u32, slot: u16) -> Oid {
+        Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(node), number: 1 }, slot)
+    }
+
+    fn write(number: u64) -> TxnId {
+        TxnId { start: Timestamp::at(number), client: ClientId(1) }
+    }
+
+    #[test]
+    fn a_write_to_another_node_waits_until_the_last_is_settled() {
+        let mut pram = Pram::default();
+        pram.put(oid(1, 1), Content::Value(10), 0);
+        pram.put(oid(2, 1), Content::Value(20), 1);
+        assert_eq!(pram.send(write(1)).unwrap().node, NodeId(1));
+        assert_eq!(pram.send(write(2)), None, "it is not written");
+        assert_eq!(pram.written(write(1)), [0]);
+        assert_eq!(pram.send(write(2)), None, "it is not settled");
+        pram.settled(write(1));
+        assert_eq!(pram.send(write(2)).unwrap().node, NodeId(2));
+    }
+
+    #[test]
+    fn writes_to_one_node_go_together_and_wait_for_no_acknowledgement() {
+        let mut pram = Pram::default();
+        pram.put(oid(1, 1), Content::Value(10), 0);
+        pram.send(write(1));
+        pram.put(oid(1, 1), Content::Value(11), 1);
+        pram.put(oid(1, 2), Content::Value(12), 2);
+        assert_eq!(pram.look(oid(1, 1)), Some(&Content::Value(11)));
+        pram.written(write(1));
+        assert_eq!(pram.send(write(2)).unwrap().writes.len(), 2);
+        assert_eq!(pram.written(write(2)), [1, 2]);
+        assert_eq!(pram.look(oid(1, 1)), None, "the reply has come: the cache knows better");
+    }
+
+    #[test]
+    fn a_write_to_another_node_waits_also_for_those_before_the_last() {
+        let mut pram = Pram::default();
+        for (number, slot) in [(1, 1), (2, 2)] {
+            pram.put(oid(1, slot), Content::Value(10), number);
+            pram.send(write(number));
+            pram.written(write(number));
+        }
+        pram.put(oid(2, 1), Content::Value(20), 3);
+        pram.settled(write(2));
+        assert_eq!(pram.send(write(3)), None, "somebody may not have heard of the first");
+        pram.settled(write(1));
+        assert!(pram.send(write(3)).is_some());
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_before_what_follows() {
+        let mut pram = Pram::default();
+        pram.put(oid(1, 1), Content::Value(10), 0);
+        pram.send(write(1));
+        pram.put(oid(1, 1), Content::Value(11), 1);
+        pram.refused(write(1));
+        assert_eq!(pram.send(write(2)).unwrap().writes[&oid(1, 1)], Content::Value(10));
+        assert_eq!(pram.look(oid(1, 1)), Some(&Content::Value(11)));
+        assert!(pram.again(NodeId(1)).count() == 1 && pram.again(NodeId(2)).count() == 0);
+    }
+}

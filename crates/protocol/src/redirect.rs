@@ -1,0 +1,428 @@
+//! A node in the middle of a cache tree: a peer server or a redirector, for the pages of one logical node.
+//!
+//! To the node above it is one holder; to those below it is the node above. It keeps no pages. What makes it a redirector
+//! is that it may ask those below to [help](Helpers) each other: the *peer fetch* and *peer update* of BuddyCache, sections
+//! 3.1, 3.2 and 4.4. A cache at this node itself is one more holder below it, whose connection is short.
+//!
+//! - **R1.** A helper serves only complete pages, and is alive; the choice spreads the load; if it does not answer in time,
+//!   the fetch goes up. Concurrent fetches of a page are one fetch above. Who joins one that is out first hears what the
+//!   others were told since it began.
+//! - **R2.** The updates of a commit that passes are retained. An invalidation proves the commit: with it the retained
+//!   update goes at once to every listed holder, those that fetch and the writer too, in the order in which the brick says
+//!   it. Without the update, the invalidation goes.
+//! - **R3.** A slow or dead holder costs the others nothing: nobody waits for it but for acknowledging upward.
+//! - **R4.** A holder that comes from another redirector fetches what it has, saying which version that is: it is listed
+//!   here, and here is listed above, before anybody compares. A helper that is gone is asked no more.
+//! - **N1.** A session below opens when the root has answered, so that whatever the holder has seen elsewhere has come here.
+//! - **D4.** No lease is granted beyond the own one, and when the session above ends all below end with it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use model::PageId;
+
+use crate::commit::Writes;
+use crate::directory::Directory;
+use crate::ident::{HolderId, Timestamp, TxnId, Version};
+use crate::lease::Ms;
+use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
+use crate::plant::{Bug, planted};
+use crate::tree::{Down, Up};
+use crate::upstream::Upstream;
+
+mod fetching;
+mod retained;
+
+use fetching::{Fetching, Stage, Waiter};
+use retained::Retained;
+
+/// Who may be asked to help with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helpers {
+    /// Nobody: this node only passes on.
+    Nobody,
+    /// Everybody below: this node is a redirector.
+    Everybody,
+}
+
+/// Something that a redirector wants done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<T> {
+    /// Tell the node above, in this session.
+    Up(HolderId, Up<T>),
+    /// Tell a holder below.
+    Down(HolderId, Down<T>),
+}
+
+/// A node in the middle. `T` is an object.
+#[derive(Clone, Debug)]
+pub struct Redirector<T> {
+    helpers: Helpers,
+    upstream: Upstream,
+    directory: Directory,
+    /// Who below has a complete copy, as far as is known here, and how often each has helped.
+    complete: BTreeMap<PageId, BTreeSet<HolderId>>,
+    helped: BTreeMap<HolderId, u64>,
+    fetching: BTreeMap<PageId, Fetching<T>>,
+    /// The fetch by which this node is listed above, for each page.
+    listed: BTreeMap<PageId, FetchId>,
+    last_fetch: u64,
+    retained: Retained<T>,
+    /// Leases asked for above, and answered; and who waits for the answer of which number, wanting how long a lease.
+    asked: u64,
+    answered: u64,
+    syncing: VecDeque<(u64, HolderId, u64)>,
+    /// Who waits for the reply to a write.
+    writers: BTreeMap<TxnId, HolderId>,
+    out: Vec<Output<T>>,
+}
+
+impl<T: Clone> Redirector<T> {
+    /// One that knows nobody. Nobody else ever has the session numbers from `holder` on.
+    #[must_use]
+    pub fn new(helpers: Helpers, holder: HolderId) -> Self {
+        Self {
+            helpers,
+            upstream: Upstream::new(holder),
+            directory: Directory::default(),
+            complete: BTreeMap::new(),
+            helped: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            last_fetch: 0,
+            retained: Retained::default(),
+            asked: 0,
+            answered: 0,
+            syncing: VecDeque::new(),
+            writers: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output<T>> {
+        self.out.drain(..)
+    }
+
+    fn up(&mut self, message: Up<T>) {
+        self.out.push(Output::Up(self.upstream.holder(), message));
+    }
+
+    fn down(&mut self, holder: HolderId, message: Down<T>) {
+        self.out.push(Output::Down(holder, message));
+    }
+
+    // ------------------------------------------------------------------------------------------ from below
+
+    /// A holder below says something.
+    pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) {
+        if let Up::Renew { wanted_ms, open, sync, replaces } = message {
+            if !open && !self.directory.knows(holder) {
+                return self.down(holder, Down::Closed);
+            }
+            if let Some(before) = replaces {
+                self.gone(before, now);
+            }
+            return self.renew(holder, wanted_ms, sync, now);
+        }
+        if !self.directory.knows(holder) {
+            return self.down(holder, Down::Closed);
+        }
+        match message {
+            Up::Renew { .. } => {}
+            Up::Fetch { page, fetch, have } => self.fetch(page, Waiter { holder, fetch, have }, now),
+            Up::Acknowledge { page, version } => self.directory.acknowledge(holder, page, version),
+            Up::Evict { page, fetch } => {
+                self.directory.evict(page, holder, fetch);
+                self.incomplete(page, holder);
+                self.unlist(page);
+            }
+            Up::Helped { page, help, copy } => self.helped(page, holder, help, copy, now),
+            Up::Write { write, writes } => {
+                self.retained.retain(write, &writes);
+                self.writers.insert(write, holder);
+                self.up(Up::Write { write, writes });
+            }
+        }
+        self.acknowledge();
+    }
+
+    /// Grants a lease. If the answer has to come from the root, that is asked first (N1).
+    fn renew(&mut self, holder: HolderId, wanted_ms: u64, sync: bool, now: Ms) {
+        if sync && self.upstream.is_valid(now) && !planted(Bug::OpenedUnsynced) {
+            self.asked += 1;
+            self.syncing.push_back((self.asked, holder, wanted_ms));
+            let renew = self.upstream.sync(now);
+            return self.up(renew);
+        }
+        let lease_ms = self.directory.grant(holder, now, wanted_ms, self.upstream.left(now));
+        self.down(holder, Down::Leased { lease_ms });
+        self.acknowledge();
+    }
+
+    /// A holder is gone, or says that it has nothing of that session any more.
+    fn gone(&mut self, holder: HolderId, now: Ms) {
+        self.directory.remove(holder);
+        self.disconnected(holder, now);
+        let pages: Vec<PageId> = self.listed.keys().copied().collect();
+        pages.into_iter().for_each(|page| self.unlist(page));
+    }
+
+    /// The connection to a holder is gone: it is not asked for help, and who waits for its help is sent elsewhere (R4).
+    /// What it holds it may still use until its lease runs out.
+    pub fn disconnected(&mut self, holder: HolderId, now: Ms) {
+        self.helped.remove(&holder);
+        self.complete.retain(|_, holders| {
+            holders.remove(&holder);
+            !holders.is_empty()
+        });
+        self.writers.retain(|_, writer| *writer != holder);
+        let pages: Vec<PageId> = self.fetching.keys().copied().collect();
+        for page in pages {
+            let Some(fetching) = self.fetching.get_mut(&page) else { continue };
+            fetching.waiters.retain(|waiter| waiter.holder != holder);
+            if matches!(fetching.stage, Stage::Helping { helper, .. } if helper == holder) {
+                self.dispatch(page, now);
+            }
+        }
+    }
+
+    /// Nobody below has this page any more: neither has this node.
+    fn unlist(&mut self, page: PageId) {
+        let is_wanted = self.fetching.contains_key(&page) || self.directory.holders(page).next().is_some();
+        if !is_wanted && let Some(fetch) = self.listed.remove(&page) {
+            self.up(Up::Evict { page, fetch });
+        }
+    }
+
+    fn incomplete(&mut self, page: PageId, holder: HolderId) {
+        if let Some(holders) = self.complete.get_mut(&page) {
+            holders.remove(&holder);
+            if holders.is_empty() {
+                self.complete.remove(&page);
+            }
+        }
+    }
+
+    /// Acknowledges upward what all below have heard (D2).
+    fn acknowledge(&mut self) {
+        for (page, version) in self.directory.acknowledge_upward() {
+            self.up(Up::Acknowledge { page, version });
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ from above
+
+    /// The node above says something, in the session of this number.
+    pub fn handle_down(&mut self, session: HolderId, message: Down<T>, now: Ms) {
+        if session != self.upstream.holder() {
+            return;
+        }
+        match message {
+            Down::Leased { lease_ms } => {
+                self.upstream.leased(lease_ms, now);
+                self.answered += 1;
+                while let Some((_, holder, wanted_ms)) =
+                    self.syncing.pop_front_if(|(number, ..)| *number <= self.answered)
+                {
+                    self.renew(holder, wanted_ms, false, now);
+                }
+            }
+            Down::Closed => {
+                self.upstream.close(now);
+                self.close_all();
+            }
+            Down::Fetched { page, fetch, reply } => {
+                let is_it =
+                    |fetching: &Fetching<T>| matches!(fetching.stage, Stage::Above { fetch: out, .. } if out == fetch);
+                if self.fetching.get(&page).is_some_and(is_it) {
+                    self.arrived(page, reply, now);
+                }
+            }
+            Down::Invalidate { message, contents } => self.invalidate(message, contents, now),
+            // Nothing is kept here, and those below are not asked for others: that would be a longer way.
+            Down::Help { page, help } => self.up(Up::Helped { page, help, copy: None }),
+            Down::Close { at } => {
+                let below: Vec<HolderId> = self.directory.known().collect();
+                below.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+            }
+            Down::Written { write, result } => {
+                let Some(writer) = self.writers.get(&write).copied() else { return };
+                if result.is_err() {
+                    self.retained.forget(write);
+                    self.writers.remove(&write);
+                }
+                self.down(writer, Down::Written { write, result });
+            }
+            Down::Settled { write } => {
+                if let Some(writer) = self.writers.remove(&write) {
+                    self.down(writer, Down::Settled { write });
+                }
+            }
+        }
+        self.acknowledge();
+    }
+
+    fn invalidate(&mut self, message: Invalidation, contents: Option<Contents<T>>, now: Ms) {
+        let contents = contents.or_else(|| self.retained.take(message.txn, message.page));
+        if contents.is_none() && !planted(Bug::HoleCalledComplete) {
+            self.complete.remove(&message.page);
+        }
+        let page = message.page;
+        for holder in self.directory.passed_on(page, message.version, now) {
+            self.down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
+        }
+        if let Some(fetching) = self.fetching.get_mut(&page) {
+            fetching.told.push((message, contents));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ the session above
+
+    /// There is a connection to the node above.
+    pub fn connect(&mut self, now: Ms) {
+        self.upstream.connect(now);
+    }
+
+    /// The connection to the node above is gone.
+    pub fn disconnect(&mut self, now: Ms) {
+        self.upstream.disconnect(now);
+        self.close_all();
+    }
+
+    /// The session above is over, and with it all below (D4): what they have came by it.
+    fn close_all(&mut self) {
+        self.fetching.clear();
+        self.syncing.clear();
+        (self.asked, self.answered) = (0, 0);
+        self.complete.clear();
+        self.helped.clear();
+        self.listed.clear();
+        self.writers.clear();
+        if planted(Bug::SessionNotReset) {
+            return;
+        }
+        for holder in self.directory.clear() {
+            self.down(holder, Down::Closed);
+        }
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        if self.upstream.has_lapsed(now) {
+            self.upstream.close(now);
+            self.close_all();
+        }
+        if let Some(renew) = self.upstream.poll(now, false) {
+            self.asked += 1;
+            self.up(renew);
+        }
+        for holder in self.directory.expire(now) {
+            self.gone(holder, now);
+        }
+        let late = |fetching: &Fetching<T>| matches!(fetching.stage, Stage::Helping { until, .. } if until <= now);
+        let late: Vec<PageId> = self.fetching.iter().filter(|(_, one)| late(one)).map(|(page, _)| *page).collect();
+        for page in late.into_iter().filter(|_| !planted(Bug::PatienceWithHelpers)) {
+            if let Some(Stage::Helping { helper, .. }) = self.fetching.get(&page).map(|fetching| fetching.stage) {
+                self.incomplete(page, helper);
+            }
+            self.fetch_above(page);
+        }
+        self.acknowledge();
+    }
+
+    /// When [`Redirector::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let help = self.fetching.values().filter_map(|fetching| match fetching.stage {
+            Stage::Helping { until, .. } => Some(until),
+            Stage::Above { .. } => None,
+        });
+        help.chain(self.directory.deadline()).chain(self.upstream.deadline()).min()
+    }
+
+    // ------------------------------------------------------------------------------------------ commits that pass
+
+    /// A commit passes on its way up: what it writes here is retained (R2). Not if it creates objects: who has them below
+    /// would not know what they are called in the end.
+    pub fn retain(&mut self, txn: TxnId, writes: &Writes<T>) {
+        self.retained.retain(txn, writes);
+        if planted(Bug::UpdateAtCommit) {
+            self.update_at_once(txn, writes);
+        }
+    }
+
+    /// It was refused: nothing will prove it.
+    pub fn refused(&mut self, txn: TxnId) {
+        self.retained.forget(txn);
+    }
+
+    /// The planted mistake: whoever has the page sees what nobody has committed.
+    fn update_at_once(&mut self, txn: TxnId, writes: &Writes<T>) {
+        for (oid, content) in writes {
+            let slots: BTreeSet<u16> = [oid.slot()].into();
+            let contents = [(oid.slot(), content.clone())].into();
+            let (previous, version) =
+                (Version { moves: 0, position: u64::MAX - 1 }, Version { moves: 0, position: u64::MAX });
+            let timestamp = Timestamp::ZERO;
+            let message = Invalidation { page: oid.page(), slots, previous, version, timestamp, txn };
+            let holders: Vec<HolderId> = self.directory.holders(oid.page()).collect();
+            for holder in holders {
+                let (message, contents) = (message.clone(), Some(Clone::clone(&contents)));
+                self.down(holder, Down::Invalidate { message, contents });
+            }
+        }
+    }
+
+    /// The session above.
+    #[must_use]
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Who holds what below.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        self.directory.invariants()?;
+        for (page, fetching) in &self.fetching {
+            for waiter in &fetching.waiters {
+                if !self.directory.holders(*page).any(|holder| holder == waiter.holder) {
+                    return Err(format!("D1: {:?} waits for {page:?} and is not listed", waiter.holder));
+                }
+            }
+            if matches!(fetching.stage, Stage::Above { .. }) && !self.listed.contains_key(page) {
+                return Err(format!("D1: {page:?} is fetched above, and the fetch is forgotten"));
+            }
+        }
+        for (page, holders) in &self.complete {
+            if let Some(holder) = holders.iter().find(|holder| !self.directory.knows(**holder)) {
+                return Err(format!("R1: {holder:?} is to help with {page:?} and is not there"));
+            }
+        }
+        Ok(())
+    }
+
+    fn helped(&mut self, page: PageId, helper: HolderId, help: FetchId, copy: Option<Fetched<T>>, now: Ms) {
+        let is_it = |fetching: &Fetching<T>| matches!(fetching.stage, Stage::Helping { help: out, .. } if out == help);
+        if !self.fetching.get(&page).is_some_and(is_it) {
+            return;
+        }
+        match copy {
+            Some(copy) => self.arrived(page, Reply::Page(copy), now),
+            None => {
+                self.incomplete(page, helper);
+                self.dispatch(page, now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Fetches that are out: who waits for a page, and who was asked for it (rule R1).
+
+use model::PageId;
+
+use super::{Helpers, Output, Redirector};
+use crate::ident::{HolderId, Version};
+use crate::lease::Ms;
+use crate::page_cache::{Contents, FetchId, Invalidation, Reply};
+use crate::plant::{Bug, planted};
+use crate::tree::{Down, Up};
+
+/// How long a helper may take, in milliseconds: about what the fetch would take that it saves.
+const HELP_MS: u64 = 50;
+
+/// Somebody who waits for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    pub(super) holder: HolderId,
+    pub(super) fetch: FetchId,
+    pub(super) have: Option<Version>,
+}
+
+/// Who was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// One of those below.
+    Helping { helper: HolderId, help: FetchId, until: Ms },
+    /// The node above, and whether this version is current.
+    Above { fetch: FetchId, have: Option<Version> },
+}
+
+impl Stage {
+    /// Nobody yet.
+    pub(super) const NOBODY: Self = Self::Above { fetch: FetchId(0), have: None };
+}
+
+/// A page that is waited for.
+#[derive(Clone, Debug)]
+pub(super) struct Fetching<T> {
+    pub(super) stage: Stage,
+    pub(super) waiters: Vec<Waiter>,
+    /// What those who waited were told since it began.
+    pub(super) told: Vec<(Invalidation, Option<Contents<T>>)>,
+}
+
+impl<T: Clone> Redirector<T> {
+    /// A holder wants a page: it is listed, before anybody is asked (D1).
+    pub(super) fn fetch(&mut self, page: PageId, waiter: Waiter, now: Ms) {
+        self.directory.list(page, waiter.holder, waiter.fetch);
+        // What it had it does not have now.
+        self.incomplete(page, waiter.holder);
+        let Some(fetching) = self.fetching.get_mut(&page) else {
+            self.fetching.insert(page, Fetching { stage: Stage::NOBODY, waiters: vec![waiter], told: Vec::new() });
+            return self.dispatch(page, now);
+        };
+        fetching.waiters.retain(|one| one.holder != waiter.holder);
+        fetching.waiters.push(waiter);
+        // The page that is under way may be older than what the others have heard meanwhile.
+        for (message, contents) in fetching.told.clone().into_iter().filter(|_| !planted(Bug::LateJoiner)) {
+            self.directory.told(waiter.holder, page, message.version, now);
+            self.down(waiter.holder, Down::Invalidate { message, contents });
+        }
+    }
+
+    /// Asks somebody for a page: a helper, if there is one, else the node above.
+    pub(super) fn dispatch(&mut self, page: PageId, now: Ms) {
+        let Some(fetching) = self.fetching.get(&page) else { return };
+        if fetching.waiters.is_empty() {
+            self.fetching.remove(&page);
+            return self.unlist(page);
+        }
+        let is_bare = fetching.waiters.iter().any(|waiter| waiter.have.is_none());
+        let helper = if is_bare { self.helper(page) } else { None };
+        let Some(helper) = helper else { return self.fetch_above(page) };
+        self.last_fetch += 1;
+        let help = FetchId(self.last_fetch);
+        *self.helped.entry(helper).or_default() += 1;
+        if let Some(fetching) = self.fetching.get_mut(&page) {
+            fetching.stage = Stage::Helping { helper, help, until: now + HELP_MS };
+        }
+        self.down(helper, Down::Help { page, help });
+    }
+
+    /// Who of those with a complete copy has helped least.
+    fn helper(&self, page: PageId) -> Option<HolderId> {
+        if self.helpers == Helpers::Nobody {
+            return None;
+        }
+        let times = |holder: &HolderId| self.helped.get(holder).copied().unwrap_or_default();
+        self.complete.get(&page)?.iter().copied().min_by_key(|holder| (times(holder), *holder))
+    }
+
+    /// Asks the node above.
+    pub(super) fn fetch_above(&mut self, page: PageId) {
+        let Some(fetching) = self.fetching.get_mut(&page) else { return };
+        self.last_fetch += 1;
+        let fetch = FetchId(self.last_fetch);
+        // Whoever has nothing needs the page; if all have something, they may all have what is current.
+        let bare = fetching.waiters.iter().any(|waiter| waiter.have.is_none());
+        let have = fetching.waiters.first().and_then(|waiter| waiter.have).filter(|_| !bare);
+        fetching.stage = Stage::Above { fetch, have };
+        self.listed.insert(page, fetch);
+        self.up(Up::Fetch { page, fetch, have });
+    }
+
+    /// An answer for all who wait.
+    pub(super) fn arrived(&mut self, page: PageId, reply: Reply<T>, now: Ms) {
+        let Some(fetching) = self.fetching.remove(&page) else { return };
+        let asked = if let Stage::Above { have, .. } = fetching.stage { have } else { None };
+        let version = if let Reply::Page(fetched) = &reply { Some(fetched.version) } else { asked };
+        // An update that was told since is in it as well; an invalidation makes a hole in it.
+        let hole = |(message, contents): &(Invalidation, Option<Contents<T>>)| {
+            contents.is_none() && Some(message.version) > version
+        };
+        let has_holes = fetching.told.iter().any(hole);
+        let mut left = Vec::new();
+        for waiter in fetching.waiters {
+            let reply = match &reply {
+                Reply::Page(fetched) if waiter.have == Some(fetched.version) => Reply::Current,
+                Reply::Page(fetched) => Reply::Page(fetched.clone()),
+                // Said of the version that the first of them had.
+                Reply::Current | Reply::Stale if waiter.have.is_none() => {
+                    left.push(waiter);
+                    continue;
+                }
+                Reply::Current if waiter.have == asked || planted(Bug::StaleCalledCurrent) => Reply::Current,
+                Reply::Stale if waiter.have != asked => {
+                    left.push(waiter);
+                    continue;
+                }
+                Reply::Current | Reply::Stale => Reply::Stale,
+            };
+            let Waiter { holder, fetch, .. } = waiter;
+            if !matches!(reply, Reply::Stale) && !has_holes {
+                self.complete.entry(page).or_default().insert(holder);
+            }
+            self.out.push(Output::Down(holder, Down::Fetched { page, fetch, reply }));
+        }
+        if !left.is_empty() {
+            self.fetching.insert(page, Fetching { stage: Stage::NOBODY, waiters: left, told: fetching.told });
+            self.dispatch(page, now);
+        }
+    }
+}

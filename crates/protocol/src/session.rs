@@ -1,0 +1,607 @@
+//! A client: its transactions, its copies, and its sessions with what is above it.
+//!
+//! ```text
+//!               begin            commit                     reply
+//!   (nothing) ────────▶ running ────────▶ committing ───────────────▶ ended
+//!                          │ doomed            │ given up ──▶ resolving ──▶ ended
+//!                          └──────────────────▶ ended
+//! ```
+//!
+//! | level | reads | is | ends by |
+//! | --- | --- | --- | --- |
+//! | [`Level::Optimistic`] | copies | strictly serializable | a commit; a check, if nothing was written |
+//! | [`Level::Snapshot`] | copies | serializable, of a bounded age (G1 to G3) | nothing that is sent |
+//! | [`Level::Locks`] | the bricks | strictly serializable, waits instead of conflicts (W1) | a commit; a check, if nothing was written |
+//!
+//! Outside of transactions objects are read from the copies, and written in order ([`crate::pram`], N1). Whatever the
+//! client calls for it repeats until it is answered; each call names its transaction, so it happens once (C3). A session
+//! that ends puts its copies aside; they are validated in the next (D4, R4).
+
+use std::collections::BTreeMap;
+
+use model::{NodeId, Oid, PageId};
+
+use crate::brick::Locked;
+use crate::clock::Clock;
+use crate::commit::coordinator;
+use crate::commit::{Part, Refusal};
+use crate::gateway::{Call, Reply};
+use crate::ident::{ClientId, HolderId, Timestamp, TxnId};
+use crate::lease::Ms;
+use crate::locks::Mode;
+use crate::page_cache::{Content, FetchId, Finished, Found, PageCache, Snapshot};
+use crate::pram::Pram;
+use crate::tree::{Down, Up};
+use crate::upstream::Upstream;
+use crate::validate::{Read, Seen};
+
+/// How long an answer is waited for before a call is repeated, in milliseconds.
+const REPEAT_MS: u64 = 1_000;
+/// How long after a write was refused it is tried again, in milliseconds.
+const RETRY_MS: u64 = 20;
+
+/// What a transaction wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Read copies, and validate at the end.
+    Optimistic,
+    /// Only read, as of one time, a little ago.
+    Snapshot,
+    /// Lock at the bricks what is read and written. The first try says how old it is.
+    Locks {
+        /// The first try, if this is a retry.
+        first: Option<TxnId>,
+    },
+}
+
+/// How a transaction has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a transaction that was refused has changed nothing"]
+pub enum Ended {
+    /// It happened, at this time.
+    Committed(Timestamp),
+    /// It did not: for this object's sake, as this client knew by itself.
+    Doomed(Oid),
+    /// It did not: a participant refused it.
+    Refused(Refusal),
+}
+
+/// Something that a client wants done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<T> {
+    /// Tell the node above, in this session, in the tree of this logical node.
+    Up(NodeId, HolderId, Up<T>),
+    /// Call a gateway.
+    Call(TxnId, Call<T>),
+    /// A transaction has ended.
+    Ended(TxnId, Ended),
+    /// A write is durable: the number that it was given.
+    Written(u64),
+}
+
+/// A transaction of this client.
+#[derive(Clone, Debug)]
+struct Running<T> {
+    level: Level,
+    /// What a datastore transaction has locked, and writes.
+    locked: BTreeMap<Oid, (Mode, Locked<T>)>,
+    writes: BTreeMap<Oid, Content<T>>,
+}
+
+/// A call that is not answered.
+#[derive(Clone, Debug)]
+struct Calling<T> {
+    call: Call<T>,
+    repeat: Ms,
+}
+
+/// A client. `T` is an object.
+#[derive(Clone, Debug)]
+pub struct Session<T> {
+    client: ClientId,
+    clock: Clock,
+    cache: PageCache<T>,
+    upstreams: BTreeMap<NodeId, Upstream>,
+    /// Sessions are counted from here.
+    first_holder: HolderId,
+    /// The fetch that brought each copy.
+    brought: BTreeMap<PageId, FetchId>,
+    pram: Pram<T>,
+    /// When to try a refused write again.
+    retry: Option<Ms>,
+    /// When to say that datastore transactions are still there.
+    keep: Ms,
+    running: BTreeMap<TxnId, Running<T>>,
+    calls: BTreeMap<TxnId, Calling<T>>,
+    /// Group snapshots that wait for closed timestamps.
+    waiting: Vec<TxnId>,
+    /// The largest timestamp of what this client did (G2).
+    last: Timestamp,
+    out: Vec<Output<T>>,
+}
+
+impl<T: Clone> Session<T> {
+    /// A client that is not connected. Nobody else ever has its number, nor the session numbers from `first_holder` on, of
+    /// which it needs one for each connection.
+    #[must_use]
+    pub fn new(client: ClientId, first_holder: HolderId, skew_ms: u64) -> Self {
+        Self {
+            client,
+            clock: Clock::new(Timestamp::ZERO, skew_ms),
+            cache: PageCache::default(),
+            upstreams: BTreeMap::new(),
+            first_holder,
+            brought: BTreeMap::new(),
+            pram: Pram::default(),
+            retry: None,
+            keep: 0,
+            running: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            waiting: Vec::new(),
+            last: Timestamp::ZERO,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes what is wanted, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output<T>> {
+        self.out.drain(..)
+    }
+
+    fn next_txn(&mut self, now: Ms) -> TxnId {
+        TxnId { start: self.clock.tick(now), client: self.client }
+    }
+
+    // ------------------------------------------------------------------------------------------ transactions
+
+    /// Begins a transaction.
+    pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
+        let txn = self.next_txn(now);
+        self.running.insert(txn, Running { level, locked: BTreeMap::new(), writes: BTreeMap::new() });
+        if !matches!(level, Level::Locks { .. }) {
+            self.cache.begin(txn);
+        }
+        txn
+    }
+
+    /// Reads an object in a transaction. A miss is fetched, or locked; read again when something has come.
+    pub fn read(&mut self, txn: TxnId, oid: Oid, now: Ms) -> Found<'_, T> {
+        self.read_for(txn, oid, Mode::Shared, now)
+    }
+
+    /// Reads an object in a transaction, which will write it if the mode is exclusive: a datastore transaction locks it so.
+    pub fn read_for(&mut self, txn: TxnId, oid: Oid, mode: Mode, now: Ms) -> Found<'_, T> {
+        match self.running.get(&txn).map(|running| running.level) {
+            Some(Level::Locks { first }) => self.read_locked(txn, first.unwrap_or(txn), oid, mode, now),
+            Some(_) => {
+                let node = oid.page().node;
+                if !self.is_valid(node, now) {
+                    self.open(node, now);
+                    return Found::Miss;
+                }
+                if matches!(self.cache.read(txn, oid), Found::Miss) {
+                    self.fetch(oid.page());
+                    return Found::Miss;
+                }
+                self.cache.read(txn, oid)
+            }
+            None => Found::Miss,
+        }
+    }
+
+    fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode, now: Ms) -> Found<'_, T> {
+        let held = self.running.get(&txn).and_then(|running| running.locked.get(&oid)).map(|(held, _)| *held);
+        if held.is_none_or(|held| held < mode) {
+            self.call(txn, Call::Lock { first, oid, mode }, now);
+            return Found::Miss;
+        }
+        let Some(running) = self.running.get(&txn) else { return Found::Miss };
+        match (running.writes.get(&oid), running.locked.get(&oid).and_then(|(_, locked)| locked.value.as_ref())) {
+            (Some(Content::Value(value)), _) | (None, Some(value)) => Found::Value(value),
+            (Some(Content::Absent), _) | (None, None) => Found::Absent,
+        }
+    }
+
+    /// Writes an object in a transaction. A datastore transaction has read it to write before, so that it is locked.
+    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) {
+        let Some(running) = self.running.get_mut(&txn) else { return };
+        match running.level {
+            Level::Optimistic => self.cache.write(txn, oid, content),
+            Level::Locks { .. } => {
+                running.writes.insert(oid, content);
+            }
+            Level::Snapshot => {}
+        }
+    }
+
+    /// An object because of which a transaction cannot commit any more.
+    #[must_use]
+    pub fn doomed(&self, txn: TxnId) -> Option<Oid> {
+        self.cache.doomed(txn)
+    }
+
+    /// Ends a transaction. The outcome comes as [`Output::Ended`].
+    pub fn commit(&mut self, txn: TxnId, now: Ms) {
+        let Some(running) = self.running.get(&txn) else { return };
+        match running.level {
+            Level::Snapshot => self.snapshot(txn),
+            Level::Optimistic => match self.cache.finish(txn) {
+                Ok(finished) => self.finish(txn, finished, now),
+                Err(Some(object)) => self.ended(txn, Ended::Doomed(object)),
+                Err(None) => {}
+            },
+            Level::Locks { .. } => {
+                let seen = |locked: &Locked<T>| Read { oid: locked.oid, seen: Seen::At(locked.version) };
+                let reads = running.locked.values().map(|(_, locked)| seen(locked)).collect();
+                let writes = running.writes.clone();
+                self.finish(txn, Finished { reads, seen: Timestamp::ZERO, writes }, now);
+            }
+        }
+    }
+
+    fn finish(&mut self, txn: TxnId, finished: Finished<T>, now: Ms) {
+        let Finished { reads, seen, writes } = finished;
+        let only_reads = writes.is_empty();
+        let mut parts: BTreeMap<NodeId, Part<T>> = BTreeMap::new();
+        let empty = || Part { reads: Vec::new(), writes: BTreeMap::new() };
+        for read in reads {
+            parts.entry(read.oid.page().node).or_insert_with(empty).reads.push(read);
+        }
+        for (oid, content) in writes {
+            parts.entry(oid.page().node).or_insert_with(empty).writes.insert(oid, content);
+        }
+        let call = if only_reads {
+            let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
+            Call::Check { reads, seen: seen.max(self.last) }
+        } else {
+            Call::Commit { parts, creates: false }
+        };
+        self.call(txn, call, now);
+    }
+
+    /// Forgets a transaction that has not been committed.
+    pub fn abort(&mut self, txn: TxnId) {
+        self.cache.abort(txn);
+        self.calls.remove(&txn);
+        if let Some(running) = self.running.remove(&txn) {
+            self.release(txn, &running);
+        }
+    }
+
+    /// Wants to know at last how a transaction has ended whose commit is not answered: if it has not happened, it never will.
+    pub fn resolve(&mut self, txn: TxnId, now: Ms) {
+        let Some(Calling { call: Call::Commit { parts, .. }, .. }) = self.calls.get(&txn) else { return };
+        let participants = parts.keys().copied().collect();
+        self.call(txn, Call::Resolve { participants }, now);
+    }
+
+    /// A transaction that has locked something, and has not written, lets go of it.
+    fn release(&mut self, txn: TxnId, running: &Running<T>) {
+        let mut participants: Vec<NodeId> = running.locked.keys().map(|oid| oid.page().node).collect();
+        participants.dedup();
+        if !participants.is_empty() {
+            self.out.push(Output::Call(txn, Call::Release { participants }));
+        }
+    }
+
+    fn ended(&mut self, txn: TxnId, ended: Ended) {
+        self.calls.remove(&txn);
+        let running = self.running.remove(&txn);
+        match ended {
+            Ended::Committed(timestamp) => {
+                self.last = self.last.max(timestamp);
+                // Refused only if the clocks of the machines differ too much, which those above have found out before.
+                let _ = self.clock.learn(timestamp, timestamp.ms());
+                self.cache.decided(txn, Some(timestamp));
+            }
+            _ => {
+                self.cache.decided(txn, None);
+                self.cache.abort(txn);
+            }
+        }
+        if let Some(running) =
+            running.filter(|running| running.writes.is_empty() || !matches!(ended, Ended::Committed(_)))
+        {
+            self.release(txn, &running);
+        }
+        self.out.push(Output::Ended(txn, ended));
+    }
+
+    /// Ends a group snapshot, now or when enough is closed (G2).
+    fn snapshot(&mut self, txn: TxnId) {
+        match self.cache.snapshot(txn, self.last) {
+            Snapshot::At(at) => self.ended(txn, Ended::Committed(at)),
+            Snapshot::Conflict(oid) => self.ended(txn, Ended::Doomed(oid)),
+            Snapshot::Wait(..) => self.waiting.push(txn),
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ outside of transactions
+
+    /// Reads an object. A miss is fetched; read again when something has come.
+    pub fn get(&mut self, oid: Oid, now: Ms) -> Found<'_, T> {
+        let node = oid.page().node;
+        if self.pram.look(oid).is_none() {
+            if !self.is_valid(node, now) {
+                self.open(node, now);
+                return Found::Miss;
+            }
+            if matches!(self.cache.look(oid), Found::Miss) {
+                self.fetch(oid.page());
+                return Found::Miss;
+            }
+        }
+        match self.pram.look(oid) {
+            Some(Content::Value(value)) => Found::Value(value),
+            Some(Content::Absent) => Found::Absent,
+            None => self.cache.look(oid),
+        }
+    }
+
+    /// Writes an object. [`Output::Written`] says this number when it is durable.
+    pub fn put(&mut self, oid: Oid, content: Content<T>, number: u64, now: Ms) {
+        self.pram.put(oid, content, number);
+        self.send_writes(now);
+    }
+
+    /// Whether all writes are durable, and everybody has heard of them.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.pram.is_settled()
+    }
+
+    fn send_writes(&mut self, now: Ms) {
+        let Some(node) = self.pram.next().filter(|_| self.retry.is_none_or(|retry| retry <= now)) else { return };
+        if !self.is_valid(node, now) {
+            return self.open(node, now);
+        }
+        self.retry = None;
+        let write = self.next_txn(now);
+        if let Some(batch) = self.pram.send(write) {
+            let writes = batch.writes.clone();
+            self.up(node, Up::Write { write, writes });
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ calls
+
+    fn call(&mut self, txn: TxnId, call: Call<T>, now: Ms) {
+        if let (Some(Calling { call: Call::Lock { oid: before, .. }, .. }), Call::Lock { oid, .. }) =
+            (self.calls.get(&txn), &call)
+            && before == oid
+        {
+            return;
+        }
+        self.out.push(Output::Call(txn, call.clone()));
+        self.calls.insert(txn, Calling { call, repeat: now + REPEAT_MS });
+    }
+
+    /// A call is answered.
+    pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) {
+        match (reply, self.calls.get(&txn).map(|calling| &calling.call)) {
+            (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. })) if *oid == locked.oid => {
+                let mode = *mode;
+                self.calls.remove(&txn);
+                if let Some(running) = self.running.get_mut(&txn) {
+                    running.locked.insert(locked.oid, (mode, locked));
+                }
+            }
+            (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => self.ended(txn, Ended::Committed(at)),
+            (Reply::Checked(Err(why)), Some(Call::Check { .. })) => self.ended(txn, Ended::Refused(why)),
+            (Reply::Ended(coordinator::Reply::Committed(at)), Some(Call::Commit { .. } | Call::Resolve { .. })) => {
+                self.ended(txn, Ended::Committed(at));
+            }
+            (Reply::Ended(coordinator::Reply::Refused(why)), Some(_)) => self.ended(txn, Ended::Refused(why)),
+            // It was wounded while it waited for nothing.
+            (Reply::Ended(coordinator::Reply::Refused(why)), None) if self.running.contains_key(&txn) => {
+                self.ended(txn, Ended::Refused(why));
+            }
+            _ => {}
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ the tree
+
+    fn up(&mut self, node: NodeId, message: Up<T>) {
+        if let Some(upstream) = self.upstreams.get(&node) {
+            self.out.push(Output::Up(node, upstream.holder(), message));
+        }
+    }
+
+    fn is_valid(&self, node: NodeId, now: Ms) -> bool {
+        self.upstreams.get(&node).is_some_and(|upstream| upstream.is_valid(now))
+    }
+
+    /// Something of this node is wanted: there has to be a session.
+    fn open(&mut self, node: NodeId, now: Ms) {
+        if !self.upstreams.contains_key(&node) {
+            let mut upstream = Upstream::new(self.first_holder);
+            upstream.connect(now);
+            self.upstreams.insert(node, upstream);
+            self.poll_upstream(node, now);
+        }
+    }
+
+    fn fetch(&mut self, page: PageId) {
+        if let Some((fetch, have)) = self.cache.fetch(page) {
+            self.up(page.node, Up::Fetch { page, fetch, have });
+        }
+    }
+
+    /// The node above says something, in the session of this number.
+    pub fn handle_down(&mut self, node: NodeId, session: HolderId, message: Down<T>, now: Ms) {
+        let Some(upstream) = self.upstreams.get_mut(&node).filter(|upstream| upstream.holder() == session) else {
+            return;
+        };
+        match message {
+            Down::Leased { lease_ms } => {
+                if upstream.leased(lease_ms, now) {
+                    self.opened(node, now);
+                }
+            }
+            Down::Closed => {
+                upstream.close(now);
+                self.suspend(node);
+            }
+            Down::Fetched { page, fetch, reply } => {
+                if self.cache.fetched(page, fetch, reply) {
+                    self.brought.insert(page, fetch);
+                }
+            }
+            Down::Invalidate { message, contents } => {
+                let (page, asked) = (message.page, message.version);
+                let version = self.cache.invalidate(message, contents);
+                debug_assert!(version <= asked || self.cache.version(page) == Some(version));
+                self.up(node, Up::Acknowledge { page, version });
+            }
+            Down::Help { page, help } => {
+                let copy = self.cache.complete(page).filter(|_| self.is_valid(node, now));
+                self.up(node, Up::Helped { page, help, copy });
+            }
+            Down::Close { at } => {
+                self.cache.close(node, at);
+                for txn in std::mem::take(&mut self.waiting) {
+                    self.snapshot(txn);
+                }
+            }
+            Down::Written { write, result: Ok(timestamp) } => {
+                self.last = self.last.max(timestamp);
+                self.written(write);
+            }
+            Down::Written { write, result: Err(Refusal::TooOld) } => {
+                // It was sent so long ago that it must have been written, and heard of, or expired, by all.
+                self.written(write);
+                self.pram.settled(write);
+            }
+            Down::Written { write, .. } => {
+                self.pram.refused(write);
+                self.retry = Some(now + RETRY_MS);
+            }
+            Down::Settled { write } => self.pram.settled(write),
+        }
+        self.send_writes(now);
+    }
+
+    fn written(&mut self, write: TxnId) {
+        let numbers = self.pram.written(write);
+        self.out.extend(numbers.into_iter().map(Output::Written));
+    }
+
+    /// A session is open: what was put aside is validated, and what may not have arrived is written again.
+    fn opened(&mut self, node: NodeId, now: Ms) {
+        let aside: Vec<PageId> = self.cache.aside(node).collect();
+        aside.into_iter().for_each(|page| self.fetch(page));
+        let again: Vec<(TxnId, crate::commit::Writes<T>)> =
+            self.pram.again(node).map(|(write, batch)| (write, batch.writes.clone())).collect();
+        for (write, writes) in again {
+            self.up(node, Up::Write { write, writes });
+        }
+        self.send_writes(now);
+    }
+
+    fn suspend(&mut self, node: NodeId) {
+        self.cache.suspend(node);
+        self.brought.retain(|page, _| page.node != node);
+    }
+
+    /// Removes a copy, to make room.
+    pub fn evict(&mut self, page: PageId) {
+        if self.cache.evict(page)
+            && let Some(fetch) = self.brought.remove(&page)
+        {
+            self.up(page.node, Up::Evict { page, fetch });
+        }
+    }
+
+    /// There is a connection to what serves this node; with peer servers, to one that serves all.
+    pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
+        for (at, upstream) in &mut self.upstreams {
+            if node.is_none_or(|node| node == *at) {
+                upstream.connect(now);
+            }
+        }
+        self.calls.values_mut().for_each(|calling| calling.repeat = now);
+        self.poll(now);
+    }
+
+    /// The connection is gone.
+    pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
+        let nodes: Vec<NodeId> =
+            self.upstreams.keys().copied().filter(|at| node.is_none_or(|node| node == *at)).collect();
+        for node in nodes {
+            if let Some(upstream) = self.upstreams.get_mut(&node) {
+                upstream.disconnect(now);
+            }
+            self.suspend(node);
+        }
+    }
+
+    fn poll_upstream(&mut self, node: NodeId, now: Ms) {
+        let Some(upstream) = self.upstreams.get_mut(&node) else { return };
+        if upstream.has_lapsed(now) {
+            upstream.close(now);
+            self.suspend(node);
+        }
+        if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, true)) {
+            self.up(node, renew);
+        }
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        let nodes: Vec<NodeId> = self.upstreams.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.poll_upstream(node, now));
+        for (txn, calling) in self.calls.iter_mut().filter(|(_, calling)| calling.repeat <= now) {
+            calling.repeat = now + REPEAT_MS;
+            self.out.push(Output::Call(*txn, calling.call.clone()));
+        }
+        self.keep_locks(now);
+        self.send_writes(now);
+    }
+
+    /// Datastore transactions are heard of, so that their locks do not fall.
+    fn keep_locks(&mut self, now: Ms) {
+        if now < self.keep {
+            return;
+        }
+        self.keep = now + REPEAT_MS;
+        for (txn, running) in &self.running {
+            let Level::Locks { first } = running.level else { continue };
+            let (first, mut node) = (first.unwrap_or(*txn), None);
+            for (oid, (mode, _)) in &running.locked {
+                if node.replace(oid.page().node) != Some(oid.page().node) {
+                    self.out.push(Output::Call(*txn, Call::Lock { first, oid: *oid, mode: *mode }));
+                }
+            }
+        }
+    }
+
+    /// When [`Session::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let sessions = self.upstreams.values().filter_map(Upstream::deadline);
+        let keep = self.running.values().any(|running| !running.locked.is_empty()).then_some(self.keep);
+        let retry = self.retry.into_iter().chain(keep);
+        sessions.chain(self.calls.values().map(|calling| calling.repeat)).chain(retry).min()
+    }
+
+    /// The copies, for checkers.
+    #[must_use]
+    pub fn cache(&self) -> &PageCache<T> {
+        &self.cache
+    }
+
+    /// Whether copies of a node may be used now.
+    #[must_use]
+    pub fn may_use(&self, node: NodeId, now: Ms) -> bool {
+        self.is_valid(node, now)
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not, and where.
+    pub fn invariants(&self) -> Result<(), String> {
+        self.cache.invariants()
+    }
+}

@@ -1,0 +1,177 @@
+//! A node's session with the node above it, in the tree of one logical node (rule D4).
+//!
+//! ```text
+//!              leased                      lease ran out, closed, or disconnected
+//!   opening ───────────▶ open ────────────────────────────────────────────────────▶ opening, with another number
+//! ```
+//!
+//! When a session ends, whatever is held is put aside, and is used again only when it was validated in the next one.
+
+use crate::ident::HolderId;
+use crate::lease::{Lease, Ms};
+use crate::plant::{Bug, planted};
+use crate::tree::Up;
+
+/// How long a lease is asked for, in milliseconds.
+pub const LEASE_MS: u64 = 10_000;
+/// How long before a lease runs out it is renewed.
+const EARLY_MS: u64 = LEASE_MS / 2;
+/// How long an answer is waited for before the lease is asked for again.
+const REPEAT_MS: u64 = 1_000;
+
+/// The session.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    holder: HolderId,
+    lease: Lease,
+    open: bool,
+    connected: bool,
+    /// The session before, if nothing that came by it is used below this node any more.
+    before: Option<HolderId>,
+    /// When to ask for a lease.
+    renew: Ms,
+}
+
+impl Upstream {
+    /// A session that is about to begin. Nobody else ever has the numbers from `holder` on.
+    #[must_use]
+    pub fn new(holder: HolderId) -> Self {
+        Self { holder, lease: Lease::default(), open: false, connected: false, before: None, renew: 0 }
+    }
+
+    /// The number of the session: messages of others are dropped.
+    #[must_use]
+    pub fn holder(&self) -> HolderId {
+        self.holder
+    }
+
+    /// There is a connection.
+    pub fn connect(&mut self, now: Ms) {
+        (self.connected, self.renew) = (true, now);
+    }
+
+    /// The connection is gone. Says whether a session ends with it.
+    pub fn disconnect(&mut self, now: Ms) -> bool {
+        self.connected = false;
+        self.lease.disconnected();
+        self.close(now)
+    }
+
+    /// The session is over, if it was open; the next one has another number. Says whether it was.
+    pub fn close(&mut self, now: Ms) -> bool {
+        let was_open = std::mem::replace(&mut self.open, false);
+        // What was asked for in this session may still be granted to it.
+        self.before = Some(self.holder);
+        self.holder = HolderId(self.holder.0 + 1);
+        self.lease = Lease::default();
+        self.renew = now;
+        was_open
+    }
+
+    /// Asks for a lease, if it is time. `leaf` says that no other node below may still use what came by an earlier session.
+    pub fn poll<T>(&mut self, now: Ms, leaf: bool) -> Option<Up<T>> {
+        if !self.connected || now < self.renew {
+            return None;
+        }
+        self.renew = now + REPEAT_MS;
+        self.lease.ask(now);
+        let replaces = self.before.filter(|_| leaf && !self.open);
+        Some(Up::Renew { wanted_ms: LEASE_MS, open: !self.open, sync: !self.open, replaces })
+    }
+
+    /// Asks for a lease now, so that the answer comes from the root.
+    pub fn sync<T>(&mut self, now: Ms) -> Up<T> {
+        self.lease.ask(now);
+        Up::Renew { wanted_ms: LEASE_MS, open: false, sync: true, replaces: None }
+    }
+
+    /// The answer: so long a lease. Says whether the session is open by it, and was not before.
+    pub fn leased(&mut self, lease_ms: u64, now: Ms) -> bool {
+        self.lease.granted(lease_ms, now);
+        if lease_ms == 0 || !self.lease.is_valid(now) {
+            return false;
+        }
+        self.renew = now + self.lease.left(now).saturating_sub(EARLY_MS).max(1);
+        !std::mem::replace(&mut self.open, true)
+    }
+
+    /// Whether what came by this session may be used now.
+    #[must_use]
+    pub fn is_valid(&self, now: Ms) -> bool {
+        self.open && (self.lease.is_valid(now) || planted(Bug::UsedBeyondLease))
+    }
+
+    /// Whether the lease has run out.
+    #[must_use]
+    pub fn has_lapsed(&self, now: Ms) -> bool {
+        self.open && !self.is_valid(now)
+    }
+
+    /// How much of a lease may be granted to others below.
+    #[must_use]
+    pub fn left(&self, now: Ms) -> u64 {
+        if self.open { self.lease.left(now) } else { 0 }
+    }
+
+    /// When [`Upstream::poll`] or the lease's end want something done.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let lapses = self.open.then(|| self.lease.until());
+        let renew = self.connected.then_some(self.renew);
+        lapses.into_iter().chain(renew).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(now: Ms) -> Upstream {
+        let mut upstream = Upstream::new(HolderId(7));
+        upstream.connect(now);
+        let asked = upstream.poll::<u64>(now, true);
+        assert_eq!(asked, Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, replaces: None }));
+        assert!(upstream.leased(LEASE_MS, now + 5));
+        upstream
+    }
+
+    #[test]
+    fn a_lease_is_renewed_before_it_runs_out() {
+        let mut upstream = open(100);
+        assert_eq!(upstream.poll::<u64>(200, true), None);
+        let renew = upstream.deadline().unwrap();
+        assert!(renew < 100 + LEASE_MS);
+        assert_eq!(
+            upstream.poll::<u64>(renew, true),
+            Some(Up::Renew { wanted_ms: LEASE_MS, open: false, sync: false, replaces: None })
+        );
+        assert!(!upstream.leased(LEASE_MS, renew + 1), "it was open before");
+        assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
+    }
+
+    #[test]
+    fn a_session_that_is_over_has_another_number_and_replaces_the_one_before_if_nobody_below_uses_it() {
+        let mut upstream = open(100);
+        assert!(upstream.disconnect(200));
+        assert!(!upstream.is_valid(200) && upstream.left(200) == 0);
+        assert_eq!(upstream.poll::<u64>(300, true), None, "there is no connection");
+        upstream.connect(400);
+        assert_eq!(upstream.holder(), HolderId(8));
+        let replaces = |leaf| upstream.clone().poll::<u64>(400, leaf);
+        assert_eq!(
+            replaces(true),
+            Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, replaces: Some(HolderId(7)) })
+        );
+        assert_eq!(replaces(false), Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, replaces: None }));
+    }
+
+    #[test]
+    fn no_lease_opens_nothing() {
+        let mut upstream = Upstream::new(HolderId(7));
+        upstream.connect(0);
+        upstream.poll::<u64>(0, true);
+        assert!(!upstream.leased(0, 5));
+        assert!(!upstream.is_valid(5));
+        assert!(upstream.deadline() > Some(5));
+    }
+}
