@@ -10,7 +10,7 @@
 //!   restarted does not know who holds what, and settles nothing before the longest lease that it could have granted.
 //! - **C2, C4.** What is prepared and not decided for long is finished here: its coordinator may be gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{NodeId, Oid, PageId};
 
@@ -91,6 +91,8 @@ pub struct Brick<A, T> {
     /// When what is prepared was first noticed, and those who finish it.
     noticed: BTreeMap<TxnId, Ms>,
     finishing: BTreeMap<TxnId, Coordinator<T>>,
+    /// Who wants closed timestamps (G1), and when to close one.
+    subscribers: BTreeSet<HolderId>,
     close: Ms,
     look: Ms,
     out: Vec<Output<A, T>>,
@@ -108,6 +110,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             quiet_until: 0,
             noticed: BTreeMap::new(),
             finishing: BTreeMap::new(),
+            subscribers: BTreeSet::new(),
             close: 0,
             look: 0,
             out: Vec::new(),
@@ -240,8 +243,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         now: Ms,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
-        if let Up::Renew { wanted_ms, open, replaces, .. } = message {
-            return Ok(self.renew(holder, wanted_ms, open, replaces, now, stored));
+        if let Up::Renew { wanted_ms, open, subscribe, replaces, .. } = message {
+            if let Some(before) = replaces {
+                self.remove(before, now, stored);
+            }
+            self.renew(holder, wanted_ms, open, subscribe, now);
+            return Ok(());
         }
         if !self.directory.knows(holder) {
             self.down(holder, Down::Closed);
@@ -276,22 +283,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         Ok(())
     }
 
-    fn renew(
-        &mut self,
-        holder: HolderId,
-        wanted_ms: u64,
-        open: bool,
-        replaces: Option<HolderId>,
-        now: Ms,
-        stored: &mut dyn FnMut(PageId) -> Version,
-    ) {
+    fn renew(&mut self, holder: HolderId, wanted_ms: u64, open: bool, subscribe: bool, now: Ms) {
         if !open && !self.directory.knows(holder) {
             return self.down(holder, Down::Closed);
         }
-        if let Some(before) = replaces {
-            self.remove(before, now, stored);
-        }
         let lease_ms = self.directory.grant(holder, now, wanted_ms.min(LEASE_MS), u64::MAX);
+        if subscribe && lease_ms > 0 {
+            self.subscribers.insert(holder);
+        }
         self.down(holder, Down::Leased { lease_ms });
     }
 
@@ -369,10 +368,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
         if now >= self.close {
             self.close = now + CLOSE_MS;
-            let holders: Vec<HolderId> = self.directory.known().collect();
-            if !holders.is_empty() {
+            let directory = &self.directory;
+            self.subscribers.retain(|holder| directory.knows(*holder));
+            let subscribers: Vec<HolderId> = self.subscribers.iter().copied().collect();
+            if !subscribers.is_empty() {
                 let at = self.participant.close(now);
-                holders.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+                subscribers.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
             }
         }
         if now >= self.look {
@@ -414,7 +415,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     pub fn deadline(&self) -> Ms {
         let finishing = self.finishing.values().filter_map(Coordinator::deadline);
         let expiry = self.directory.deadline().into_iter().chain(self.participant.expires());
-        let close = self.directory.known().next().map(|_| self.close);
+        let close = self.subscribers.first().map(|_| self.close);
         finishing.chain(expiry).chain(close).chain([self.look]).min().unwrap_or(self.look)
     }
 

@@ -71,6 +71,8 @@ pub struct Redirector<T> {
     asked: u64,
     answered: u64,
     syncing: VecDeque<(u64, HolderId, u64)>,
+    /// Who wants closed timestamps (G1).
+    subscribers: BTreeSet<HolderId>,
     /// Who waits for the reply to a write.
     writers: BTreeMap<TxnId, HolderId>,
     out: Vec<Output<T>>,
@@ -93,6 +95,7 @@ impl<T: Clone> Redirector<T> {
             asked: 0,
             answered: 0,
             syncing: VecDeque::new(),
+            subscribers: BTreeSet::new(),
             writers: BTreeMap::new(),
             out: Vec::new(),
         }
@@ -115,12 +118,15 @@ impl<T: Clone> Redirector<T> {
 
     /// A holder below says something.
     pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) {
-        if let Up::Renew { wanted_ms, open, sync, replaces } = message {
+        if let Up::Renew { wanted_ms, open, sync, subscribe, replaces } = message {
             if !open && !self.directory.knows(holder) {
                 return self.down(holder, Down::Closed);
             }
             if let Some(before) = replaces {
                 self.gone(before, now);
+            }
+            if subscribe {
+                self.subscribers.insert(holder);
             }
             return self.renew(holder, wanted_ms, sync, now);
         }
@@ -151,7 +157,7 @@ impl<T: Clone> Redirector<T> {
         if sync && self.upstream.is_valid(now) && !planted(Bug::OpenedUnsynced) {
             self.asked += 1;
             self.syncing.push_back((self.asked, holder, wanted_ms));
-            let renew = self.upstream.sync(now);
+            let renew = self.upstream.sync(now, !self.subscribers.is_empty());
             return self.up(renew);
         }
         let lease_ms = self.directory.grant(holder, now, wanted_ms, self.upstream.left(now));
@@ -171,6 +177,7 @@ impl<T: Clone> Redirector<T> {
     /// What it holds it may still use until its lease runs out.
     pub fn disconnected(&mut self, holder: HolderId, now: Ms) {
         self.helped.remove(&holder);
+        self.subscribers.remove(&holder);
         self.complete.retain(|_, holders| {
             holders.remove(&holder);
             !holders.is_empty()
@@ -242,7 +249,9 @@ impl<T: Clone> Redirector<T> {
             // Nothing is kept here, and those below are not asked for others: that would be a longer way.
             Down::Help { page, help } => self.up(Up::Helped { page, help, copy: None }),
             Down::Close { at } => {
-                let below: Vec<HolderId> = self.directory.known().collect();
+                let directory = &self.directory;
+                let below = self.subscribers.iter().copied().filter(|holder| directory.knows(*holder));
+                let below: Vec<HolderId> = below.collect();
                 below.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
             }
             Down::Written { write, result } => {
@@ -293,6 +302,7 @@ impl<T: Clone> Redirector<T> {
     fn close_all(&mut self) {
         self.fetching.clear();
         self.syncing.clear();
+        self.subscribers.clear();
         (self.asked, self.answered) = (0, 0);
         self.complete.clear();
         self.helped.clear();
@@ -312,7 +322,7 @@ impl<T: Clone> Redirector<T> {
             self.upstream.close(now);
             self.close_all();
         }
-        if let Some(renew) = self.upstream.poll(now, false) {
+        if let Some(renew) = self.upstream.poll(now, false, !self.subscribers.is_empty()) {
             self.asked += 1;
             self.up(renew);
         }

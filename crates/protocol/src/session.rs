@@ -115,6 +115,8 @@ pub struct Session<T> {
     calls: BTreeMap<TxnId, Calling<T>>,
     /// Group snapshots that wait for closed timestamps.
     waiting: Vec<TxnId>,
+    /// Closed timestamps are wanted.
+    subscribe: bool,
     /// The largest timestamp of what this client did (G2).
     last: Timestamp,
     out: Vec<Output<T>>,
@@ -138,6 +140,7 @@ impl<T: Clone> Session<T> {
             running: BTreeMap::new(),
             calls: BTreeMap::new(),
             waiting: Vec::new(),
+            subscribe: false,
             last: Timestamp::ZERO,
             out: Vec::new(),
         }
@@ -146,6 +149,11 @@ impl<T: Clone> Session<T> {
     /// Takes what is wanted, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<T>> {
         self.out.drain(..)
+    }
+
+    /// From its next sessions on this client hears closed timestamps, and can take group snapshots.
+    pub fn subscribe(&mut self) {
+        self.subscribe = true;
     }
 
     fn next_txn(&mut self, now: Ms) -> TxnId {
@@ -542,7 +550,8 @@ impl<T: Clone> Session<T> {
             upstream.close(now);
             self.suspend(node);
         }
-        if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, true)) {
+        if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, true, self.subscribe))
+        {
             self.up(node, renew);
         }
     }

@@ -31,6 +31,8 @@ pub enum Up<T> {
         /// The answer has to come from the root: whatever the holder has seen elsewhere, by other ways, has then come by this
         /// way too (N1).
         sync: bool,
+        /// Closed timestamps are wanted (G1).
+        subscribe: bool,
         /// An earlier session of the same holder, of which it has put everything aside.
         replaces: Option<HolderId>,
     },

@@ -68,21 +68,22 @@ impl Upstream {
         was_open
     }
 
-    /// Asks for a lease, if it is time. `leaf` says that no other node below may still use what came by an earlier session.
-    pub fn poll<T>(&mut self, now: Ms, leaf: bool) -> Option<Up<T>> {
+    /// Asks for a lease, if it is time. `leaf` says that no other node below may still use what came by an earlier session,
+    /// `subscribe` that closed timestamps are wanted.
+    pub fn poll<T>(&mut self, now: Ms, leaf: bool, subscribe: bool) -> Option<Up<T>> {
         if !self.connected || now < self.renew {
             return None;
         }
         self.renew = now + REPEAT_MS;
         self.lease.ask(now);
         let replaces = self.before.filter(|_| leaf && !self.open);
-        Some(Up::Renew { wanted_ms: LEASE_MS, open: !self.open, sync: !self.open, replaces })
+        Some(Up::Renew { wanted_ms: LEASE_MS, open: !self.open, sync: !self.open, subscribe, replaces })
     }
 
     /// Asks for a lease now, so that the answer comes from the root.
-    pub fn sync<T>(&mut self, now: Ms) -> Up<T> {
+    pub fn sync<T>(&mut self, now: Ms, subscribe: bool) -> Up<T> {
         self.lease.ask(now);
-        Up::Renew { wanted_ms: LEASE_MS, open: false, sync: true, replaces: None }
+        Up::Renew { wanted_ms: LEASE_MS, open: false, sync: true, subscribe, replaces: None }
     }
 
     /// The answer: so long a lease. Says whether the session is open by it, and was not before.
@@ -129,8 +130,11 @@ mod tests {
     fn open(now: Ms) -> Upstream {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(now);
-        let asked = upstream.poll::<u64>(now, true);
-        assert_eq!(asked, Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, replaces: None }));
+        let asked = upstream.poll::<u64>(now, true, false);
+        assert_eq!(
+            asked,
+            Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, subscribe: false, replaces: None })
+        );
         assert!(upstream.leased(LEASE_MS, now + 5));
         upstream
     }
@@ -138,12 +142,12 @@ mod tests {
     #[test]
     fn a_lease_is_renewed_before_it_runs_out() {
         let mut upstream = open(100);
-        assert_eq!(upstream.poll::<u64>(200, true), None);
+        assert_eq!(upstream.poll::<u64>(200, true, false), None);
         let renew = upstream.deadline().unwrap();
         assert!(renew < 100 + LEASE_MS);
         assert_eq!(
-            upstream.poll::<u64>(renew, true),
-            Some(Up::Renew { wanted_ms: LEASE_MS, open: false, sync: false, replaces: None })
+            upstream.poll::<u64>(renew, true, false),
+            Some(Up::Renew { wanted_ms: LEASE_MS, open: false, sync: false, subscribe: false, replaces: None })
         );
         assert!(!upstream.leased(LEASE_MS, renew + 1), "it was open before");
         assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
@@ -154,22 +158,31 @@ mod tests {
         let mut upstream = open(100);
         assert!(upstream.disconnect(200));
         assert!(!upstream.is_valid(200) && upstream.left(200) == 0);
-        assert_eq!(upstream.poll::<u64>(300, true), None, "there is no connection");
+        assert_eq!(upstream.poll::<u64>(300, true, false), None, "there is no connection");
         upstream.connect(400);
         assert_eq!(upstream.holder(), HolderId(8));
-        let replaces = |leaf| upstream.clone().poll::<u64>(400, leaf);
+        let replaces = |leaf| upstream.clone().poll::<u64>(400, leaf, false);
         assert_eq!(
             replaces(true),
-            Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, replaces: Some(HolderId(7)) })
+            Some(Up::Renew {
+                wanted_ms: LEASE_MS,
+                open: true,
+                sync: true,
+                subscribe: false,
+                replaces: Some(HolderId(7))
+            })
         );
-        assert_eq!(replaces(false), Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, replaces: None }));
+        assert_eq!(
+            replaces(false),
+            Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, subscribe: false, replaces: None })
+        );
     }
 
     #[test]
     fn no_lease_opens_nothing() {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(0);
-        upstream.poll::<u64>(0, true);
+        upstream.poll::<u64>(0, true, false);
         assert!(!upstream.leased(0, 5));
         assert!(!upstream.is_valid(5));
         assert!(upstream.deadline() > Some(5));
