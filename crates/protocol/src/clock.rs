@@ -6,6 +6,10 @@ use std::fmt;
 use crate::ident::Timestamp;
 use crate::plant::{Bug, planted};
 
+/// How far a brick's clock may be ahead of its physical one after a restart, in milliseconds: it starts above all that it
+/// may have promised, and promises are made so far ahead at most (V4).
+pub const LEAD_MS: u64 = 1_000;
+
 /// The clock of one node. It does not tick by itself: each call says what the physical clock shows, in milliseconds since
 /// 1970, which may go back.
 #[derive(Clone, Debug)]
@@ -33,7 +37,8 @@ impl fmt::Display for Ahead {
 impl Error for Ahead {}
 
 impl Clock {
-    /// A clock that gives nothing at or below `above`, and believes others that are at most `skew_ms` ahead.
+    /// A clock that gives nothing at or below `above`, and believes others that are ahead by at most `skew_ms`, by which
+    /// physical clocks may differ, and [`LEAD_MS`].
     #[must_use]
     pub fn new(above: Timestamp, skew_ms: u64) -> Self {
         Self { last: above, skew_ms }
@@ -51,7 +56,7 @@ impl Clock {
     /// If it is beyond the physical clock by more than the allowed skew; the clock stays as it was. Whoever sent it must
     /// not be believed, or time would run away.
     pub fn learn(&mut self, seen: Timestamp, physical_ms: u64) -> Result<(), Ahead> {
-        let latest = Timestamp::at(physical_ms.saturating_add(self.skew_ms)).max(self.last);
+        let latest = Timestamp::at(physical_ms.saturating_add(self.skew_ms).saturating_add(LEAD_MS)).max(self.last);
         if seen > latest {
             return Err(Ahead { seen, latest });
         }
@@ -92,12 +97,13 @@ mod tests {
     fn a_timestamp_from_too_far_ahead_is_refused_and_changes_nothing() {
         let mut clock = Clock::new(Timestamp::ZERO, 10);
         clock.tick(1000);
-        assert_eq!(clock.learn(Timestamp::at(1010), 1000), Ok(()));
-        let refused = clock.learn(Timestamp::at(1011), 1000).unwrap_err();
-        assert_eq!(refused.latest, Timestamp::at(1010));
-        assert_eq!(clock.last(), Timestamp::at(1010));
+        let latest = Timestamp::at(1010 + LEAD_MS);
+        assert_eq!(clock.learn(latest, 1000), Ok(()));
+        let refused = clock.learn(latest.next(), 1000).unwrap_err();
+        assert_eq!(refused.latest, latest);
+        assert_eq!(clock.last(), latest);
         // What it has learned already it believes from others too, wherever its physical clock has gone.
-        assert_eq!(clock.learn(Timestamp::at(1010), 3), Ok(()));
+        assert_eq!(clock.learn(latest, 3), Ok(()));
     }
 
     proptest! {

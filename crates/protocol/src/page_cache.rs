@@ -496,6 +496,11 @@ impl<T: Clone> PageCache<T> {
         self.copies.get(&page).map(|copy| copy.version)
     }
 
+    /// All copies, with their versions.
+    pub fn copies(&self) -> impl Iterator<Item = (PageId, Version)> {
+        self.copies.iter().map(|(page, copy)| (*page, copy.version))
+    }
+
     /// Looks at an object outside of any transaction.
     #[must_use]
     pub fn look(&self, oid: Oid) -> Found<'_, T> {

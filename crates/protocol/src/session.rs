@@ -17,7 +17,7 @@
 //! client calls for it repeats until it is answered; each call names its transaction, so it happens once (C3). A session
 //! that ends puts its copies aside; they are validated in the next (D4, R4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{NodeId, Oid, PageId};
 
@@ -83,7 +83,9 @@ pub enum Output<T> {
 #[derive(Clone, Debug)]
 struct Running<T> {
     level: Level,
-    /// What a datastore transaction has locked, and writes.
+    /// Where a datastore transaction has asked for locks: it may hold some there that it has not heard of.
+    asked: BTreeSet<NodeId>,
+    /// What it has locked, and writes.
     locked: BTreeMap<Oid, (Mode, Locked<T>)>,
     writes: BTreeMap<Oid, Content<T>>,
 }
@@ -165,7 +167,7 @@ impl<T: Clone> Session<T> {
     /// Begins a transaction.
     pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
         let txn = self.next_txn(now);
-        self.running.insert(txn, Running { level, locked: BTreeMap::new(), writes: BTreeMap::new() });
+        self.running.insert(txn, Running { level, asked: BTreeSet::new(), locked: BTreeMap::new(), writes: BTreeMap::new() });
         if !matches!(level, Level::Locks { .. }) {
             self.cache.begin(txn);
         }
@@ -200,6 +202,9 @@ impl<T: Clone> Session<T> {
     fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode, now: Ms) -> Found<'_, T> {
         let held = self.running.get(&txn).and_then(|running| running.locked.get(&oid)).map(|(held, _)| *held);
         if held.is_none_or(|held| held < mode) {
+            if let Some(running) = self.running.get_mut(&txn) {
+                running.asked.insert(oid.page().node);
+            }
             self.call(txn, Call::Lock { first, oid, mode }, now);
             return Found::Miss;
         }
@@ -283,10 +288,9 @@ impl<T: Clone> Session<T> {
         self.call(txn, Call::Resolve { participants }, now);
     }
 
-    /// A transaction that has locked something, and has not written, lets go of it.
+    /// A transaction that may have locked something, and has not written, lets go of it.
     fn release(&mut self, txn: TxnId, running: &Running<T>) {
-        let mut participants: Vec<NodeId> = running.locked.keys().map(|oid| oid.page().node).collect();
-        participants.dedup();
+        let participants: Vec<NodeId> = running.asked.iter().copied().collect();
         if !participants.is_empty() {
             self.out.push(Output::Call(txn, Call::Release { participants }));
         }
@@ -598,6 +602,12 @@ impl<T: Clone> Session<T> {
     #[must_use]
     pub fn cache(&self) -> &PageCache<T> {
         &self.cache
+    }
+
+    /// The number of its session for a node.
+    #[must_use]
+    pub fn holder(&self, node: NodeId) -> Option<HolderId> {
+        self.upstreams.get(&node).map(Upstream::holder)
     }
 
     /// Whether copies of a node may be used now.

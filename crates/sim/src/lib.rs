@@ -2,8 +2,16 @@
 //!
 //! | module | is |
 //! | --- | --- |
+//! | [`plan`] | what is to happen in a run |
+//! | [`workload`] | plans from seeds |
+//! | [`world`] | the cluster that it happens to |
+//! | [`run`] | a run of a plan, and what has come of it |
 //! | [`history`] | what clients did and saw, as JSON lines |
 //! | [`check`] | what must hold of a history, one file for each demand |
 
 pub mod check;
 pub mod history;
+pub mod plan;
+pub mod run;
+pub mod workload;
+pub mod world;

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use model::{NodeId, PageId};
 
 use super::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
-use crate::clock::Clock;
+use crate::clock::{Clock, LEAD_MS};
 use crate::ident::{Timestamp, TxnId, Version};
 use crate::page_cache::{Contents, Invalidation};
 use crate::plant::{Bug, planted};
@@ -33,9 +33,6 @@ mod locking;
 mod restart;
 
 use locking::Locking;
-
-/// How far ahead of need the bound is raised, in milliseconds.
-const LEAD_MS: u64 = 10_000;
 
 /// Something that a participant wants done. `A` is who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -389,14 +386,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         {
             verdict = Ok(());
         }
-        self.promise(at);
+        self.promise(at, now_ms);
         Ok(verdict)
     }
 
     /// Promises that nothing is committed at or before `at` any more: the clock has learned it, and the bound must be above.
-    fn promise(&mut self, at: Timestamp) {
+    /// That is raised ahead of need, but no further ahead of the physical clock than others believe.
+    fn promise(&mut self, at: Timestamp, now_ms: u64) {
         if at >= self.bound_asked {
-            self.bound_asked = Timestamp::at(at.ms() + LEAD_MS);
+            self.bound_asked = Timestamp::at(now_ms + LEAD_MS).max(at.next());
             let bound = self.bound_asked;
             let position = self.append(Record::Bound(bound));
             self.bound_position = position;
@@ -408,7 +406,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// prepared and every commit that is not durable, and below the durable bound.
     pub fn close(&mut self, now_ms: u64) -> Timestamp {
         let now = self.clock.tick(now_ms);
-        self.promise(now);
+        self.promise(now, now_ms);
         let open = self.known.values().filter_map(|known| match known {
             Known::Prepared { .. } if planted(Bug::ClosedAbovePrepared) => None,
             Known::Prepared { proposal, .. } => Some(*proposal),

@@ -1,0 +1,12 @@
+//! `mortar-sim`.
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |at: usize| args.get(at).and_then(|arg: &String| arg.parse::<u64>().ok()).unwrap_or_default();
+    for seed in number(1)..number(2) {
+        let plan = sim::workload::plan(seed, sim::workload::Choice::default());
+        let report = sim::run::run(plan, None, false);
+        if let Some(wrong) = report.wrong {
+            eprintln!("{seed}: {wrong}");
+        }
+    }
+}

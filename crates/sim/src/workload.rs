@@ -1,0 +1,386 @@
+//! Plans from seeds: who does what, and what goes wrong meanwhile.
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::plan::{
+    Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, RING_SLOTS, Step, Topology,
+};
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Workload {
+    /// Transactions that append to some lists and read others.
+    Lists,
+    /// Transfers between accounts, and readers of all of them.
+    Bank,
+    /// Transactions that turn a ring of objects round, which must stay one.
+    Ring,
+    /// Each client reads in a transaction what it has written in the one before.
+    Own,
+    /// Pairs of objects, of which each transaction reads both and writes one: write skew, long forks.
+    Skew,
+    /// One object that everybody wants to write, and tries again until it has: optimistic, then with locks.
+    Hot,
+    /// Transactions over all bricks.
+    Wide,
+    /// Writers, readers that check, and readers of group snapshots.
+    Snapshots,
+    /// Datastore transactions beside optimistic ones.
+    Locks,
+    /// Writes and reads outside of transactions.
+    Pram,
+    /// A group of which one is slow, or dies, or acknowledges nothing; nothing else goes wrong.
+    Slow,
+    /// Some of everything.
+    Everything,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Lists,
+        Self::Bank,
+        Self::Ring,
+        Self::Own,
+        Self::Skew,
+        Self::Hot,
+        Self::Wide,
+        Self::Snapshots,
+        Self::Locks,
+        Self::Pram,
+        Self::Slow,
+        Self::Everything,
+    ];
+
+    /// Its name, as the command line has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lists => "lists",
+            Self::Bank => "bank",
+            Self::Ring => "ring",
+            Self::Own => "own",
+            Self::Skew => "skew",
+            Self::Hot => "hot",
+            Self::Wide => "wide",
+            Self::Snapshots => "snapshots",
+            Self::Locks => "locks",
+            Self::Pram => "pram",
+            Self::Slow => "slow",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Faults {
+    /// Nothing.
+    None,
+    /// Messages are lost, repeated and late; connections break; nothing passes for a while, perhaps one way only.
+    Network,
+    /// Processes die and come back, or are slow, and clocks are wrong.
+    Crashes,
+    /// All of it.
+    All,
+}
+
+impl Faults {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Network, Self::Crashes, Self::All];
+
+    /// Its name, as the command line has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Network => "network",
+            Self::Crashes => "crashes",
+            Self::All => "all",
+        }
+    }
+}
+
+/// How long clients begin something, in milliseconds.
+const DURATION_MS: u64 = 25_000;
+/// Pages of each logical node, and lists on each. The slots after them have numbers.
+const PAGES: u64 = 2;
+const LISTS: u16 = 3;
+const NUMBERS: u16 = 2;
+/// Accounts of each logical node.
+const ACCOUNTS: u16 = 2;
+
+/// What is chosen freely for a seed, if it is not given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// How the cluster is put together.
+    pub topology: Option<Topology>,
+    /// What clients do.
+    pub workload: Option<Workload>,
+    /// What goes wrong.
+    pub faults: Option<Faults>,
+}
+
+/// The plan of a seed. What is not chosen follows from the seed, so that many seeds cover everything.
+#[must_use]
+pub fn plan(seed: u64, choice: Choice) -> Plan {
+    let turn = |count: usize, stride: u64| (seed / stride) as usize % count;
+    let workload = choice.workload.unwrap_or(Workload::ALL[turn(Workload::ALL.len(), 1)]);
+    let topology = choice.topology.unwrap_or(Topology::ALL[turn(Topology::ALL.len(), Workload::ALL.len() as u64)]);
+    let combined = (Workload::ALL.len() * Topology::ALL.len()) as u64;
+    let faults = choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
+    let mut maker = Maker { rng: StdRng::seed_from_u64(seed), workload, faults, cluster: cluster(topology, workload) };
+    maker.make(seed)
+}
+
+fn cluster(topology: Topology, workload: Workload) -> Cluster {
+    let (peers, redirectors) = match topology {
+        Topology::Direct => (0, 0),
+        Topology::Peer | Topology::Site => (2, 0),
+        Topology::Group | Topology::Mixed => (2, 2),
+    };
+    let snapshots = matches!(workload, Workload::Snapshots | Workload::Everything);
+    let window = if workload == Workload::Slow { 1_000 } else { 3 };
+    Cluster { topology, bricks: 3, peers, redirectors, clients: 6, window, snapshots }
+}
+
+struct Maker {
+    rng: StdRng,
+    workload: Workload,
+    faults: Faults,
+    cluster: Cluster,
+}
+
+impl Maker {
+    fn make(&mut self, seed: u64) -> Plan {
+        let demand = match self.workload {
+            Workload::Bank => Demand::Bank(ACCOUNTS),
+            Workload::Ring => Demand::Ring,
+            Workload::Slow => Demand::Solo,
+            _ => Demand::None,
+        };
+        let noise = self.noise();
+        let mut actions = Vec::new();
+        if self.workload == Workload::Slow {
+            self.one_slow_member(&mut actions);
+        } else if self.faults != Faults::None {
+            self.go_wrong(&mut actions);
+        }
+        for client in 1..=self.cluster.clients {
+            let mut at = self.rng.random_range(0..500);
+            while at < DURATION_MS {
+                let operation = self.operation(client);
+                actions.push((Some(at), Action::Do(client, operation)));
+                if self.rng.random_bool(0.1) {
+                    let page = self.key().page;
+                    actions.push((Some(at), Action::Evict(client, self.node(), page)));
+                }
+                at += self.rng.random_range(1..900);
+            }
+        }
+        for brick in 1..=self.cluster.bricks {
+            actions.push((Some(self.moment()), Action::Install(brick)));
+        }
+        actions.sort_by_key(|(at, _)| *at);
+        Plan { seed, cluster: self.cluster, noise, actions, demand }
+    }
+
+    fn moment(&mut self) -> u64 {
+        self.rng.random_range(1..DURATION_MS)
+    }
+
+    fn noise(&mut self) -> Noise {
+        let slowest = *[2, 10, 40].choose(&mut self.rng).unwrap_or(&10);
+        let force_ms = self.rng.random_range(1..10);
+        let calm = Noise { delay_ms: (1, slowest), force_ms, ..Noise::NONE };
+        if self.workload == Workload::Slow || matches!(self.faults, Faults::None | Faults::Crashes) {
+            return calm;
+        }
+        // What is read outside of transactions is in the order in which a connection brings it.
+        let keeps_order = matches!(self.workload, Workload::Pram | Workload::Everything);
+        let reorder = if keeps_order { 0 } else { self.rng.random_range(0..40) };
+        let loss = self.rng.random_range(0..12);
+        Noise { loss, duplicate: self.rng.random_range(0..12), reorder, ..calm }
+    }
+
+    // ------------------------------------------------------------------------------------------ operations
+
+    fn node(&mut self) -> u32 {
+        self.rng.random_range(1..=self.cluster.bricks) as u32
+    }
+
+    /// A list.
+    fn key(&mut self) -> Key {
+        let node = self.node();
+        Key { node, page: self.rng.random_range(1..=PAGES), slot: self.rng.random_range(0..LISTS) }
+    }
+
+    /// A number, for writes outside of transactions.
+    fn number(&mut self) -> Key {
+        let key = self.key();
+        Key { slot: LISTS + key.slot % NUMBERS, ..key }
+    }
+
+    fn accounts(&self) -> Vec<Key> {
+        let nodes = 1..=self.cluster.bricks as u32;
+        nodes.flat_map(|node| (0..ACCOUNTS).map(move |slot| Key { node, page: 1, slot })).collect()
+    }
+
+    fn operation(&mut self, client: usize) -> Operation {
+        let dice = self.rng.random_range(0..100);
+        match self.workload {
+            Workload::Lists => Operation::Transact(self.steps(1, 5, 0.5)),
+            Workload::Bank if dice < 30 => {
+                let reads = self.accounts().into_iter().map(Step::Read).collect();
+                Operation::Transact(reads)
+            }
+            Workload::Bank => {
+                let accounts = self.accounts();
+                let from = self.rng.random_range(0..accounts.len());
+                let to = (from + self.rng.random_range(1..accounts.len())) % accounts.len();
+                Operation::Transact(vec![Step::Move(accounts[from], accounts[to], self.rng.random_range(1..20))])
+            }
+            Workload::Ring => {
+                let all = i64::from(RING_SLOTS) * self.cluster.bricks as i64;
+                Operation::Transact(vec![Step::Rotate(Key::in_ring(self.rng.random_range(0..all)))])
+            }
+            Workload::Own => {
+                let mine = Key { node: 1 + client as u32 % self.cluster.bricks as u32, page: 1, slot: client as u16 % 3 };
+                let mut steps = vec![Step::Append(mine)];
+                steps.extend(self.steps(0, 2, 0.0).into_iter().filter(|step| *step != Step::Read(mine)));
+                Operation::Transact(steps)
+            }
+            Workload::Skew => {
+                let one = self.key();
+                let other = Key { node: one.node % self.cluster.bricks as u32 + 1, ..one };
+                let (read, write) = if dice < 50 { (one, other) } else { (other, one) };
+                let think = self.rng.random_range(0..60);
+                Operation::Transact(vec![Step::Read(read), Step::Think(think), Step::Append(write)])
+            }
+            Workload::Hot => {
+                let hot = Key { node: 1, page: 1, slot: 0 };
+                let mut steps = vec![Step::Append(hot)];
+                if dice < 40 {
+                    steps.push(Step::Append(Key { node: 2, ..hot }));
+                }
+                if dice % 2 == 0 {
+                    steps.reverse();
+                }
+                Operation::Insist(steps)
+            }
+            Workload::Wide => Operation::Transact(self.steps(4, 9, 0.6)),
+            Workload::Snapshots if dice < 35 => Operation::Snapshot(self.keys(1, 5)),
+            Workload::Snapshots if dice < 55 => Operation::Transact(self.steps(1, 5, 0.0)),
+            Workload::Snapshots => Operation::Transact(self.steps(1, 4, 0.7)),
+            Workload::Locks if dice < 50 => Operation::Lock(self.steps(1, 4, 0.6)),
+            Workload::Locks => Operation::Transact(self.steps(1, 4, 0.6)),
+            Workload::Pram if dice < 45 => Operation::Put(self.number()),
+            Workload::Pram if dice < 90 => Operation::Get(self.number()),
+            Workload::Pram => Operation::Transact(self.steps(1, 3, 0.6)),
+            Workload::Slow => Operation::Transact(self.steps(1, 4, 0.4)),
+            Workload::Everything => match dice {
+                0..40 => Operation::Transact(self.steps(1, 4, 0.6)),
+                40..50 => Operation::Transact(self.steps(1, 4, 0.0)),
+                50..60 => Operation::Lock(self.steps(1, 3, 0.6)),
+                60..65 => Operation::Insist(self.steps(1, 3, 0.8)),
+                65..80 => Operation::Snapshot(self.keys(1, 4)),
+                80..90 => Operation::Put(self.number()),
+                _ => Operation::Get(self.number()),
+            },
+        }
+    }
+
+    /// Different lists.
+    fn keys(&mut self, least: usize, most: usize) -> Vec<Key> {
+        let count = self.rng.random_range(least..=most);
+        let mut keys: Vec<Key> = Vec::new();
+        for _ in 0..count {
+            let key = self.key();
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    fn steps(&mut self, least: usize, most: usize, writes: f64) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for key in self.keys(least, most) {
+            steps.push(if self.rng.random_bool(writes) { Step::Append(key) } else { Step::Read(key) });
+            if self.rng.random_bool(0.1) {
+                steps.push(Step::Think(self.rng.random_range(1..200)));
+            }
+        }
+        steps
+    }
+
+    // ------------------------------------------------------------------------------------------ what goes wrong
+
+    fn places(&self) -> Vec<Place> {
+        let Cluster { bricks, peers, redirectors, clients, .. } = self.cluster;
+        let bricks = (1..=bricks).map(Place::Brick);
+        let peers = (1..=peers).map(Place::Peer);
+        let redirectors = (1..=redirectors).map(Place::Redirector);
+        bricks.chain(peers).chain(redirectors).chain((1..=clients).map(Place::Client)).collect()
+    }
+
+    fn place(&mut self) -> Place {
+        let places = self.places();
+        places[self.rng.random_range(0..places.len())]
+    }
+
+    /// Short most of the time, and longer than a lease now and then, in milliseconds.
+    fn while_ms(&mut self) -> u64 {
+        if self.rng.random_bool(0.15) { self.rng.random_range(9_000..14_000) } else { self.rng.random_range(20..2_500) }
+    }
+
+    fn go_wrong(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
+        let network = matches!(self.faults, Faults::Network | Faults::All);
+        let crashes = matches!(self.faults, Faults::Crashes | Faults::All);
+        if crashes {
+            for place in self.places() {
+                let (ahead, fast) = (self.rng.random_range(-300..300), self.rng.random_range(-24_000..24_000));
+                actions.push((Some(0), Action::Clock(place, ahead, fast)));
+            }
+        }
+        for _ in 0..self.rng.random_range(2..14) {
+            let (at, place, other) = (self.moment(), self.place(), self.place());
+            let ms = self.while_ms();
+            match self.rng.random_range(0..10) {
+                0..3 if network => actions.push((Some(at), Action::Cut(place, other))),
+                3..6 if network => actions.push((Some(at), Action::Block(place, other, ms))),
+                6..8 if crashes => {
+                    actions.push((Some(at), Action::Crash(place, self.rng.random_range(0..6))));
+                    actions.push((Some(at + ms), Action::Restart(place)));
+                }
+                8 if crashes => actions.push((Some(at), Action::Freeze(place, ms))),
+                9 if crashes => {
+                    let brick = self.rng.random_range(1..=self.cluster.bricks);
+                    actions.push((Some(at), Action::Disk(brick, self.rng.random_range(20..400))));
+                    actions.push((Some(at + ms), Action::Disk(brick, 2)));
+                }
+                _ => {}
+            }
+        }
+        if crashes && self.rng.random_bool(0.3) {
+            let client = self.rng.random_range(1..=self.cluster.clients);
+            actions.push((Some(self.moment()), Action::Mute(client)));
+        }
+    }
+
+    /// Solo commit: the others must not notice.
+    fn one_slow_member(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
+        let client = self.rng.random_range(1..=self.cluster.clients);
+        let (place, at) = (Place::Client(client), self.rng.random_range(1_000..DURATION_MS / 2));
+        actions.push((
+            Some(at),
+            match self.rng.random_range(0..3) {
+                0 => Action::Mute(client),
+                1 => Action::Freeze(place, 15_000),
+                _ => Action::Crash(place, 0),
+            },
+        ));
+    }
+}

@@ -1,0 +1,364 @@
+//! What is done to the cluster: faults, healing, and the judgement at the end.
+
+use std::collections::BTreeMap;
+
+use super::net::Pid;
+use super::{BrickProcess, Event, Role, State, World, Wrong};
+use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
+use crate::history::Outcome;
+use crate::plan::{Action, Demand, Key, Place, RING_SLOTS};
+
+/// How long everything may take to end when all is healed, in milliseconds.
+const CALM_MS: u64 = 120_000;
+/// How often is looked whether it has, in milliseconds.
+const LOOK_MS: u64 = 100;
+/// How long after that the last message is under way at most, in milliseconds.
+const ARRIVE_MS: u64 = 2_000;
+/// How old a group snapshot may be at most in a cluster in which nothing is broken, in milliseconds.
+const STALENESS_MS: u64 = 1_000;
+
+impl World {
+    /// Something is done.
+    pub(super) fn act(&mut self, action: &Action) {
+        self.note(|_| format!("* {action:?}"));
+        match *action {
+            Action::Do(number, ref operation) => {
+                if let Some(pid) = self.pid(Place::Client(number)) {
+                    if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+                        client.queue.push_back(operation.clone());
+                    }
+                    self.after(pid);
+                }
+            }
+            Action::Go(number) => {
+                if let Some(pid) = self.pid(Place::Client(number)) {
+                    if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+                        client.go();
+                    }
+                    self.after(pid);
+                }
+            }
+            Action::Crash(place, kept) => self.crash(place, kept),
+            Action::Restart(place) => self.restart(place),
+            Action::Cut(one, other) => {
+                for (lower, upper) in [(one, other), (other, one)] {
+                    let link = self.pid(lower).zip(self.pid(upper)).and_then(|(lower, upper)| self.net.between(lower, upper));
+                    link.into_iter().for_each(|link| self.cut(link));
+                }
+            }
+            Action::Block(from, to, ms) => {
+                if let Some((from, to)) = self.pid(from).zip(self.pid(to)) {
+                    self.net.block(from, to, self.now + ms);
+                }
+            }
+            Action::Hold(from, to) => self.net.held.extend(self.pid(from).zip(self.pid(to))),
+            Action::Release(from, to, count) => self.release(from, to, count),
+            Action::Drop(from, to) => {
+                if let Some(pair) = self.pid(from).zip(self.pid(to)) {
+                    self.parked.remove(&pair);
+                }
+            }
+            Action::Freeze(place, ms) => {
+                if let Some(pid) = self.pid(place) {
+                    self.processes[pid].frozen_until = self.now + ms;
+                    self.oracle.slow.insert(place);
+                }
+            }
+            Action::Disk(number, ms) => {
+                if let Some(pid) = self.pid(Place::Brick(number)) {
+                    self.processes[pid].force_ms = ms;
+                }
+            }
+            // Clocks never jump: they are set before anything happens.
+            Action::Clock(place, ahead_ms, fast_ppm) if self.now == 0 => {
+                if let Some(pid) = self.pid(place) {
+                    let clock = &mut self.processes[pid].clock;
+                    (clock.ahead_ms, clock.fast_ppm) = (ahead_ms, fast_ppm);
+                }
+            }
+            Action::Clock(..) | Action::Wait(_) => {}
+            Action::Mute(number) => {
+                let place = Place::Client(number);
+                if let Some(pid) = self.pid(place)
+                    && let Some(Role::Client(client)) = &mut self.processes[pid].role
+                {
+                    client.muted = true;
+                    self.oracle.slow.insert(place);
+                }
+            }
+            Action::Evict(number, node, page) => {
+                if let Some(pid) = self.pid(Place::Client(number)) {
+                    if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+                        client.session.evict(Key { node, page, slot: 0 }.page());
+                    }
+                    self.after(pid);
+                }
+            }
+            Action::Install(number) => self.install(number),
+        }
+    }
+
+    fn crash(&mut self, place: Place, kept: usize) {
+        let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].role.is_some()) else { return };
+        self.oracle.slow.insert(place);
+        for link in self.net.of(pid) {
+            self.cut(link);
+        }
+        let process = &mut self.processes[pid];
+        process.uplinks.iter_mut().for_each(|uplink| uplink.link = None);
+        process.life += 1;
+        process.frozen_until = 0;
+        match process.role.take() {
+            Some(Role::Brick(brick)) => {
+                let BrickProcess { mut disk, .. } = *brick;
+                disk.crash(kept);
+                process.disk = Some(disk);
+            }
+            Some(Role::Client(mut client)) => self.history.operations.extend(client.died()),
+            Some(Role::Middle(_)) | None => {}
+        }
+    }
+
+    fn restart(&mut self, place: Place) {
+        let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].role.is_none()) else { return };
+        self.start(pid);
+        if let (Place::Brick(_), Some(Role::Brick(process))) = (place, &self.processes[pid].role)
+            && let Some((node, _)) = self.serving.iter().find(|(_, at)| **at == pid)
+        {
+            let versions = process.disk.pages.iter().map(|(page, state)| (*page, state.version)).collect();
+            self.oracle.restarted.insert(*node, versions);
+        }
+    }
+
+    fn release(&mut self, from: Place, to: Place, count: Option<usize>) {
+        let Some(pair) = self.pid(from).zip(self.pid(to)) else { return };
+        if count.is_none() {
+            self.net.held.remove(&pair);
+        }
+        let parked = self.parked.entry(pair).or_default();
+        let count = count.unwrap_or(parked.len()).min(parked.len());
+        let released: Vec<Event> = parked.drain(..count).collect();
+        // Handed over at once: what is still held stays so.
+        released.into_iter().for_each(|event| self.happen(event));
+    }
+
+    /// Brings what is durable into the B-tree, copies forward what the log still has to say, and frees the log, in this
+    /// order.
+    fn install(&mut self, number: usize) {
+        let Some(pid) = self.pid(Place::Brick(number)) else { return };
+        let now = self.shown(pid);
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let BrickProcess { brick, disk } = &mut **process;
+        let upto = disk.install();
+        brick.carry(upto, now);
+        self.drain_brick(pid);
+        // The copies have to be durable before the originals go.
+        self.force_now(pid);
+        if let Some(Role::Brick(process)) = &mut self.processes[pid].role {
+            process.disk.free(upto);
+        }
+        self.after(pid);
+    }
+
+    /// Waits for the disk.
+    fn force_now(&mut self, pid: Pid) {
+        let now = self.shown(pid);
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let BrickProcess { brick, disk } = &mut **process;
+        disk.forcing = None;
+        disk.begin_force();
+        let position = disk.end_force();
+        brick.forced(position, now, &mut |page| disk.version(page));
+        self.drain_brick(pid);
+    }
+
+    // ------------------------------------------------------------------------------------------ the end
+
+    /// Everything works again, and everybody is there.
+    pub(super) fn heal(&mut self) {
+        self.healing = true;
+        self.note(|_| "* heal".to_owned());
+        self.net.heal();
+        self.net.held.clear();
+        for event in std::mem::take(&mut self.parked).into_values().flatten() {
+            self.push(self.now + 1, event);
+        }
+        for pid in 0..self.processes.len() {
+            self.processes[pid].force_ms = self.plan.noise.force_ms;
+            self.processes[pid].frozen_until = 0;
+            if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+                client.muted = false;
+                client.go();
+            }
+            self.restart(self.processes[pid].place);
+            self.after(pid);
+        }
+    }
+
+    /// Waits until everything has ended.
+    pub(super) fn calm(&mut self) -> Result<(), Wrong> {
+        let until = self.now + CALM_MS;
+        loop {
+            self.run_until(self.now + LOOK_MS)?;
+            let Some(busy) = self.is_busy() else { break };
+            if self.now >= until {
+                return Err(Wrong::Stuck(busy));
+            }
+        }
+        // What is under way arrives.
+        self.run_until(self.now + ARRIVE_MS)?;
+        self.check_copies()
+    }
+
+    /// What has not ended.
+    fn is_busy(&self) -> Option<String> {
+        self.processes.iter().find_map(|process| match process.role.as_ref()? {
+            Role::Client(client) if !client.is_idle() => {
+                Some(format!("{} waits in {:?}", process.place, client.doing()))
+            }
+            Role::Brick(brick) => {
+                let txn = brick.brick.prepared().next()?;
+                Some(format!("{txn:?} is prepared at {} for ever", process.place))
+            }
+            _ => None,
+        })
+    }
+
+    /// When all news have come, every copy that may be used is listed all the way up (D1), and as new as its page (D3).
+    fn check_copies(&self) -> Result<(), Wrong> {
+        for (pid, process) in self.processes.iter().enumerate() {
+            let Some(Role::Client(client)) = &process.role else { continue };
+            let now = process.clock.show(self.now);
+            for (page, version) in client.session.cache().copies() {
+                let brick = self.serving.get(&page.node).and_then(|at| self.processes[*at].role.as_ref());
+                let Some(Role::Brick(brick)) = brick else { continue };
+                if !client.session.may_use(page.node, now) {
+                    continue;
+                }
+                let newest = brick.disk.version(page);
+                if version != newest {
+                    let place = process.place;
+                    return Err(Wrong::Rule(format!("D3: {place} has {page:?} at {version:?} for ever, and it is at {newest:?}")));
+                }
+                self.check_listed(pid, page)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_listed(&self, pid: Pid, page: model::PageId) -> Result<(), Wrong> {
+        let Some(Role::Client(client)) = &self.processes[pid].role else { return Ok(()) };
+        let (mut below, mut holder) = (pid, client.session.holder(page.node));
+        loop {
+            let uplinks = &self.processes[below].uplinks;
+            let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|node| node == page.node));
+            let (Some(link), Some(session)) = (uplink.and_then(|uplink| uplink.link), holder) else { return Ok(()) };
+            let upper = self.net.links[link].upper;
+            let (directory, next) = match &self.processes[upper].role {
+                Some(Role::Brick(brick)) => (Some(brick.brick.directory()), None),
+                Some(Role::Middle(middle)) => {
+                    let tree = middle.redirect(page.node);
+                    (tree.map(|tree| tree.directory()), tree.map(|tree| tree.upstream().holder()))
+                }
+                _ => (None, None),
+            };
+            let is_listed = directory.is_some_and(|directory| directory.holders(page).any(|one| one == session));
+            if !is_listed {
+                let (lower, upper) = (self.name(below), self.name(upper));
+                return Err(Wrong::Rule(format!("D1: {lower} has {page:?}, and is not listed at {upper}")));
+            }
+            (below, holder) = (upper, next);
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Judges what clients saw, and what is there in the end.
+    pub(super) fn judge(&mut self) -> Result<(), Wrong> {
+        for process in &mut self.processes {
+            if let Some(Role::Client(client)) = &mut process.role {
+                self.history.operations.extend(client.died());
+            }
+        }
+        self.history.operations.sort_by_key(|operation| operation.number);
+        let finals = self.finals();
+        let orders: BTreeMap<String, Vec<i64>> =
+            self.oracle.orders.iter().map(|(key, values)| (key.to_string(), values.clone())).collect();
+        let found = |violation: Violation| Wrong::History(Box::new(violation));
+        let history = &self.history;
+        history.validate().map_err(|malformed| Wrong::Rule(malformed.to_string()))?;
+        strict_serializability::check(history).map_err(found)?;
+        let is_calm = self.plan.noise.loss == 0 && !self.plan.has_faults();
+        let bound_ms = is_calm.then_some(STALENESS_MS);
+        snapshot::check(history, snapshot::Demands { bound_ms, real_time: false }).map_err(found)?;
+        pram::check(history, &orders).map_err(found)?;
+        exactly_once::check(history, &finals).map_err(found)?;
+        acknowledged::check(history, &finals).map_err(found)?;
+        self.check_demand()
+    }
+
+    /// What each object is in the end: a list, or all numbers that it ever was.
+    fn finals(&self) -> BTreeMap<String, Vec<i64>> {
+        let mut finals = BTreeMap::new();
+        for (key, state) in self.objects() {
+            let values = match state {
+                State::List(list) => (*list).clone(),
+                // What transactions write may be equal, and is judged by sums.
+                State::Number(_) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
+                State::Number(_) => self.oracle.orders.get(&key).cloned().unwrap_or_default(),
+            };
+            finals.insert(key.to_string(), values);
+        }
+        finals
+    }
+
+    /// All objects as they are stored.
+    fn objects(&self) -> BTreeMap<Key, State> {
+        let mut objects = BTreeMap::new();
+        for process in &self.processes {
+            let Some(Role::Brick(brick)) = &process.role else { continue };
+            for (page, state) in &brick.disk.pages {
+                for (slot, state) in state.objects.iter() {
+                    let key = Key { node: page.node.0, page: page.number, slot: *slot };
+                    objects.insert(key, state.clone());
+                }
+            }
+        }
+        objects
+    }
+
+    fn check_demand(&self) -> Result<(), Wrong> {
+        let numbers = |slots: u16| {
+            let objects = self.objects().into_iter().filter(move |(key, _)| key.page == 1 && key.slot < slots);
+            objects.filter_map(|(key, state)| if let State::Number(number) = state { Some((key, number)) } else { None })
+        };
+        match self.plan.demand {
+            Demand::Bank(slots) => {
+                let finals: BTreeMap<String, i64> = numbers(slots).map(|(key, number)| (key.to_string(), number)).collect();
+                let total = crate::plan::BALANCE * i64::from(slots) * self.plan.cluster.bricks as i64;
+                bank::check(&self.history, total, &finals).map_err(|violation| Wrong::History(Box::new(violation)))?;
+                Ok(())
+            }
+            Demand::Ring => {
+                let next: BTreeMap<Key, i64> = numbers(RING_SLOTS).collect();
+                let (mut at, mut met) = (Key::in_ring(0), 0);
+                loop {
+                    met += 1;
+                    at = Key::in_ring(next.get(&at).copied().unwrap_or_default());
+                    if at == Key::in_ring(0) || met > next.len() {
+                        break;
+                    }
+                }
+                if met == next.len() { Ok(()) } else { Err(Wrong::Rule(format!("the ring of {} is one of {met}", next.len()))) }
+            }
+            Demand::None | Demand::Solo => Ok(()),
+        }
+    }
+
+    /// How many operations ended well: a run in which nothing did means nothing.
+    #[must_use]
+    pub fn succeeded(&self) -> usize {
+        self.history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok).count()
+    }
+}

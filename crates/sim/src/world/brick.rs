@@ -1,0 +1,115 @@
+//! Bricks with their disks.
+
+use model::NodeId;
+use protocol::brick::{Locked, Output, Ticket};
+use protocol::commit::{Answer, Refusal, Request};
+use protocol::ident::{HolderId, Timestamp};
+use protocol::tree::Up;
+
+use super::net::{Pid, Single, Tree};
+use super::{BrickProcess, Event, Role, State, World};
+
+impl World {
+    /// A coordinator asks.
+    pub(super) fn brick_ask(&mut self, from: Pid, pid: Pid, node: NodeId, request: Request<State>, seen: Timestamp) {
+        if self.serving.get(&node) != Some(&pid) {
+            return;
+        }
+        let now = self.shown(pid);
+        self.oracle.asked(node, &request);
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let BrickProcess { brick, disk } = &mut **process;
+        let handled = brick.request(from, request, seen, now, &mut |page| disk.version(page));
+        self.oracle.allowed(handled);
+    }
+
+    /// A holder says something.
+    pub(super) fn brick_up(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Up<State>) {
+        if self.serving.get(&node) != Some(&pid) {
+            return;
+        }
+        let now = self.shown(pid);
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let BrickProcess { brick, disk } = &mut **process;
+        let handled = brick.handle_up(holder, message, now, &mut |page| disk.version(page));
+        self.oracle.allowed(handled);
+    }
+
+    /// A force has ended.
+    pub(super) fn forced(&mut self, pid: Pid, life: u64) {
+        if self.processes[pid].life != life {
+            return;
+        }
+        let now = self.shown(pid);
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let BrickProcess { brick, disk } = &mut **process;
+        let position = disk.end_force();
+        brick.forced(position, now, &mut |page| disk.version(page));
+        self.after(pid);
+    }
+
+    /// A page is read.
+    pub(super) fn read(&mut self, pid: Pid, life: u64, ticket: Ticket) {
+        if self.processes[pid].life != life {
+            return;
+        }
+        if let Some(Role::Brick(process)) = &mut self.processes[pid].role {
+            let fetched = process.disk.read(ticket.page);
+            process.brick.read(ticket, fetched);
+        }
+        self.after(pid);
+    }
+
+    pub(super) fn drain_brick(&mut self, pid: Pid) {
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let outputs: Vec<Output<Pid, State>> = process.brick.outputs().collect();
+        let invariants = process.brick.invariants();
+        self.oracle.demand(pid, invariants);
+        let node = *self.serving.iter().find(|(_, at)| **at == pid).map_or(&NodeId(0), |(node, _)| node);
+        for output in outputs {
+            self.brick_output(pid, node, output);
+        }
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        if process.disk.begin_force() {
+            let (at, life) = (self.now + self.processes[pid].force_ms, self.processes[pid].life);
+            self.push(at, Event::Forced(pid, life));
+        }
+    }
+
+    fn brick_output(&mut self, pid: Pid, node: NodeId, output: Output<Pid, State>) {
+        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let BrickProcess { brick, disk } = &mut **process;
+        match output {
+            Output::Append(record) => disk.append(record),
+            Output::Store(message, contents) => {
+                let page = disk.store(&message, &contents);
+                self.oracle.stored(&message, &contents, &page.objects);
+            }
+            Output::Read(ticket) => {
+                // The page is read at some time after it was asked for.
+                let late = self.net.chance(pid, self.net.noise.delay_ms);
+                let life = self.processes[pid].life;
+                self.push(self.now + late, Event::Read(pid, life, ticket));
+            }
+            Output::Answer(to, answer) => {
+                let locked = match &answer {
+                    Answer::Locked { oid, .. } => {
+                        let (version, value) = disk.object(*oid);
+                        Some(Locked { oid: *oid, version, value })
+                    }
+                    _ => None,
+                };
+                if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = &answer {
+                    self.oracle.refused(node, *txn, conflict);
+                }
+                let seen = brick.clock();
+                self.send_single(pid, to, Single::Answer(node, answer, locked, seen));
+            }
+            Output::Ask(to, request) => {
+                let (seen, to_pid) = (brick.clock(), self.serving[&to]);
+                self.send_single(pid, to_pid, Single::Ask(to, request, seen));
+            }
+            Output::Down(holder, message) => self.send_down(pid, Tree::Down(node, holder, message)),
+        }
+    }
+}

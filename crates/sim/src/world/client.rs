@@ -1,0 +1,468 @@
+//! Clients: what they do one after the other, and what they see.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use model::{NodeId, PageId};
+use protocol::commit::Refusal;
+use protocol::gateway::{self, Gateway};
+use protocol::ident::{ClientId, HolderId, TxnId};
+use protocol::locks::Mode;
+use protocol::page_cache::{Content, Found};
+use protocol::session::{Ended, Level, Output, Session};
+use protocol::tree::{Down, Up};
+
+use super::net::{Pid, Single, Tree};
+use super::{Event, Role, SKEW_MS, State, World};
+use crate::history::{self, Kind, Outcome};
+use crate::plan::{Key, Operation, Step};
+
+/// How long a transaction may run before its client gives it up, in milliseconds.
+const RUN_MS: u64 = 20_000;
+/// How long a client waits for an outcome before it wants to know at last, in milliseconds.
+const COMMIT_MS: u64 = 6_000;
+/// Tries before a transaction that is to be tried again takes locks.
+const OPTIMISTIC_TRIES: usize = 3;
+/// Tries in all.
+const TRIES: usize = 12;
+/// How long is waited before another try, at most, in milliseconds.
+const JITTER_MS: u64 = 40;
+
+/// Where an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Thinking(u64),
+    Pausing,
+    Committing,
+    Resolving,
+}
+
+/// What a client is doing.
+struct Current {
+    operation: Operation,
+    steps: Vec<Step>,
+    /// The next step.
+    at: usize,
+    txn: Option<TxnId>,
+    stage: Stage,
+    /// When it began, or began to commit, by the run's time.
+    since: u64,
+    tries: usize,
+    first: Option<TxnId>,
+    record: history::Operation,
+}
+
+/// A client's process.
+pub(super) struct ClientProcess {
+    member: u64,
+    pub(super) session: Session<State>,
+    /// Its own gateway, if it is directly below bricks.
+    gateway: Option<Gateway<Pid, State>>,
+    pub(super) queue: VecDeque<Operation>,
+    current: Option<Current>,
+    /// It acknowledges nothing.
+    pub(super) muted: bool,
+}
+
+impl ClientProcess {
+    pub(super) fn new(member: u64, first_holder: HolderId, is_direct: bool, snapshots: bool) -> Self {
+        let mut session = Session::new(ClientId(member), first_holder, SKEW_MS);
+        if snapshots {
+            session.subscribe();
+        }
+        let gateway = is_direct.then(|| Gateway::new(SKEW_MS));
+        Self { member, session, gateway, queue: VecDeque::new(), current: None, muted: false }
+    }
+
+    pub(super) fn poll(&mut self, now: u64) {
+        self.session.poll(now);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.poll(now);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let gateway = self.gateway.as_ref().and_then(Gateway::deadline);
+        self.session.deadline().into_iter().chain(gateway).min()
+    }
+
+    /// Whether it has nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.current.is_none() && self.queue.is_empty() && self.session.is_settled()
+    }
+
+    /// What it does, if it does something.
+    pub(super) fn doing(&self) -> Option<&history::Operation> {
+        self.current.as_ref().map(|current| &current.record)
+    }
+
+    /// What it was doing when it died.
+    pub(super) fn died(&mut self) -> Option<history::Operation> {
+        self.current.take().map(|current| current.record)
+    }
+
+    /// It goes on from where it paused.
+    pub(super) fn go(&mut self) {
+        if let Some(current) = self.current.as_mut().filter(|current| current.stage == Stage::Pausing) {
+            current.stage = Stage::Running;
+        }
+    }
+}
+
+impl World {
+    /// The node above a client says something.
+    pub(super) fn client_down(&mut self, pid: Pid, node: NodeId, session: HolderId, message: Down<State>) {
+        let page = match &message {
+            Down::Fetched { page, .. } => Some(*page),
+            Down::Invalidate { message, .. } => Some(message.page),
+            _ => None,
+        };
+        let now = self.shown(pid);
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        client.session.handle_down(node, session, message, now);
+        let invariants = client.session.invariants();
+        self.oracle.demand(pid, invariants);
+        if let Some(page) = page {
+            self.check_copy(pid, page);
+        }
+    }
+
+    fn check_copy(&mut self, pid: Pid, page: PageId) {
+        let now = self.shown(pid);
+        if let Some(Role::Client(client)) = &self.processes[pid].role
+            && client.session.may_use(page.node, now)
+        {
+            let name = self.processes[pid].place;
+            self.oracle.copy(name, page, client.session.cache());
+        }
+    }
+
+    pub(super) fn client_single(&mut self, pid: Pid, message: &Single) {
+        let now = self.shown(pid);
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        match message {
+            Single::Reply(txn, reply) => client.session.reply(*txn, reply.clone()),
+            Single::Answer(node, answer, locked, seen) => {
+                let Some(gateway) = &mut client.gateway else { return };
+                let learned = gateway.learn(*seen, now);
+                gateway.answered(*node, answer.clone(), locked.clone(), now);
+                self.oracle.allowed(learned);
+            }
+            Single::Call(..) | Single::Ask(..) => {}
+        }
+    }
+
+    /// Does what a client wants, and lets it go on.
+    pub(super) fn drain_client(&mut self, pid: Pid) {
+        loop {
+            self.resume_step(pid);
+            let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+            let outputs: Vec<Output<State>> = client.session.outputs().collect();
+            let asked: Vec<gateway::Output<Pid, State>> = match &mut client.gateway {
+                Some(gateway) => gateway.outputs().collect(),
+                None => Vec::new(),
+            };
+            if outputs.is_empty() && asked.is_empty() {
+                return;
+            }
+            outputs.into_iter().for_each(|output| self.client_output(pid, output));
+            asked.into_iter().for_each(|output| self.client_gateway(pid, output));
+        }
+    }
+
+    fn client_output(&mut self, pid: Pid, output: Output<State>) {
+        let now = self.shown(pid);
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        match output {
+            Output::Up(_, _, Up::Acknowledge { .. }) if client.muted => {}
+            Output::Up(node, session, message) => self.send_up(pid, Tree::Up(node, session, message)),
+            Output::Call(txn, call) => match &mut client.gateway {
+                Some(gateway) => {
+                    let called = gateway.call(pid, txn, call, now);
+                    self.oracle.allowed(called);
+                }
+                None => {
+                    let link = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
+                    if let Some(link) = link {
+                        let upper = self.net.links[link].upper;
+                        self.send_single(pid, upper, Single::Call(txn, call));
+                    }
+                }
+            },
+            Output::Ended(txn, ended) => self.ended(pid, txn, ended),
+            Output::Written(number) => {
+                let is_it = |current: &Current| current.record.number == number;
+                if client.current.as_ref().is_some_and(is_it) {
+                    self.finish(pid, Outcome::Ok, None);
+                }
+            }
+        }
+    }
+
+    fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, State>) {
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        match output {
+            gateway::Output::Ask(node, request) => {
+                let seen = client.gateway.as_ref().map(Gateway::clock).unwrap_or_default();
+                let to = self.serving[&node];
+                self.send_single(pid, to, Single::Ask(node, request, seen));
+            }
+            gateway::Output::Reply(_, txn, reply) => client.session.reply(txn, reply),
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ operations
+
+    /// A client may have something to do: it is time to go on, or to give up.
+    pub(super) fn resume(&mut self, pid: Pid) {
+        let (now, shown) = (self.now, self.shown(pid));
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        if let Some(current) = &mut client.current {
+            match (current.stage, current.txn) {
+                (Stage::Thinking(until), _) if until <= now => current.stage = Stage::Running,
+                (Stage::Running, Some(txn)) if current.since + RUN_MS <= now => {
+                    client.session.abort(txn);
+                    self.finish(pid, Outcome::Failed, None);
+                }
+                (Stage::Running, None) if current.since + RUN_MS <= now && !self.healing => {
+                    // Nothing was done: a read outside of transactions that found nothing.
+                    if matches!(current.operation, Operation::Get(_)) {
+                        self.finish(pid, Outcome::Failed, None);
+                    }
+                }
+                (Stage::Committing, Some(txn)) if current.since + COMMIT_MS <= now => {
+                    current.stage = Stage::Resolving;
+                    client.session.resolve(txn, shown);
+                }
+                _ => {}
+            }
+        }
+        self.after(pid);
+    }
+
+    /// Takes the steps that can be taken now.
+    fn resume_step(&mut self, pid: Pid) {
+        while self.take_step(pid) {}
+    }
+
+    /// Takes one step of a client. Says whether there may be another.
+    fn take_step(&mut self, pid: Pid) -> bool {
+        let (now, shown) = (self.now, self.shown(pid));
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return false };
+        let Some(current) = &mut client.current else {
+            let Some(operation) = client.queue.pop_front() else { return false };
+            self.begin(pid, operation, 0, None);
+            return true;
+        };
+        if current.stage != Stage::Running {
+            return false;
+        }
+        match (&current.operation, current.txn) {
+            (Operation::Get(key), _) => {
+                let Some(state) = value(client.session.get(key.oid(), shown)) else { return false };
+                current.record.steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
+                self.finish(pid, Outcome::Ok, None);
+                true
+            }
+            (Operation::Put(_), _) => false,
+            (_, None) => false,
+            (_, Some(txn)) => {
+                let Some(step) = current.steps.get(current.at).copied() else {
+                    (current.stage, current.since) = (Stage::Committing, now);
+                    client.session.commit(txn, shown);
+                    let life = self.processes[pid].life;
+                    self.push_timer(now + COMMIT_MS, pid, life);
+                    return true;
+                };
+                match take(&mut client.session, txn, step, &mut current.record, shown, now) {
+                    Taken::Done => current.at += 1,
+                    Taken::Waits => return false,
+                    Taken::Until(stage) => {
+                        (current.at, current.stage) = (current.at + 1, stage);
+                        if let Stage::Thinking(until) = stage {
+                            let life = self.processes[pid].life;
+                            self.push(until, Event::Resume(pid, life));
+                        }
+                        return false;
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    /// A client begins something.
+    fn begin(&mut self, pid: Pid, operation: Operation, tries: usize, first: Option<TxnId>) {
+        self.last_operation += 1;
+        let (number, now, shown) = (self.last_operation, self.now, self.shown(pid));
+        let life = self.processes[pid].life;
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        let (steps, level) = plan(&operation, tries, first);
+        let writes = steps.iter().any(|step| !matches!(step, Step::Read(_) | Step::Think(_) | Step::Pause));
+        let kind = match (&operation, level) {
+            (Operation::Put(_), _) => Kind::Write,
+            (Operation::Get(_), _) => Kind::Read,
+            (Operation::Snapshot(_), _) => Kind::Snapshot,
+            (_, Some(Level::Locks { .. })) => Kind::Locks,
+            _ if writes => Kind::Transaction,
+            _ => Kind::ReadOnly,
+        };
+        let mut record = history::Operation::invoked(number, client.member, kind, now);
+        let txn = level.map(|level| client.session.begin(level, shown));
+        if let Operation::Put(key) = &operation {
+            record.steps.push(history::Step::write(key.to_string(), number as i64));
+            client.session.put(key.oid(), Content::Value(State::Number(number as i64)), number, shown);
+        }
+        let first = first.or(txn);
+        let (at, stage, since) = (0, Stage::Running, now);
+        client.current = Some(Current { operation, steps, at, txn, stage, since, tries, first, record });
+        self.push_timer(now + RUN_MS, pid, life);
+        self.note(|world| format!("{} begins {number}", world.name(pid)));
+    }
+
+    fn push_timer(&mut self, at: u64, pid: Pid, life: u64) {
+        self.push(at, Event::Timer(pid, life));
+    }
+
+    fn ended(&mut self, pid: Pid, txn: TxnId, ended: Ended) {
+        let Some(Role::Client(client)) = &self.processes[pid].role else { return };
+        if client.current.as_ref().is_none_or(|current| current.txn != Some(txn)) {
+            return;
+        }
+        match ended {
+            Ended::Committed(at) => self.finish(pid, Outcome::Ok, Some(at.0)),
+            Ended::Refused(Refusal::TooOld) => self.finish(pid, Outcome::Unknown, None),
+            Ended::Doomed(_) | Ended::Refused(_) => self.finish(pid, Outcome::Failed, None),
+        }
+    }
+
+    /// What a client was doing is over.
+    fn finish(&mut self, pid: Pid, outcome: Outcome, at: Option<u64>) {
+        let (now, life) = (self.now, self.processes[pid].life);
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        let Some(mut current) = client.current.take() else { return };
+        current.record.at = at;
+        current.record.returned(outcome, now);
+        let number = current.record.number;
+        let took = now - current.record.invoked;
+        self.oracle.took(self.processes[pid].place, &current.record, took);
+        self.history.operations.push(current.record);
+        self.note(|world| format!("{} ends {number}: {outcome:?}", world.name(pid)));
+        let again = matches!(current.operation, Operation::Insist(_)) && outcome == Outcome::Failed;
+        if again && current.tries + 1 < TRIES {
+            let later = now + 1 + self.net.chance(pid, (0, JITTER_MS << current.tries.min(3)));
+            self.begin(pid, current.operation, current.tries + 1, current.first);
+            if let Some(Role::Client(client)) = &mut self.processes[pid].role
+                && let Some(current) = &mut client.current
+            {
+                current.stage = Stage::Thinking(later);
+            }
+            self.push(later, Event::Resume(pid, life));
+        }
+    }
+}
+
+/// The steps of an operation, and what it wants.
+fn plan(operation: &Operation, tries: usize, first: Option<TxnId>) -> (Vec<Step>, Option<Level>) {
+    match operation {
+        Operation::Transact(steps) => (steps.clone(), Some(Level::Optimistic)),
+        Operation::Lock(steps) => (steps.clone(), Some(Level::Locks { first })),
+        Operation::Insist(steps) if tries < OPTIMISTIC_TRIES => (steps.clone(), Some(Level::Optimistic)),
+        Operation::Insist(steps) => (steps.clone(), Some(Level::Locks { first })),
+        Operation::Snapshot(keys) => (keys.iter().map(|key| Step::Read(*key)).collect(), Some(Level::Snapshot)),
+        Operation::Put(_) | Operation::Get(_) => (Vec::new(), None),
+    }
+}
+
+/// What becomes of a step.
+enum Taken {
+    Done,
+    Waits,
+    Until(Stage),
+}
+
+/// The state that was found, if it is there: of no object, `None`.
+fn value(found: Found<'_, State>) -> Option<Option<State>> {
+    match found {
+        Found::Value(state) => Some(Some(state.clone())),
+        Found::Absent => Some(None),
+        Found::Miss => None,
+    }
+}
+
+/// As a history has it.
+fn seen(state: Option<&State>) -> history::Value {
+    match state {
+        None => history::Value::Nothing,
+        Some(State::Number(number)) => history::Value::Integer(*number),
+        Some(State::List(list)) => history::Value::List((**list).clone()),
+    }
+}
+
+fn number(state: &Option<State>) -> i64 {
+    if let Some(State::Number(number)) = state { *number } else { 0 }
+}
+
+/// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
+fn take(
+    session: &mut Session<State>,
+    txn: TxnId,
+    step: Step,
+    record: &mut history::Operation,
+    shown: u64,
+    now: u64,
+) -> Taken {
+    let read = |session: &mut Session<State>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
+    let element = record.number as i64;
+    let steps = &mut record.steps;
+    match step {
+        Step::Think(ms) => return Taken::Until(Stage::Thinking(now + ms)),
+        Step::Pause => return Taken::Until(Stage::Pausing),
+        Step::Read(key) => {
+            let Some(state) = read(session, key, Mode::Shared) else { return Taken::Waits };
+            steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
+        }
+        Step::Append(key) => {
+            let Some(state) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
+            let mut list = if let Some(State::List(list)) = &state { (**list).clone() } else { Vec::new() };
+            list.push(element);
+            session.write(txn, key.oid(), Content::Value(State::List(Rc::new(list))));
+            steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
+            steps.push(history::Step::append(key.to_string(), element));
+        }
+        Step::Write(key, value) => {
+            let Some(_) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
+            session.write(txn, key.oid(), Content::Value(State::Number(value)));
+            steps.push(history::Step::write(key.to_string(), value));
+        }
+        Step::Move(from, to, amount) => {
+            let (before, after) = (read(session, from, Mode::Exclusive), read(session, to, Mode::Exclusive));
+            let (Some(before), Some(after)) = (before, after) else { return Taken::Waits };
+            let (less, more) = (number(&before) - amount, number(&after) + amount);
+            steps.push(history::Step::Read(from.to_string(), seen(before.as_ref())));
+            steps.push(history::Step::Read(to.to_string(), seen(after.as_ref())));
+            for (key, value) in [(from, less), (to, more)] {
+                session.write(txn, key.oid(), Content::Value(State::Number(value)));
+                steps.push(history::Step::write(key.to_string(), value));
+            }
+        }
+        Step::Rotate(key) => {
+            let mut ring = Vec::new();
+            let mut next = key;
+            for _ in 0..3 {
+                let Some(state) = read(session, next, Mode::Exclusive) else { return Taken::Waits };
+                steps.push(history::Step::Read(next.to_string(), seen(state.as_ref())));
+                ring.push((next, number(&state)));
+                next = Key::in_ring(number(&state));
+            }
+            let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return Taken::Waits };
+            // a → b → c → d becomes a → c → b → d.
+            for (key, value) in [(a, to_c), (c, to_b), (b, to_d)] {
+                session.write(txn, key.oid(), Content::Value(State::Number(value)));
+                steps.push(history::Step::write(key.to_string(), value));
+            }
+        }
+    }
+    Taken::Done
+}

@@ -1,0 +1,190 @@
+//! The network: connections that keep their order and break, and single messages that are lost, repeated and late.
+//!
+//! What happens by chance depends on the seed, the two processes, and how many messages have passed between them: leaving an
+//! action out of a plan changes little else.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use protocol::brick::Locked;
+use protocol::commit::{Answer, Request};
+use protocol::gateway::{Call, Reply};
+use protocol::ident::{HolderId, Timestamp, TxnId};
+use protocol::tree::{Down, Up};
+
+use super::State;
+use crate::plan::Noise;
+
+/// A process, by its place in the world.
+pub(super) type Pid = usize;
+/// A connection, of which there is a new one each time.
+pub(super) type LinkId = usize;
+
+/// What keeps its order on a connection.
+#[derive(Clone, Debug)]
+pub(super) enum Tree {
+    Up(model::NodeId, HolderId, Up<State>),
+    Down(model::NodeId, HolderId, Down<State>),
+}
+
+/// What is sent alone.
+#[derive(Clone, Debug)]
+pub(super) enum Single {
+    Call(TxnId, Call<State>),
+    Reply(TxnId, Reply<State>),
+    Ask(model::NodeId, Request<State>, Timestamp),
+    Answer(model::NodeId, Answer, Option<Locked<State>>, Timestamp),
+}
+
+/// A connection between a process and one above it.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) lower: Pid,
+    pub(super) upper: Pid,
+    pub(super) alive: bool,
+    /// What is under way upward, and downward.
+    queues: [VecDeque<Tree>; 2],
+    /// When the last message arrives that was sent.
+    last: [u64; 2],
+}
+
+/// Chance, for each pair of processes its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dice {
+    seed: u64,
+    thrown: BTreeMap<(Pid, Pid), u64>,
+}
+
+impl Dice {
+    fn throw(&mut self, from: Pid, to: Pid) -> u64 {
+        let count = self.thrown.entry((from, to)).or_default();
+        *count += 1;
+        let mut x = self.seed ^ (from as u64) << 40 ^ (to as u64) << 48 ^ *count;
+        // The finalizer of splitmix64: every bit of the input moves every bit of the output.
+        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn percent(&mut self, from: Pid, to: Pid, percent: u32) -> bool {
+        percent > 0 && self.throw(from, to) % 100 < u64::from(percent)
+    }
+
+    fn range(&mut self, from: Pid, to: Pid, (least, most): (u64, u64)) -> u64 {
+        if least >= most { least } else { least + self.throw(from, to) % (most - least + 1) }
+    }
+}
+
+/// The network.
+#[derive(Clone, Debug)]
+pub(super) struct Net {
+    pub(super) noise: Noise,
+    dice: Dice,
+    pub(super) links: Vec<Link>,
+    /// The connection that is there between two processes, the lower one first.
+    between: BTreeMap<(Pid, Pid), LinkId>,
+    /// Until when nothing passes from one process to another.
+    blocked: BTreeMap<(Pid, Pid), u64>,
+    pub(super) held: BTreeSet<(Pid, Pid)>,
+}
+
+impl Net {
+    pub(super) fn new(seed: u64, noise: Noise) -> Self {
+        Self {
+            noise,
+            dice: Dice { seed, thrown: BTreeMap::new() },
+            links: Vec::new(),
+            between: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            held: BTreeSet::new(),
+        }
+    }
+
+    /// Connects two processes.
+    pub(super) fn connect(&mut self, lower: Pid, upper: Pid) -> LinkId {
+        let queues = [VecDeque::new(), VecDeque::new()];
+        self.links.push(Link { lower, upper, alive: true, queues, last: [0; 2] });
+        self.between.insert((lower, upper), self.links.len() - 1);
+        self.links.len() - 1
+    }
+
+    /// A connection breaks; what was under way is lost. Says whether there was one.
+    pub(super) fn cut(&mut self, link: LinkId) -> bool {
+        let Some(one) = self.links.get_mut(link) else { return false };
+        one.queues.iter_mut().for_each(VecDeque::clear);
+        if self.between.get(&(one.lower, one.upper)) == Some(&link) {
+            self.between.remove(&(one.lower, one.upper));
+        }
+        std::mem::replace(&mut one.alive, false)
+    }
+
+    pub(super) fn between(&self, lower: Pid, upper: Pid) -> Option<LinkId> {
+        self.between.get(&(lower, upper)).copied()
+    }
+
+    /// All connections of a process.
+    pub(super) fn of(&self, pid: Pid) -> Vec<LinkId> {
+        let mine = |((lower, upper), link): (&(Pid, Pid), &LinkId)| (*lower == pid || *upper == pid).then_some(*link);
+        self.between.iter().filter_map(mine).collect()
+    }
+
+    pub(super) fn block(&mut self, from: Pid, to: Pid, until: u64) {
+        let blocked = self.blocked.entry((from, to)).or_default();
+        *blocked = until.max(*blocked);
+    }
+
+    /// Nothing is held, blocked or lost any more.
+    pub(super) fn heal(&mut self) {
+        self.blocked.clear();
+        self.noise = Noise { loss: 0, duplicate: 0, reorder: 0, ..self.noise };
+    }
+
+    fn way(&mut self, from: Pid, to: Pid, now: u64) -> u64 {
+        let delay = self.dice.range(from, to, self.noise.delay_ms);
+        let blocked = self.blocked.get(&(from, to)).copied().unwrap_or_default();
+        (now + delay).max(blocked)
+    }
+
+    /// Puts a message on a connection. Returns when it arrives.
+    pub(super) fn put(&mut self, link: LinkId, up: bool, message: Tree, now: u64) -> u64 {
+        let (lower, upper) = (self.links[link].lower, self.links[link].upper);
+        let (from, to) = if up { (lower, upper) } else { (upper, lower) };
+        let arrival = self.way(from, to, now);
+        let side = usize::from(!up);
+        let one = &mut self.links[link];
+        one.queues[side].push_back(message);
+        one.last[side] = one.last[side].max(arrival);
+        one.last[side]
+    }
+
+    /// The next message of a connection arrives. News may overtake the news before them.
+    pub(super) fn take(&mut self, link: LinkId, up: bool) -> Option<Tree> {
+        let (lower, upper) = (self.links[link].lower, self.links[link].upper);
+        let side = usize::from(!up);
+        let is_news = |message: Option<&Tree>| matches!(message, Some(Tree::Down(_, _, Down::Invalidate { .. })));
+        let queue = &self.links[link].queues[side];
+        let can_overtake = !up && is_news(queue.front()) && is_news(queue.get(1));
+        let overtakes = can_overtake && self.dice.percent(upper, lower, self.noise.reorder);
+        self.links[link].queues[side].remove(usize::from(overtakes))
+    }
+
+    /// When a single message arrives: never, once, or twice.
+    pub(super) fn single(&mut self, from: Pid, to: Pid, now: u64) -> Vec<u64> {
+        let Noise { loss, duplicate, .. } = self.noise;
+        let is_blocked = self.blocked.get(&(from, to)).is_some_and(|until| *until > now);
+        if is_blocked || self.dice.percent(from, to, loss) {
+            return Vec::new();
+        }
+        let mut arrivals = vec![self.way(from, to, now)];
+        if self.dice.percent(from, to, duplicate) {
+            let late = self.dice.range(from, to, (1, 400));
+            arrivals.push(self.way(from, to, now) + late);
+        }
+        arrivals
+    }
+
+    /// How long something takes, by chance.
+    pub(super) fn chance(&mut self, pid: Pid, range: (u64, u64)) -> u64 {
+        self.dice.range(pid, pid, range)
+    }
+}

@@ -1,0 +1,173 @@
+//! What is known of a run by nobody in it: every state that ever was, and what follows from it.
+//!
+//! - **P1.** What a copy has of an object is what the object was at the version that a read of it would have.
+//! - **R3, V3.** Nobody is refused for a stale read of an object that has not changed since (solo commit).
+//! - What a machine demands of itself ([`protocol`]'s `invariants`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+
+use model::{NodeId, PageId};
+use protocol::commit::Request;
+use protocol::ident::{TxnId, Version};
+use protocol::page_cache::{Content, Contents, Invalidation, PageCache};
+use protocol::validate::{Cause, Conflict, Read, Seen};
+
+use super::State;
+use super::disk::{Objects, Page};
+use super::net::Pid;
+use crate::check::Violation;
+use crate::history::Operation;
+use crate::plan::{Key, Place};
+
+/// How long an operation may take if the only fault is a member that is slow or dead, in milliseconds.
+const SOLO_MS: u64 = 1_500;
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wrong {
+    /// A rule does not hold, as the oracle or a machine says.
+    Rule(String),
+    /// The history cannot be.
+    History(Box<Violation>),
+    /// Something never ends.
+    Stuck(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(what) => f.write_str(what),
+            Self::History(violation) => violation.fmt(f),
+            Self::Stuck(what) => write!(f, "stuck: {what}"),
+        }
+    }
+}
+
+impl Error for Wrong {}
+
+/// The oracle.
+#[derive(Default)]
+pub(super) struct Oracle {
+    /// All states of each page, by version.
+    past: BTreeMap<PageId, BTreeMap<Version, Objects>>,
+    /// All numbers that each object had, in order.
+    pub(super) orders: BTreeMap<Key, Vec<i64>>,
+    /// What transactions said they had read.
+    reads: BTreeMap<(NodeId, TxnId), Vec<Read>>,
+    /// Whether nobody may be refused or wait for the sake of a slow member.
+    pub(super) solo: bool,
+    /// Who is slow or dead.
+    pub(super) slow: BTreeSet<Place>,
+    /// The versions of pages when their brick was restarted.
+    pub(super) restarted: BTreeMap<NodeId, BTreeMap<PageId, Version>>,
+    wrong: Option<Wrong>,
+}
+
+impl Oracle {
+    /// What is there at first.
+    pub(super) fn begin(&mut self, pages: &BTreeMap<PageId, Page>) {
+        for (page, state) in pages {
+            self.past.entry(*page).or_default().insert(Version::ZERO, state.objects.clone());
+        }
+    }
+
+    fn report(&mut self, wrong: String) {
+        self.wrong.get_or_insert(Wrong::Rule(wrong));
+    }
+
+    /// What was found wrong.
+    pub(super) fn found(&mut self) -> Result<(), Wrong> {
+        self.wrong.take().map_or(Ok(()), Err)
+    }
+
+    /// What a machine demands of itself.
+    pub(super) fn demand(&mut self, _: Pid, invariants: Result<(), String>) {
+        if let Err(what) = invariants {
+            self.report(what);
+        }
+    }
+
+    /// Among processes that follow the rules nobody rejects what another says.
+    pub(super) fn allowed<E: Error>(&mut self, result: Result<(), E>) {
+        if let Err(error) = result {
+            self.report(format!("rejected by one that follows the rules: {error}"));
+        }
+    }
+
+    /// A page has changed.
+    pub(super) fn stored(&mut self, message: &Invalidation, contents: &Contents<State>, objects: &Objects) {
+        let past = self.past.entry(message.page).or_default();
+        if past.is_empty() {
+            past.insert(Version::ZERO, Objects::default());
+        }
+        let newest = past.last_key_value().map(|(version, _)| *version).unwrap_or_default();
+        if newest != message.previous {
+            let (page, previous, version) = (message.page, message.previous, message.version);
+            return self.report(format!("P2: {page:?} goes from {previous:?} to {version:?}, and was at {newest:?}"));
+        }
+        past.insert(message.version, objects.clone());
+        for (slot, content) in contents {
+            if let Content::Value(State::Number(number)) = content {
+                let key = Key { node: message.page.node.0, page: message.page.number, slot: *slot };
+                self.orders.entry(key).or_default().push(*number);
+            }
+        }
+    }
+
+    /// What an object was at a version of its page.
+    fn was(&self, page: PageId, slot: u16, version: Version) -> Option<&State> {
+        self.past.get(&page)?.range(..=version).next_back()?.1.get(&slot)
+    }
+
+    /// A client may use its copy of a page (P1).
+    pub(super) fn copy(&mut self, place: Place, page: PageId, cache: &PageCache<State>) {
+        let mut wrong = None;
+        for (slot, state, seen) in cache.valid(page) {
+            let Seen::At(version) = seen else { continue };
+            if self.was(page, slot, version) != Some(state) {
+                let was = self.was(page, slot, version);
+                wrong = Some(format!("P1: {place} has {state:?} in slot {slot} of {page:?} at {version:?}; it was {was:?}"));
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.report(wrong);
+        }
+    }
+
+    /// A participant is asked for something.
+    pub(super) fn asked(&mut self, node: NodeId, request: &Request<State>) {
+        if !self.solo {
+            return;
+        }
+        let reads = match request {
+            Request::Prepare { part, .. } | Request::Commit { part, .. } => &part.reads,
+            Request::Check { reads, .. } => reads,
+            _ => return,
+        };
+        self.reads.insert((node, request.txn()), reads.clone());
+    }
+
+    /// A participant has refused a transaction.
+    pub(super) fn refused(&mut self, node: NodeId, txn: TxnId, conflict: &Conflict) {
+        let Cause::Stale(_) = conflict.cause else { return };
+        let Some(reads) = self.reads.get(&(node, txn)) else { return };
+        let Some(Seen::At(version)) = reads.iter().find(|read| read.oid == conflict.oid).map(|read| read.seen) else { return };
+        let (page, slot) = (conflict.oid.page(), conflict.oid.slot());
+        let (then, now) = (self.was(page, slot, version), self.was(page, slot, Version { moves: u32::MAX, position: u64::MAX }));
+        // After a restart the floor is the page's version: at worst a fetch.
+        let floor = self.restarted.get(&node).and_then(|pages| pages.get(&page));
+        if then == now && floor.is_none_or(|floor| version >= *floor) {
+            self.report(format!("R3: {txn:?} was refused for a read of {} at {version:?}, which is current", conflict.oid));
+        }
+    }
+
+    /// An operation has ended.
+    pub(super) fn took(&mut self, place: Place, operation: &Operation, took_ms: u64) {
+        if self.solo && took_ms > SOLO_MS && !self.slow.contains(&place) {
+            let number = operation.number;
+            self.report(format!("R3: {place} waited {took_ms} ms in operation {number} for a member that is slow or dead"));
+        }
+    }
+}
