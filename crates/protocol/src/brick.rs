@@ -191,9 +191,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     /// Appends again what records up to a position still have to say: see [`Participant::carry`].
     pub fn carry(&mut self, upto: u64, now: Ms) -> u64 {
-        let position = self.participant.carry(upto);
+        let upto = self.participant.carry(upto);
         self.drain(now);
-        position
+        upto
     }
 
     /// Passes on what the participant wants.

@@ -154,11 +154,16 @@ impl<T: Clone> Redirector<T> {
 
     /// Grants a lease. If the answer has to come from the root, that is asked first (N1).
     fn renew(&mut self, holder: HolderId, wanted_ms: u64, sync: bool, now: Ms) {
-        if sync && self.upstream.is_valid(now) && !planted(Bug::OpenedUnsynced) {
-            self.asked += 1;
-            self.syncing.push_back((self.asked, holder, wanted_ms));
-            let renew = self.upstream.sync(now, !self.subscribers.is_empty());
-            return self.up(renew);
+        if sync && !planted(Bug::OpenedUnsynced) {
+            if self.upstream.is_valid(now) {
+                self.asked += 1;
+                let renew = self.upstream.sync(now, !self.subscribers.is_empty());
+                self.up(renew);
+            }
+            // Where there is no session yet, its opening comes from the root too.
+            let number = if self.asked > self.answered { self.asked } else { self.asked + 1 };
+            self.syncing.push_back((number, holder, wanted_ms));
+            return;
         }
         let lease_ms = self.directory.grant(holder, now, wanted_ms, self.upstream.left(now));
         self.down(holder, Down::Leased { lease_ms });
@@ -420,7 +425,9 @@ impl<T: Clone> Redirector<T> {
     }
 
     fn helped(&mut self, page: PageId, helper: HolderId, help: FetchId, copy: Option<Fetched<T>>, now: Ms) {
-        let is_it = |fetching: &Fetching<T>| matches!(fetching.stage, Stage::Helping { help: out, .. } if out == help);
+        let is_it = |fetching: &Fetching<T>| {
+            matches!(fetching.stage, Stage::Helping { help: out, .. } if out == help) || planted(Bug::AnyReply)
+        };
         if !self.fetching.get(&page).is_some_and(is_it) {
             return;
         }

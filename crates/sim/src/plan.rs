@@ -174,8 +174,8 @@ pub enum Operation {
     Lock(Vec<Step>),
     /// A transaction that is tried again after a conflict: optimistic for three times, then with locks.
     Insist(Vec<Step>),
-    /// A group snapshot.
-    Snapshot(Vec<Key>),
+    /// A group snapshot, which only reads.
+    Snapshot(Vec<Step>),
     /// A write outside of transactions; what is written is the number of the operation.
     Put(Key),
     /// A read outside of transactions.

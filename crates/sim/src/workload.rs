@@ -105,9 +105,7 @@ impl Faults {
 
 /// How long clients begin something, in milliseconds.
 const DURATION_MS: u64 = 25_000;
-/// Pages of each logical node, and lists on each. The slots after them have numbers.
-const PAGES: u64 = 2;
-const LISTS: u16 = 3;
+/// Numbers on each page, after the lists.
 const NUMBERS: u16 = 2;
 /// Accounts of each logical node.
 const ACCOUNTS: u16 = 2;
@@ -131,7 +129,9 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
     let topology = choice.topology.unwrap_or(Topology::ALL[turn(Topology::ALL.len(), Workload::ALL.len() as u64)]);
     let combined = (Workload::ALL.len() * Topology::ALL.len()) as u64;
     let faults = choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
-    let mut maker = Maker { rng: StdRng::seed_from_u64(seed), workload, faults, cluster: cluster(topology, workload) };
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (pages, lists) = (rng.random_range(1..=2), rng.random_range(2..=5));
+    let mut maker = Maker { rng, workload, faults, cluster: cluster(topology, workload), pages, lists };
     maker.make(seed)
 }
 
@@ -151,6 +151,9 @@ struct Maker {
     workload: Workload,
     faults: Faults,
     cluster: Cluster,
+    /// Pages of each logical node, and lists on each.
+    pages: u64,
+    lists: u16,
 }
 
 impl Maker {
@@ -171,8 +174,12 @@ impl Maker {
         for client in 1..=self.cluster.clients {
             let mut at = self.rng.random_range(0..500);
             while at < DURATION_MS {
-                let operation = self.operation(client);
-                actions.push((Some(at), Action::Do(client, operation)));
+                // Outside of transactions several things are done at once: their order is what matters.
+                let burst = if self.workload == Workload::Pram { self.rng.random_range(1..6) } else { 1 };
+                for _ in 0..burst {
+                    let operation = self.operation(client);
+                    actions.push((Some(at), Action::Do(client, operation)));
+                }
                 if self.rng.random_bool(0.1) {
                     let page = self.key().page;
                     actions.push((Some(at), Action::Evict(client, self.node(), page)));
@@ -193,7 +200,7 @@ impl Maker {
 
     fn noise(&mut self) -> Noise {
         let slowest = *[2, 10, 40].choose(&mut self.rng).unwrap_or(&10);
-        let force_ms = self.rng.random_range(1..10);
+        let force_ms = *[1, 5, 30].choose(&mut self.rng).unwrap_or(&5);
         let calm = Noise { delay_ms: (1, slowest), force_ms, ..Noise::NONE };
         if self.workload == Workload::Slow || matches!(self.faults, Faults::None | Faults::Crashes) {
             return calm;
@@ -214,13 +221,13 @@ impl Maker {
     /// A list.
     fn key(&mut self) -> Key {
         let node = self.node();
-        Key { node, page: self.rng.random_range(1..=PAGES), slot: self.rng.random_range(0..LISTS) }
+        Key { node, page: self.rng.random_range(1..=self.pages), slot: self.rng.random_range(0..self.lists) }
     }
 
     /// A number, for writes outside of transactions.
     fn number(&mut self) -> Key {
         let key = self.key();
-        Key { slot: LISTS + key.slot % NUMBERS, ..key }
+        Key { slot: self.lists + key.slot % NUMBERS, ..key }
     }
 
     fn accounts(&self) -> Vec<Key> {
@@ -271,7 +278,7 @@ impl Maker {
                 Operation::Insist(steps)
             }
             Workload::Wide => Operation::Transact(self.steps(4, 9, 0.6)),
-            Workload::Snapshots if dice < 35 => Operation::Snapshot(self.keys(1, 5)),
+            Workload::Snapshots if dice < 35 => Operation::Snapshot(self.steps(1, 5, 0.0)),
             Workload::Snapshots if dice < 55 => Operation::Transact(self.steps(1, 5, 0.0)),
             Workload::Snapshots => Operation::Transact(self.steps(1, 4, 0.7)),
             Workload::Locks if dice < 50 => Operation::Lock(self.steps(1, 4, 0.6)),
@@ -285,7 +292,7 @@ impl Maker {
                 40..50 => Operation::Transact(self.steps(1, 4, 0.0)),
                 50..60 => Operation::Lock(self.steps(1, 3, 0.6)),
                 60..65 => Operation::Insist(self.steps(1, 3, 0.8)),
-                65..80 => Operation::Snapshot(self.keys(1, 4)),
+                65..80 => Operation::Snapshot(self.steps(1, 4, 0.0)),
                 80..90 => Operation::Put(self.number()),
                 _ => Operation::Get(self.number()),
             },
@@ -309,7 +316,7 @@ impl Maker {
         let mut steps = Vec::new();
         for key in self.keys(least, most) {
             steps.push(if self.rng.random_bool(writes) { Step::Append(key) } else { Step::Read(key) });
-            if self.rng.random_bool(0.1) {
+            if self.rng.random_bool(0.2) {
                 steps.push(Step::Think(self.rng.random_range(1..200)));
             }
         }
@@ -345,29 +352,57 @@ impl Maker {
                 actions.push((Some(0), Action::Clock(place, ahead, fast)));
             }
         }
-        for _ in 0..self.rng.random_range(2..14) {
-            let (at, place, other) = (self.moment(), self.place(), self.place());
-            let ms = self.while_ms();
+        for _ in 0..self.rng.random_range(2..16) {
+            let (at, ms) = (self.moment(), self.while_ms());
+            let (place, other) = self.pair();
             match self.rng.random_range(0..10) {
-                0..3 if network => actions.push((Some(at), Action::Cut(place, other))),
-                3..6 if network => actions.push((Some(at), Action::Block(place, other, ms))),
-                6..8 if crashes => {
-                    actions.push((Some(at), Action::Crash(place, self.rng.random_range(0..6))));
-                    actions.push((Some(at + ms), Action::Restart(place)));
+                0..2 if network => actions.push((Some(at), Action::Cut(place, other))),
+                2..5 if network => actions.push((Some(at), Action::Block(place, other, ms))),
+                5..8 if crashes => {
+                    let victim = if self.rng.random_bool(0.5) { Place::Brick(self.node() as usize) } else { self.place() };
+                    actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
+                    actions.push((Some(at + ms), Action::Restart(victim)));
                 }
                 8 if crashes => actions.push((Some(at), Action::Freeze(place, ms))),
                 9 if crashes => {
-                    let brick = self.rng.random_range(1..=self.cluster.bricks);
+                    let brick = self.node() as usize;
                     actions.push((Some(at), Action::Disk(brick, self.rng.random_range(20..400))));
                     actions.push((Some(at + ms), Action::Disk(brick, 2)));
                 }
                 _ => {}
             }
         }
-        if crashes && self.rng.random_bool(0.3) {
-            let client = self.rng.random_range(1..=self.cluster.clients);
-            actions.push((Some(self.moment()), Action::Mute(client)));
+        for _ in 0..self.rng.random_range(0..3) {
+            if crashes {
+                let client = self.rng.random_range(1..=self.cluster.clients);
+                actions.push((Some(self.moment()), Action::Mute(client)));
+            }
         }
+    }
+
+    /// Two processes that talk to each other, in either order.
+    fn pair(&mut self) -> (Place, Place) {
+        let Cluster { topology, peers, redirectors, clients, .. } = self.cluster;
+        let brick = Place::Brick(self.node() as usize);
+        let client = Place::Client(self.rng.random_range(1..=clients));
+        if peers == 0 {
+            return self.either(brick, client);
+        }
+        let peer = Place::Peer(self.rng.random_range(1..=peers));
+        let redirector = (redirectors > 0).then(|| Place::Redirector(self.rng.random_range(1..=redirectors)));
+        let above = [redirector, (topology != Topology::Group).then_some(peer)].into_iter().flatten();
+        let above: Vec<Place> = above.collect();
+        let above = *above.choose(&mut self.rng).unwrap_or(&peer);
+        match self.rng.random_range(0..4) {
+            0 if topology == Topology::Mixed => self.either(brick, client),
+            1 => self.either(brick, peer),
+            2 => self.either(peer, redirector.unwrap_or(client)),
+            _ => self.either(above, client),
+        }
+    }
+
+    fn either(&mut self, one: Place, other: Place) -> (Place, Place) {
+        if self.rng.random_bool(0.5) { (one, other) } else { (other, one) }
     }
 
     /// Solo commit: the others must not notice.

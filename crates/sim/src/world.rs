@@ -12,6 +12,7 @@ use protocol::brick::{Brick, Ticket};
 use protocol::cache_node::CacheNode;
 use protocol::commit::participant::Settings;
 use protocol::ident::HolderId;
+use protocol::page_cache::Fetched;
 use protocol::redirect::Helpers;
 
 use crate::history::History;
@@ -99,6 +100,7 @@ enum Event {
     Resume(Pid, u64),
     Timer(Pid, u64),
     Read(Pid, u64, Ticket),
+    HandOver(Pid, u64, Ticket, Rc<Fetched<State>>),
     Act(usize),
 }
 
@@ -192,6 +194,7 @@ impl World {
             trace: None,
             plan,
         };
+        world.oracle.solo = world.plan.demand == Demand::Solo;
         world.build();
         world
     }
@@ -310,7 +313,11 @@ impl World {
                 let node = NodeId(number as u32);
                 let settings = Settings { node, moves: disk.moves, skew_ms: SKEW_MS, window_limit: window };
                 let again = process.life > 1;
-                let brick = if again { disk.recover(settings, shown) } else { Brick::new(settings) };
+                let (brick, found) = match again {
+                    true => disk.recover(settings, shown),
+                    false => (Brick::new(settings), Vec::new()),
+                };
+                found.into_iter().for_each(|found| self.oracle.found_again(found));
                 Role::Brick(Box::new(BrickProcess { brick, disk }))
             }
             Place::Peer(_) => {
@@ -413,7 +420,8 @@ impl World {
             | Event::Connect(pid, ..)
             | Event::Resume(pid, _)
             | Event::Timer(pid, _)
-            | Event::Read(pid, ..) => *pid,
+            | Event::Read(pid, ..)
+            | Event::HandOver(pid, ..) => *pid,
             Event::Forced(..) | Event::Act(_) => return None,
         };
         (self.processes[pid].frozen_until > self.now).then_some(pid)
@@ -458,6 +466,7 @@ impl World {
                 self.count.events += 1;
                 self.read(pid, life, ticket);
             }
+            Event::HandOver(pid, life, ticket, fetched) => self.hand_over(pid, life, ticket, &fetched),
             Event::Resume(pid, life) | Event::Timer(pid, life) => {
                 if self.processes[pid].life == life {
                     self.resume(pid);
@@ -541,6 +550,7 @@ impl Event {
                 | Self::Connect(..)
                 | Self::Resume(..)
                 | Self::Read(..)
+                | Self::HandOver(..)
         )
     }
 }

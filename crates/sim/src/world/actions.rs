@@ -149,8 +149,7 @@ impl World {
         let now = self.shown(pid);
         let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
         let BrickProcess { brick, disk } = &mut **process;
-        let upto = disk.install();
-        brick.carry(upto, now);
+        let upto = brick.carry(disk.install(), now);
         self.drain_brick(pid);
         // The copies have to be durable before the originals go.
         self.force_now(pid);
@@ -185,7 +184,6 @@ impl World {
         }
         for pid in 0..self.processes.len() {
             self.processes[pid].force_ms = self.plan.noise.force_ms;
-            self.processes[pid].frozen_until = 0;
             if let Some(Role::Client(client)) = &mut self.processes[pid].role {
                 client.muted = false;
                 client.go();
@@ -213,6 +211,7 @@ impl World {
     /// What has not ended.
     fn is_busy(&self) -> Option<String> {
         self.processes.iter().find_map(|process| match process.role.as_ref()? {
+            _ if process.frozen_until > self.now => Some(format!("{} is frozen", process.place)),
             Role::Client(client) if !client.is_idle() => {
                 Some(format!("{} waits in {:?}", process.place, client.doing()))
             }

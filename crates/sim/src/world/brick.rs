@@ -4,6 +4,7 @@ use model::NodeId;
 use protocol::brick::{Locked, Output, Ticket};
 use protocol::commit::{Answer, Refusal, Request};
 use protocol::ident::{HolderId, Timestamp};
+use protocol::page_cache::Fetched;
 use protocol::tree::Up;
 
 use super::net::{Pid, Single, Tree};
@@ -53,9 +54,19 @@ impl World {
         if self.processes[pid].life != life {
             return;
         }
+        let Some(Role::Brick(process)) = &self.processes[pid].role else { return };
+        let fetched = process.disk.read(ticket.page).into();
+        let late = self.net.chance(pid, self.net.noise.delay_ms);
+        self.push(self.now + late, Event::HandOver(pid, life, ticket, fetched));
+    }
+
+    /// The brick has a page that was read, some time ago.
+    pub(super) fn hand_over(&mut self, pid: Pid, life: u64, ticket: Ticket, fetched: &Fetched<State>) {
+        if self.processes[pid].life != life {
+            return;
+        }
         if let Some(Role::Brick(process)) = &mut self.processes[pid].role {
-            let fetched = process.disk.read(ticket.page);
-            process.brick.read(ticket, fetched);
+            process.brick.read(ticket, fetched.clone());
         }
         self.after(pid);
     }

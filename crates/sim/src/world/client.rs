@@ -370,7 +370,7 @@ fn plan(operation: &Operation, tries: usize, first: Option<TxnId>) -> (Vec<Step>
         Operation::Lock(steps) => (steps.clone(), Some(Level::Locks { first })),
         Operation::Insist(steps) if tries < OPTIMISTIC_TRIES => (steps.clone(), Some(Level::Optimistic)),
         Operation::Insist(steps) => (steps.clone(), Some(Level::Locks { first })),
-        Operation::Snapshot(keys) => (keys.iter().map(|key| Step::Read(*key)).collect(), Some(Level::Snapshot)),
+        Operation::Snapshot(steps) => (steps.clone(), Some(Level::Snapshot)),
         Operation::Put(_) | Operation::Get(_) => (Vec::new(), None),
     }
 }

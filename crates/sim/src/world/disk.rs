@@ -25,6 +25,14 @@ pub(super) struct Page {
     pub(super) objects: Objects,
 }
 
+/// A change that is found in the log after a restart.
+pub(super) struct Found {
+    pub(super) page: PageId,
+    pub(super) version: Version,
+    pub(super) contents: Contents<State>,
+    pub(super) objects: Objects,
+}
+
 /// The disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
@@ -72,10 +80,6 @@ impl Disk {
             self.forced = self.forced.max(position);
         }
         self.forced
-    }
-
-    pub(super) fn is_forced(&self) -> bool {
-        self.forced == self.last()
     }
 
     pub(super) fn version(&self, page: PageId) -> Version {
@@ -137,9 +141,9 @@ impl Disk {
         self.pages = BTreeMap::new();
     }
 
-    /// What is found after a restart.
-    pub(super) fn recover(&mut self, settings: Settings, now: u64) -> Brick<Pid, State> {
-        let mut brick = Brick::new(settings);
+    /// What is found after a restart, and the changes that are found again.
+    pub(super) fn recover(&mut self, settings: Settings, now: u64) -> (Brick<Pid, State>, Vec<Found>) {
+        let (mut brick, mut found) = (Brick::new(settings), Vec::new());
         self.pages = self.tree.clone();
         let log = self.log.clone();
         for (position, record) in (self.freed + 1..).zip(log) {
@@ -153,16 +157,11 @@ impl Disk {
                 pages.entry(oid.page()).or_default().insert(oid.slot(), content);
             }
             for (page, contents) in pages {
-                self.write(page, version, at, &contents);
+                let objects = self.write(page, version, at, &contents).objects.clone();
+                found.push(Found { page, version, contents, objects });
             }
         }
         brick.recovered(self.last(), now);
-        brick
-    }
-
-    /// Takes over a logical node from another brick: its pages, and a log that begins with what that brick knew.
-    pub(super) fn take_over(pages: BTreeMap<PageId, Page>, moves: u32, records: Vec<Record<State>>) -> Self {
-        let forced = records.len() as u64;
-        Self { log: records, forced, moves, installed: 0, ..Self::new(pages) }
+        (brick, found)
     }
 }

@@ -85,6 +85,8 @@ pub(super) struct Net {
     between: BTreeMap<(Pid, Pid), LinkId>,
     /// Until when nothing passes from one process to another.
     blocked: BTreeMap<(Pid, Pid), u64>,
+    /// When the last message arrives that was sent from one process to another: without noise, all keep their order.
+    last: BTreeMap<(Pid, Pid), u64>,
     pub(super) held: BTreeSet<(Pid, Pid)>,
 }
 
@@ -96,6 +98,7 @@ impl Net {
             links: Vec::new(),
             between: BTreeMap::new(),
             blocked: BTreeMap::new(),
+            last: BTreeMap::new(),
             held: BTreeSet::new(),
         }
     }
@@ -142,7 +145,13 @@ impl Net {
     fn way(&mut self, from: Pid, to: Pid, now: u64) -> u64 {
         let delay = self.dice.range(from, to, self.noise.delay_ms);
         let blocked = self.blocked.get(&(from, to)).copied().unwrap_or_default();
-        (now + delay).max(blocked)
+        let arrival = (now + delay).max(blocked);
+        if self.noise.loss + self.noise.duplicate > 0 {
+            return arrival;
+        }
+        let last = self.last.entry((from, to)).or_default();
+        *last = arrival.max(*last);
+        *last
     }
 
     /// Puts a message on a connection. Returns when it arrives.

@@ -15,7 +15,7 @@ use protocol::page_cache::{Content, Contents, Invalidation, PageCache};
 use protocol::validate::{Cause, Conflict, Read, Seen};
 
 use super::State;
-use super::disk::{Objects, Page};
+use super::disk::{Found, Objects, Page};
 use super::net::Pid;
 use crate::check::Violation;
 use crate::history::Operation;
@@ -107,12 +107,25 @@ impl Oracle {
             let (page, previous, version) = (message.page, message.previous, message.version);
             return self.report(format!("P2: {page:?} goes from {previous:?} to {version:?}, and was at {newest:?}"));
         }
-        past.insert(message.version, objects.clone());
+        self.became(message.page, message.version, contents, objects);
+    }
+
+    fn became(&mut self, page: PageId, version: Version, contents: &Contents<State>, objects: &Objects) {
+        self.past.entry(page).or_default().insert(version, objects.clone());
         for (slot, content) in contents {
             if let Content::Value(State::Number(number)) = content {
-                let key = Key { node: message.page.node.0, page: message.page.number, slot: *slot };
+                let key = Key { node: page.node.0, page: page.number, slot: *slot };
                 self.orders.entry(key).or_default().push(*number);
             }
+        }
+    }
+
+    /// A change is found in the log after a restart: perhaps one that was written and not forced, of which nobody knew.
+    pub(super) fn found_again(&mut self, found: Found) {
+        let Found { page, version, contents, objects } = found;
+        let past = self.past.entry(page).or_insert_with(|| BTreeMap::from([(Version::ZERO, Objects::default())]));
+        if past.last_key_value().is_none_or(|(newest, _)| *newest < version) {
+            self.became(page, version, &contents, &objects);
         }
     }
 

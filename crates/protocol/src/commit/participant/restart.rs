@@ -23,12 +23,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 None
             }
             Record::Committed { txn, timestamp, writes } => {
-                self.recover_end(txn, Outcome::Committed(timestamp), writes, Vec::new())
+                self.recover_end(txn, Outcome::Committed(timestamp), writes, None)
             }
             Record::Decided { txn, outcome } => {
-                let Some(Known::Prepared { part, participants, .. }) = self.known.remove(&txn) else { return None };
+                let Some(Known::Prepared { part, participants, position, .. }) = self.known.remove(&txn) else {
+                    return None;
+                };
                 let _ = self.validator.locks().release(txn);
-                self.recover_end(txn, outcome, part.writes, participants)
+                self.recover_end(txn, outcome, part.writes, Some((position, participants)))
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
@@ -58,7 +60,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.pass(timestamp);
                 }
-                self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+                self.known.insert(txn, Known::Ended { outcome, version, position, prepared_at: None, participants });
                 None
             }
         }
@@ -69,14 +71,16 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         txn: TxnId,
         outcome: Outcome,
         writes: Writes<T>,
-        participants: Vec<NodeId>,
+        prepared: Option<(u64, Vec<NodeId>)>,
     ) -> Option<(TxnId, Timestamp, Writes<T>)> {
         let position = self.last;
         let version = match outcome {
             Outcome::Committed(timestamp) if !writes.is_empty() => Some(self.version_at(position, timestamp)),
             _ => None,
         };
-        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+        let (prepared_at, participants) = prepared.unzip();
+        let participants = participants.unwrap_or_default();
+        self.known.insert(txn, Known::Ended { outcome, version, position, prepared_at, participants });
         let Outcome::Committed(timestamp) = outcome else { return None };
         self.clock.pass(timestamp);
         Some((txn, timestamp, writes))
@@ -102,9 +106,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         records
     }
 
-    /// Appends again what records up to a position still have to say, so that they can be freed when the log is durable up
-    /// to the position that this returns.
+    /// Appends again what records still have to say up to a position, up to which the log is installed. Says up to where the
+    /// log can be freed when it is durable to its end: not beyond the prepared record of a transaction whose outcome is not
+    /// installed, for the record of the outcome does not say what was written.
     pub fn carry(&mut self, upto: u64) -> u64 {
+        let ending = self.known.values().filter_map(|known| match known {
+            Known::Ended { position, prepared_at, .. } if *position > upto => *prepared_at,
+            _ => None,
+        });
+        let upto = ending.map(|prepared_at| prepared_at - 1).chain([upto]).min().unwrap_or(upto);
         if self.bound_position <= upto && self.bound_asked > Timestamp::ZERO {
             self.bound_position = self.append(Record::Bound(self.bound_asked));
         }
@@ -122,7 +132,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 known.carried(self.last);
             }
         }
-        self.last
+        upto
     }
 }
 
