@@ -243,11 +243,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         now: Ms,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
-        if let Up::Renew { wanted_ms, open, subscribe, replaces, .. } = message {
+        if let Up::Renew { wanted_ms, open, subscribe, height, replaces, .. } = message {
             if let Some(before) = replaces {
                 self.remove(before, now, stored);
             }
-            self.renew(holder, wanted_ms, open, subscribe, now);
+            if !open && !self.directory.knows(holder) {
+                self.down(holder, Down::Closed);
+            } else {
+                self.renew(holder, height, wanted_ms, subscribe, now);
+            }
             return Ok(());
         }
         if !self.directory.knows(holder) {
@@ -283,11 +287,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         Ok(())
     }
 
-    fn renew(&mut self, holder: HolderId, wanted_ms: u64, open: bool, subscribe: bool, now: Ms) {
-        if !open && !self.directory.knows(holder) {
-            return self.down(holder, Down::Closed);
-        }
-        let lease_ms = self.directory.grant(holder, now, wanted_ms.min(LEASE_MS), u64::MAX);
+    fn renew(&mut self, holder: HolderId, height: u8, wanted_ms: u64, subscribe: bool, now: Ms) {
+        let lease_ms = self.directory.grant(holder, height, now, wanted_ms.min(LEASE_MS), u64::MAX);
         if subscribe && lease_ms > 0 {
             self.subscribers.insert(holder);
         }
@@ -329,8 +330,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         let write = answer.txn();
         let result = match answer {
             Answer::Ended { outcome: Outcome::Committed(timestamp), version, .. } => {
-                if let (Some((_, pages)), Some(version)) = (self.writing.remove(&write), version) {
-                    self.settling.insert(write, Settling { holder, pages, version });
+                // Whoever has asked last hears of it: the session of who asked first may be over.
+                if let (Some((last, pages)), Some(version)) = (self.writing.remove(&write), version) {
+                    self.settling.insert(write, Settling { holder: last, pages, version });
                 }
                 Ok(timestamp)
             }

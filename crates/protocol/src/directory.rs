@@ -24,9 +24,13 @@ use crate::ident::{HolderId, Version};
 use crate::lease::{Ms, waited_out};
 use crate::page_cache::FetchId;
 use crate::plant::{Bug, planted};
+use crate::upstream::LEASE_MS;
 
-/// How long an invalidation may stay unanswered before its holder gets no other lease, in milliseconds.
+/// How long an invalidation may stay unanswered before a client that has to answer it gets no other lease, in milliseconds. A
+/// node in the middle has so much more time for each level below it that those there are expired before: it does not
+/// suffer for them (R3).
 pub const PATIENCE_MS: u64 = 10_000;
+const PATIENCE_BELOW_MS: u64 = 2 * PATIENCE_MS + LEASE_MS;
 
 /// The copy of a page that a holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ struct Holder {
     pending: BTreeMap<PageId, Ms>,
     /// When nobody waits for it any more.
     expires: Ms,
+    /// How many levels are below it.
+    height: u8,
 }
 
 /// Who holds what, directly below one node.
@@ -75,20 +81,22 @@ impl Directory {
 
     /// Grants a holder a lease, new or renewed: `wanted_ms`, but no more than `own_ms`, what is left of this node's own.
     /// Returns how long the lease is: 0 if there is none to be had.
-    pub fn grant(&mut self, holder: HolderId, now: Ms, wanted_ms: u64, own_ms: u64) -> u64 {
+    pub fn grant(&mut self, holder: HolderId, height: u8, now: Ms, wanted_ms: u64, own_ms: u64) -> u64 {
         let lease_ms = if planted(Bug::GrantBeyondOwn) { wanted_ms } else { wanted_ms.min(own_ms) };
         if lease_ms == 0 || self.is_silent(holder, now) {
             return 0;
         }
         let entry = self.holders.entry(holder).or_default();
+        entry.height = entry.height.max(height);
         entry.expires = entry.expires.max(waited_out(now, lease_ms));
         lease_ms
     }
 
     /// Whether a holder has left something unanswered for too long.
     fn is_silent(&self, holder: HolderId, now: Ms) -> bool {
-        let oldest = self.holders.get(&holder).and_then(|entry| entry.pending.values().min().copied());
-        oldest.is_some_and(|since| since + PATIENCE_MS <= now)
+        let Some(entry) = self.holders.get(&holder) else { return false };
+        let patience_ms = PATIENCE_MS + u64::from(entry.height) * PATIENCE_BELOW_MS;
+        entry.pending.values().min().is_some_and(|since| since + patience_ms <= now)
     }
 
     /// Whether a holder is known and not expired.
@@ -217,6 +225,12 @@ impl Directory {
         let holders = std::mem::take(&mut self.holders).into_keys().collect();
         *self = Self::default();
         holders
+    }
+
+    /// How many levels are below this node, at most.
+    #[must_use]
+    pub fn height(&self) -> u8 {
+        self.holders.values().map(|holder| holder.height.saturating_add(1)).max().unwrap_or(1)
     }
 
     /// Everybody who is known.

@@ -7,7 +7,8 @@
 //! - **P2.** A message whose *previous version* is the copy's version advances the copy. Others change the objects that they
 //!   name at once and leave the version alone; the *vcache* says how new such an object is, until the gap closes.
 //! - **P3.** The version of a read is fixed at the read. It rises with its copy on each chained message that does not name
-//!   the object; a message that names it dooms the transaction; another copy, fetched later, does not raise it.
+//!   the object; a message that names it dooms the transaction; another copy, fetched later, does not raise it (but the read
+//!   goes on rising with that, if it was at just its version).
 //! - **P4.** The reply to a commit puts own writes into the vcache under their [`TxnId`], but only over the copy that was
 //!   held at the commit, and only if no message has named the object since. The chained message of that transaction ends
 //!   the entry.
@@ -387,13 +388,26 @@ impl<T: Clone> PageCache<T> {
             Reply::Stale => None,
         };
         let Some(copy) = copy else { return true };
+        let (number, version) = (copy.number, copy.version);
         if let Some(before) = self.copies.insert(page, copy) {
+            self.carry_over(page, before.number, number, version);
             self.end_intervals(page, before.number);
         }
         for (message, contents) in fetch.messages {
             self.arrive(&message, contents.as_ref());
         }
         true
+    }
+
+    /// A copy takes the place of another. What was read at just its version is in it as it was read, and rises with it from
+    /// now on.
+    fn carry_over(&mut self, page: PageId, before: u64, number: u64, version: Version) {
+        let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
+        for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == before) {
+            if looked.seen == Seen::At(version) || planted(Bug::RefetchRaises) {
+                (looked.copy, looked.seen) = (number, Seen::At(version));
+            }
+        }
     }
 
     /// Removes a copy. Says whether there was one.

@@ -85,6 +85,7 @@ bugs! {
     "P2" GapsIgnored "a message that does not follow the copy's version advances it"
     "P2" OldUpdates "an update that comes late is put over a newer one"
     "P3" NoDoom "a message that names what was read does not doom the transaction"
+    "P3" RefetchRaises "a page that is fetched again raises the versions of what was read before"
     "P3" VersionAtCommit "the version of a read is that of the copy at the commit"
     "P4" OwnWriteBlind "own writes are put over whatever copy there is"
     "P4" AnyWriterAccepted "validation accepts any TxnId for a read"

@@ -53,6 +53,14 @@ pub enum Output<T> {
     Down(HolderId, Down<T>),
 }
 
+/// A session that waits for the root before it opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Opening {
+    holder: HolderId,
+    height: u8,
+    wanted_ms: u64,
+}
+
 /// A node in the middle. `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Redirector<T> {
@@ -67,10 +75,10 @@ pub struct Redirector<T> {
     listed: BTreeMap<PageId, FetchId>,
     last_fetch: u64,
     retained: Retained<T>,
-    /// Leases asked for above, and answered; and who waits for the answer of which number, wanting how long a lease.
+    /// Leases asked for above, and answered; and who waits for the answer of which number.
     asked: u64,
     answered: u64,
-    syncing: VecDeque<(u64, HolderId, u64)>,
+    syncing: VecDeque<(u64, Opening)>,
     /// Who wants closed timestamps (G1).
     subscribers: BTreeSet<HolderId>,
     /// Who waits for the reply to a write.
@@ -118,7 +126,7 @@ impl<T: Clone> Redirector<T> {
 
     /// A holder below says something.
     pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) {
-        if let Up::Renew { wanted_ms, open, sync, subscribe, replaces } = message {
+        if let Up::Renew { wanted_ms, open, sync, subscribe, height, replaces } = message {
             if !open && !self.directory.knows(holder) {
                 return self.down(holder, Down::Closed);
             }
@@ -128,7 +136,7 @@ impl<T: Clone> Redirector<T> {
             if subscribe {
                 self.subscribers.insert(holder);
             }
-            return self.renew(holder, wanted_ms, sync, now);
+            return self.renew(Opening { holder, height, wanted_ms }, sync, now);
         }
         if !self.directory.knows(holder) {
             return self.down(holder, Down::Closed);
@@ -153,19 +161,21 @@ impl<T: Clone> Redirector<T> {
     }
 
     /// Grants a lease. If the answer has to come from the root, that is asked first (N1).
-    fn renew(&mut self, holder: HolderId, wanted_ms: u64, sync: bool, now: Ms) {
+    fn renew(&mut self, opening: Opening, sync: bool, now: Ms) {
         if sync && !planted(Bug::OpenedUnsynced) {
             if self.upstream.is_valid(now) {
                 self.asked += 1;
-                let renew = self.upstream.sync(now, !self.subscribers.is_empty());
+                let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
+                let renew = self.upstream.sync(now, height, subscribe);
                 self.up(renew);
             }
             // Where there is no session yet, its opening comes from the root too.
             let number = if self.asked > self.answered { self.asked } else { self.asked + 1 };
-            self.syncing.push_back((number, holder, wanted_ms));
+            self.syncing.push_back((number, opening));
             return;
         }
-        let lease_ms = self.directory.grant(holder, now, wanted_ms, self.upstream.left(now));
+        let Opening { holder, height, wanted_ms } = opening;
+        let lease_ms = self.directory.grant(holder, height, now, wanted_ms, self.upstream.left(now));
         self.down(holder, Down::Leased { lease_ms });
         self.acknowledge();
     }
@@ -233,10 +243,8 @@ impl<T: Clone> Redirector<T> {
             Down::Leased { lease_ms } => {
                 self.upstream.leased(lease_ms, now);
                 self.answered += 1;
-                while let Some((_, holder, wanted_ms)) =
-                    self.syncing.pop_front_if(|(number, ..)| *number <= self.answered)
-                {
-                    self.renew(holder, wanted_ms, false, now);
+                while let Some((_, opening)) = self.syncing.pop_front_if(|(number, _)| *number <= self.answered) {
+                    self.renew(opening, false, now);
                 }
             }
             Down::Closed => {
@@ -327,7 +335,7 @@ impl<T: Clone> Redirector<T> {
             self.upstream.close(now);
             self.close_all();
         }
-        if let Some(renew) = self.upstream.poll(now, false, !self.subscribers.is_empty()) {
+        if let Some(renew) = self.upstream.poll(now, self.directory.height(), !self.subscribers.is_empty()) {
             self.asked += 1;
             self.up(renew);
         }

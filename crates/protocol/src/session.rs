@@ -167,7 +167,8 @@ impl<T: Clone> Session<T> {
     /// Begins a transaction.
     pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
         let txn = self.next_txn(now);
-        self.running.insert(txn, Running { level, asked: BTreeSet::new(), locked: BTreeMap::new(), writes: BTreeMap::new() });
+        self.running
+            .insert(txn, Running { level, asked: BTreeSet::new(), locked: BTreeMap::new(), writes: BTreeMap::new() });
         if !matches!(level, Level::Locks { .. }) {
             self.cache.begin(txn);
         }
@@ -554,8 +555,7 @@ impl<T: Clone> Session<T> {
             upstream.close(now);
             self.suspend(node);
         }
-        if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, true, self.subscribe))
-        {
+        if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, 0, self.subscribe)) {
             self.up(node, renew);
         }
     }

@@ -33,6 +33,8 @@ pub enum Up<T> {
         sync: bool,
         /// Closed timestamps are wanted (G1).
         subscribe: bool,
+        /// How many nodes are below this one, at most, on the way to a client: a client is 0 high.
+        height: u8,
         /// An earlier session of the same holder, of which it has put everything aside.
         replaces: Option<HolderId>,
     },

@@ -68,22 +68,22 @@ impl Upstream {
         was_open
     }
 
-    /// Asks for a lease, if it is time. `leaf` says that no other node below may still use what came by an earlier session,
-    /// `subscribe` that closed timestamps are wanted.
-    pub fn poll<T>(&mut self, now: Ms, leaf: bool, subscribe: bool) -> Option<Up<T>> {
+    /// Asks for a lease, if it is time. `height` is 0 if no other node below may still use what came by an earlier session;
+    /// `subscribe` says that closed timestamps are wanted.
+    pub fn poll<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Option<Up<T>> {
         if !self.connected || now < self.renew {
             return None;
         }
         self.renew = now + REPEAT_MS;
         self.lease.ask(now);
-        let replaces = self.before.filter(|_| leaf && !self.open);
-        Some(Up::Renew { wanted_ms: LEASE_MS, open: !self.open, sync: !self.open, subscribe, replaces })
+        let replaces = self.before.filter(|_| height == 0 && !self.open);
+        Some(Up::Renew { wanted_ms: LEASE_MS, open: !self.open, sync: !self.open, subscribe, height, replaces })
     }
 
     /// Asks for a lease now, so that the answer comes from the root.
-    pub fn sync<T>(&mut self, now: Ms, subscribe: bool) -> Up<T> {
+    pub fn sync<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Up<T> {
         self.lease.ask(now);
-        Up::Renew { wanted_ms: LEASE_MS, open: false, sync: true, subscribe, replaces: None }
+        Up::Renew { wanted_ms: LEASE_MS, open: false, sync: true, subscribe, height, replaces: None }
     }
 
     /// The answer: so long a lease. Says whether the session is open by it, and was not before.
@@ -130,10 +130,17 @@ mod tests {
     fn open(now: Ms) -> Upstream {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(now);
-        let asked = upstream.poll::<u64>(now, true, false);
+        let asked = upstream.poll::<u64>(now, 0, false);
         assert_eq!(
             asked,
-            Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, subscribe: false, replaces: None })
+            Some(Up::Renew {
+                wanted_ms: LEASE_MS,
+                open: true,
+                sync: true,
+                subscribe: false,
+                height: 0,
+                replaces: None
+            })
         );
         assert!(upstream.leased(LEASE_MS, now + 5));
         upstream
@@ -142,12 +149,19 @@ mod tests {
     #[test]
     fn a_lease_is_renewed_before_it_runs_out() {
         let mut upstream = open(100);
-        assert_eq!(upstream.poll::<u64>(200, true, false), None);
+        assert_eq!(upstream.poll::<u64>(200, 0, false), None);
         let renew = upstream.deadline().unwrap();
         assert!(renew < 100 + LEASE_MS);
         assert_eq!(
-            upstream.poll::<u64>(renew, true, false),
-            Some(Up::Renew { wanted_ms: LEASE_MS, open: false, sync: false, subscribe: false, replaces: None })
+            upstream.poll::<u64>(renew, 0, false),
+            Some(Up::Renew {
+                wanted_ms: LEASE_MS,
+                open: false,
+                sync: false,
+                subscribe: false,
+                height: 0,
+                replaces: None
+            })
         );
         assert!(!upstream.leased(LEASE_MS, renew + 1), "it was open before");
         assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
@@ -158,23 +172,31 @@ mod tests {
         let mut upstream = open(100);
         assert!(upstream.disconnect(200));
         assert!(!upstream.is_valid(200) && upstream.left(200) == 0);
-        assert_eq!(upstream.poll::<u64>(300, true, false), None, "there is no connection");
+        assert_eq!(upstream.poll::<u64>(300, 0, false), None, "there is no connection");
         upstream.connect(400);
         assert_eq!(upstream.holder(), HolderId(8));
-        let replaces = |leaf| upstream.clone().poll::<u64>(400, leaf, false);
+        let replaces = |height| upstream.clone().poll::<u64>(400, height, false);
         assert_eq!(
-            replaces(true),
+            replaces(0),
             Some(Up::Renew {
                 wanted_ms: LEASE_MS,
                 open: true,
                 sync: true,
                 subscribe: false,
+                height: 0,
                 replaces: Some(HolderId(7))
             })
         );
         assert_eq!(
-            replaces(false),
-            Some(Up::Renew { wanted_ms: LEASE_MS, open: true, sync: true, subscribe: false, replaces: None })
+            replaces(1),
+            Some(Up::Renew {
+                wanted_ms: LEASE_MS,
+                open: true,
+                sync: true,
+                subscribe: false,
+                height: 1,
+                replaces: None
+            })
         );
     }
 
@@ -182,7 +204,7 @@ mod tests {
     fn no_lease_opens_nothing() {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(0);
-        upstream.poll::<u64>(0, true, false);
+        upstream.poll::<u64>(0, 0, false);
         assert!(!upstream.leased(0, 5));
         assert!(!upstream.is_valid(5));
         assert!(upstream.deadline() > Some(5));

@@ -4,9 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::plan::{
-    Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, RING_SLOTS, Step, Topology,
-};
+use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, RING_SLOTS, Step, Topology};
 
 /// What clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +126,8 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
     let workload = choice.workload.unwrap_or(Workload::ALL[turn(Workload::ALL.len(), 1)]);
     let topology = choice.topology.unwrap_or(Topology::ALL[turn(Topology::ALL.len(), Workload::ALL.len() as u64)]);
     let combined = (Workload::ALL.len() * Topology::ALL.len()) as u64;
-    let faults = choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
+    let faults =
+        choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
     let mut rng = StdRng::seed_from_u64(seed);
     let (pages, lists) = (rng.random_range(1..=2), rng.random_range(2..=5));
     let mut maker = Maker { rng, workload, faults, cluster: cluster(topology, workload), pages, lists };
@@ -180,7 +179,8 @@ impl Maker {
                     let operation = self.operation(client);
                     actions.push((Some(at), Action::Do(client, operation)));
                 }
-                if self.rng.random_bool(0.1) {
+                // Who evicts a page hears no more of it, and is refused for what it had read: by nobody's fault but its own.
+                if self.workload != Workload::Slow && self.rng.random_bool(0.1) {
                     let page = self.key().page;
                     actions.push((Some(at), Action::Evict(client, self.node(), page)));
                 }
@@ -254,7 +254,8 @@ impl Maker {
                 Operation::Transact(vec![Step::Rotate(Key::in_ring(self.rng.random_range(0..all)))])
             }
             Workload::Own => {
-                let mine = Key { node: 1 + client as u32 % self.cluster.bricks as u32, page: 1, slot: client as u16 % 3 };
+                let mine =
+                    Key { node: 1 + client as u32 % self.cluster.bricks as u32, page: 1, slot: client as u16 % 3 };
                 let mut steps = vec![Step::Append(mine)];
                 steps.extend(self.steps(0, 2, 0.0).into_iter().filter(|step| *step != Step::Read(mine)));
                 Operation::Transact(steps)
@@ -359,7 +360,8 @@ impl Maker {
                 0..2 if network => actions.push((Some(at), Action::Cut(place, other))),
                 2..5 if network => actions.push((Some(at), Action::Block(place, other, ms))),
                 5..8 if crashes => {
-                    let victim = if self.rng.random_bool(0.5) { Place::Brick(self.node() as usize) } else { self.place() };
+                    let victim =
+                        if self.rng.random_bool(0.5) { Place::Brick(self.node() as usize) } else { self.place() };
                     actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
                     actions.push((Some(at + ms), Action::Restart(victim)));
                 }

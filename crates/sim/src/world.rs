@@ -276,14 +276,24 @@ impl World {
     fn add(&mut self, place: Place, uplinks: Vec<Uplink>) -> Pid {
         let force_ms = self.plan.noise.force_ms;
         let clock = LocalClock::default();
-        let process =
-            Process { place, role: None, disk: None, life: 0, clock, uplinks, frozen_until: 0, wake: u64::MAX, force_ms };
+        let process = Process {
+            place,
+            role: None,
+            disk: None,
+            life: 0,
+            clock,
+            uplinks,
+            frozen_until: 0,
+            wake: u64::MAX,
+            force_ms,
+        };
         self.processes.push(process);
         self.processes.len() - 1
     }
 
     fn brick_uplinks(&self) -> Vec<Uplink> {
-        let uplink = |(node, pid): (&NodeId, &Pid)| Uplink { node: Some(*node), choices: vec![*pid], chosen: 0, link: None };
+        let uplink =
+            |(node, pid): (&NodeId, &Pid)| Uplink { node: Some(*node), choices: vec![*pid], chosen: 0, link: None };
         self.serving.iter().map(uplink).collect()
     }
 

@@ -15,7 +15,8 @@ fn every_planted_bug_is_noticed() {
     let only = std::env::var("MORTAR_BUG").ok();
     let mut missed = Vec::new();
     for bug in Bug::ALL.iter().copied().filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)) {
-        let found = (0..limit()).find_map(|seed| Some((seed, run(plan(seed, Choice::default()), Some(bug), false).wrong?)));
+        let found =
+            (0..limit()).find_map(|seed| Some((seed, run(plan(seed, Choice::default()), Some(bug), false).wrong?)));
         match found {
             Some((seed, wrong)) => {
                 let wrong = wrong.to_string();

@@ -18,7 +18,7 @@ fn at(position: u64) -> Version {
 fn directory() -> Directory {
     let mut directory = Directory::default();
     for holder in [A, B] {
-        directory.grant(holder, 0, LEASE, u64::MAX);
+        directory.grant(holder, 0, 0, LEASE, u64::MAX);
         assert!(directory.list(page(7), holder, FetchId(1)));
     }
     directory.invariants().unwrap();
@@ -45,7 +45,7 @@ fn a_holder_whose_lease_has_run_out_is_waited_for_no_more() {
     let mut directory = directory();
     directory.changed(page(7), at(5), 0);
     directory.acknowledge(A, page(7), at(5));
-    directory.grant(A, 500, LEASE, u64::MAX);
+    directory.grant(A, 0, 500, LEASE, u64::MAX);
     assert_eq!(directory.deadline(), Some(1050));
     assert_eq!(directory.expire(1049), []);
     assert!(!directory.is_settled(page(7), at(5)));
@@ -60,9 +60,9 @@ fn a_holder_whose_lease_has_run_out_is_waited_for_no_more() {
 #[test]
 fn nobody_is_granted_more_than_is_left_of_the_nodes_own_lease() {
     let mut directory = Directory::default();
-    assert_eq!(directory.grant(A, 0, LEASE, 300), 300);
+    assert_eq!(directory.grant(A, 0, 0, LEASE, 300), 300);
     assert_eq!(directory.deadline(), Some(315));
-    assert_eq!(directory.grant(A, 400, LEASE, 0), 0);
+    assert_eq!(directory.grant(A, 0, 400, LEASE, 0), 0);
 }
 
 #[test]

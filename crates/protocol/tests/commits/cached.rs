@@ -94,7 +94,7 @@ impl World {
     fn connect(&mut self, node: u32) -> Link {
         self.last_holder += 1;
         let holder = HolderId(self.last_holder);
-        self.directories[node as usize].grant(holder, self.now, LEASE_MS, u64::MAX);
+        self.directories[node as usize].grant(holder, 0, self.now, LEASE_MS, u64::MAX);
         let (down, up) = (VecDeque::new(), VecDeque::new());
         Link { holder, down, up, reading: Vec::new(), fetch: FetchId(0) }
     }

@@ -42,7 +42,8 @@ impl World {
             Action::Restart(place) => self.restart(place),
             Action::Cut(one, other) => {
                 for (lower, upper) in [(one, other), (other, one)] {
-                    let link = self.pid(lower).zip(self.pid(upper)).and_then(|(lower, upper)| self.net.between(lower, upper));
+                    let link =
+                        self.pid(lower).zip(self.pid(upper)).and_then(|(lower, upper)| self.net.between(lower, upper));
                     link.into_iter().for_each(|link| self.cut(link));
                 }
             }
@@ -237,7 +238,9 @@ impl World {
                 let newest = brick.disk.version(page);
                 if version != newest {
                     let place = process.place;
-                    return Err(Wrong::Rule(format!("D3: {place} has {page:?} at {version:?} for ever, and it is at {newest:?}")));
+                    return Err(Wrong::Rule(format!(
+                        "D3: {place} has {page:?} at {version:?} for ever, and it is at {newest:?}"
+                    )));
                 }
                 self.check_listed(pid, page)?;
             }
@@ -330,11 +333,13 @@ impl World {
     fn check_demand(&self) -> Result<(), Wrong> {
         let numbers = |slots: u16| {
             let objects = self.objects().into_iter().filter(move |(key, _)| key.page == 1 && key.slot < slots);
-            objects.filter_map(|(key, state)| if let State::Number(number) = state { Some((key, number)) } else { None })
+            objects
+                .filter_map(|(key, state)| if let State::Number(number) = state { Some((key, number)) } else { None })
         };
         match self.plan.demand {
             Demand::Bank(slots) => {
-                let finals: BTreeMap<String, i64> = numbers(slots).map(|(key, number)| (key.to_string(), number)).collect();
+                let finals: BTreeMap<String, i64> =
+                    numbers(slots).map(|(key, number)| (key.to_string(), number)).collect();
                 let total = crate::plan::BALANCE * i64::from(slots) * self.plan.cluster.bricks as i64;
                 bank::check(&self.history, total, &finals).map_err(|violation| Wrong::History(Box::new(violation)))?;
                 Ok(())
@@ -349,7 +354,11 @@ impl World {
                         break;
                     }
                 }
-                if met == next.len() { Ok(()) } else { Err(Wrong::Rule(format!("the ring of {} is one of {met}", next.len()))) }
+                if met == next.len() {
+                    Ok(())
+                } else {
+                    Err(Wrong::Rule(format!("the ring of {} is one of {met}", next.len())))
+                }
             }
             Demand::None | Demand::Solo => Ok(()),
         }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use model::{Oid, PageId};
 use protocol::brick::Brick;
-use protocol::commit::participant::Settings;
 use protocol::commit::Record;
+use protocol::commit::participant::Settings;
 use protocol::ident::{Timestamp, Version};
 use protocol::page_cache::{Content, Contents, Fetched, Invalidation};
 

@@ -56,7 +56,9 @@ impl World {
             }
             return self.after(pid);
         }
-        let Some(uplink) = self.processes[pid].uplinks.iter().position(|uplink| uplink.link == Some(link)) else { return };
+        let Some(uplink) = self.processes[pid].uplinks.iter().position(|uplink| uplink.link == Some(link)) else {
+            return;
+        };
         let one = &mut self.processes[pid].uplinks[uplink];
         (one.link, one.chosen) = (None, one.chosen + 1);
         let node = one.node;
@@ -95,7 +97,9 @@ impl World {
         let Tree::Up(node, ..) = &message else { return };
         let uplinks = &self.processes[pid].uplinks;
         let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|at| at == *node));
-        let Some(link) = uplink.and_then(|uplink| uplink.link).filter(|link| self.net.links[*link].alive) else { return };
+        let Some(link) = uplink.and_then(|uplink| uplink.link).filter(|link| self.net.links[*link].alive) else {
+            return;
+        };
         let at = self.net.put(link, true, message, self.now);
         self.push(at, Event::Deliver(link, true));
     }
@@ -128,12 +132,16 @@ impl World {
         self.note(|world| format!("{} → {}: {}", world.name(from), world.name(pid), describe(&message)));
         let now = self.shown(pid);
         match (message, &mut self.processes[pid].role) {
-            (Tree::Up(node, holder, message), Some(Role::Middle(middle))) => middle.handle_up(node, holder, message, now),
+            (Tree::Up(node, holder, message), Some(Role::Middle(middle))) => {
+                middle.handle_up(node, holder, message, now)
+            }
             (Tree::Down(node, session, message), Some(Role::Middle(middle))) => {
                 middle.handle_down(node, session, message, now);
             }
             (Tree::Up(node, holder, message), Some(Role::Brick(_))) => self.brick_up(pid, node, holder, message),
-            (Tree::Down(node, session, message), Some(Role::Client(_))) => self.client_down(pid, node, session, message),
+            (Tree::Down(node, session, message), Some(Role::Client(_))) => {
+                self.client_down(pid, node, session, message)
+            }
             _ => return,
         }
         self.after(pid);

@@ -141,7 +141,9 @@ impl Oracle {
             let Seen::At(version) = seen else { continue };
             if self.was(page, slot, version) != Some(state) {
                 let was = self.was(page, slot, version);
-                wrong = Some(format!("P1: {place} has {state:?} in slot {slot} of {page:?} at {version:?}; it was {was:?}"));
+                wrong = Some(format!(
+                    "P1: {place} has {state:?} in slot {slot} of {page:?} at {version:?}; it was {was:?}"
+                ));
             }
         }
         if let Some(wrong) = wrong {
@@ -166,13 +168,19 @@ impl Oracle {
     pub(super) fn refused(&mut self, node: NodeId, txn: TxnId, conflict: &Conflict) {
         let Cause::Stale(_) = conflict.cause else { return };
         let Some(reads) = self.reads.get(&(node, txn)) else { return };
-        let Some(Seen::At(version)) = reads.iter().find(|read| read.oid == conflict.oid).map(|read| read.seen) else { return };
+        let Some(Seen::At(version)) = reads.iter().find(|read| read.oid == conflict.oid).map(|read| read.seen) else {
+            return;
+        };
         let (page, slot) = (conflict.oid.page(), conflict.oid.slot());
-        let (then, now) = (self.was(page, slot, version), self.was(page, slot, Version { moves: u32::MAX, position: u64::MAX }));
+        let (then, now) =
+            (self.was(page, slot, version), self.was(page, slot, Version { moves: u32::MAX, position: u64::MAX }));
         // After a restart the floor is the page's version: at worst a fetch.
         let floor = self.restarted.get(&node).and_then(|pages| pages.get(&page));
         if then == now && floor.is_none_or(|floor| version >= *floor) {
-            self.report(format!("R3: {txn:?} was refused for a read of {} at {version:?}, which is current", conflict.oid));
+            self.report(format!(
+                "R3: {txn:?} was refused for a read of {} at {version:?}, which is current",
+                conflict.oid
+            ));
         }
     }
 
@@ -180,7 +188,9 @@ impl Oracle {
     pub(super) fn took(&mut self, place: Place, operation: &Operation, took_ms: u64) {
         if self.solo && took_ms > SOLO_MS && !self.slow.contains(&place) {
             let number = operation.number;
-            self.report(format!("R3: {place} waited {took_ms} ms in operation {number} for a member that is slow or dead"));
+            self.report(format!(
+                "R3: {place} waited {took_ms} ms in operation {number} for a member that is slow or dead"
+            ));
         }
     }
 }

@@ -106,15 +106,26 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         records
     }
 
+    /// Up to where, at most `upto`, no record says how a transaction ended that was prepared before and is said no more.
+    fn freeable(&self, mut upto: u64) -> u64 {
+        loop {
+            let prepared = self.known.values().filter_map(|known| match known {
+                Known::Ended { position, prepared_at: Some(at), .. } if *at <= upto && *position > upto => Some(*at),
+                _ => None,
+            });
+            // What is kept for one keeps the outcomes of others.
+            match prepared.min() {
+                Some(at) => upto = at - 1,
+                None => return upto,
+            }
+        }
+    }
+
     /// Appends again what records still have to say up to a position, up to which the log is installed. Says up to where the
     /// log can be freed when it is durable to its end: not beyond the prepared record of a transaction whose outcome is not
     /// installed, for the record of the outcome does not say what was written.
     pub fn carry(&mut self, upto: u64) -> u64 {
-        let ending = self.known.values().filter_map(|known| match known {
-            Known::Ended { position, prepared_at, .. } if *position > upto => *prepared_at,
-            _ => None,
-        });
-        let upto = ending.map(|prepared_at| prepared_at - 1).chain([upto]).min().unwrap_or(upto);
+        let upto = self.freeable(upto);
         if self.bound_position <= upto && self.bound_asked > Timestamp::ZERO {
             self.bound_position = self.append(Record::Bound(self.bound_asked));
         }
