@@ -108,9 +108,12 @@ impl<T: Clone> Pram<T> {
         }
     }
 
-    /// Everybody has heard of a batch.
-    pub fn settled(&mut self, write: TxnId) {
+    /// Everybody has heard of a batch, so it is durable too: if that is news, returns the client's numbers. (It is if the
+    /// batch was sent again, and this says it of the first time.)
+    pub fn settled(&mut self, write: TxnId) -> Vec<u64> {
+        let numbers = self.written(write);
         self.written.remove(&write);
+        numbers
     }
 
     /// Whether everything that was put is durable, and everybody has heard of it.
@@ -181,6 +184,17 @@ mod tests {
         assert_eq!(pram.send(write(3)), None, "somebody may not have heard of the first");
         pram.settled(write(1));
         assert!(pram.send(write(3)).is_some());
+    }
+
+    /// Found by the simulator: who had sent a batch again waited for ever.
+    #[test]
+    fn what_is_settled_is_written() {
+        let mut pram = Pram::default();
+        pram.put(oid(1, 1), Content::Value(10), 7);
+        pram.send(write(1));
+        assert_eq!(pram.settled(write(1)), [7]);
+        assert_eq!(pram.written(write(1)), []);
+        assert!(pram.is_settled());
     }
 
     #[test]

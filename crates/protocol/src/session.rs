@@ -483,20 +483,24 @@ impl<T: Clone> Session<T> {
             }
             Down::Written { write, result: Err(Refusal::TooOld) } => {
                 // It was sent so long ago that it must have been written, and heard of, or expired, by all.
-                self.written(write);
-                self.pram.settled(write);
+                self.settled(write);
             }
             Down::Written { write, .. } => {
                 self.pram.refused(write);
                 self.retry = Some(now + RETRY_MS);
             }
-            Down::Settled { write } => self.pram.settled(write),
+            Down::Settled { write } => self.settled(write),
         }
         self.send_writes(now);
     }
 
     fn written(&mut self, write: TxnId) {
         let numbers = self.pram.written(write);
+        self.out.extend(numbers.into_iter().map(Output::Written));
+    }
+
+    fn settled(&mut self, write: TxnId) {
+        let numbers = self.pram.settled(write);
         self.out.extend(numbers.into_iter().map(Output::Written));
     }
 
