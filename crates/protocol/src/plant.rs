@@ -71,7 +71,6 @@ bugs! {
     "N1" SettledAtRestart "a restarted brick forgets that old copies may be about"
     "N1" ReplyBeforeInvalidation "the reply to a write overtakes its invalidation"
     "N1" OpenedUnsynced "a session is opened by a node in the middle that may be behind what the holder has seen elsewhere"
-    "N1" OwnWriteUnseen "a client does not see its own writes before the reply"
     "D1" LateListing "a holder is listed when its page has been read"
     "D1" EvictionEndsLaterFetch "an eviction ends a later fetch of the page"
     "D2" AcknowledgedAtOnce "a node in the middle acknowledges before those below have"

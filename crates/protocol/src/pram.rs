@@ -8,7 +8,9 @@
 //! ```
 //!
 //! Writes at one node go together, as one message: nobody sees one without those before it. The next write to *another* node
-//! waits until all are settled. The client goes on meanwhile: what it has put it reads from here, until the reply.
+//! waits until all are settled. The client can go on when its write is written: the wait overlaps with its own work. What it
+//! has put and is not written yet it reads from here; a client that goes on even before, and reads other objects meanwhile,
+//! may see them older than what its own write will have replaced.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,9 +64,6 @@ impl<T: Clone> Pram<T> {
     /// What was put and is not replied to yet: newer than any copy.
     #[must_use]
     pub fn look(&self, oid: Oid) -> Option<&Content<T>> {
-        if planted(Bug::OwnWriteUnseen) {
-            return None;
-        }
         let newest_first = self.queue.iter().rev().chain(self.sent.iter().map(|(_, batch)| batch));
         newest_first.filter_map(|batch| batch.writes.get(&oid)).next()
     }

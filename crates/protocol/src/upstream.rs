@@ -14,8 +14,8 @@ use crate::tree::Up;
 
 /// How long a lease is asked for, in milliseconds.
 pub const LEASE_MS: u64 = 10_000;
-/// How long before a lease runs out it is renewed.
-const EARLY_MS: u64 = LEASE_MS / 2;
+/// How soon a lease is renewed at the earliest: one that is short because the upper node's own is about to be renewed.
+const SOON_MS: u64 = 100;
 /// How long an answer is waited for before the lease is asked for again.
 const REPEAT_MS: u64 = 1_000;
 
@@ -92,7 +92,7 @@ impl Upstream {
         if lease_ms == 0 || !self.lease.is_valid(now) {
             return false;
         }
-        self.renew = now + self.lease.left(now).saturating_sub(EARLY_MS).max(1);
+        self.renew = now + (self.lease.left(now) / 2).max(SOON_MS);
         !std::mem::replace(&mut self.open, true)
     }
 

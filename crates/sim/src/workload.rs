@@ -374,6 +374,16 @@ impl Maker {
                 _ => {}
             }
         }
+        // Outside of transactions, news of one brick that come late and news of another that do not are what matters.
+        let late_news = if self.workload == Workload::Pram && network { self.rng.random_range(5..25) } else { 0 };
+        for _ in 0..late_news {
+            let brick = Place::Brick(self.node() as usize);
+            let below = match self.pair() {
+                (Place::Brick(_), below) | (below, Place::Brick(_)) => below,
+                _ => continue,
+            };
+            actions.push((Some(self.moment()), Action::Block(brick, below, self.rng.random_range(100..1_500))));
+        }
         for _ in 0..self.rng.random_range(0..3) {
             if crashes {
                 let client = self.rng.random_range(1..=self.cluster.clients);

@@ -205,7 +205,7 @@ impl World {
             }
         }
         // What is under way arrives.
-        self.run_until(self.now + ARRIVE_MS)?;
+        self.run_until(self.now.max(self.net.latest) + ARRIVE_MS)?;
         self.check_copies()
     }
 

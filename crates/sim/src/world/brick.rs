@@ -111,7 +111,8 @@ impl World {
                     _ => None,
                 };
                 if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = &answer {
-                    self.oracle.refused(node, *txn, conflict);
+                    let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
+                    self.oracle.refused(node, *txn, client, conflict);
                 }
                 let seen = brick.clock();
                 self.send_single(pid, to, Single::Answer(node, answer, locked, seen));

@@ -88,6 +88,8 @@ pub(super) struct Net {
     /// When the last message arrives that was sent from one process to another: without noise, all keep their order.
     last: BTreeMap<(Pid, Pid), u64>,
     pub(super) held: BTreeSet<(Pid, Pid)>,
+    /// When the last message arrives of all that were ever sent.
+    pub(super) latest: u64,
 }
 
 impl Net {
@@ -100,6 +102,7 @@ impl Net {
             blocked: BTreeMap::new(),
             last: BTreeMap::new(),
             held: BTreeSet::new(),
+            latest: 0,
         }
     }
 
@@ -146,6 +149,7 @@ impl Net {
         let delay = self.dice.range(from, to, self.noise.delay_ms);
         let blocked = self.blocked.get(&(from, to)).copied().unwrap_or_default();
         let arrival = (now + delay).max(blocked);
+        self.latest = self.latest.max(arrival);
         if self.noise.loss + self.noise.duplicate > 0 {
             return arrival;
         }

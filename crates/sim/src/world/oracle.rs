@@ -165,8 +165,12 @@ impl Oracle {
     }
 
     /// A participant has refused a transaction.
-    pub(super) fn refused(&mut self, node: NodeId, txn: TxnId, conflict: &Conflict) {
+    pub(super) fn refused(&mut self, node: NodeId, txn: TxnId, client: Option<Place>, conflict: &Conflict) {
         let Cause::Stale(_) = conflict.cause else { return };
+        // Who is slow itself, and has to come back, may be refused for it.
+        if client.is_some_and(|client| self.slow.contains(&client)) {
+            return;
+        }
         let Some(reads) = self.reads.get(&(node, txn)) else { return };
         let Some(Seen::At(version)) = reads.iter().find(|read| read.oid == conflict.oid).map(|read| read.seen) else {
             return;
