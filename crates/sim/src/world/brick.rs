@@ -111,8 +111,10 @@ impl World {
                     _ => None,
                 };
                 if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = &answer {
+                    let (txn, conflict, seen) = (*txn, *conflict, brick.clock());
                     let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
-                    self.oracle.refused(node, *txn, client, conflict);
+                    self.oracle.refused(node, txn, client, &conflict);
+                    return self.send_single(pid, to, Single::Answer(node, answer, None, seen));
                 }
                 let seen = brick.clock();
                 self.send_single(pid, to, Single::Answer(node, answer, locked, seen));
