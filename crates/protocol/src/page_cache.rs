@@ -388,13 +388,14 @@ impl<T: Clone> PageCache<T> {
             Reply::Stale => None,
         };
         let Some(copy) = copy else { return true };
-        let (number, version) = (copy.number, copy.version);
-        if let Some(before) = self.copies.insert(page, copy) {
-            self.carry_over(page, before.number, number, version);
-            self.end_intervals(page, before.number);
-        }
+        let number = copy.number;
+        let before = self.copies.insert(page, copy);
         for (message, contents) in fetch.messages {
             self.arrive(&message, contents.as_ref());
+        }
+        if let (Some(before), Some(version)) = (before, self.version(page)) {
+            self.carry_over(page, before.number, number, version);
+            self.end_intervals(page, before.number);
         }
         true
     }

@@ -273,3 +273,19 @@ proptest! {
         prop_assert!(last.is_none_or(|version| version == at(changes.len() as u64)), "{:?}", last);
     }
 }
+
+/// Found by the simulator: a client fell behind its own acknowledgements.
+#[test]
+fn a_read_goes_on_rising_when_its_page_is_fetched_again() {
+    let mut cache = cache();
+    let _ = cache.invalidate(message(4, 5, &[1]), None);
+    cache.begin(ME);
+    assert_eq!(cache.read(ME, oid(2)), Found::Value(&4));
+    assert_eq!(cache.read(ME, oid(1)), Found::Miss);
+    let (id, _) = cache.fetch(PAGE).unwrap();
+    let _ = cache.invalidate(message(5, 6, &[3]), None);
+    assert!(cache.fetched(PAGE, id, Reply::Page(page(5, &[(1, 5), (2, 4), (3, 4)]))));
+    assert_eq!(cache.read(ME, oid(1)), Found::Value(&5));
+    let _ = cache.invalidate(message(6, 7, &[3]), None);
+    assert_eq!(reads(&mut cache), [(1, Seen::At(at(7))), (2, Seen::At(at(7)))]);
+}
