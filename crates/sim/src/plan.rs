@@ -182,6 +182,15 @@ pub enum Operation {
     Get(Key),
 }
 
+/// What a disk does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Forces.
+    Forces,
+    /// Hands over pages, as they were when they were read.
+    Reads,
+}
+
 /// Something that happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -201,12 +210,16 @@ pub enum Action {
     Hold(Place, Place),
     /// It waits no longer: the first so many messages of it, or all.
     Release(Place, Place, Option<usize>),
-    /// What waits is lost.
+    /// Of what waits, the single messages are lost. A connection loses nothing unless it breaks.
     Drop(Place, Place),
     /// A process does nothing for so long, in milliseconds.
     Freeze(Place, u64),
     /// A disk takes so long to force from now on, in milliseconds.
     Disk(usize, u64),
+    /// A disk does no more of this, until it is told to go on.
+    Stall(usize, Work),
+    /// It goes on.
+    Unstall(usize, Work),
     /// A clock is set so many milliseconds forward or back, and runs faster or slower by so many parts in a million.
     Clock(Place, i64, i64),
     /// A client acknowledges nothing any more.

@@ -16,7 +16,7 @@ use protocol::page_cache::Fetched;
 use protocol::redirect::Helpers;
 
 use crate::history::History;
-use crate::plan::{Action, BALANCE, Cluster, Demand, Key, Place, Plan, RING_SLOTS, Topology};
+use crate::plan::{Action, BALANCE, Cluster, Demand, Key, Place, Plan, RING_SLOTS, Topology, Work};
 
 mod actions;
 mod brick;
@@ -159,6 +159,8 @@ pub struct World {
     planned: usize,
     /// What is held, by its two processes.
     parked: BTreeMap<(Pid, Pid), VecDeque<Event>>,
+    /// What the disks that are stalled would have done.
+    stalled: BTreeMap<(Pid, Work), Vec<Event>>,
     history: History,
     last_operation: u64,
     oracle: Oracle,
@@ -185,6 +187,7 @@ impl World {
             busy: 0,
             planned: 0,
             parked: BTreeMap::new(),
+            stalled: BTreeMap::new(),
             history: History::default(),
             last_operation: 0,
             oracle: Oracle::default(),
@@ -413,6 +416,10 @@ impl World {
             self.parked.entry(pair).or_default().push_back(event);
             return Ok(());
         }
+        if let Some(stalled) = event.work().and_then(|work| self.stalled.get_mut(&work)) {
+            stalled.push(event);
+            return Ok(());
+        }
         self.happen(event);
         self.oracle.found()
     }
@@ -549,6 +556,15 @@ impl World {
 }
 
 impl Event {
+    /// What a disk does when this happens.
+    fn work(&self) -> Option<(Pid, Work)> {
+        match self {
+            Self::Forced(pid, _) => Some((*pid, Work::Forces)),
+            Self::HandOver(pid, ..) => Some((*pid, Work::Reads)),
+            _ => None,
+        }
+    }
+
     /// Something that goes on until it is done.
     fn is_under_way(&self) -> bool {
         matches!(

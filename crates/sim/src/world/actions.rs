@@ -56,7 +56,8 @@ impl World {
             Action::Release(from, to, count) => self.release(from, to, count),
             Action::Drop(from, to) => {
                 if let Some(pair) = self.pid(from).zip(self.pid(to)) {
-                    self.parked.remove(&pair);
+                    let parked = self.parked.entry(pair).or_default();
+                    parked.retain(|event| !matches!(event, Event::Single(..)));
                 }
             }
             Action::Freeze(place, ms) => {
@@ -69,6 +70,15 @@ impl World {
                 if let Some(pid) = self.pid(Place::Brick(number)) {
                     self.processes[pid].force_ms = ms;
                 }
+            }
+            Action::Stall(number, work) => {
+                if let Some(pid) = self.pid(Place::Brick(number)) {
+                    self.stalled.entry((pid, work)).or_default();
+                }
+            }
+            Action::Unstall(number, work) => {
+                let stalled = self.pid(Place::Brick(number)).and_then(|pid| self.stalled.remove(&(pid, work)));
+                stalled.into_iter().flatten().for_each(|event| self.push(self.now, event));
             }
             // Clocks never jump: they are set before anything happens.
             Action::Clock(place, ahead_ms, fast_ppm) if self.now == 0 => {
@@ -180,7 +190,9 @@ impl World {
         self.note(|_| "* heal".to_owned());
         self.net.heal();
         self.net.held.clear();
-        for event in std::mem::take(&mut self.parked).into_values().flatten() {
+        let parked = std::mem::take(&mut self.parked).into_values().flatten();
+        let stalled = std::mem::take(&mut self.stalled).into_values().flatten();
+        for event in parked.chain(stalled).collect::<Vec<Event>>() {
             self.push(self.now + 1, event);
         }
         for pid in 0..self.processes.len() {
