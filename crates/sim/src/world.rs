@@ -97,6 +97,8 @@ enum Event {
     Forced(Pid, u64),
     Broken(Pid, u64, LinkId),
     Connect(Pid, u64, usize),
+    /// The same, after one to somebody who was dead.
+    Reconnect(Pid, u64, usize),
     Resume(Pid, u64),
     Timer(Pid, u64),
     Read(Pid, u64, Ticket),
@@ -435,6 +437,7 @@ impl World {
             Event::Wake(pid, _)
             | Event::Broken(pid, ..)
             | Event::Connect(pid, ..)
+            | Event::Reconnect(pid, ..)
             | Event::Resume(pid, _)
             | Event::Timer(pid, _)
             | Event::Read(pid, ..)
@@ -478,7 +481,7 @@ impl World {
                 self.forced(pid, life);
             }
             Event::Broken(pid, life, link) => self.broken(pid, life, link),
-            Event::Connect(pid, life, uplink) => self.connect(pid, life, uplink),
+            Event::Connect(pid, life, uplink) | Event::Reconnect(pid, life, uplink) => self.connect(pid, life, uplink),
             Event::Read(pid, life, ticket) => {
                 self.count.events += 1;
                 self.read(pid, life, ticket);

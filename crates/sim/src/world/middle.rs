@@ -28,7 +28,7 @@ impl World {
         if self.processes[upper].role.is_none() {
             self.processes[pid].uplinks[uplink].chosen += 1;
             let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
-            return self.push_quiet(later, Event::Connect(pid, life, uplink));
+            return self.push(later, Event::Reconnect(pid, life, uplink));
         }
         let link = self.net.connect(pid, upper);
         self.processes[pid].uplinks[uplink].link = Some(link);
@@ -68,13 +68,8 @@ impl World {
             Some(Role::Brick(_)) | None => {}
         }
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
-        self.push_quiet(later, Event::Connect(pid, life, uplink));
+        self.push(later, Event::Connect(pid, life, uplink));
         self.after(pid);
-    }
-
-    /// What nobody waits for in a scenario.
-    fn push_quiet(&mut self, at: u64, event: Event) {
-        self.push(at, event);
     }
 
     /// A connection breaks; both notice, one after the other.
