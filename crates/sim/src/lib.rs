@@ -5,7 +5,9 @@
 //! | [`plan`] | what is to happen in a run |
 //! | [`workload`] | plans from seeds |
 //! | [`world`] | the cluster that it happens to |
+//! | [`scenario`] | plans as text, and what must come of them |
 //! | [`run`] | a run of a plan, and what has come of it |
+//! | [`shrink`] | a short plan that fails as a long one does |
 //! | [`history`] | what clients did and saw, as JSON lines |
 //! | [`check`] | what must hold of a history, one file for each demand |
 
@@ -13,5 +15,7 @@ pub mod check;
 pub mod history;
 pub mod plan;
 pub mod run;
+pub mod scenario;
+pub mod shrink;
 pub mod workload;
 pub mod world;

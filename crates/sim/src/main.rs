@@ -1,17 +1,68 @@
-//! `mortar-sim`.
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let number = |at: usize| args.get(at).and_then(|arg: &String| arg.parse::<u64>().ok()).unwrap_or_default();
-    let bug =
-        args.get(4).and_then(|name| protocol::plant::Bug::ALL.iter().copied().find(|bug| format!("{bug:?}") == *name));
-    for seed in number(1)..number(2) {
-        let plan = sim::workload::plan(seed, sim::workload::Choice::default());
-        let report = sim::run::run(plan, bug, args.len() > 3);
-        for line in &report.transcript {
-            println!("{line}");
-        }
-        if let Some(wrong) = report.wrong {
-            eprintln!("{seed}: {wrong}");
+//! `mortar-sim`: runs whole clusters from seeds and from scenarios, and judges what their clients saw.
+
+mod campaign;
+mod commands;
+mod interrupt;
+mod screen;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Errors end a command with their text; nobody decides by their kind.
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Runs whole Mortar clusters in one thread each, from one seed, and judges what their clients saw.
+///
+/// Exits with 0 if nothing was found wrong, 1 if something was, 2 if it was called wrongly or a file cannot be used. Ctrl-C
+/// stops after the seeds that are running, and shows what was done so far; a second one stops at once.
+#[derive(Parser)]
+#[command(name = "mortar-sim", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  mortar-sim run --seeds 0..1000                        all kinds of runs by turns
+  mortar-sim run --seeds 0..500 --topology group --workload bank --faults crashes
+  mortar-sim run --seeds 0..500 --bug NoDoom            is this mistake noticed, and how?
+  mortar-sim run --seeds 7 --history seven.jsonl        what the clients of one run saw
+  mortar-sim check seven.jsonl                          judge a history, whoever wrote it
+  mortar-sim scenario sim-failures/seed-7.txt --trace   run a schedule, show every message
+  mortar-sim nightly                                    10,000 seeds, and all scenarios";
+
+#[derive(Subcommand)]
+enum Command {
+    Run(commands::run::Arguments),
+    Scenario(commands::scenario::Arguments),
+    Check(commands::check::Arguments),
+    Bugs(commands::bugs::Arguments),
+    Nightly(commands::nightly::Arguments),
+}
+
+/// What a command has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Wrong,
+}
+
+fn main() -> ExitCode {
+    interrupt::listen();
+    let found = match Arguments::parse().command {
+        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Scenario(arguments) => commands::scenario::run(&arguments),
+        Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Bugs(arguments) => commands::bugs::run(&arguments),
+        Command::Nightly(arguments) => commands::nightly::run(&arguments),
+    };
+    match found {
+        Ok(Found::Nothing) => ExitCode::SUCCESS,
+        Ok(Found::Wrong) => ExitCode::from(1),
+        Err(error) => {
+            screen::tell(format_args!("error: {error}"));
+            ExitCode::from(2)
         }
     }
 }

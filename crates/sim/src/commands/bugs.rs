@@ -1,0 +1,26 @@
+//! `mortar-sim bugs`.
+
+use protocol::plant::Bug;
+
+use crate::screen::result;
+use crate::{Found, Result};
+
+/// List the mistakes that can be planted: the rule, the name, and what it does wrong.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only those that break this rule (V1, C3, …).
+    #[arg(long, value_name = "RULE")]
+    rule: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+    let wanted = |bug: &&Bug| arguments.rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(bug.rule()));
+    let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
+    if bugs.is_empty() {
+        return Err("no mistake breaks that rule: leave --rule out to see all".into());
+    }
+    for bug in bugs {
+        result(format_args!("{:3} {:24} {}", bug.rule(), format!("{bug:?}"), bug.what()));
+    }
+    Ok(Found::Nothing)
+}

@@ -1,0 +1,54 @@
+//! `mortar-sim check`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use sim::check::{Summary, Violation, pram, snapshot, strict_serializability};
+use sim::history::History;
+
+use crate::screen::result;
+use crate::{Found, Result};
+
+/// Judge histories, whoever wrote them: JSON lines, as docs/history.md describes them.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The histories.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How old a snapshot may be at most, in milliseconds.
+    #[arg(long, value_name = "MS")]
+    bound: Option<u64>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+    let mut found = Found::Nothing;
+    for path in &arguments.files {
+        let name = path.display();
+        let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
+        let history = History::read(BufReader::new(file)).map_err(|error| format!("{name}: {error}"))?;
+        result(format_args!("{name}: {} operations", history.operations.len()));
+        let demands = snapshot::Demands { bound_ms: arguments.bound, real_time: false };
+        for (demand, verdict) in [
+            ("strict serializability", strict_serializability::check(&history)),
+            ("snapshots", snapshot::check(&history, demands)),
+            ("PRAM", pram::check(&history, &BTreeMap::new())),
+        ] {
+            if !says(demand, verdict) {
+                found = Found::Wrong;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn says(demand: &str, verdict: Result<Summary, Violation>) -> bool {
+    match &verdict {
+        Ok(Summary { operations, relations }) => {
+            result(format_args!("  {demand}: right, by {operations} operations and {relations} relations"));
+        }
+        Err(violation) => result(format_args!("  {demand}: {violation}")),
+    }
+    verdict.is_ok()
+}

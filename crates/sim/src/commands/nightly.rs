@@ -1,0 +1,66 @@
+//! `mortar-sim nightly`.
+
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use sim::workload::Choice;
+
+use crate::campaign::{Campaign, Ended};
+use crate::screen::{result, tell};
+use crate::{Found, Result, interrupt};
+
+/// Run many seeds over all topologies, workloads and faults, with no mistake planted, and every scenario.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The seeds: A..B without B.
+    #[arg(long, value_name = "A..B", default_value = "0..10000", value_parser = super::run::seeds)]
+    seeds: Range<u64>,
+    /// Threads; default: one for each core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Where the scenarios are.
+    #[arg(long, value_name = "DIR", default_value = "crates/sim/tests/scenarios")]
+    scenarios: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+    let mut found = Found::Nothing;
+    let (mut many, mut mistakes) = (0, 0);
+    for path in scenarios(&arguments.scenarios)? {
+        let (_, scenario) = super::scenario::read(&path)?;
+        for complaint in scenario.complaints() {
+            tell(format_args!("{}: {complaint}", path.display()));
+            found = Found::Wrong;
+        }
+        (many, mistakes) = (many + 1, mistakes + scenario.catches.len());
+    }
+    result(format_args!("{many} scenarios, in which {mistakes} mistakes are to be noticed"));
+    let threads = arguments.threads.map_or_else(super::cores, usize::from);
+    let (seeds, choice) = (arguments.seeds.clone(), Choice::default());
+    let campaign = Campaign { seeds, choice, bug: None, threads, once: false, failures: usize::MAX };
+    let Ended { totals, failed, .. } = campaign.run();
+    if interrupt::is_asked() {
+        tell(format_args!("interrupted"));
+    }
+    result(format_args!("{}", totals.line()));
+    for one in &failed {
+        let first = one.wrong.lines().next().unwrap_or_default();
+        result(format_args!("seed {}: {first} (mortar-sim run --seeds {} shows how)", one.seed, one.seed));
+        found = Found::Wrong;
+    }
+    result(format_args!("{}", if found == Found::Nothing { "nothing was found wrong" } else { "something is wrong" }));
+    Ok(found)
+}
+
+/// The files, by name.
+fn scenarios(dir: &PathBuf) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error} (--scenarios names another)", dir.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| format!("{}: {error}", dir.display()))?.path();
+        files.extend(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "txt")));
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,78 @@
+//! `mortar-sim scenario`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use protocol::plant::Bug;
+use sim::run::run as run_plan;
+use sim::scenario::{Scenario, TEXT_LIMIT, expectation};
+
+use crate::screen::result;
+use crate::{Found, Result};
+
+/// Run schedules from files, and compare with what they expect.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The scenarios.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Show every message, and all else that happens.
+    #[arg(long)]
+    trace: bool,
+    /// Plant this mistake, and show what comes of it.
+    #[arg(long, value_name = "NAME", value_parser = super::bug)]
+    bug: Option<Bug>,
+    /// List all mistakes that this schedule would notice.
+    #[arg(long, conflicts_with = "bug")]
+    all_bugs: bool,
+    /// Write down what comes of it as what is expected.
+    #[arg(long, conflicts_with_all = ["bug", "all_bugs"])]
+    rewrite: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+    let mut found = Found::Nothing;
+    for path in &arguments.files {
+        let (text, scenario) = read(path)?;
+        let name = path.display();
+        if arguments.trace || arguments.bug.is_some() {
+            let report = run_plan(scenario.plan.clone(), arguments.bug, arguments.trace);
+            report.transcript.iter().for_each(|line| result(format_args!("{line}")));
+            let lines = expectation(&scenario.plan, &report);
+            lines.iter().for_each(|line| result(format_args!("{line}")));
+            if let Some(wrong) = report.wrong {
+                result(format_args!("{wrong}"));
+                found = Found::Wrong;
+            }
+        } else if arguments.all_bugs {
+            let noticed = Bug::ALL.iter().filter(|bug| run_plan(scenario.plan.clone(), Some(**bug), false).wrong.is_some());
+            let noticed: Vec<String> = noticed.map(|bug| format!("{bug:?}")).collect();
+            result(format_args!("{name}: {}", noticed.join(" ")));
+        } else if arguments.rewrite {
+            let lines = expectation(&scenario.plan, &run_plan(scenario.plan.clone(), None, false));
+            fs::write(path, Scenario::rewritten(&text, &lines)).map_err(|error| format!("{name}: {error}"))?;
+            result(format_args!("{name}: {}", lines.last().map_or("", String::as_str)));
+        } else {
+            let complaints = scenario.complaints();
+            if complaints.is_empty() {
+                result(format_args!("{name}: as expected"));
+            } else {
+                found = Found::Wrong;
+            }
+            complaints.iter().for_each(|complaint| result(format_args!("{name}: {complaint}")));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads a scenario, with its text.
+pub(super) fn read(path: &Path) -> Result<(String, Scenario)> {
+    let name = path.display();
+    let length = fs::metadata(path).map_err(|error| format!("{name}: {error}"))?.len();
+    if length > TEXT_LIMIT as u64 {
+        return Err(format!("{name}: a scenario has at most {TEXT_LIMIT} bytes, not {length}").into());
+    }
+    let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let scenario = Scenario::read(&text).map_err(|error| format!("{name}: {error}"))?;
+    Ok((text, scenario))
+}

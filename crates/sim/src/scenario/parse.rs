@@ -1,0 +1,392 @@
+//! Lines read as a plan: the inverse of [`super::print`].
+
+use std::ops::RangeInclusive;
+use std::str::{FromStr, SplitWhitespace};
+
+use protocol::plant::Bug;
+
+use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
+use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, Step, Topology, Work};
+
+/// What a header may begin with.
+const HEADERS: &str = "topology, bricks, peers, redirectors, clients, window, seed, snapshots, noise, demand, catches";
+/// What an action may begin with.
+const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
+                       unstall, clock, mute, evict, install, wait";
+/// What a client may do.
+const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
+/// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
+const CLOCKS: (i64, i64) = (5_000, 100_000);
+/// The largest page number.
+const PAGE_LIMIT: u64 = 1 << 48;
+
+/// Reads all lines before the divider.
+pub(super) fn parse(lines: &[&str]) -> Result<(Plan, Vec<Bug>), Malformed> {
+    let mut header = Header::default();
+    let (mut actions, mut began) = (Vec::new(), false);
+    for (index, text) in lines.iter().enumerate() {
+        let malformed = |message: String| Malformed { line: index + 1, message };
+        let text = text.split('#').next().unwrap_or_default();
+        let mut line = Line { words: text.split_whitespace() };
+        let Some(first) = line.words.next() else { continue };
+        if !began && header.take(first, &mut line).map_err(malformed)? {
+            line.end().map_err(malformed)?;
+            continue;
+        }
+        if !began {
+            began = true;
+            header.finish();
+        }
+        if actions.len() == ACTION_LIMIT {
+            return Err(malformed(format!("more than {ACTION_LIMIT} actions")));
+        }
+        let action = header.action(first, &mut line).map_err(malformed)?;
+        line.end().map_err(malformed)?;
+        actions.push(action);
+    }
+    header.finish();
+    let Header { cluster, seed, noise, demand, catches, .. } = header;
+    Ok((Plan { seed, cluster, noise, actions, demand }, catches))
+}
+
+/// The words of a line that are left.
+struct Line<'a> {
+    words: SplitWhitespace<'a>,
+}
+
+impl<'a> Line<'a> {
+    fn word(&mut self, what: &str) -> Result<&'a str, String> {
+        self.words.next().ok_or_else(|| format!("the line ends, and {what} is missing"))
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.words.next().map_or(Ok(()), |word| Err(format!("`{word}` is too much on this line")))
+    }
+
+    fn number<N: FromStr + PartialOrd + std::fmt::Display>(
+        &mut self,
+        what: &str,
+        range: RangeInclusive<N>,
+    ) -> Result<N, String> {
+        number(self.word(what)?, what, range)
+    }
+
+    fn ms(&mut self, what: &str) -> Result<u64, String> {
+        self.number(&format!("{what} in milliseconds"), 0..=TIME_LIMIT)
+    }
+
+    fn keyword(&mut self, keyword: &str) -> Result<(), String> {
+        match self.word(&format!("`{keyword}`"))? {
+            word if word == keyword => Ok(()),
+            word => Err(format!("`{word}` should be `{keyword}`")),
+        }
+    }
+}
+
+fn number<N: FromStr + PartialOrd + std::fmt::Display>(
+    word: &str,
+    what: &str,
+    range: RangeInclusive<N>,
+) -> Result<N, String> {
+    let number = word.parse::<N>().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("`{word}` is not {what}: a number from {} to {}", range.start(), range.end()))
+}
+
+/// What the lines before the first action say.
+struct Header {
+    cluster: Cluster,
+    peers: Option<usize>,
+    redirectors: Option<usize>,
+    seed: u64,
+    noise: Noise,
+    demand: Demand,
+    catches: Vec<Bug>,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        let topology = Topology::Direct;
+        let cluster =
+            Cluster { topology, bricks: 2, peers: 0, redirectors: 0, clients: 2, window: 100, snapshots: false };
+        let (seed, noise, demand, catches) = (0, Noise::NONE, Demand::None, Vec::new());
+        Self { cluster, peers: None, redirectors: None, seed, noise, demand, catches }
+    }
+}
+
+impl Header {
+    /// Takes a line of the header. Says whether it is one.
+    fn take(&mut self, first: &str, line: &mut Line<'_>) -> Result<bool, String> {
+        match first {
+            "topology" => {
+                let name = line.word("a topology")?;
+                let found = Topology::ALL.into_iter().find(|topology| topology.name() == name);
+                let names = Topology::ALL.map(Topology::name).join(", ");
+                self.cluster.topology = found.ok_or_else(|| format!("`{name}` is no topology: {names}"))?;
+            }
+            "bricks" => self.cluster.bricks = line.number("a number of bricks", 1..=PROCESS_LIMIT)?,
+            "peers" => self.peers = Some(line.number("a number of peer servers", 0..=PROCESS_LIMIT)?),
+            "redirectors" => self.redirectors = Some(line.number("a number of redirectors", 0..=PROCESS_LIMIT)?),
+            "clients" => self.cluster.clients = line.number("a number of clients", 1..=PROCESS_LIMIT)?,
+            "window" => self.cluster.window = line.number("a number of entries", 1..=1_000_000)?,
+            "seed" => self.seed = line.number("a seed", 0..=u64::MAX)?,
+            "snapshots" => self.cluster.snapshots = true,
+            "noise" => self.noise(line)?,
+            "demand" => self.demand = demand(line)?,
+            "catches" => {
+                for name in line.words.by_ref() {
+                    let found = Bug::ALL.iter().copied().find(|bug| format!("{bug:?}") == name);
+                    let bug = found.ok_or_else(|| format!("`{name}` cannot be planted: `mortar-sim bugs` lists what can"))?;
+                    self.catches.push(bug);
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whatever was not said follows from the topology.
+    fn finish(&mut self) {
+        let (peers, redirectors) = match self.cluster.topology {
+            Topology::Direct => (0, 0),
+            Topology::Peer | Topology::Site => (1, 0),
+            Topology::Group | Topology::Mixed => (1, 1),
+        };
+        self.cluster.peers = self.peers.unwrap_or(peers).max(usize::from(peers > 0));
+        self.cluster.redirectors = self.redirectors.unwrap_or(redirectors).max(usize::from(redirectors > 0));
+    }
+
+    fn noise(&mut self, line: &mut Line<'_>) -> Result<(), String> {
+        for word in line.words.by_ref() {
+            let Some((name, value)) = word.split_once('=') else {
+                return Err(format!("`{word}` is no noise: write loss=5, duplicate=5, reorder=5, delay=1..40 or force=2"));
+            };
+            let percent = || number(value, "a percentage", 0..=100);
+            let ms = |value: &str| number(value, "a time in milliseconds", 0..=TIME_LIMIT);
+            match name {
+                "loss" => self.noise.loss = percent()?,
+                "duplicate" => self.noise.duplicate = percent()?,
+                "reorder" => self.noise.reorder = percent()?,
+                "force" => self.noise.force_ms = ms(value)?,
+                "delay" => {
+                    let (least, most) = value.split_once("..").unwrap_or((value, value));
+                    self.noise.delay_ms = (ms(least)?, ms(most)?);
+                    if self.noise.delay_ms.0 > self.noise.delay_ms.1 {
+                        return Err(format!("`{word}`: the shortest way comes first"));
+                    }
+                }
+                _ => return Err(format!("`{name}` is no noise: loss, duplicate, reorder, delay, force")),
+            }
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------------------ actions
+
+    fn action(&self, first: &str, line: &mut Line<'_>) -> Result<(Option<u64>, Action), String> {
+        let Some(time) = first.strip_prefix('@') else {
+            let action = self.what(first, line)?;
+            // Clocks are wrong from the start.
+            let at = matches!(action, Action::Clock(..)).then_some(0);
+            return Ok((at, action));
+        };
+        let at = number(time, "a time in milliseconds", 0..=TIME_LIMIT)?;
+        let verb = line.word("what happens then")?;
+        Ok((Some(at), self.what(verb, line)?))
+    }
+
+    fn what(&self, verb: &str, line: &mut Line<'_>) -> Result<Action, String> {
+        Ok(match verb {
+            "crash" => {
+                let place = self.place(line)?;
+                let kept = match line.words.clone().next() {
+                    None => 0,
+                    Some(_) => {
+                        line.keyword("keep")?;
+                        line.number("a number of records", 0..=1_000_000)?
+                    }
+                };
+                Action::Crash(place, kept)
+            }
+            "restart" => Action::Restart(self.place(line)?),
+            "cut" => Action::Cut(self.place(line)?, self.place(line)?),
+            "block" => {
+                let (from, to) = self.way(line)?;
+                Action::Block(from, to, line.ms("how long")?)
+            }
+            "hold" => {
+                let (from, to) = self.way(line)?;
+                Action::Hold(from, to)
+            }
+            "release" => {
+                let (from, to) = self.way(line)?;
+                let count = line.words.next().map(|word| number(word, "a number of messages", 1..=1_000_000));
+                Action::Release(from, to, count.transpose()?)
+            }
+            "drop" => {
+                let (from, to) = self.way(line)?;
+                Action::Drop(from, to)
+            }
+            "freeze" => Action::Freeze(self.place(line)?, line.ms("how long")?),
+            "disk" => Action::Disk(self.brick(line)?, line.ms("how long a force takes")?),
+            "stall" => Action::Stall(self.brick(line)?, work(line)?),
+            "unstall" => Action::Unstall(self.brick(line)?, work(line)?),
+            "clock" => self.clock(line)?,
+            "mute" => Action::Mute(self.client(line)?),
+            "evict" => {
+                let client = self.client(line)?;
+                let word = line.word("a page such as 1.2")?;
+                let Some((node, page)) = word.split_once('.') else {
+                    return Err(format!("`{word}` is no page: write node.page, such as 1.2"));
+                };
+                Action::Evict(client, self.node(node)?, number(page, "a page", 1..=PAGE_LIMIT)?)
+            }
+            "install" => Action::Install(self.brick(line)?),
+            "wait" => Action::Wait(line.ms("how long")?),
+            client if client.starts_with('c') && client[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.does(client, line)?
+            }
+            header if Self::default().take(header, &mut Line { words: "".split_whitespace() }) != Ok(false) => {
+                return Err(format!("`{header}` belongs above the first action"));
+            }
+            other => return Err(format!("`{other}` is neither of {HEADERS}; nor of {ACTIONS}")),
+        })
+    }
+
+    /// A process that there is.
+    fn place(&self, line: &mut Line<'_>) -> Result<Place, String> {
+        self.place_of(line.word("a process such as b1, p1, r1 or c1")?)
+    }
+
+    fn place_of(&self, word: &str) -> Result<Place, String> {
+        let Cluster { bricks, peers, redirectors, clients, .. } = self.cluster;
+        let none = || format!("`{word}` is no process: b1 is a brick, p1 a peer server, r1 a redirector, c1 a client");
+        let at = word.char_indices().nth(1).map_or(word.len(), |(at, _)| at);
+        let number: usize = word[at..].parse().map_err(|_| none())?;
+        let (place, many): (Place, usize) = match &word[..at] {
+            "b" => (Place::Brick(number), bricks),
+            "p" => (Place::Peer(number), peers),
+            "r" => (Place::Redirector(number), redirectors),
+            "c" => (Place::Client(number), clients),
+            _ => return Err(none()),
+        };
+        match (1..=many).contains(&number) {
+            true => Ok(place),
+            false => Err(format!("there is no {word}: the cluster has {many} of these")),
+        }
+    }
+
+    fn brick(&self, line: &mut Line<'_>) -> Result<usize, String> {
+        match self.place(line)? {
+            Place::Brick(number) => Ok(number),
+            place => Err(format!("{place} is no brick: only bricks have disks")),
+        }
+    }
+
+    fn client(&self, line: &mut Line<'_>) -> Result<usize, String> {
+        match self.place(line)? {
+            Place::Client(number) => Ok(number),
+            place => Err(format!("{place} is no client")),
+        }
+    }
+
+    /// From one process to another.
+    fn way(&self, line: &mut Line<'_>) -> Result<(Place, Place), String> {
+        let from = self.place(line)?;
+        line.keyword(">")?;
+        Ok((from, self.place(line)?))
+    }
+
+    fn clock(&self, line: &mut Line<'_>) -> Result<Action, String> {
+        let place = self.place(line)?;
+        let (off, fast) = CLOCKS;
+        let ahead = line.number("how far it is off, in milliseconds", -off..=off)?;
+        let fast = match line.words.next() {
+            None => 0,
+            Some(word) => {
+                let Some(ppm) = word.strip_suffix("ppm") else {
+                    return Err(format!("`{word}` should be how fast it is, such as 20ppm"));
+                };
+                number(ppm, "how fast it is", -fast..=fast)?
+            }
+        };
+        Ok(Action::Clock(place, ahead, fast))
+    }
+
+    fn does(&self, client: &str, line: &mut Line<'_>) -> Result<Action, String> {
+        let Place::Client(client) = self.place_of(client)? else { return Err(format!("{client} is no client")) };
+        let operation = match line.word("what the client does")? {
+            "go" => return Ok(Action::Go(client)),
+            "transact" => Operation::Transact(self.steps(line)?),
+            "lock" => Operation::Lock(self.steps(line)?),
+            "insist" => Operation::Insist(self.steps(line)?),
+            "snapshot" => {
+                let steps = self.steps(line)?;
+                if !steps.iter().all(|step| matches!(step, Step::Read(_) | Step::Think(_) | Step::Pause)) {
+                    return Err("a snapshot only reads".to_owned());
+                }
+                Operation::Snapshot(steps)
+            }
+            "put" => Operation::Put(self.key(line)?),
+            "get" => Operation::Get(self.key(line)?),
+            other => return Err(format!("`{other}` is nothing that a client does: {OPERATIONS}")),
+        };
+        Ok(Action::Do(client, operation))
+    }
+
+    fn steps(&self, line: &mut Line<'_>) -> Result<Vec<Step>, String> {
+        let mut steps = Vec::new();
+        while let Some(verb) = line.words.next() {
+            if steps.len() == STEP_LIMIT {
+                return Err(format!("more than {STEP_LIMIT} steps"));
+            }
+            steps.push(match verb {
+                "read" => Step::Read(self.key(line)?),
+                "append" => Step::Append(self.key(line)?),
+                "write" => Step::Write(self.key(line)?, line.number("what is written", i64::MIN..=i64::MAX)?),
+                "move" => {
+                    let (from, to) = (self.key(line)?, self.key(line)?);
+                    Step::Move(from, to, line.number("an amount", 0..=1_000_000)?)
+                }
+                "rotate" => Step::Rotate(self.key(line)?),
+                "think" => Step::Think(line.ms("how long")?),
+                "pause" => Step::Pause,
+                other => {
+                    return Err(format!("`{other}` is no step: read, append, write, move, rotate, think, pause"));
+                }
+            });
+        }
+        Ok(steps)
+    }
+
+    fn node(&self, word: &str) -> Result<u32, String> {
+        number(word, "a logical node: each brick has the one of its number", 1..=self.cluster.bricks as u32)
+    }
+
+    fn key(&self, line: &mut Line<'_>) -> Result<Key, String> {
+        let word = line.word("an object such as 1.2.0")?;
+        let parts: Vec<&str> = word.split('.').collect();
+        let [node, page, slot] = parts[..] else {
+            return Err(format!("`{word}` is no object: write node.page.slot, such as 1.2.0"));
+        };
+        let node = self.node(node)?;
+        Ok(Key { node, page: number(page, "a page", 1..=PAGE_LIMIT)?, slot: number(slot, "a slot", 0..=u16::MAX)? })
+    }
+}
+
+fn demand(line: &mut Line<'_>) -> Result<Demand, String> {
+    Ok(match line.word("a demand")? {
+        "none" => Demand::None,
+        "bank" => Demand::Bank(line.number("a number of accounts", 1..=100)?),
+        "ring" => Demand::Ring,
+        "solo" => Demand::Solo,
+        other => return Err(format!("`{other}` is no demand: none, bank 2, ring, solo")),
+    })
+}
+
+fn work(line: &mut Line<'_>) -> Result<Work, String> {
+    match line.word("forces or reads")? {
+        "forces" => Ok(Work::Forces),
+        "reads" => Ok(Work::Reads),
+        other => Err(format!("`{other}` is nothing that a disk does: forces, reads")),
+    }
+}

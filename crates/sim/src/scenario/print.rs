@@ -1,0 +1,106 @@
+//! Plans printed: the inverse of [`super::parse`].
+
+use std::fmt::Write;
+
+use protocol::plant::Bug;
+
+use crate::plan::{Action, Cluster, Demand, Noise, Operation, Plan, Step, Work};
+
+/// A plan as text, with the mistakes that it must notice.
+#[must_use]
+pub fn print(plan: &Plan, catches: &[Bug]) -> String {
+    let mut out = String::new();
+    let Plan { seed, cluster, noise, actions, demand } = plan;
+    let Cluster { topology, bricks, peers, redirectors, clients, window, snapshots } = cluster;
+    // Writing into memory does not fail.
+    let _ = writeln!(out, "topology {}\nbricks {bricks}", topology.name());
+    let _ = writeln!(out, "peers {peers}\nredirectors {redirectors}\nclients {clients}\nwindow {window}\nseed {seed}");
+    if *snapshots {
+        out += "snapshots\n";
+    }
+    if *noise != Noise::NONE {
+        let Noise { loss, duplicate, reorder, delay_ms: (least, most), force_ms } = noise;
+        let _ = writeln!(
+            out,
+            "noise loss={loss} duplicate={duplicate} reorder={reorder} delay={least}..{most} force={force_ms}"
+        );
+    }
+    let _ = match demand {
+        Demand::None => Ok(()),
+        Demand::Bank(accounts) => writeln!(out, "demand bank {accounts}"),
+        Demand::Ring => writeln!(out, "demand ring"),
+        Demand::Solo => writeln!(out, "demand solo"),
+    };
+    if !catches.is_empty() {
+        out += "catches";
+        catches.iter().for_each(|bug| out += &format!(" {bug:?}"));
+        out.push('\n');
+    }
+    out.push('\n');
+    for (at, action) in actions {
+        if let Some(at) = at {
+            let _ = write!(out, "@{at} ");
+        }
+        out += &print_action(action);
+        out.push('\n');
+    }
+    out
+}
+
+/// An action as it is on a line.
+#[must_use]
+pub fn print_action(action: &Action) -> String {
+    match action {
+        Action::Do(client, operation) => format!("c{client} {}", print_operation(operation)),
+        Action::Go(client) => format!("c{client} go"),
+        Action::Crash(place, 0) => format!("crash {place}"),
+        Action::Crash(place, kept) => format!("crash {place} keep {kept}"),
+        Action::Restart(place) => format!("restart {place}"),
+        Action::Cut(one, other) => format!("cut {one} {other}"),
+        Action::Block(from, to, ms) => format!("block {from} > {to} {ms}"),
+        Action::Hold(from, to) => format!("hold {from} > {to}"),
+        Action::Release(from, to, None) => format!("release {from} > {to}"),
+        Action::Release(from, to, Some(count)) => format!("release {from} > {to} {count}"),
+        Action::Drop(from, to) => format!("drop {from} > {to}"),
+        Action::Freeze(place, ms) => format!("freeze {place} {ms}"),
+        Action::Disk(brick, ms) => format!("disk b{brick} {ms}"),
+        Action::Stall(brick, work) => format!("stall b{brick} {}", name_of(*work)),
+        Action::Unstall(brick, work) => format!("unstall b{brick} {}", name_of(*work)),
+        Action::Clock(place, ahead_ms, fast_ppm) => format!("clock {place} {ahead_ms:+} {fast_ppm}ppm"),
+        Action::Mute(client) => format!("mute c{client}"),
+        Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
+        Action::Install(brick) => format!("install b{brick}"),
+        Action::Wait(ms) => format!("wait {ms}"),
+    }
+}
+
+fn name_of(work: Work) -> &'static str {
+    match work {
+        Work::Forces => "forces",
+        Work::Reads => "reads",
+    }
+}
+
+fn print_operation(operation: &Operation) -> String {
+    let (verb, steps) = match operation {
+        Operation::Transact(steps) => ("transact", steps),
+        Operation::Lock(steps) => ("lock", steps),
+        Operation::Insist(steps) => ("insist", steps),
+        Operation::Snapshot(steps) => ("snapshot", steps),
+        Operation::Put(key) => return format!("put {key}"),
+        Operation::Get(key) => return format!("get {key}"),
+    };
+    steps.iter().fold(verb.to_owned(), |line, step| line + " " + &print_step(step))
+}
+
+fn print_step(step: &Step) -> String {
+    match step {
+        Step::Read(key) => format!("read {key}"),
+        Step::Append(key) => format!("append {key}"),
+        Step::Write(key, value) => format!("write {key} {value}"),
+        Step::Move(from, to, amount) => format!("move {from} {to} {amount}"),
+        Step::Rotate(key) => format!("rotate {key}"),
+        Step::Think(ms) => format!("think {ms}"),
+        Step::Pause => "pause".to_owned(),
+    }
+}

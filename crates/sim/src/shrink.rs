@@ -1,0 +1,291 @@
+//! Finds a short plan that fails as a long one does.
+//!
+//! - **K1.** What is found fails: each plan that is kept was run, and something of the same kind was found wrong.
+//! - **K2.** It is found in a bounded number of runs; what is best by then counts.
+//! - **K3.** It depends on nothing but the plan, the planted mistake and the bound.
+//!
+//! First the noise goes, then actions: by *delta debugging* (Zeller and Hildebrandt, "Simplifying and isolating
+//! failure-inducing input"), halves first, then ever smaller parts, down to single ones. Then single steps of operations,
+//! processes that nobody needs, and the time before the first action. Then all of it again, until nothing can go.
+
+use std::ops::ControlFlow;
+
+use protocol::plant::Bug;
+
+use crate::plan::{Action, Demand, Noise, Operation, Place, Plan, Topology};
+use crate::run::run;
+use crate::world::Wrong;
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs so far.
+    pub runs: usize,
+    /// Actions of the shortest plan that fails.
+    pub actions: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// The shortest plan.
+    pub plan: Plan,
+    /// What is wrong in it.
+    pub wrong: Wrong,
+    /// Runs that it took.
+    pub runs: usize,
+}
+
+/// Shrinks a plan in at most `limit` runs, and tells how far it has come after each: whoever is told says whether to go on.
+/// None if the plan does not fail.
+#[must_use]
+pub fn shrink(
+    plan: Plan,
+    bug: Option<Bug>,
+    limit: usize,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Option<Shrunk> {
+    let wrong = run(plan.clone(), bug, false).wrong?;
+    let mut shrinker = Shrinker { best: plan, wrong, bug, runs: 1, limit, progress };
+    loop {
+        let before = shrinker.best.clone();
+        shrinker.quieter();
+        shrinker.fewer_actions();
+        shrinker.fewer_steps();
+        shrinker.smaller();
+        shrinker.sooner();
+        if shrinker.best == before || shrinker.is_over() {
+            return Some(Shrunk { plan: shrinker.best, wrong: shrinker.wrong, runs: shrinker.runs });
+        }
+    }
+}
+
+struct Shrinker<'a> {
+    best: Plan,
+    wrong: Wrong,
+    bug: Option<Bug>,
+    runs: usize,
+    limit: usize,
+    progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+}
+
+impl Shrinker<'_> {
+    fn is_over(&self) -> bool {
+        self.runs >= self.limit
+    }
+
+    /// Runs another plan, and keeps it if it fails. Says whether it does.
+    fn keep(&mut self, plan: Plan) -> bool {
+        if self.is_over() || plan == self.best {
+            return false;
+        }
+        self.runs += 1;
+        let wrong = run(plan.clone(), self.bug, false).wrong;
+        let fails = wrong.is_some_and(|wrong| {
+            let same = std::mem::discriminant(&wrong) == std::mem::discriminant(&self.wrong);
+            if same {
+                (self.best, self.wrong) = (plan, wrong);
+            }
+            same
+        });
+        if (self.progress)(Progress { runs: self.runs, actions: self.best.actions.len() }).is_break() {
+            self.limit = self.runs;
+        }
+        fails
+    }
+
+    fn with_noise(&mut self, change: impl FnOnce(&mut Noise)) -> bool {
+        let mut plan = self.best.clone();
+        change(&mut plan.noise);
+        self.keep(plan)
+    }
+
+    fn quieter(&mut self) {
+        for change in [
+            |plan: &mut Plan| plan.seed = 0,
+            |plan: &mut Plan| plan.cluster.snapshots = false,
+            |plan: &mut Plan| plan.demand = Demand::None,
+        ] {
+            let mut plan = self.best.clone();
+            change(&mut plan);
+            self.keep(plan);
+        }
+        if self.with_noise(|noise| *noise = Noise::NONE) {
+            return;
+        }
+        self.with_noise(|noise| noise.loss = 0);
+        self.with_noise(|noise| noise.duplicate = 0);
+        self.with_noise(|noise| noise.reorder = 0);
+        self.with_noise(|noise| noise.delay_ms = Noise::NONE.delay_ms);
+        self.with_noise(|noise| noise.force_ms = Noise::NONE.force_ms);
+    }
+
+    /// Leaves out the actions of which this holds.
+    fn without(&mut self, out: impl Fn(usize, &Action) -> bool) -> bool {
+        let mut plan = self.best.clone();
+        let mut index = 0;
+        plan.actions.retain(|(_, action)| {
+            index += 1;
+            !out(index - 1, action)
+        });
+        self.keep(plan)
+    }
+
+    fn fewer_actions(&mut self) {
+        // The largest parts that belong together.
+        self.without(|_, action| !matches!(action, Action::Do(..) | Action::Go(_)));
+        for client in 1..=self.best.cluster.clients {
+            self.without(|_, action| matches!(action, Action::Do(number, _) if *number == client));
+        }
+        let mut size = self.best.actions.len().div_ceil(2);
+        while size > 0 && !self.is_over() {
+            let (mut at, mut gone) = (0, false);
+            while at < self.best.actions.len() {
+                if self.without(|index, _| (at..at + size).contains(&index)) {
+                    gone = true;
+                } else {
+                    at += size;
+                }
+            }
+            // Single ones again and again: one may have needed another that is gone now.
+            size = if size == 1 { usize::from(gone) } else { size.div_ceil(2) };
+        }
+    }
+
+    fn fewer_steps(&mut self) {
+        for index in (0..self.best.actions.len()).rev() {
+            let mut at = 0;
+            loop {
+                let mut plan = self.best.clone();
+                let Some(steps) = steps(&mut plan.actions[index].1).filter(|steps| at < steps.len()) else { break };
+                steps.remove(at);
+                if !self.keep(plan) {
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Fewer processes: each has the number that it had, so only the last ones can go.
+    fn smaller(&mut self) {
+        for kind in [Place::Client, Place::Brick, Place::Peer, Place::Redirector] {
+            loop {
+                let mut plan = self.best.clone();
+                let many = count(&mut plan, kind(1));
+                if *many <= 1 || self.is_named(kind(*many)) {
+                    break;
+                }
+                *many -= 1;
+                if !self.keep(plan) {
+                    break;
+                }
+            }
+        }
+        for topology in [Topology::Direct, Topology::Peer] {
+            let is_named = (1..=self.best.cluster.peers).any(|number| self.is_named(Place::Peer(number)))
+                || (1..=self.best.cluster.redirectors).any(|number| self.is_named(Place::Redirector(number)));
+            if topology < self.best.cluster.topology && !is_named {
+                let mut plan = self.best.clone();
+                let peers = if topology == Topology::Direct { 0 } else { plan.cluster.peers };
+                (plan.cluster.topology, plan.cluster.peers, plan.cluster.redirectors) = (topology, peers, 0);
+                self.keep(plan);
+            }
+        }
+    }
+
+    /// Whether an action is about a process, or about what a brick has.
+    fn is_named(&self, place: Place) -> bool {
+        let (text, node) = match place {
+            Place::Brick(number) => (place.to_string(), Some(format!("{number}."))),
+            _ => (place.to_string(), None),
+        };
+        self.best.actions.iter().any(|(_, action)| {
+            let line = crate::scenario::print_action(action);
+            let mut words = line.split_whitespace();
+            words.any(|word| word == text || node.as_ref().is_some_and(|node| word.starts_with(&**node)))
+        })
+    }
+
+    /// The first action comes at once.
+    fn sooner(&mut self) {
+        let first = self.best.actions.iter().filter_map(|(at, _)| *at).min().unwrap_or_default();
+        let mut plan = self.best.clone();
+        for (at, _) in &mut plan.actions {
+            *at = at.map(|at| at - first);
+        }
+        self.keep(plan);
+    }
+}
+
+/// How many there are of a kind.
+fn count(plan: &mut Plan, kind: Place) -> &mut usize {
+    match kind {
+        Place::Client(_) => &mut plan.cluster.clients,
+        Place::Brick(_) => &mut plan.cluster.bricks,
+        Place::Peer(_) => &mut plan.cluster.peers,
+        Place::Redirector(_) => &mut plan.cluster.redirectors,
+    }
+}
+
+fn steps(action: &mut Action) -> Option<&mut Vec<crate::plan::Step>> {
+    match action {
+        Action::Do(
+            _,
+            Operation::Transact(steps) | Operation::Lock(steps) | Operation::Insist(steps) | Operation::Snapshot(steps),
+        ) => Some(steps),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Choice, Faults, Workload, plan};
+
+    fn choice() -> Choice {
+        Choice { workload: Some(Workload::Lists), topology: Some(Topology::Direct), faults: Some(Faults::Network) }
+    }
+
+    /// A seed at which it is noticed that reads are not validated.
+    fn failing() -> Plan {
+        let plans = (0..50).map(|seed| plan(seed, choice()));
+        plans.into_iter().find(|plan| run(plan.clone(), Some(Bug::StaleReads), false).wrong.is_some()).unwrap()
+    }
+
+    #[test]
+    fn a_minimal_schedule_is_found_in_a_bounded_number_of_runs_and_is_the_same_again() {
+        let long = failing();
+        let mut told = Vec::new();
+        let shrunk = shrink(long.clone(), Some(Bug::StaleReads), 600, &mut |progress| {
+            told.push(progress);
+            ControlFlow::Continue(())
+        });
+        let shrunk = shrunk.unwrap();
+        assert!(shrunk.runs <= 600 && told.len() + 1 == shrunk.runs);
+        // A lost update needs two writers, and little else.
+        let Shrunk { plan: short, .. } = &shrunk;
+        assert!(short.actions.len() <= 8, "{}", crate::scenario::print(short, &[]));
+        assert!(run(short.clone(), Some(Bug::StaleReads), false).wrong.is_some());
+        assert!(run(short.clone(), None, false).wrong.is_none());
+        let again = shrink(long, Some(Bug::StaleReads), 600, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!((again.plan, again.runs), (shrunk.plan, shrunk.runs));
+    }
+
+    #[test]
+    fn a_plan_that_does_not_fail_is_not_shrunk() {
+        assert!(shrink(plan(0, choice()), None, 10, &mut |_| ControlFlow::Continue(())).is_none());
+    }
+
+    #[test]
+    fn whoever_is_told_can_stop_it() {
+        let shrunk = shrink(failing(), Some(Bug::StaleReads), 100, &mut |_| ControlFlow::Break(())).unwrap();
+        assert_eq!(shrunk.runs, 2);
+    }
+
+    #[test]
+    fn what_is_best_when_the_runs_are_used_up_is_given() {
+        let shrunk = shrink(failing(), Some(Bug::StaleReads), 5, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(shrunk.runs, 5);
+        assert!(run(shrunk.plan, Some(Bug::StaleReads), false).wrong.is_some());
+    }
+}
