@@ -111,8 +111,12 @@ impl Scenario {
                 let differs = |at: &usize| expected.get(*at) != found.get(*at);
                 if let Some(at) = (0..longest).find(differs) {
                     let line = |lines: &[String]| lines.get(at).map_or("nothing", String::as_str).to_owned();
-                    complaints.push(format!("expected: {}
-   found: {}", line(expected), line(&found)));
+                    complaints.push(format!(
+                        "expected: {}
+   found: {}",
+                        line(expected),
+                        line(&found)
+                    ));
                 }
             }
         }

@@ -55,7 +55,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
 
 /// The files, by name.
 fn scenarios(dir: &PathBuf) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error} (--scenarios names another)", dir.display()))?;
+    let entries =
+        fs::read_dir(dir).map_err(|error| format!("{}: {error} (--scenarios names another)", dir.display()))?;
     let mut files = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| format!("{}: {error}", dir.display()))?.path();

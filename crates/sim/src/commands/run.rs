@@ -89,8 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
     let Arguments { topology, workload, faults, bug, once, .. } = *arguments;
     let choice = Choice { topology, workload, faults };
     let threads = arguments.threads.map_or_else(super::cores, usize::from);
-    let campaign =
-        Campaign { seeds, choice, bug, threads, once, failures: usize::from(arguments.failures) };
+    let campaign = Campaign { seeds, choice, bug, threads, once, failures: usize::from(arguments.failures) };
     if let Some(path) = &arguments.history {
         write_history(path, campaign.seeds.start, choice, bug)?;
     }
@@ -132,7 +131,8 @@ impl Arguments {
         lines.extend(expectation(&scenario.plan, &report));
         lines.extend(report.wrong.map(|wrong| wrong.to_string()));
         let transcript = path.with_extension("transcript");
-        fs::write(&transcript, lines.join("\n") + "\n").map_err(|error| format!("{}: {error}", transcript.display()))?;
+        fs::write(&transcript, lines.join("\n") + "\n")
+            .map_err(|error| format!("{}: {error}", transcript.display()))?;
         let actions = scenario.plan.actions.len();
         tell(format_args!("seed {}: {actions} actions in {}", failed.seed, path.display()));
         Ok(path)
@@ -170,7 +170,11 @@ pub(super) fn seeds(text: &str) -> Result<Range<u64>, String> {
             (seed, seed.checked_add(1).ok_or("the largest seed cannot be run")?)
         }
     };
-    if first < end { Ok(first..end) } else { Err(format!("there is no seed in {text}: B is the first that is left out")) }
+    if first < end {
+        Ok(first..end)
+    } else {
+        Err(format!("there is no seed in {text}: B is the first that is left out"))
+    }
 }
 
 fn topology(name: &str) -> Result<Topology, String> {

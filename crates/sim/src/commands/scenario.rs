@@ -45,7 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
                 found = Found::Wrong;
             }
         } else if arguments.all_bugs {
-            let noticed = Bug::ALL.iter().filter(|bug| run_plan(scenario.plan.clone(), Some(**bug), false).wrong.is_some());
+            let noticed =
+                Bug::ALL.iter().filter(|bug| run_plan(scenario.plan.clone(), Some(**bug), false).wrong.is_some());
             let noticed: Vec<String> = noticed.map(|bug| format!("{bug:?}")).collect();
             result(format_args!("{name}: {}", noticed.join(" ")));
         } else if arguments.rewrite {

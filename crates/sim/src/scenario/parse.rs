@@ -135,7 +135,8 @@ impl Header {
             "catches" => {
                 for name in line.words.by_ref() {
                     let found = Bug::ALL.iter().copied().find(|bug| format!("{bug:?}") == name);
-                    let bug = found.ok_or_else(|| format!("`{name}` cannot be planted: `mortar-sim bugs` lists what can"))?;
+                    let bug =
+                        found.ok_or_else(|| format!("`{name}` cannot be planted: `mortar-sim bugs` lists what can"))?;
                     self.catches.push(bug);
                 }
             }
@@ -158,7 +159,9 @@ impl Header {
     fn noise(&mut self, line: &mut Line<'_>) -> Result<(), String> {
         for word in line.words.by_ref() {
             let Some((name, value)) = word.split_once('=') else {
-                return Err(format!("`{word}` is no noise: write loss=5, duplicate=5, reorder=5, delay=1..40 or force=2"));
+                return Err(format!(
+                    "`{word}` is no noise: write loss=5, duplicate=5, reorder=5, delay=1..40 or force=2"
+                ));
             };
             let percent = || number(value, "a percentage", 0..=100);
             let ms = |value: &str| number(value, "a time in milliseconds", 0..=TIME_LIMIT);
