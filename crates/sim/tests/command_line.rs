@@ -1,5 +1,7 @@
 //! `mortar-sim` as whoever calls it sees it: what it prints, what it writes, and how it exits.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
