@@ -2,6 +2,8 @@
 //!
 //! With `MORTAR_REWRITE=1` what is expected is written anew: look at the difference before it is committed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
