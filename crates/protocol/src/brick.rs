@@ -209,7 +209,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 participant::Output::Answer(Asker::Writer(holder), answer) => self.written(holder, answer, now),
             }
         }
-        if planted(Bug::ReplyBeforeInvalidation) || planted(Bug::ClosedOvertakes) {
+        if planted(Bug::ReplyBeforeInvalidation) {
             let late = |output: &Output<A, T>| matches!(output, Output::Down(_, Down::Invalidate { .. }));
             self.out.sort_by_key(|output| late(output));
         }
@@ -218,6 +218,10 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     fn changed(&mut self, message: Invalidation, contents: Contents<T>, now: Ms) {
         let (page, version) = (message.page, message.version);
         self.out.push(Output::Store(message.clone(), contents));
+        if planted(Bug::ClosedOvertakes) {
+            let (at, subscribers) = (self.participant.clock(), self.subscribers.clone());
+            subscribers.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+        }
         for holder in self.directory.changed(page, version, now) {
             self.down(holder, Down::Invalidate { message: message.clone(), contents: None });
         }

@@ -405,8 +405,8 @@ impl<T: Clone> PageCache<T> {
     fn carry_over(&mut self, page: PageId, before: u64, number: u64, version: Version) {
         let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
         for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == before) {
-            if looked.seen == Seen::At(version) || planted(Bug::RefetchRaises) {
-                (looked.copy, looked.seen) = (number, Seen::At(version));
+            if looked.seen == Seen::At(version) {
+                looked.copy = number;
             }
         }
     }
@@ -435,9 +435,7 @@ impl<T: Clone> PageCache<T> {
                 self.aside.insert(page, copy);
             }
         }
-        if !planted(Bug::ClosedOutlivesSession) {
-            self.closed.remove(&node);
-        }
+        self.closed.remove(&node);
     }
 
     /// Pages of a node whose copies are aside.

@@ -62,7 +62,6 @@ bugs! {
     "G1" ClosedOvertakes "the closed timestamp overtakes invalidations"
     "G2" BeyondClosed "a group snapshot is taken beyond what is closed"
     "G3" EvictionForgotten "evicting a page leaves its reads' intervals open"
-    "G3" ClosedOutlivesSession "a closed timestamp counts in the next session"
     "W1" NobodyWounds "an older transaction waits for a younger one"
     "W1" PreparedWounded "a prepared transaction is wounded"
     "W1" LocksOutlive "locks of who is gone are kept"
@@ -84,7 +83,6 @@ bugs! {
     "P2" GapsIgnored "a message that does not follow the copy's version advances it"
     "P2" OldUpdates "an update that comes late is put over a newer one"
     "P3" NoDoom "a message that names what was read does not doom the transaction"
-    "P3" RefetchRaises "a page that is fetched again raises the versions of what was read before"
     "P3" VersionAtCommit "the version of a read is that of the copy at the commit"
     "P4" OwnWriteBlind "own writes are put over whatever copy there is"
     "P4" AnyWriterAccepted "validation accepts any TxnId for a read"
@@ -93,7 +91,6 @@ bugs! {
     "R1" LateJoiner "who joins a fetch that is out does not hear what was told before"
     "R1" PatienceWithHelpers "a helper that does not answer is waited for"
     "R2" UpdateAtCommit "updates are sent on when the commit passes, before anything proves it"
-    "R2" UpdateWaitsForReply "an invalidation waits for the commit's reply"
     "R3" PendingIsStale "what somebody has still to hear of is stale for everybody"
     "R4" StaleCalledCurrent "a copy is called current whatever its version"
 }

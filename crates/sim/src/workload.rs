@@ -174,11 +174,11 @@ impl Maker {
             let mut at = self.rng.random_range(0..500);
             while at < DURATION_MS {
                 // Outside of transactions several things are done at once: their order is what matters.
-                let burst = if self.workload == Workload::Pram { self.rng.random_range(1..6) } else { 1 };
-                for _ in 0..burst {
-                    let operation = self.operation(client);
-                    actions.push((Some(at), Action::Do(client, operation)));
-                }
+                let operations = match self.workload {
+                    Workload::Pram if self.rng.random_bool(0.8) => self.burst(),
+                    _ => vec![self.operation(client)],
+                };
+                actions.extend(operations.into_iter().map(|operation| (Some(at), Action::Do(client, operation))));
                 // Who evicts a page hears no more of it, and is refused for what it had read: by nobody's fault but its own.
                 if self.workload != Workload::Slow && self.rng.random_bool(0.1) {
                     let page = self.key().page;
@@ -297,6 +297,18 @@ impl Maker {
                 80..90 => Operation::Put(self.number()),
                 _ => Operation::Get(self.number()),
             },
+        }
+    }
+
+    /// Writes to two pages of one node, and then to another node; or reads of them, the other way round.
+    fn burst(&mut self) -> Vec<Operation> {
+        let (one, slot) = (self.node(), self.lists);
+        let other = one % self.cluster.bricks as u32 + 1;
+        let keys = [(one, 1), (one, self.pages), (other, 1)].map(|(node, page)| Key { node, page, slot });
+        if self.rng.random_bool(0.4) {
+            keys.into_iter().map(Operation::Put).collect()
+        } else {
+            keys.into_iter().rev().map(Operation::Get).collect()
         }
     }
 

@@ -1,11 +1,11 @@
 //! Bricks with their disks.
 
-use model::NodeId;
+use model::{NodeId, PageId};
 use protocol::brick::{Locked, Output, Ticket};
 use protocol::commit::{Answer, Refusal, Request};
-use protocol::ident::{HolderId, Timestamp};
+use protocol::ident::{HolderId, Timestamp, TxnId};
 use protocol::page_cache::Fetched;
-use protocol::tree::Up;
+use protocol::tree::{Down, Up};
 
 use super::net::{Pid, Single, Tree};
 use super::{BrickProcess, Event, Role, State, World};
@@ -123,7 +123,24 @@ impl World {
                 let (seen, to_pid) = (brick.clock(), self.serving[&to]);
                 self.send_single(pid, to_pid, Single::Ask(to, request, seen));
             }
-            Output::Down(holder, message) => self.send_down(pid, Tree::Down(node, holder, message)),
+            Output::Down(holder, message) => {
+                if let Down::Settled { write } = message {
+                    self.check_settled(write);
+                }
+                self.send_down(pid, Tree::Down(node, holder, message));
+            }
+        }
+    }
+
+    /// A brick says that everybody has heard of a write: nobody may use any more what it has replaced.
+    fn check_settled(&mut self, write: TxnId) {
+        let pages: Vec<PageId> = self.oracle.changed(write).iter().map(|(page, _)| *page).collect();
+        for pid in 0..self.processes.len() {
+            let (now, place) = (self.shown(pid), self.processes[pid].place);
+            let Some(Role::Client(client)) = &self.processes[pid].role else { continue };
+            for page in pages.iter().filter(|page| client.session.may_use(page.node, now)) {
+                self.oracle.behind(place, write, *page, client.session.cache());
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of a run by nobody in it: every state that ever was, and what follows from it.
 //!
 //! - **P1.** What a copy has of an object is what the object was at the version that a read of it would have.
+//! - **N1, D2, D4.** When a write is settled, nobody may use what it has replaced.
 //! - **R3, V3.** Nobody is refused for a stale read of an object that has not changed since (solo commit).
 //! - What a machine demands of itself ([`protocol`]'s `invariants`).
 
@@ -54,6 +55,8 @@ pub(super) struct Oracle {
     past: BTreeMap<PageId, BTreeMap<Version, Objects>>,
     /// All numbers that each object had, in order.
     pub(super) orders: BTreeMap<Key, Vec<i64>>,
+    /// What each transaction has changed: pages and their versions since.
+    changed: BTreeMap<TxnId, Vec<(PageId, Version)>>,
     /// What transactions said they had read.
     reads: BTreeMap<(NodeId, TxnId), Vec<Read>>,
     /// Whether nobody may be refused or wait for the sake of a slow member.
@@ -107,7 +110,32 @@ impl Oracle {
             let (page, previous, version) = (message.page, message.previous, message.version);
             return self.report(format!("P2: {page:?} goes from {previous:?} to {version:?}, and was at {newest:?}"));
         }
+        self.changed.entry(message.txn).or_default().push((message.page, message.version));
         self.became(message.page, message.version, contents, objects);
+    }
+
+    /// The pages that a transaction has changed, and their versions since.
+    pub(super) fn changed(&self, txn: TxnId) -> &[(PageId, Version)] {
+        self.changed.get(&txn).map_or(&[], Vec::as_slice)
+    }
+
+    /// A client may still use an object as it was before a write of which everybody was said to have heard (N1).
+    pub(super) fn behind(&mut self, place: Place, write: TxnId, page: PageId, cache: &PageCache<State>) {
+        let mut wrong = None;
+        for (slot, state, seen) in cache.valid(page) {
+            let Some((_, version)) = self.changed(write).iter().find(|(changed, _)| *changed == page) else { continue };
+            let older = matches!(seen, Seen::At(at) if at < *version);
+            let before = self.past.get(&page).and_then(|past| past.range(..*version).next_back());
+            let was = before.and_then(|(_, objects)| objects.get(&slot));
+            if older && was == Some(state) && self.was(page, slot, *version) != Some(state) {
+                wrong = Some(format!(
+                    "N1: {write:?} is settled, and {place} may use slot {slot} of {page:?} as it was before"
+                ));
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.report(wrong);
+        }
     }
 
     fn became(&mut self, page: PageId, version: Version, contents: &Contents<State>, objects: &Objects) {
