@@ -65,10 +65,10 @@ impl Brick {
                         let (skew_ms, window_limit) = (1000, 10);
                         let settings = participant::Settings { node: NODE, moves, skew_ms, window_limit };
                         let mut participant = Participant::new(settings);
-                        for (_, record) in self.replica.log().after(0).cloned() {
-                            participant.recover(record);
+                        for (position, (_, record)) in (1..).zip(self.replica.log().after(0).cloned()) {
+                            participant.recover(position, record);
                         }
-                        participant.recovered();
+                        participant.recovered(self.replica.log().end());
                         self.participant = Some(participant);
                     }
                     Output::Resign => self.participant = None,
