@@ -27,6 +27,12 @@ macro_rules! bugs {
             pub const fn what(self) -> &'static str {
                 match self { $(Self::$bug => $what),* }
             }
+
+            /// Whether it is one of replica groups: in a cluster without them it does nothing.
+            #[must_use]
+            pub fn is_of_groups(self) -> bool {
+                self.rule() == "M1"
+            }
         }
     };
 }
@@ -93,6 +99,32 @@ bugs! {
     "R2" UpdateAtCommit "updates are sent on when the commit passes, before anything proves it"
     "R3" PendingIsStale "what somebody has still to hear of is stale for everybody"
     "R4" StaleCalledCurrent "a copy is called current whatever its version"
+    "M1" DurableByMajority "a record counts as durable when most members hold it"
+    "M1" AckOfAnyEpoch "what a member acknowledged in another epoch counts"
+    "M1" AppendOfAnyEpoch "records count that were sent in another epoch, or by one that is not the first any more"
+    "M1" AnyoneFirst "the next first member may lack what was told durable"
+    "M1" JoinerHoldsAtOnce "who joins counts as a holder at once"
+    "M1" TailKept "a member keeps the tail that the first member does not have"
+    "M1" LeaseNotWaitedFor "half a lease is waited for"
+    "M1" LeaseWithoutDrift "clocks of members are believed to run as fast as the meta-server's"
+    "M1" SealedServes "a sealed group serves"
+    "M1" GoesOnAfterHandOver "a first member goes on after it has handed over"
+    "M1" RestartUnnoticed "a restarted member takes part in the epoch of its life before"
+    "M1" LeaseWithoutNews "a lease is taken up without what was decided meanwhile"
+    "M1" LeaseOfLifeBefore "a lease counts that was granted to the life before"
+    "M1" AckBeforeForce "a member acknowledges what it has not forced"
+    "M1" LeadsBeforeStarted "a first member leads before the epoch has started"
+    "M1" ReadsBeforeStarted "a member serves reads before the epoch has started"
+    "M1" TellsWithoutLease "a first member tells something durable without a lease"
+    "M1" ServesWithoutLease "a member serves without a lease"
+    "M1" LeasesForgotten "a restarted meta-server does not wait for the leases that it has granted before"
+    "M1" HoldersForgotten "a restarted meta-server takes all members for holders"
+    "M1" TellsUnforced "a member takes for held what it has not forced itself"
+    "M1" HandOverIncomplete "a group hands over though somebody who takes over has said nothing yet"
+    "M1" CommonIgnoresEpochs "two logs have in common what is in the shorter one, whatever it is"
+    "M1" FollowersToldMore "the first member lets others show what it has not told itself"
+    "M1" PreviousUnchecked "records are appended behind any record at the right position"
+    "M1" MovesNotCounted "a move does not count into the versions"
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -115,6 +147,15 @@ mod switch {
     pub fn planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }
+}
+
+/// Whether a test fails with this mistake planted, as it should.
+#[cfg(all(test, feature = "planted-bugs"))]
+pub(crate) fn is_noticed(bug: Bug, test: fn()) -> bool {
+    plant(Some(bug));
+    let result = std::panic::catch_unwind(test);
+    plant(None);
+    result.is_err()
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -38,6 +38,7 @@ use model::NodeId;
 
 use crate::lease::Ms;
 use crate::placement::{Epoch, Group, Life, MemberId, Phase, Report, Seat, Stale};
+use crate::plant::{Bug, planted};
 use log::{Log, Point};
 use message::{LogId, Message};
 use peer::Peer;
@@ -194,7 +195,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
         let me = self.settings.me;
         let role = match group.seat(me.id) {
-            Some(seat) if seat != me => Role::Outside,
+            Some(seat) if seat != me && !planted(Bug::RestartUnnoticed) => Role::Outside,
             Some(seat) if group.first() == Some(seat) => Role::First,
             Some(_) => Role::Member,
             None if group.wanted.contains(&me.id) => Role::Copying,
@@ -242,7 +243,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         if !self.leads || self.role != Role::First {
             return Err(Stale::Elsewhere);
         }
-        if self.handed_over {
+        if self.handed_over && !planted(Bug::GoesOnAfterHandOver) {
             // Its positions are not those of the log any more: another is built if the move comes to nothing.
             self.leads = false;
             self.out.push(Output::Resign);
@@ -299,7 +300,9 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
                 self.take(previous, records, durable);
             }
             Message::Copy { epoch, log, base } if self.is_for_me(from, epoch, log) => self.copy(from, base, now),
-            Message::Appended { epoch, log, position, durable } if epoch == self.epoch() => {
+            Message::Appended { epoch, log, position, durable }
+                if epoch == self.epoch() || planted(Bug::AckOfAnyEpoch) =>
+            {
                 self.appended(from, log, position, durable);
             }
             _ => {}
@@ -313,8 +316,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     fn is_for_me(&self, from: MemberId, epoch: Epoch, log: LogId) -> bool {
         let follows = matches!(self.role, Role::Copying | Role::Member);
-        let is_first = self.first().is_some_and(|first| first.id == from);
-        follows && is_first && epoch == self.epoch() && log == self.log_id()
+        let is_first = self.first().is_some_and(|first| first.id == from) && epoch == self.epoch();
+        follows && (is_first || planted(Bug::AppendOfAnyEpoch)) && log == self.log_id()
     }
 
     /// Somebody says what it has: it is sent what it lacks.
@@ -342,7 +345,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Records have come from the first member.
     fn take(&mut self, previous: Point, records: Vec<(Epoch, R)>, durable: Option<u64>) {
         let known = if previous.position == 0 { Some(Point::default()) } else { self.log.point(previous.position) };
-        if known != Some(previous) {
+        if known != Some(previous) && (known.is_none() || !planted(Bug::PreviousUnchecked)) {
             // Something before it was lost, or it is so old that it has been trimmed here.
             return self.acknowledge();
         }
@@ -361,11 +364,12 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             let point = self.log.append(epoch, record.clone());
             self.out.push(Output::Append(point, record));
         }
-        if !std::mem::replace(&mut self.synced, true) && at < self.log.end() {
+        let is_sync = !std::mem::replace(&mut self.synced, true);
+        if is_sync && at < self.log.end() && !planted(Bug::TailKept) {
             self.cut(at);
         }
         self.held = self.held.max(durable);
-        if self.log.forced() == self.log.end() {
+        if self.log.forced() == self.log.end() || planted(Bug::AckBeforeForce) {
             self.acknowledge();
         }
     }
@@ -381,7 +385,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     fn acknowledge(&mut self) {
         let (true, Some(first)) = (self.synced, self.first()) else { return };
         let (epoch, log) = (self.epoch(), self.log_id());
-        let message = Message::Appended { epoch, log, position: self.log.forced(), durable: self.held };
+        let position = if planted(Bug::AckBeforeForce) { self.log.end() } else { self.log.forced() };
+        let message = Message::Appended { epoch, log, position, durable: self.held };
         self.out.push(Output::Send(first.id, message));
     }
 
@@ -401,6 +406,9 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     /// What the first member says to be durable: what it has told itself, so that nobody shows more than it does (M1.13).
     fn news(&self) -> Option<u64> {
+        if planted(Bug::FollowersToldMore) {
+            return self.held;
+        }
         self.held.filter(|_| self.told >= self.start).map(|_| self.told)
     }
 
@@ -438,7 +446,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             Role::First => self.settle_first(now),
             Role::Member | Role::Copying => {
                 if let Some(held) = self.held {
-                    self.tell(held.min(self.log.forced()));
+                    let own = if planted(Bug::TellsUnforced) { self.log.end() } else { self.log.forced() };
+                    self.tell(held.min(own));
                 }
             }
             Role::Outside => {}
@@ -458,7 +467,10 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             }
             self.held = self.held.max(Some(held));
         }
-        if self.held.is_none() || now >= self.until || self.handed_over {
+        let has_started = self.held.is_some() || planted(Bug::LeadsBeforeStarted);
+        let is_leased = now < self.until || planted(Bug::TellsWithoutLease);
+        let is_over = self.handed_over && !planted(Bug::GoesOnAfterHandOver);
+        if !has_started || !is_leased || is_over {
             return;
         }
         self.tell(held);
@@ -478,13 +490,22 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         let members = self.group.iter().flat_map(|group| &group.members);
         let others = members.filter(|seat| **seat != self.settings.me);
         let acked = others.map(|seat| self.peers.get(&seat.id).map_or(0, |peer| peer.acked));
-        acked.chain([self.log.forced()]).min().unwrap_or(0)
+        let held = acked.chain([self.log.forced()]);
+        if planted(Bug::DurableByMajority) {
+            let mut held: Vec<u64> = held.collect();
+            held.sort_unstable();
+            return held[(held.len() - 1) / 2];
+        }
+        held.min().unwrap_or(0)
     }
 
     /// Whether all members, and all who are wanted, hold the log up to a position, and
     /// know of this epoch.
     fn everybody_has(&self, position: u64) -> bool {
-        let has = |peer: &Peer| peer.common.is_some() && peer.acked >= position;
+        let has = |peer: &Peer| match peer.common {
+            Some(_) => peer.acked >= position,
+            None => planted(Bug::HandOverIncomplete),
+        };
         self.log.forced() >= position && self.peers.values().all(has)
     }
 
@@ -588,12 +609,13 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// What may be done now (M1.10, M1.12).
     #[must_use]
     pub fn serving(&self, now: Ms) -> Serving {
-        if now >= self.until || self.is_sealed() {
+        let is_leased = now < self.until || planted(Bug::ServesWithoutLease);
+        if !is_leased || self.is_sealed() && !planted(Bug::SealedServes) {
             return Serving::Nothing;
         }
         match self.role {
             Role::First if self.leads => Serving::All,
-            Role::Member if self.held.is_some() => Serving::Reads,
+            Role::Member if self.held.is_some() || planted(Bug::ReadsBeforeStarted) => Serving::Reads,
             _ => Serving::Nothing,
         }
     }

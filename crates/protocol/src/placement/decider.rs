@@ -11,6 +11,7 @@ use model::NodeId;
 
 use super::{Ask, Epoch, Group, Life, Map, MemberId, Notice, Phase, Report, Seat};
 use crate::lease::{Ms, waited_out};
+use crate::plant::{Bug, planted};
 
 /// What is kept of a logical node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,11 +58,13 @@ impl Decider {
             for seat in &kept.group.members {
                 let life = decider.lives.entry(seat.id).or_default();
                 *life = seat.life.max(*life);
-                decider.leases.insert(seat.id, waited_out(now, lease_ms));
+                let expires = if planted(Bug::LeasesForgotten) { now + 1 } else { waited_out(now, lease_ms) };
+                decider.leases.insert(seat.id, expires);
             }
             decider.map.complete(kept.group.epoch);
             decider.map.learn(node, &kept.group);
-            decider.holders.insert(node, kept.holders);
+            let all = || kept.group.members.iter().map(|seat| seat.id).collect();
+            decider.holders.insert(node, if planted(Bug::HoldersForgotten) { all() } else { kept.holders });
         }
         decider
     }
@@ -130,7 +133,14 @@ impl Decider {
         self.lives.insert(from, life);
         let expires = self.leases.entry(from).or_default();
         let was_gone = *expires <= now;
-        *expires = waited_out(now, self.lease_ms).max(*expires);
+        let waited = if planted(Bug::LeaseNotWaitedFor) {
+            now + self.lease_ms / 2
+        } else if planted(Bug::LeaseWithoutDrift) {
+            now + self.lease_ms
+        } else {
+            waited_out(now, self.lease_ms)
+        };
+        *expires = waited.max(*expires);
         if was_gone || known != Some(life) {
             self.poll(now);
         }
@@ -153,7 +163,8 @@ impl Decider {
                 // Whoever of them has restarted meanwhile has it all the same: it said so when it was durable.
                 let to: Option<Vec<Seat>> = group.wanted.iter().map(|id| self.living(*id)).collect();
                 if let Some(members) = to {
-                    let (epoch, moves) = (self.next(), group.moves + 1);
+                    let moves = group.moves + u32::from(!planted(Bug::MovesNotCounted));
+                    let epoch = self.next();
                     let holders = members.iter().map(|seat| seat.id).collect();
                     self.tell(
                         &group,
@@ -209,7 +220,10 @@ impl Decider {
         if group.members.is_empty() {
             return self.step_first(node, &group);
         }
-        let is_lost = |seat: &Seat| self.living(seat.id) != Some(*seat);
+        let is_lost = |seat: &Seat| match self.living(seat.id) {
+            Some(living) => living != *seat && !planted(Bug::RestartUnnoticed),
+            None => true,
+        };
         if group.members.iter().any(is_lost) {
             return self.step_lost(node, &group);
         }
@@ -236,7 +250,8 @@ impl Decider {
     /// Some members have gone or restarted: the others go on, with one at the head that holds all. If none of those lives,
     /// the node waits for one.
     fn step_lost(&mut self, node: NodeId, group: &Group) {
-        let holds = |id: MemberId| self.holders.get(&node).is_some_and(|holders| holders.contains(&id));
+        let holders = self.holders.get(&node);
+        let holds = |id| planted(Bug::AnyoneFirst) || holders.is_some_and(|holders| holders.contains(&id));
         let mut members = Vec::new();
         for seat in &group.members {
             match self.living(seat.id) {
@@ -280,7 +295,10 @@ impl Decider {
     fn change(&mut self, node: NodeId, group: Group) {
         let before = self.map.lookup(node).cloned();
         let holders = self.holders.get(&node).cloned().unwrap_or_default();
-        let holders = holders.into_iter().filter(|id| group.seat(*id).is_some()).collect();
+        let holders = match planted(Bug::JoinerHoldsAtOnce) {
+            true => group.members.iter().map(|seat| seat.id).collect(),
+            false => holders.into_iter().filter(|id| group.seat(*id).is_some()).collect(),
+        };
         self.tell(before.as_ref().unwrap_or(&group), node, group.clone(), holders);
     }
 

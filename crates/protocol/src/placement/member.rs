@@ -8,6 +8,7 @@ use model::NodeId;
 
 use super::{Ask, Epoch, Group, Life, Map, Notice};
 use crate::lease::Ms;
+use crate::plant::{Bug, planted};
 
 /// Something that a member wants done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,10 @@ impl Member {
     /// The meta-server has said something.
     pub fn handle(&mut self, notice: Notice) {
         match notice {
-            Notice::Granted { life, asked, lease_ms, epoch, news } if life == self.life => {
+            Notice::Granted { life, asked, lease_ms, epoch, mut news } if self.is_mine(life) => {
+                if planted(Bug::LeaseWithoutNews) && self.knows_all {
+                    news.clear();
+                }
                 news.into_iter().for_each(|(node, group)| self.learn(node, group));
                 self.map.complete(epoch);
                 self.knows_all = true;
@@ -68,6 +72,10 @@ impl Member {
             Notice::Changed(..) => {}
             Notice::Heard(node, epoch) => self.out.push(Output::Heard(node, epoch)),
         }
+    }
+
+    fn is_mine(&self, life: Life) -> bool {
+        life == self.life || planted(Bug::LeaseOfLifeBefore) && life < self.life
     }
 
     fn learn(&mut self, node: NodeId, group: Group) {
@@ -133,6 +141,13 @@ mod tests {
         let mut member = Member::new(Life(2), 30);
         member.handle(granted(1, 5000, Vec::new()));
         assert!(!member.is_leased(10));
+    }
+
+    /// The histories hardly ever meet this.
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_planted_bug_is_noticed_by_the_test_that_is_there_for_it() {
+        assert!(crate::plant::is_noticed(Bug::LeaseOfLifeBefore, an_answer_to_the_process_before_gives_nothing));
     }
 
     #[test]

@@ -171,3 +171,14 @@ fn who_refuses_says_what_to_do_about_it() {
     assert_eq!(member.admit(Epoch(2), Serving::All, 0), Err(Stale::Elsewhere));
     assert_eq!(member.admit(Epoch(2), Serving::Reads, 0), Err(Stale::Starting));
 }
+
+/// The histories hardly ever meet these.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_bugs_are_noticed_by_the_tests_that_are_there_for_them() {
+    use crate::plant::is_noticed;
+
+    let acknowledged = a_record_counts_when_all_members_hold_it_and_have_said_so_in_this_epoch_of_this_log;
+    assert!(is_noticed(Bug::AckOfAnyEpoch, acknowledged));
+    assert!(is_noticed(Bug::TellsWithoutLease, a_first_member_without_a_lease_tells_nothing_until_it_has_one_again));
+}

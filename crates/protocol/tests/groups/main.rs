@@ -5,6 +5,8 @@
 
 mod brick;
 mod check;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod refused;
 mod world;
 

@@ -450,7 +450,8 @@ impl World {
     }
 }
 
-fn run(seed: u64) -> usize {
+/// Runs the history of a seed. Returns how many records became durable.
+pub(crate) fn run(seed: u64) -> usize {
     let mut world = World::new(seed);
     for _ in 0..6000 {
         world.step();
