@@ -42,9 +42,9 @@ impl World {
             Action::Restart(place) => self.restart(place),
             Action::Cut(one, other) => {
                 for (lower, upper) in [(one, other), (other, one)] {
-                    let link =
-                        self.pid(lower).zip(self.pid(upper)).and_then(|(lower, upper)| self.net.between(lower, upper));
-                    link.into_iter().for_each(|link| self.cut(link));
+                    let pair = self.pid(lower).zip(self.pid(upper));
+                    let links = pair.map(|(lower, upper)| self.net.all_between(lower, upper));
+                    links.into_iter().flatten().for_each(|link| self.cut(link));
                 }
             }
             Action::Block(from, to, ms) => {

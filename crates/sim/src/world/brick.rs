@@ -120,8 +120,8 @@ impl World {
                 self.send_single(pid, to, Single::Answer(node, answer, locked, seen));
             }
             Output::Ask(to, request) => {
-                let (seen, to_pid) = (brick.clock(), self.serving[&to]);
-                self.send_single(pid, to_pid, Single::Ask(to, request, seen));
+                let seen = brick.clock();
+                self.send_ask(pid, to, request, seen);
             }
             Output::Down(holder, message) => {
                 if let Down::Settled { write } = message {

@@ -205,8 +205,7 @@ impl World {
         match output {
             gateway::Output::Ask(node, request) => {
                 let seen = client.gateway.as_ref().map(Gateway::clock).unwrap_or_default();
-                let to = self.serving[&node];
-                self.send_single(pid, to, Single::Ask(node, request, seen));
+                self.send_ask(pid, node, request, seen);
             }
             gateway::Output::Reply(_, txn, reply) => client.session.reply(txn, reply),
         }

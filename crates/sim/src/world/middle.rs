@@ -1,10 +1,12 @@
 //! Connections, and the processes in the middle.
 
+use model::NodeId;
 use protocol::cache_node::Output;
-use protocol::ident::HolderId;
+use protocol::commit::Request;
+use protocol::ident::{HolderId, Timestamp};
 
 use super::net::{LinkId, Pid, Single, Tree};
-use super::{Event, NOTICE_MS, RECONNECT_MS, Role, World};
+use super::{Event, NOTICE_MS, RECONNECT_MS, Role, State, World};
 
 impl World {
     // ------------------------------------------------------------------------------------------ connections
@@ -30,7 +32,7 @@ impl World {
             let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
             return self.push(later, Event::Reconnect(pid, life, uplink));
         }
-        let link = self.net.connect(pid, upper);
+        let link = self.net.connect(pid, upper, node);
         self.processes[pid].uplinks[uplink].link = Some(link);
         let now = self.shown(pid);
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
@@ -101,11 +103,17 @@ impl World {
 
     /// Sends a message down to a holder.
     pub(super) fn send_down(&mut self, pid: Pid, message: Tree) {
-        let Tree::Down(_, holder, _) = &message else { return };
+        let Tree::Down(node, holder, _) = &message else { return };
         let Some(lower) = self.members.get(&(holder.0 >> 24)) else { return };
-        let Some(link) = self.net.between(*lower, pid) else { return };
+        let Some(link) = self.net.between(*lower, pid, *node) else { return };
         let at = self.net.put(link, false, message, self.now);
         self.push(at, Event::Deliver(link, false));
+    }
+
+    /// Asks the participant of a logical node.
+    pub(super) fn send_ask(&mut self, from: Pid, node: NodeId, request: Request<State>, seen: Timestamp) {
+        let to = self.serving[&node];
+        self.send_single(from, to, Single::Ask(node, request, seen));
     }
 
     /// Sends a message that may be lost, or come twice.
@@ -181,14 +189,14 @@ impl World {
         outputs.into_iter().for_each(|output| self.middle_output(pid, Some(output)));
     }
 
-    fn middle_output(&mut self, pid: Pid, output: Option<Output<Pid, super::State>>) {
+    fn middle_output(&mut self, pid: Pid, output: Option<Output<Pid, State>>) {
         match output {
             Some(Output::Up(node, session, message)) => self.send_up(pid, Tree::Up(node, session, message)),
             Some(Output::Down(node, holder, message)) => self.send_down(pid, Tree::Down(node, holder, message)),
             Some(Output::Ask(node, request)) => {
                 let Some(Role::Middle(middle)) = &self.processes[pid].role else { return };
-                let (seen, to) = (middle.clock(), self.serving[&node]);
-                self.send_single(pid, to, Single::Ask(node, request, seen));
+                let seen = middle.clock();
+                self.send_ask(pid, node, request, seen);
             }
             Some(Output::Call(txn, call)) => {
                 let uplink = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);

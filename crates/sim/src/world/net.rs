@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use model::NodeId;
 use protocol::brick::Locked;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
@@ -22,8 +23,8 @@ pub(super) type LinkId = usize;
 /// What keeps its order on a connection.
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
-    Up(model::NodeId, HolderId, Up<State>),
-    Down(model::NodeId, HolderId, Down<State>),
+    Up(NodeId, HolderId, Up<State>),
+    Down(NodeId, HolderId, Down<State>),
 }
 
 /// What is sent alone.
@@ -31,8 +32,8 @@ pub(super) enum Tree {
 pub(super) enum Single {
     Call(TxnId, Call<State>),
     Reply(TxnId, Reply<State>),
-    Ask(model::NodeId, Request<State>, Timestamp),
-    Answer(model::NodeId, Answer, Option<Locked<State>>, Timestamp),
+    Ask(NodeId, Request<State>, Timestamp),
+    Answer(NodeId, Answer, Option<Locked<State>>, Timestamp),
 }
 
 /// A connection between a process and one above it.
@@ -40,6 +41,8 @@ pub(super) enum Single {
 pub(super) struct Link {
     pub(super) lower: Pid,
     pub(super) upper: Pid,
+    /// The logical node whose tree it carries; without one, those of all.
+    pub(super) node: Option<NodeId>,
     pub(super) alive: bool,
     /// What is under way upward, and downward.
     queues: [VecDeque<Tree>; 2],
@@ -81,8 +84,8 @@ pub(super) struct Net {
     pub(super) noise: Noise,
     dice: Dice,
     pub(super) links: Vec<Link>,
-    /// The connection that is there between two processes, the lower one first.
-    between: BTreeMap<(Pid, Pid), LinkId>,
+    /// The connections that are there between two processes, the lower one first, for one tree or for all.
+    between: BTreeMap<(Pid, Pid, Option<NodeId>), LinkId>,
     /// Until when nothing passes from one process to another.
     blocked: BTreeMap<(Pid, Pid), u64>,
     /// When the last message arrives that was sent from one process to another: without noise, all keep their order.
@@ -106,11 +109,11 @@ impl Net {
         }
     }
 
-    /// Connects two processes.
-    pub(super) fn connect(&mut self, lower: Pid, upper: Pid) -> LinkId {
+    /// Connects two processes, for the tree of a logical node or for all.
+    pub(super) fn connect(&mut self, lower: Pid, upper: Pid, node: Option<NodeId>) -> LinkId {
         let queues = [VecDeque::new(), VecDeque::new()];
-        self.links.push(Link { lower, upper, alive: true, queues, last: [0; 2] });
-        self.between.insert((lower, upper), self.links.len() - 1);
+        self.links.push(Link { lower, upper, node, alive: true, queues, last: [0; 2] });
+        self.between.insert((lower, upper, node), self.links.len() - 1);
         self.links.len() - 1
     }
 
@@ -118,20 +121,28 @@ impl Net {
     pub(super) fn cut(&mut self, link: LinkId) -> bool {
         let Some(one) = self.links.get_mut(link) else { return false };
         one.queues.iter_mut().for_each(VecDeque::clear);
-        if self.between.get(&(one.lower, one.upper)) == Some(&link) {
-            self.between.remove(&(one.lower, one.upper));
+        let between = (one.lower, one.upper, one.node);
+        if self.between.get(&between) == Some(&link) {
+            self.between.remove(&between);
         }
         std::mem::replace(&mut one.alive, false)
     }
 
-    pub(super) fn between(&self, lower: Pid, upper: Pid) -> Option<LinkId> {
-        self.between.get(&(lower, upper)).copied()
+    /// The connection that carries the tree of a logical node.
+    pub(super) fn between(&self, lower: Pid, upper: Pid, node: NodeId) -> Option<LinkId> {
+        let link = |node| self.between.get(&(lower, upper, node)).copied();
+        link(Some(node)).or_else(|| link(None))
+    }
+
+    /// All connections between two processes.
+    pub(super) fn all_between(&self, lower: Pid, upper: Pid) -> Vec<LinkId> {
+        self.of(lower).into_iter().filter(|link| self.links[*link].upper == upper).collect()
     }
 
     /// All connections of a process.
     pub(super) fn of(&self, pid: Pid) -> Vec<LinkId> {
-        let mine = |((lower, upper), link): (&(Pid, Pid), &LinkId)| (*lower == pid || *upper == pid).then_some(*link);
-        self.between.iter().filter_map(mine).collect()
+        let mine = |(lower, upper, _): &(Pid, Pid, Option<NodeId>)| *lower == pid || *upper == pid;
+        self.between.iter().filter(|(between, _)| mine(between)).map(|(_, link)| *link).collect()
     }
 
     pub(super) fn block(&mut self, from: Pid, to: Pid, until: u64) {
