@@ -20,11 +20,13 @@ pub enum Topology {
     Site,
     /// A third of the clients each way.
     Mixed,
+    /// Clients below peer servers, which are below logical nodes that are served by groups of two bricks each.
+    Replicated,
 }
 
 impl Topology {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed];
+    pub const ALL: [Self; 6] = [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed, Self::Replicated];
 
     /// Its name, as the command line and scenarios have it.
     #[must_use]
@@ -35,6 +37,7 @@ impl Topology {
             Self::Group => "group",
             Self::Site => "site",
             Self::Mixed => "mixed",
+            Self::Replicated => "replicated",
         }
     }
 }
@@ -44,7 +47,7 @@ impl Topology {
 pub struct Cluster {
     /// How it is put together.
     pub topology: Topology,
-    /// Bricks, each with one logical node.
+    /// Bricks, and as many logical nodes.
     pub bricks: usize,
     /// Peer servers.
     pub peers: usize,
@@ -89,6 +92,8 @@ pub enum Place {
     Redirector(usize),
     /// A client.
     Client(usize),
+    /// The meta-server, if there is one.
+    Meta,
 }
 
 impl fmt::Display for Place {
@@ -98,6 +103,7 @@ impl fmt::Display for Place {
             Self::Peer(number) => write!(f, "p{number}"),
             Self::Redirector(number) => write!(f, "r{number}"),
             Self::Client(number) => write!(f, "c{number}"),
+            Self::Meta => f.write_str("meta"),
         }
     }
 }
@@ -228,6 +234,8 @@ pub enum Action {
     Evict(usize, u32, u64),
     /// A brick brings what it has into its B-tree, and frees its log up to there.
     Install(usize),
+    /// A logical node moves to a brick; in groups, to that brick and those that follow it. Later, if it cannot yet.
+    Move(u32, usize),
     /// So long nothing is done, in milliseconds.
     Wait(u64),
 }
@@ -266,6 +274,17 @@ pub enum Demand {
 }
 
 impl Plan {
+    /// How many bricks serve each logical node together; 0 if each brick has one logical node for ever, and there is no
+    /// meta-server.
+    #[must_use]
+    pub fn replicas(&self) -> usize {
+        let moves = || self.actions.iter().any(|(_, action)| matches!(action, Action::Move(..)));
+        match self.cluster.topology {
+            Topology::Replicated => 2,
+            _ => usize::from(moves()),
+        }
+    }
+
     /// Whether anything is done to the cluster, and not only by its clients.
     #[must_use]
     pub fn has_faults(&self) -> bool {

@@ -224,6 +224,7 @@ fn count(plan: &mut Plan, kind: Place) -> &mut usize {
         Place::Brick(_) => &mut plan.cluster.bricks,
         Place::Peer(_) => &mut plan.cluster.peers,
         Place::Redirector(_) => &mut plan.cluster.redirectors,
+        Place::Meta => unreachable!("there is one meta-server, or none"),
     }
 }
 

@@ -137,7 +137,7 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
 fn cluster(topology: Topology, workload: Workload) -> Cluster {
     let (peers, redirectors) = match topology {
         Topology::Direct => (0, 0),
-        Topology::Peer | Topology::Site => (2, 0),
+        Topology::Peer | Topology::Site | Topology::Replicated => (2, 0),
         Topology::Group | Topology::Mixed => (2, 2),
     };
     let snapshots = matches!(workload, Workload::Snapshots | Workload::Everything);
@@ -160,7 +160,8 @@ impl Maker {
         let demand = match self.workload {
             Workload::Bank => Demand::Bank(ACCOUNTS),
             Workload::Ring => Demand::Ring,
-            Workload::Slow => Demand::Solo,
+            // Who asks by an old map is refused, and asks again: by nobody's fault.
+            Workload::Slow if self.cluster.topology != Topology::Replicated => Demand::Solo,
             _ => Demand::None,
         };
         let noise = self.noise();
@@ -339,11 +340,12 @@ impl Maker {
     // ------------------------------------------------------------------------------------------ what goes wrong
 
     fn places(&self) -> Vec<Place> {
-        let Cluster { bricks, peers, redirectors, clients, .. } = self.cluster;
+        let Cluster { topology, bricks, peers, redirectors, clients, .. } = self.cluster;
         let bricks = (1..=bricks).map(Place::Brick);
         let peers = (1..=peers).map(Place::Peer);
         let redirectors = (1..=redirectors).map(Place::Redirector);
-        bricks.chain(peers).chain(redirectors).chain((1..=clients).map(Place::Client)).collect()
+        let meta = (topology == Topology::Replicated).then_some(Place::Meta);
+        bricks.chain(peers).chain(redirectors).chain((1..=clients).map(Place::Client)).chain(meta).collect()
     }
 
     fn place(&mut self) -> Place {
@@ -396,6 +398,12 @@ impl Maker {
             };
             actions.push((Some(self.moment()), Action::Block(brick, below, self.rng.random_range(100..1_500))));
         }
+        if self.cluster.topology == Topology::Replicated {
+            for _ in 0..self.rng.random_range(1..6) {
+                let (at, node, brick) = (self.moment(), self.node(), self.node() as usize);
+                actions.push((Some(at), Action::Move(node, brick)));
+            }
+        }
         for _ in 0..self.rng.random_range(0..3) {
             if crashes {
                 let client = self.rng.random_range(1..=self.cluster.clients);
@@ -414,6 +422,11 @@ impl Maker {
         }
         let peer = Place::Peer(self.rng.random_range(1..=peers));
         let redirector = (redirectors > 0).then(|| Place::Redirector(self.rng.random_range(1..=redirectors)));
+        if topology == Topology::Replicated && self.rng.random_bool(0.5) {
+            // Members lose each other, or the meta-server.
+            let other = if self.rng.random_bool(0.5) { Place::Meta } else { Place::Brick(self.node() as usize) };
+            return self.either(brick, other);
+        }
         let above = [redirector, (topology != Topology::Group).then_some(peer)].into_iter().flatten();
         let above: Vec<Place> = above.collect();
         let above = *above.choose(&mut self.rng).unwrap_or(&peer);

@@ -13,6 +13,8 @@ use protocol::cache_node::CacheNode;
 use protocol::commit::participant::Settings;
 use protocol::ident::HolderId;
 use protocol::page_cache::Fetched;
+use protocol::placement::Map;
+use protocol::placement::decider::Kept;
 use protocol::redirect::Helpers;
 
 use crate::history::History;
@@ -23,6 +25,8 @@ mod brick;
 mod client;
 mod clock;
 mod disk;
+mod host;
+mod meta;
 mod middle;
 mod net;
 mod oracle;
@@ -30,6 +34,8 @@ mod oracle;
 use client::ClientProcess;
 use clock::LocalClock;
 use disk::{Disk, Page};
+use host::{GroupLog, HostProcess, Root};
+use meta::MetaProcess;
 use net::{LinkId, Net, Pid, Single};
 use oracle::Oracle;
 pub use oracle::Wrong;
@@ -53,6 +59,8 @@ pub enum State {
 /// What runs in a process.
 enum Role {
     Brick(Box<BrickProcess>),
+    Host(Box<HostProcess>),
+    Meta(Box<MetaProcess>),
     Middle(Box<CacheNode<Pid, State>>),
     Client(Box<ClientProcess>),
 }
@@ -78,6 +86,10 @@ struct Process {
     role: Option<Role>,
     /// What a brick that is dead has on its disk.
     disk: Option<Disk>,
+    logs: BTreeMap<NodeId, GroupLog>,
+    /// Where it believes that logical nodes are served, and when it asked last.
+    map: Map,
+    mapped: u64,
     /// How often it was started.
     life: u64,
     clock: LocalClock,
@@ -151,8 +163,11 @@ pub struct World {
     /// The process with each number: every start of a process has another.
     members: BTreeMap<u64, Pid>,
     last_member: u64,
-    /// Which brick has each logical node.
+    /// Which brick has each logical node, if they stay where they are.
     serving: BTreeMap<NodeId, Pid>,
+    /// What the meta-server has kept, if they do not; and how many roots there were.
+    kept: BTreeMap<NodeId, Kept>,
+    last_root: u64,
     net: Net,
     queue: BinaryHeap<Scheduled>,
     last_event: u64,
@@ -183,6 +198,8 @@ impl World {
             members: BTreeMap::new(),
             last_member: 0,
             serving: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            last_root: 0,
             net: Net::new(plan.seed, plan.noise),
             queue: BinaryHeap::new(),
             last_event: 0,
@@ -228,6 +245,9 @@ impl World {
             self.processes[pid].disk = Some(Disk::new(pages));
             self.serving.insert(node, pid);
         }
+        if self.is_placed() {
+            self.add(Place::Meta, Vec::new());
+        }
         let mut peer_pids = Vec::new();
         for number in 1..=peers {
             let uplinks = self.brick_uplinks();
@@ -242,7 +262,7 @@ impl World {
             let way = match topology {
                 Topology::Mixed => number % 3,
                 Topology::Direct => 0,
-                Topology::Peer | Topology::Site => 1,
+                Topology::Peer | Topology::Site | Topology::Replicated => 1,
                 Topology::Group => 2,
             };
             let uplinks = match way {
@@ -285,6 +305,9 @@ impl World {
             place,
             role: None,
             disk: None,
+            logs: BTreeMap::new(),
+            map: Map::default(),
+            mapped: 0,
             life: 0,
             clock,
             uplinks,
@@ -319,10 +342,17 @@ impl World {
         let first_holder = HolderId(member << 24);
         let shown = self.shown(pid);
         let Cluster { topology, window, snapshots, .. } = self.plan.cluster;
+        let (is_placed, meta) = (self.is_placed(), self.meta(shown));
         let process = &mut self.processes[pid];
         process.life += 1;
         process.wake = u64::MAX;
+        process.map = Map::default();
         let role = match process.place {
+            Place::Meta => Role::Meta(Box::new(meta)),
+            Place::Brick(number) if is_placed => {
+                let logs = std::mem::take(&mut process.logs);
+                Role::Host(Box::new(HostProcess::new(number, process.life, logs)))
+            }
             Place::Brick(number) => {
                 let mut disk = process.disk.take().unwrap_or_default();
                 let node = NodeId(number as u32);
@@ -356,6 +386,23 @@ impl World {
 
     fn name(&self, pid: Pid) -> String {
         self.processes[pid].place.to_string()
+    }
+
+    /// Whether there is a meta-server, and logical nodes may move.
+    fn is_placed(&self) -> bool {
+        self.plan.replicas() > 0
+    }
+
+    /// The root of a node's tree, where it is served now: its process, its machine and its pages.
+    fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, State>, &Disk)> {
+        self.processes.iter().enumerate().find_map(|(pid, process)| match process.role.as_ref()? {
+            Role::Host(host) => {
+                let Root { brick, pages, .. } = host.serves(node, process.clock.show(self.now))?;
+                Some((pid, brick, pages))
+            }
+            Role::Brick(process) if self.serving.get(&node) == Some(&pid) => Some((pid, &process.brick, &process.disk)),
+            _ => None,
+        })
     }
 
     /// What the clock of a process shows.
@@ -507,6 +554,8 @@ impl World {
                 let BrickProcess { brick, disk } = &mut **process;
                 brick.poll(now, &mut |page| disk.version(page));
             }
+            Some(Role::Host(host)) => host.poll(now),
+            Some(Role::Meta(meta)) => meta.poll(now),
             Some(Role::Middle(middle)) => middle.poll(now),
             Some(Role::Client(client)) => client.poll(now),
             None => return,
@@ -518,6 +567,8 @@ impl World {
     fn after(&mut self, pid: Pid) {
         match &self.processes[pid].role {
             Some(Role::Brick(_)) => self.drain_brick(pid),
+            Some(Role::Host(_)) => self.drain_host(pid),
+            Some(Role::Meta(_)) => self.drain_meta(pid),
             Some(Role::Middle(_)) => self.drain_middle(pid),
             Some(Role::Client(_)) => self.drain_client(pid),
             None => return,
@@ -525,6 +576,8 @@ impl World {
         let process = &self.processes[pid];
         let deadline = match &process.role {
             Some(Role::Brick(process)) => Some(process.brick.deadline()),
+            Some(Role::Host(host)) => Some(host.deadline()),
+            Some(Role::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
             Some(Role::Middle(middle)) => middle.deadline(),
             Some(Role::Client(client)) => client.deadline(),
             None => None,

@@ -12,7 +12,7 @@ use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, S
 const HEADERS: &str = "topology, bricks, peers, redirectors, clients, window, seed, snapshots, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, clock, mute, evict, install, wait";
+                       unstall, clock, mute, evict, install, move, wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
 /// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
@@ -149,7 +149,7 @@ impl Header {
     fn finish(&mut self) {
         let (peers, redirectors) = match self.cluster.topology {
             Topology::Direct => (0, 0),
-            Topology::Peer | Topology::Site => (1, 0),
+            Topology::Peer | Topology::Site | Topology::Replicated => (1, 0),
             Topology::Group | Topology::Mixed => (1, 1),
         };
         self.cluster.peers = self.peers.unwrap_or(peers).max(usize::from(peers > 0));
@@ -244,6 +244,10 @@ impl Header {
                 Action::Evict(client, self.node(node)?, number(page, "a page", 1..=PAGE_LIMIT)?)
             }
             "install" => Action::Install(self.brick(line)?),
+            "move" => {
+                let node = self.node(line.word("a logical node such as 1")?)?;
+                Action::Move(node, self.brick(line)?)
+            }
             "wait" => Action::Wait(line.ms("how long")?),
             client if client.starts_with('c') && client[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.does(client, line)?
@@ -262,6 +266,9 @@ impl Header {
 
     fn place_of(&self, word: &str) -> Result<Place, String> {
         let Cluster { bricks, peers, redirectors, clients, .. } = self.cluster;
+        if word == "meta" {
+            return Ok(Place::Meta);
+        }
         let none = || format!("`{word}` is no process: b1 is a brick, p1 a peer server, r1 a redirector, c1 a client");
         let at = word.char_indices().nth(1).map_or(word.len(), |(at, _)| at);
         let number: usize = word[at..].parse().map_err(|_| none())?;

@@ -70,6 +70,7 @@ pub fn print_action(action: &Action) -> String {
         Action::Mute(client) => format!("mute c{client}"),
         Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
         Action::Install(brick) => format!("install b{brick}"),
+        Action::Move(node, brick) => format!("move {node} b{brick}"),
         Action::Wait(ms) => format!("wait {ms}"),
     }
 }

@@ -106,6 +106,7 @@ impl World {
                 }
             }
             Action::Install(number) => self.install(number),
+            Action::Move(node, brick) => self.wish(node, brick),
         }
     }
 
@@ -126,7 +127,8 @@ impl World {
                 process.disk = Some(disk);
             }
             Some(Role::Client(mut client)) => self.history.operations.extend(client.died()),
-            Some(Role::Middle(_)) | None => {}
+            Some(Role::Host(host)) => process.logs = host.crash(kept),
+            Some(Role::Middle(_) | Role::Meta(_)) | None => {}
         }
     }
 
@@ -223,7 +225,7 @@ impl World {
 
     /// What has not ended.
     fn is_busy(&self) -> Option<String> {
-        self.processes.iter().find_map(|process| match process.role.as_ref()? {
+        let busy = self.processes.iter().find_map(|process| match process.role.as_ref()? {
             _ if process.frozen_until > self.now => Some(format!("{} is frozen", process.place)),
             Role::Client(client) if !client.is_idle() => {
                 Some(format!("{} waits in {:?}", process.place, client.doing()))
@@ -232,8 +234,13 @@ impl World {
                 let txn = brick.brick.prepared().next()?;
                 Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
+            Role::Host(host) => {
+                let txn = host.roots().find_map(|root| root.brick.prepared().next())?;
+                Some(format!("{txn:?} is prepared at {} for ever", process.place))
+            }
             _ => None,
-        })
+        });
+        busy.or_else(|| self.is_moving())
     }
 
     /// When all news have come, every copy that may be used is listed all the way up (D1), and as new as its page (D3).
@@ -242,12 +249,11 @@ impl World {
             let Some(Role::Client(client)) = &process.role else { continue };
             let now = process.clock.show(self.now);
             for (page, version) in client.session.cache().copies() {
-                let brick = self.serving.get(&page.node).and_then(|at| self.processes[*at].role.as_ref());
-                let Some(Role::Brick(brick)) = brick else { continue };
+                let Some((_, _, disk)) = self.root(page.node) else { continue };
                 if !client.session.may_use(page.node, now) {
                     continue;
                 }
-                let newest = brick.disk.version(page);
+                let newest = disk.version(page);
                 if version != newest {
                     let place = process.place;
                     return Err(Wrong::Rule(format!(
@@ -269,7 +275,10 @@ impl World {
             let (Some(link), Some(session)) = (uplink.and_then(|uplink| uplink.link), holder) else { return Ok(()) };
             let upper = self.net.links[link].upper;
             let (directory, next) = match &self.processes[upper].role {
-                Some(Role::Brick(brick)) => (Some(brick.brick.directory()), None),
+                Some(Role::Brick(_) | Role::Host(_)) => {
+                    let root = self.root(page.node).filter(|(at, ..)| *at == upper);
+                    (root.map(|(_, brick, _)| brick.directory()), None)
+                }
                 Some(Role::Middle(middle)) => {
                     let tree = middle.redirect(page.node);
                     (tree.map(|tree| tree.directory()), tree.map(|tree| tree.upstream().holder()))
@@ -330,9 +339,8 @@ impl World {
     /// All objects as they are stored.
     fn objects(&self) -> BTreeMap<Key, State> {
         let mut objects = BTreeMap::new();
-        for process in &self.processes {
-            let Some(Role::Brick(brick)) = &process.role else { continue };
-            for (page, state) in &brick.disk.pages {
+        for (_, _, disk) in self.serving.keys().filter_map(|node| self.root(*node)) {
+            for (page, state) in &disk.pages {
                 for (slot, state) in state.objects.iter() {
                     let key = Key { node: page.node.0, page: page.number, slot: *slot };
                     objects.insert(key, state.clone());

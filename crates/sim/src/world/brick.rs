@@ -42,6 +42,9 @@ impl World {
             return;
         }
         let now = self.shown(pid);
+        if let Some(Role::Host(_)) = &self.processes[pid].role {
+            return self.host_forced(pid);
+        }
         let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
         let BrickProcess { brick, disk } = &mut **process;
         let position = disk.end_force();
@@ -51,6 +54,9 @@ impl World {
 
     /// A page is read.
     pub(super) fn read(&mut self, pid: Pid, life: u64, ticket: Ticket) {
+        if let Some(Role::Host(_)) = &self.processes[pid].role {
+            return self.host_read(pid, life, ticket);
+        }
         if self.processes[pid].life != life {
             return;
         }
@@ -62,6 +68,9 @@ impl World {
 
     /// The brick has a page that was read, some time ago.
     pub(super) fn hand_over(&mut self, pid: Pid, life: u64, ticket: Ticket, fetched: &Fetched<State>) {
+        if let Some(Role::Host(_)) = &self.processes[pid].role {
+            return self.host_hand_over(pid, life, ticket, fetched);
+        }
         if self.processes[pid].life != life {
             return;
         }

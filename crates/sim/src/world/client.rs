@@ -149,7 +149,7 @@ impl World {
                 gateway.answered(*node, answer.clone(), locked.clone(), now);
                 self.oracle.allowed(learned);
             }
-            Single::Call(..) | Single::Ask(..) => {}
+            _ => {}
         }
     }
 

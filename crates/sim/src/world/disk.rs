@@ -102,7 +102,8 @@ impl Disk {
         self.write(message.page, message.version, message.timestamp, contents)
     }
 
-    fn write(&mut self, page: PageId, version: Version, at: Timestamp, contents: &Contents<State>) -> &Page {
+    /// Writes new states of the objects of a page.
+    pub(super) fn write(&mut self, page: PageId, version: Version, at: Timestamp, contents: &Contents<State>) -> &Page {
         let page = self.pages.entry(page).or_default();
         let mut objects = (*page.objects).clone();
         for (slot, content) in contents {

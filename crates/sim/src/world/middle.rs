@@ -4,6 +4,7 @@ use model::NodeId;
 use protocol::cache_node::Output;
 use protocol::commit::Request;
 use protocol::ident::{HolderId, Timestamp};
+use protocol::placement::Epoch;
 
 use super::net::{LinkId, Pid, Single, Tree};
 use super::{Event, NOTICE_MS, RECONNECT_MS, Role, State, World};
@@ -22,24 +23,24 @@ impl World {
         }
         let node = one.node;
         // A logical node may have moved.
-        let choices = match node {
-            Some(node) => vec![self.serving[&node]],
-            None => one.choices.clone(),
+        let upper = match node {
+            Some(node) => self.believed(pid, node),
+            None => Some((one.choices[one.chosen % one.choices.len()], Epoch::default())),
         };
-        let upper = choices[one.chosen % choices.len()];
-        if self.processes[upper].role.is_none() {
+        let Some((upper, epoch)) = upper.filter(|(upper, _)| self.processes[*upper].role.is_some()) else {
+            self.fetch_map(pid);
             self.processes[pid].uplinks[uplink].chosen += 1;
             let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
             return self.push(later, Event::Reconnect(pid, life, uplink));
-        }
-        let link = self.net.connect(pid, upper, node);
+        };
+        let link = self.net.connect(pid, upper, node, epoch);
         self.processes[pid].uplinks[uplink].link = Some(link);
         let now = self.shown(pid);
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
         match &mut self.processes[pid].role {
             Some(Role::Middle(middle)) => middle.connect(node, now),
             Some(Role::Client(client)) => client.session.connect(node, now),
-            Some(Role::Brick(_)) | None => {}
+            Some(Role::Brick(_) | Role::Host(_) | Role::Meta(_)) | None => {}
         }
         self.after(pid);
     }
@@ -67,8 +68,9 @@ impl World {
         match &mut self.processes[pid].role {
             Some(Role::Middle(middle)) => middle.disconnect(node, now),
             Some(Role::Client(client)) => client.session.disconnect(node, now),
-            Some(Role::Brick(_)) | None => {}
+            Some(Role::Brick(_) | Role::Host(_) | Role::Meta(_)) | None => {}
         }
+        self.fetch_map(pid);
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
         self.push(later, Event::Connect(pid, life, uplink));
         self.after(pid);
@@ -112,8 +114,10 @@ impl World {
 
     /// Asks the participant of a logical node.
     pub(super) fn send_ask(&mut self, from: Pid, node: NodeId, request: Request<State>, seen: Timestamp) {
-        let to = self.serving[&node];
-        self.send_single(from, to, Single::Ask(node, request, seen));
+        self.refresh_map(from);
+        if let Some((to, epoch)) = self.believed(from, node) {
+            self.send_single(from, to, Single::Ask(node, epoch, request, seen));
+        }
     }
 
     /// Sends a message that may be lost, or come twice.
@@ -142,6 +146,7 @@ impl World {
                 middle.handle_down(node, session, message, now);
             }
             (Tree::Up(node, holder, message), Some(Role::Brick(_))) => self.brick_up(pid, node, holder, message),
+            (Tree::Up(node, holder, message), Some(Role::Host(_))) => self.host_up(pid, link, node, holder, message),
             (Tree::Down(node, session, message), Some(Role::Client(_))) => {
                 self.client_down(pid, node, session, message)
             }
@@ -154,9 +159,24 @@ impl World {
         self.note(|world| format!("{} → {}: {}", world.name(from), world.name(to), describe_single(message)));
         let now = self.shown(to);
         match (message, &mut self.processes[to].role) {
-            (Single::Ask(node, request, seen), Some(Role::Brick(_))) => {
+            (Single::Ask(node, _, request, seen), Some(Role::Brick(_))) => {
                 self.brick_ask(from, to, *node, request.clone(), *seen);
             }
+            (Single::Ask(node, epoch, request, seen), Some(Role::Host(_))) => {
+                self.host_ask(from, to, (*node, *epoch), request.clone(), *seen);
+            }
+            (Single::Answer(node, answer, _, _), Some(Role::Host(host))) => host.answered(*node, answer, now),
+            (Single::Group(node, member, message), Some(Role::Host(host))) => {
+                host.group(*node, *member, (**message).clone(), now);
+            }
+            (Single::Notice(notice), Some(Role::Host(host))) => host.notice(notice.clone()),
+            (Single::Say(member, ask), Some(Role::Meta(meta))) => meta.said(*member, ask.clone(), now),
+            (Single::Fetch, Some(Role::Meta(meta))) => {
+                let map = meta.map().clone();
+                self.send_single(to, from, Single::Map(map));
+            }
+            (Single::Map(map), Some(_)) => self.mapped(to, map),
+            (Single::Refused(_, why), Some(_)) => self.refused(to, *why),
             (Single::Answer(_, answer, _, _), Some(Role::Brick(process))) => {
                 let Single::Answer(node, ..) = message else { return };
                 process.brick.answered(*node, answer.clone(), now);
@@ -223,7 +243,13 @@ fn describe_single(message: &Single) -> String {
     match message {
         Single::Call(txn, call) => format!("{txn:?} {call:?}"),
         Single::Reply(txn, reply) => format!("{txn:?} {reply:?}"),
-        Single::Ask(node, request, seen) => format!("[{}] {request:?} at {seen:?}", node.0),
+        Single::Ask(node, epoch, request, seen) => format!("[{} {epoch:?}] {request:?} at {seen:?}", node.0),
+        Single::Refused(node, why) => format!("[{}] refused: {why:?}", node.0),
+        Single::Fetch => "the map?".to_owned(),
+        Single::Map(map) => format!("{map:?}"),
+        Single::Say(_, ask) => format!("{ask:?}"),
+        Single::Notice(notice) => format!("{notice:?}"),
+        Single::Group(node, _, message) => format!("[{}] {message:?}", node.0),
         Single::Answer(node, answer, locked, seen) => format!("[{}] {answer:?} {locked:?} at {seen:?}", node.0),
     }
 }

@@ -10,9 +10,12 @@ use protocol::brick::Locked;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{HolderId, Timestamp, TxnId};
+use protocol::placement::{self, Epoch, Map, MemberId, Notice, Stale};
+use protocol::replica::message::Message;
 use protocol::tree::{Down, Up};
 
 use super::State;
+use super::host::Entry;
 use crate::plan::Noise;
 
 /// A process, by its place in the world.
@@ -32,8 +35,18 @@ pub(super) enum Tree {
 pub(super) enum Single {
     Call(TxnId, Call<State>),
     Reply(TxnId, Reply<State>),
-    Ask(NodeId, Request<State>, Timestamp),
+    Ask(NodeId, Epoch, Request<State>, Timestamp),
     Answer(NodeId, Answer, Option<Locked<State>>, Timestamp),
+    /// A brick does not serve a request.
+    Refused(NodeId, Stale),
+    /// To the meta-server: the map is wanted; and the map.
+    Fetch,
+    Map(Map),
+    /// Between bricks and the meta-server.
+    Say(MemberId, placement::Ask),
+    Notice(Notice),
+    /// Between the members of a group.
+    Group(NodeId, MemberId, Box<Message<Entry>>),
 }
 
 /// A connection between a process and one above it.
@@ -43,6 +56,8 @@ pub(super) struct Link {
     pub(super) upper: Pid,
     /// The logical node whose tree it carries; without one, those of all.
     pub(super) node: Option<NodeId>,
+    /// What the lower one knew of the node when it connected.
+    pub(super) epoch: Epoch,
     pub(super) alive: bool,
     /// What is under way upward, and downward.
     queues: [VecDeque<Tree>; 2],
@@ -110,9 +125,9 @@ impl Net {
     }
 
     /// Connects two processes, for the tree of a logical node or for all.
-    pub(super) fn connect(&mut self, lower: Pid, upper: Pid, node: Option<NodeId>) -> LinkId {
+    pub(super) fn connect(&mut self, lower: Pid, upper: Pid, node: Option<NodeId>, epoch: Epoch) -> LinkId {
         let queues = [VecDeque::new(), VecDeque::new()];
-        self.links.push(Link { lower, upper, node, alive: true, queues, last: [0; 2] });
+        self.links.push(Link { lower, upper, node, epoch, alive: true, queues, last: [0; 2] });
         self.between.insert((lower, upper, node), self.links.len() - 1);
         self.links.len() - 1
     }

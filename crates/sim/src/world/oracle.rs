@@ -76,7 +76,8 @@ impl Oracle {
         }
     }
 
-    fn report(&mut self, wrong: String) {
+    /// Something must not be: the first that is found counts.
+    pub(super) fn report(&mut self, wrong: String) {
         self.wrong.get_or_insert(Wrong::Rule(wrong));
     }
 
