@@ -118,8 +118,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     }
 
     /// Takes up a durable record again: see [`Participant::recover`].
-    pub fn recover(&mut self, position: u64, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
-        self.participant.recover(position, record)
+    pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+        self.participant.recover(at, record)
     }
 
     /// All records are taken up, the last of them at `position`. Holders of before may still use what they have.

@@ -93,8 +93,11 @@ impl Brick {
         let mut again = Self::new(self.node);
         for (position, record) in (1..).zip(self.log.drain(..kept)) {
             again.log.push(record.clone());
-            for (oid, content) in
-                again.participant.recover(position, record).map(|(_, _, writes)| writes).unwrap_or_default()
+            for (oid, content) in again
+                .participant
+                .recover(Version { moves: 0, position }, record)
+                .map(|(_, _, writes)| writes)
+                .unwrap_or_default()
             {
                 let Content::Value(list) = content else { panic!("nothing is deleted here") };
                 again.version = Version { moves: 0, position };

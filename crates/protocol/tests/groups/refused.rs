@@ -66,7 +66,7 @@ impl Brick {
                         let settings = participant::Settings { node: NODE, moves, skew_ms, window_limit };
                         let mut participant = Participant::new(settings);
                         for (position, (_, record)) in (1..).zip(self.replica.log().after(0).cloned()) {
-                            participant.recover(position, record);
+                            participant.recover(Version { moves, position }, record);
                         }
                         participant.recovered(self.replica.log().end());
                         self.participant = Some(participant);

@@ -148,11 +148,11 @@ impl Disk {
         self.pages = self.tree.clone();
         let log = self.log.clone();
         for (position, record) in (self.freed + 1..).zip(log) {
-            let Some((_, at, writes)) = brick.recover(position, record) else { continue };
+            let version = Version { moves: settings.moves, position };
+            let Some((_, at, writes)) = brick.recover(version, record) else { continue };
             if position <= self.installed {
                 continue;
             }
-            let version = Version { moves: settings.moves, position };
             let mut pages: BTreeMap<PageId, Contents<State>> = BTreeMap::new();
             for (oid, content) in writes {
                 pages.entry(oid.page()).or_default().insert(oid.slot(), content);

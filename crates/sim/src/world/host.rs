@@ -394,8 +394,8 @@ impl World {
         let settings = Settings { node, moves, skew_ms: SKEW_MS, window_limit: window };
         let (mut brick, mut pages, mut found) = (Brick::new(settings), Disk::new(first_pages), Vec::new());
         for (position, (_, entry)) in (1..).zip(hosted.replica.log().after(0)) {
-            let Some((_, at, writes)) = brick.recover(position, entry.record.clone()) else { continue };
             let version = Version { moves: entry.moves, position };
+            let Some((_, at, writes)) = brick.recover(version, entry.record.clone()) else { continue };
             let mut changed: BTreeMap<PageId, Contents<State>> = BTreeMap::new();
             for (oid, content) in writes {
                 changed.entry(oid.page()).or_default().insert(oid.slot(), content);

@@ -4,13 +4,15 @@ use model::NodeId;
 
 use super::{Known, Participant};
 use crate::commit::{Outcome, Record, Refusal, Writes};
-use crate::ident::{Timestamp, TxnId};
+use crate::ident::{Timestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
 impl<A: Clone, T: Clone> Participant<A, T> {
-    /// Takes up a durable record again, in order, after a restart or a move (C4). Returns what it had changed. When all are
-    /// taken up, [`Participant::recovered`] ends it.
-    pub fn recover(&mut self, position: u64, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+    /// Takes up a durable record again, in order, after a restart or a move (C4). `at` is its position, and how often the
+    /// logical node had moved when it was appended: the version of what it changed, which was told then and is told again
+    /// (C3). Returns what it had changed. When all are taken up, [`Participant::recovered`] ends it.
+    pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+        let position = at.position;
         (self.last, self.forced) = (position, position);
         match record {
             Record::Prepared { .. } if planted(Bug::PreparedForgotten) => None,
@@ -23,14 +25,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 None
             }
             Record::Committed { txn, timestamp, writes } => {
-                self.recover_end(txn, Outcome::Committed(timestamp), writes, None)
+                self.recover_end(at, txn, Outcome::Committed(timestamp), writes, None)
             }
             Record::Decided { txn, outcome } => {
                 let Some(Known::Prepared { part, participants, position, .. }) = self.known.remove(&txn) else {
                     return None;
                 };
                 let _ = self.validator.locks().release(txn);
-                self.recover_end(txn, outcome, part.writes, Some((position, participants)))
+                self.recover_end(at, txn, outcome, part.writes, Some((position, participants)))
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
@@ -68,14 +70,17 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     fn recover_end(
         &mut self,
+        at: Version,
         txn: TxnId,
         outcome: Outcome,
         writes: Writes<T>,
         prepared: Option<(u64, Vec<NodeId>)>,
     ) -> Option<(TxnId, Timestamp, Writes<T>)> {
-        let position = self.last;
+        let position = at.position;
         let version = match outcome {
-            Outcome::Committed(timestamp) if !writes.is_empty() => Some(self.version_at(position, timestamp)),
+            Outcome::Committed(timestamp) if !writes.is_empty() => {
+                Some(Version { moves: at.moves, ..self.version_at(position, timestamp) })
+            }
             _ => None,
         };
         let (prepared_at, participants) = prepared.unzip();

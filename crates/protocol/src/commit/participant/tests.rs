@@ -100,7 +100,7 @@ impl World {
         let mut world = Self { now_ms: self.now_ms, ..Self::new() };
         for (position, record) in (1..).zip(&self.log[..records]) {
             world.log.push(record.clone());
-            if let Some((_, _, writes)) = world.participant.recover(position, record.clone()) {
+            if let Some((_, _, writes)) = world.participant.recover(at(position), record.clone()) {
                 world.stored.extend(writes.keys().map(|oid| (oid.page(), at(position))));
             }
         }
@@ -206,6 +206,23 @@ fn who_asks_for_what_nobody_knows_aborts_it() {
 }
 
 #[test]
+fn what_was_written_before_a_move_has_the_version_that_was_told_then() {
+    let mut world = World::new();
+    let first = ended(&world.ask_forced(commit(1, part(&[], &[1]))));
+    assert_eq!(first.1, Some(at(1)));
+    let settings = Settings { node: HERE, moves: 1, skew_ms: 1_000, window_limit: 10 };
+    let mut moved = World { participant: Participant::new(settings), ..World::new() };
+    for (position, record) in (1..).zip(&world.log) {
+        moved.log.push(record.clone());
+        let _ = moved.participant.recover(at(position), record.clone());
+    }
+    moved.participant.recovered(world.log.len() as u64);
+    assert_eq!(ended(&moved.ask_forced(commit(1, part(&[], &[1])))), first);
+    let next = ended(&moved.ask_forced(commit(2, part(&[], &[2]))));
+    assert_eq!(next.1.map(|version| version.moves), Some(1));
+}
+
+#[test]
 fn a_prepared_transaction_holds_its_objects_over_a_restart() {
     let mut world = World::new();
     let answers = world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
@@ -257,7 +274,7 @@ fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
     world.force();
     let mut again: Participant<&'static str, u64> = Participant::new(SETTINGS);
     for (position, record) in (cut + 1..).zip(&world.log[cut as usize..]) {
-        assert_eq!(again.recover(position, record.clone()), None, "pages are in the B-tree by then");
+        assert_eq!(again.recover(at(position), record.clone()), None, "pages are in the B-tree by then");
     }
     again.recovered(world.log.len() as u64);
     assert_eq!(again.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
