@@ -20,7 +20,7 @@ pub enum Topology {
     Site,
     /// A third of the clients each way.
     Mixed,
-    /// Clients below peer servers, which are below logical nodes that are served by groups of two bricks each.
+    /// Clients below peer servers, which are below logical nodes that are served by groups of two bricks each, or three.
     Replicated,
 }
 
@@ -280,7 +280,7 @@ impl Plan {
     pub fn replicas(&self) -> usize {
         let moves = || self.actions.iter().any(|(_, action)| matches!(action, Action::Move(..)));
         match self.cluster.topology {
-            Topology::Replicated => 2,
+            Topology::Replicated => 2 + usize::from(self.seed % 4 == 3),
             _ => usize::from(moves()),
         }
     }
