@@ -94,3 +94,29 @@ fn without_a_planted_bug_nothing_is_noticed() {
         }
     }
 }
+
+/// Groups have histories of their own, with far more accidents (`tests/groups` of the protocol); many mistakes show in whole
+/// clusters too.
+#[test]
+#[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
+fn planted_bugs_of_groups_are_noticed_in_whole_clusters() {
+    let only = std::env::var("MORTAR_BUG").ok();
+    let choice = Choice { topology: Some(Topology::Replicated), ..Choice::default() };
+    let mut missed = Vec::new();
+    let bugs = Bug::ALL.iter().copied().filter(|bug| bug.is_of_groups());
+    for bug in bugs.filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)) {
+        let found = (0..limit()).find_map(|seed| Some((seed, run(plan(seed, choice), Some(bug), false).wrong?)));
+        match found {
+            Some((seed, wrong)) => {
+                let wrong = wrong.to_string();
+                let line = wrong.lines().next().unwrap_or_default();
+                eprintln!("{:3} {bug:?}: seed {seed}: {}", bug.rule(), line.chars().take(150).collect::<String>());
+            }
+            None => {
+                eprintln!("{:3} {bug:?}: MISSED", bug.rule());
+                missed.push(bug);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+}
