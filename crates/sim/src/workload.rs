@@ -402,6 +402,15 @@ impl Maker {
             for _ in 0..self.rng.random_range(1..6) {
                 let (at, node, brick) = (self.moment(), self.node(), self.node() as usize);
                 actions.push((Some(at), Action::Move(node, brick)));
+                // What goes wrong while a node moves, or nobody decides, is what matters.
+                let victims = [Place::Brick(brick), Place::Brick(self.node() as usize), Place::Meta];
+                for victim in victims.into_iter().filter(|_| crashes) {
+                    if self.rng.random_bool(0.3) {
+                        let (at, ms) = (at + self.rng.random_range(0..800), self.while_ms());
+                        actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
+                        actions.push((Some(at + ms), Action::Restart(victim)));
+                    }
+                }
             }
         }
         for _ in 0..self.rng.random_range(0..3) {

@@ -391,6 +391,7 @@ impl World {
         let (number, now, window) = (self.last_root, self.shown(pid), self.plan.cluster.window);
         let first_pages = self.first_pages(node);
         let Some(hosted) = self.hosted(pid, node) else { return };
+        let end = hosted.replica.log().end();
         let settings = Settings { node, moves, skew_ms: SKEW_MS, window_limit: window };
         let (mut brick, mut pages, mut found) = (Brick::new(settings), Disk::new(first_pages), Vec::new());
         for (position, (_, entry)) in (1..).zip(hosted.replica.log().after(0)) {
@@ -405,11 +406,12 @@ impl World {
                 found.push(Found { page, version, contents, objects });
             }
         }
-        brick.recovered(hosted.replica.log().end(), now);
+        brick.recovered(end, now);
         let versions = pages.pages.iter().map(|(page, state)| (*page, state.version)).collect();
         hosted.root = Some(Root { number, moves, brick, pages });
         found.into_iter().for_each(|found| self.oracle.found_again(found));
         self.oracle.restarted.insert(node, versions);
+        self.check_held(pid, node, end);
     }
 
     /// The root is not here any more.
@@ -425,7 +427,8 @@ impl World {
         }
     }
 
-    /// What is told durable is on the disks of all members, whether they live or not (M1.9).
+    /// What is told durable is on the disks of all members, whether they live or not (M1.9); so is what a root is built from
+    /// (M1.10).
     fn check_held(&mut self, pid: Pid, node: NodeId, position: u64) {
         let Some(Role::Host(host)) = &self.processes[pid].role else { return };
         let Some(group) = host.member.map().lookup(node) else { return };

@@ -97,7 +97,14 @@ impl World {
             match output {
                 Output::Keep(node, kept) => {
                     self.note(|_| format!("{node:?}: {:?}", kept.group));
-                    self.kept.insert(node, kept);
+                    let (group, before) = (kept.group.clone(), self.kept.insert(node, kept));
+                    let before = before.map(|kept| kept.group);
+                    let has_moved = group.phase == Phase::Serving
+                        && before.as_ref().is_some_and(|before| before.phase == Phase::Sealed);
+                    let moves = before.map_or(0, |before| before.moves) + u32::from(has_moved);
+                    if group.moves != moves {
+                        self.oracle.report(format!("M1.5: {node:?} has moved {moves} times, and says {}", group.moves));
+                    }
                 }
                 Output::Send(to, notice) => {
                     if let Some(to) = self.pid(Place::Brick(to.0 as usize)) {
