@@ -1,0 +1,42 @@
+//! Whole clusters from seeds: nothing is found wrong, and each seed is the same run each time.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use sim::run::run;
+use sim::workload::{Choice, plan};
+
+/// Seeds that are run, each twice.
+const SEEDS: u64 = 300;
+
+#[test]
+#[allow(clippy::print_stderr, reason = "how much was run is worth knowing")]
+fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {
+    let seeds = std::env::var("MORTAR_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    let (next, events, succeeded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(0));
+    let run_some = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return;
+            }
+            let [first, second] = [0; 2].map(|_| run(plan(seed, Choice::default()), None, false));
+            if let Some(wrong) = first.wrong {
+                panic!("seed {seed}: {wrong}");
+            }
+            assert_eq!(first.digest(), second.digest(), "seed {seed} is not the same each time");
+            events.fetch_add(first.count.events, Ordering::Relaxed);
+            succeeded.fetch_add(first.succeeded(), Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(run_some);
+        }
+    });
+    let (events, succeeded) = (events.into_inner(), succeeded.into_inner());
+    eprintln!("{seeds} seeds: {events} events, {succeeded} operations ended well");
+    assert!(succeeded as u64 > seeds * 50, "{succeeded} operations are too few to mean anything");
+}
