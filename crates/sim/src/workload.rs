@@ -402,6 +402,11 @@ impl Maker {
             for _ in 0..self.rng.random_range(1..6) {
                 let (at, node, brick) = (self.moment(), self.node(), self.node() as usize);
                 actions.push((Some(at), Action::Move(node, brick)));
+                if network && self.rng.random_bool(0.4) {
+                    // It goes on until its lease ends, and others go on then.
+                    let ms = self.rng.random_range(1_000..5_000);
+                    actions.push((Some(self.moment()), Action::Block(Place::Brick(brick), Place::Meta, ms)));
+                }
                 // What goes wrong while a node moves, or nobody decides, is what matters.
                 let victims = [Place::Brick(brick), Place::Brick(self.node() as usize), Place::Meta];
                 for victim in victims.into_iter().filter(|_| crashes) {

@@ -14,7 +14,7 @@ use super::{Role, World};
 use crate::plan::Place;
 
 /// How long leases of members are, in milliseconds.
-const LEASE_MS: u64 = 1_000;
+const LEASE_MS: u64 = 1_500;
 /// How long a map is gone by that nobody has said to be old, in milliseconds.
 const MAP_MS: u64 = 500;
 /// How soon a map may be fetched again, in milliseconds.
