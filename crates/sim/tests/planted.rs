@@ -106,7 +106,7 @@ fn without_a_planted_bug_nothing_is_noticed() {
 
 /// Mistakes of groups that show in the tests of the protocol only: members do not serve reads in these clusters, and some need
 /// more accidents at once than happen here.
-const OF_GROUPS_ONLY: [Bug; 8] = [
+const OF_GROUPS_ONLY: [Bug; 9] = [
     Bug::AckOfAnyEpoch,
     Bug::JoinerHoldsAtOnce,
     Bug::GoesOnAfterHandOver,
@@ -115,6 +115,7 @@ const OF_GROUPS_ONLY: [Bug; 8] = [
     Bug::HoldersForgotten,
     Bug::FollowersToldMore,
     Bug::PreviousUnchecked,
+    Bug::TellsWithoutLease,
 ];
 
 /// Groups have histories of their own, with far more accidents (`tests/groups` of the protocol); most mistakes show in whole
