@@ -457,18 +457,6 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.state()
     }
 
-    /// Until when copies may be used that were handed out here: what a brick must wait for that the node moves to.
-    #[must_use]
-    pub fn granted_until(&self, now: Ms) -> Ms {
-        self.directory.latest().unwrap_or(now).max(self.quiet_until)
-    }
-
-    /// The node has moved here; copies that were handed out elsewhere may be used until then.
-    pub fn moved_in(&mut self, position: u64, quiet_until: Ms) {
-        self.participant.recovered(position);
-        self.quiet_until = quiet_until;
-    }
-
     /// Checks what must always hold.
     ///
     /// # Errors

@@ -124,12 +124,6 @@ impl Directory {
         self.holders.get(&holder).into_iter().flat_map(|entry| entry.pages.iter().copied())
     }
 
-    /// When the last lease runs out.
-    #[must_use]
-    pub fn latest(&self) -> Option<Ms> {
-        self.holders.values().map(|holder| holder.expires).max()
-    }
-
     /// When [`Directory::expire`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {

@@ -383,3 +383,26 @@ fn a_timestamp_from_too_far_ahead_changes_nothing() {
     world.take();
     assert!(world.log.is_empty());
 }
+
+#[test]
+fn a_log_that_begins_with_the_state_says_all_that_the_old_one_said() {
+    let mut world = World::new();
+    world.ask_forced(prepare(1, part(&[], &[1])));
+    let done = world.ask_forced(commit(2, part(&[], &[2])));
+    world.ask_forced(commit(3, part(&[(2, 0)], &[])));
+    let promised = world.participant.close(5000);
+    world.take();
+    world.force();
+    let mut moved = World { now_ms: 1000, ..World::new() };
+    for (position, record) in (1..).zip(world.participant.state()) {
+        moved.log.push(record.clone());
+        let version = Version { moves: 1, position };
+        assert_eq!(moved.participant.recover(version, record), None, "pages are handed over beside it");
+    }
+    moved.participant.recovered(moved.log.len() as u64);
+    moved.participant.invariants().unwrap();
+    assert_eq!(moved.ask_forced(commit(2, part(&[], &[2]))), done);
+    assert_eq!(refused(&moved.ask_forced(commit(3, part(&[(2, 0)], &[])))), Refusal::Aborted);
+    assert_eq!(moved.participant.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
+    assert!(proposal(&moved.ask_forced(prepare(4, part(&[], &[9])))) > promised);
+}
