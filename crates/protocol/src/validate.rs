@@ -95,7 +95,7 @@ struct Page {
 /// The pages of a logical node, as far as they changed lately, and the transactions that hold objects in them.
 #[derive(Clone, Debug)]
 pub struct Validator {
-    /// Pages that changed since the start. All others have the version that is stored, which is their floor.
+    /// Pages of whose changes somebody has still to hear. All others have the version that is stored, which is their floor.
     pages: BTreeMap<PageId, Page>,
     locks: Locks,
     /// Entries that the window of a page may have.
@@ -111,7 +111,7 @@ impl Validator {
     }
 
     /// Whether `txn` may commit, as far as this node knows: every read is current (V1), and nobody holds what it read or
-    /// writes (V2). `stored` gives the version of a page that has not changed since the start.
+    /// writes (V2). `stored` gives the version of a page, with all changes that were applied before.
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes.
@@ -212,12 +212,15 @@ impl Validator {
     /// Everybody who was sent the invalidations of a page up to `version` has acknowledged them or has expired: entries up
     /// to there are retired, and the floor rises to the last of them (V3).
     pub fn retire(&mut self, page: PageId, version: Version) {
-        if let Some(page) = self.pages.get_mut(&page) {
-            page.raise(version.min(page.version));
+        let Some(entry) = self.pages.get_mut(&page) else { return };
+        entry.raise(version.min(entry.version));
+        if entry.window.is_empty() {
+            // The floor is the version, which is stored by now.
+            self.pages.remove(&page);
         }
     }
 
-    /// The version of a page that has changed since the start.
+    /// The version of a page of whose changes somebody has still to hear.
     #[must_use]
     pub fn version(&self, page: PageId) -> Option<Version> {
         self.pages.get(&page).map(|page| page.version)

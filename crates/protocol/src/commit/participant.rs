@@ -156,8 +156,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     // ------------------------------------------------------------------------------------------ requests
 
-    /// A request has come. `seen` is the largest timestamp that whoever sent it knows; `stored` gives the version of a page
-    /// that has not changed since the start.
+    /// A request has come. `seen` is the largest timestamp that whoever sent it knows; `stored` gives the version of a page,
+    /// with all changes that came out before.
     ///
     /// # Errors
     /// If nobody who follows the rules can have sent it: nothing has happened.
