@@ -23,7 +23,7 @@ use crate::history::Operation;
 use crate::plan::{Key, Place};
 
 /// How long an operation may take if the only fault is a member that is slow or dead, in milliseconds.
-const SOLO_MS: u64 = 1_500;
+const SOLO_MS: u64 = 3_000;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq)]
