@@ -247,14 +247,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         now: Ms,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
-        if let Up::Renew { wanted_ms, open, subscribe, height, replaces, .. } = message {
+        if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
             if let Some(before) = replaces {
                 self.remove(before, now, stored);
             }
             if !open && !self.directory.knows(holder) {
                 self.down(holder, Down::Closed);
             } else {
-                self.renew(holder, height, wanted_ms, subscribe, now);
+                let lease_ms = self.renew(holder, height, wanted_ms, subscribe, now);
+                self.down(holder, Down::Leased { asked, lease_ms, sync });
             }
             return Ok(());
         }
@@ -291,12 +292,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         Ok(())
     }
 
-    fn renew(&mut self, holder: HolderId, height: u8, wanted_ms: u64, subscribe: bool, now: Ms) {
+    fn renew(&mut self, holder: HolderId, height: u8, wanted_ms: u64, subscribe: bool, now: Ms) -> u64 {
         let lease_ms = self.directory.grant(holder, height, now, wanted_ms.min(LEASE_MS), u64::MAX);
         if subscribe && lease_ms > 0 {
             self.subscribers.insert(holder);
         }
-        self.down(holder, Down::Leased { lease_ms });
+        lease_ms
     }
 
     fn remove(&mut self, holder: HolderId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {

@@ -58,7 +58,9 @@ pub enum Output<T> {
 struct Opening {
     holder: HolderId,
     height: u8,
+    asked: Ms,
     wanted_ms: u64,
+    sync: u64,
 }
 
 /// A node in the middle. `T` is an object.
@@ -75,9 +77,7 @@ pub struct Redirector<T> {
     listed: BTreeMap<PageId, FetchId>,
     last_fetch: u64,
     retained: Retained<T>,
-    /// Leases asked for above, and answered; and who waits for the answer of which number.
-    asked: u64,
-    answered: u64,
+    /// Who waits for the answer of the root to which question.
     syncing: VecDeque<(u64, Opening)>,
     /// Who wants closed timestamps (G1).
     subscribers: BTreeSet<HolderId>,
@@ -100,8 +100,6 @@ impl<T: Clone> Redirector<T> {
             listed: BTreeMap::new(),
             last_fetch: 0,
             retained: Retained::default(),
-            asked: 0,
-            answered: 0,
             syncing: VecDeque::new(),
             subscribers: BTreeSet::new(),
             writers: BTreeMap::new(),
@@ -126,7 +124,7 @@ impl<T: Clone> Redirector<T> {
 
     /// A holder below says something.
     pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) {
-        if let Up::Renew { wanted_ms, open, sync, subscribe, height, replaces } = message {
+        if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
             if !open && !self.directory.knows(holder) {
                 return self.down(holder, Down::Closed);
             }
@@ -136,7 +134,8 @@ impl<T: Clone> Redirector<T> {
             if subscribe {
                 self.subscribers.insert(holder);
             }
-            return self.renew(Opening { holder, height, wanted_ms }, sync, now);
+            let opening = Opening { holder, height, asked, wanted_ms, sync };
+            return if sync == 0 { self.grant(opening, now) } else { self.open(opening, now) };
         }
         if !self.directory.knows(holder) {
             return self.down(holder, Down::Closed);
@@ -160,23 +159,32 @@ impl<T: Clone> Redirector<T> {
         self.acknowledge();
     }
 
-    /// Grants a lease. If the answer has to come from the root, that is asked first (N1).
-    fn renew(&mut self, opening: Opening, sync: bool, now: Ms) {
-        if sync && !planted(Bug::OpenedUnsynced) {
-            if self.upstream.is_valid(now) {
-                self.asked += 1;
-                let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
-                let renew = self.upstream.sync(now, height, subscribe);
-                self.up(renew);
-            }
-            // Where there is no session yet, its opening comes from the root too.
-            let number = if self.asked > self.answered { self.asked } else { self.asked + 1 };
-            self.syncing.push_back((number, opening));
+    /// A session below opens when the root has answered a question that was asked after this (N1).
+    fn open(&mut self, opening: Opening, now: Ms) {
+        if planted(Bug::OpenedUnsynced) {
+            return self.grant(opening, now);
+        }
+        if self.syncing.iter().any(|(_, other)| other.holder == opening.holder) {
             return;
         }
-        let Opening { holder, height, wanted_ms } = opening;
+        self.syncing.push_back((self.upstream.syncs() + 1, opening));
+        self.ask_root(now);
+    }
+
+    /// Asks the root for those who wait for it, if there is a session to ask in, and that is not done.
+    fn ask_root(&mut self, now: Ms) {
+        let asked = self.upstream.syncs();
+        if self.upstream.is_valid(now) && self.syncing.back().is_some_and(|(number, _)| *number > asked) {
+            let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
+            let renew = self.upstream.sync(now, height, subscribe);
+            self.up(renew);
+        }
+    }
+
+    fn grant(&mut self, opening: Opening, now: Ms) {
+        let Opening { holder, height, asked, wanted_ms, sync } = opening;
         let lease_ms = self.directory.grant(holder, height, now, wanted_ms, self.upstream.left(now));
-        self.down(holder, Down::Leased { lease_ms });
+        self.down(holder, Down::Leased { asked, lease_ms, sync });
         self.acknowledge();
     }
 
@@ -240,12 +248,12 @@ impl<T: Clone> Redirector<T> {
             return;
         }
         match message {
-            Down::Leased { lease_ms } => {
-                self.upstream.leased(lease_ms, now);
-                self.answered += 1;
-                while let Some((_, opening)) = self.syncing.pop_front_if(|(number, _)| *number <= self.answered) {
-                    self.renew(opening, false, now);
+            Down::Leased { asked, lease_ms, sync } => {
+                self.upstream.leased(asked, lease_ms, now);
+                while let Some((_, opening)) = self.syncing.pop_front_if(|(number, _)| *number <= sync) {
+                    self.grant(opening, now);
                 }
+                self.ask_root(now);
             }
             Down::Closed => {
                 self.upstream.close(now);
@@ -316,7 +324,6 @@ impl<T: Clone> Redirector<T> {
         self.fetching.clear();
         self.syncing.clear();
         self.subscribers.clear();
-        (self.asked, self.answered) = (0, 0);
         self.complete.clear();
         self.helped.clear();
         self.listed.clear();
@@ -336,7 +343,6 @@ impl<T: Clone> Redirector<T> {
             self.close_all();
         }
         if let Some(renew) = self.upstream.poll(now, self.directory.height(), !self.subscribers.is_empty()) {
-            self.asked += 1;
             self.up(renew);
         }
         for holder in self.directory.expire(now) {

@@ -447,8 +447,8 @@ impl<T: Clone> Session<T> {
             return;
         };
         match message {
-            Down::Leased { lease_ms } => {
-                if upstream.leased(lease_ms, now) {
+            Down::Leased { asked, lease_ms, .. } => {
+                if upstream.leased(asked, lease_ms, now) {
                     self.opened(node, now);
                 }
             }

@@ -17,6 +17,7 @@ use model::PageId;
 
 use crate::commit::{Refusal, Writes};
 use crate::ident::{HolderId, Timestamp, TxnId, Version};
+use crate::lease::Ms;
 use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
 
 /// What a holder says to the node above.
@@ -24,13 +25,15 @@ use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
 pub enum Up<T> {
     /// Wants a lease, new or longer (D4). The first message of a session.
     Renew {
+        /// When this is sent, by the holder's clock: the lease counts from then.
+        asked: Ms,
         /// How long, in milliseconds.
         wanted_ms: u64,
         /// There was none in this session yet.
         open: bool,
-        /// The answer has to come from the root: whatever the holder has seen elsewhere, by other ways, has then come by this
-        /// way too (N1).
-        sync: bool,
+        /// If it is not 0, the answer has to come from the root, and says this number again: whatever the holder has seen
+        /// elsewhere, by other ways, has then come by this way too (N1).
+        sync: u64,
         /// Closed timestamps are wanted (G1).
         subscribe: bool,
         /// How many nodes are below this one, at most, on the way to a client: a client is 0 high.
@@ -84,8 +87,12 @@ pub enum Up<T> {
 pub enum Down<T> {
     /// The lease is so long from when it was asked for; 0 if there is none to be had now.
     Leased {
+        /// When it was asked for.
+        asked: Ms,
         /// Milliseconds.
         lease_ms: u64,
+        /// The number of the question, if the answer comes from the root.
+        sync: u64,
     },
     /// The session is over: open another.
     Closed,

@@ -30,13 +30,15 @@ pub struct Upstream {
     before: Option<HolderId>,
     /// When to ask for a lease.
     renew: Ms,
+    /// Questions that the root has to answer.
+    syncs: u64,
 }
 
 impl Upstream {
     /// A session that is about to begin. Nobody else ever has the numbers from `holder` on.
     #[must_use]
     pub fn new(holder: HolderId) -> Self {
-        Self { holder, lease: Lease::default(), open: false, connected: false, before: None, renew: 0 }
+        Self { holder, lease: Lease::default(), open: false, connected: false, before: None, renew: 0, syncs: 0 }
     }
 
     /// The number of the session: messages of others are dropped.
@@ -53,7 +55,6 @@ impl Upstream {
     /// The connection is gone. Says whether a session ends with it.
     pub fn disconnect(&mut self, now: Ms) -> bool {
         self.connected = false;
-        self.lease.disconnected();
         self.close(now)
     }
 
@@ -75,20 +76,31 @@ impl Upstream {
             return None;
         }
         self.renew = now + REPEAT_MS;
-        self.lease.ask(now);
         let replaces = self.before.filter(|_| height == 0 && !self.open);
-        Some(Up::Renew { wanted_ms: LEASE_MS, open: !self.open, sync: !self.open, subscribe, height, replaces })
+        let sync = if self.open { 0 } else { self.next_sync() };
+        Some(Up::Renew { asked: now, wanted_ms: LEASE_MS, open: !self.open, sync, subscribe, height, replaces })
     }
 
     /// Asks for a lease now, so that the answer comes from the root.
     pub fn sync<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Up<T> {
-        self.lease.ask(now);
-        Up::Renew { wanted_ms: LEASE_MS, open: false, sync: true, subscribe, height, replaces: None }
+        let sync = self.next_sync();
+        Up::Renew { asked: now, wanted_ms: LEASE_MS, open: false, sync, subscribe, height, replaces: None }
     }
 
-    /// The answer: so long a lease. Says whether the session is open by it, and was not before.
-    pub fn leased(&mut self, lease_ms: u64, now: Ms) -> bool {
-        self.lease.granted(lease_ms, now);
+    fn next_sync(&mut self) -> u64 {
+        self.syncs += 1;
+        self.syncs
+    }
+
+    /// The number of the last question that the root has to answer.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.syncs
+    }
+
+    /// The answer to what was `asked` then: so long a lease. Says whether the session is open by it, and was not before.
+    pub fn leased(&mut self, asked: Ms, lease_ms: u64, now: Ms) -> bool {
+        self.lease.granted(asked, lease_ms, now);
         if lease_ms == 0 || !self.lease.is_valid(now) {
             return false;
         }
@@ -127,22 +139,22 @@ impl Upstream {
 mod tests {
     use super::*;
 
+    /// A renewal in a session that is open.
+    const fn renewal(asked: Ms) -> Up<u64> {
+        let (wanted_ms, subscribe, height) = (LEASE_MS, false, 0);
+        Up::Renew { asked, wanted_ms, open: false, sync: 0, subscribe, height, replaces: None }
+    }
+
+    /// One that opens a session.
+    const fn opening(asked: Ms, sync: u64, height: u8, replaces: Option<HolderId>) -> Up<u64> {
+        Up::Renew { asked, wanted_ms: LEASE_MS, open: true, sync, subscribe: false, height, replaces }
+    }
+
     fn open(now: Ms) -> Upstream {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(now);
-        let asked = upstream.poll::<u64>(now, 0, false);
-        assert_eq!(
-            asked,
-            Some(Up::Renew {
-                wanted_ms: LEASE_MS,
-                open: true,
-                sync: true,
-                subscribe: false,
-                height: 0,
-                replaces: None
-            })
-        );
-        assert!(upstream.leased(LEASE_MS, now + 5));
+        assert_eq!(upstream.poll(now, 0, false), Some(opening(now, 1, 0, None)));
+        assert!(upstream.leased(now, LEASE_MS, now + 5));
         upstream
     }
 
@@ -152,18 +164,8 @@ mod tests {
         assert_eq!(upstream.poll::<u64>(200, 0, false), None);
         let renew = upstream.deadline().unwrap();
         assert!(renew < 100 + LEASE_MS);
-        assert_eq!(
-            upstream.poll::<u64>(renew, 0, false),
-            Some(Up::Renew {
-                wanted_ms: LEASE_MS,
-                open: false,
-                sync: false,
-                subscribe: false,
-                height: 0,
-                replaces: None
-            })
-        );
-        assert!(!upstream.leased(LEASE_MS, renew + 1), "it was open before");
+        assert_eq!(upstream.poll(renew, 0, false), Some(renewal(renew)));
+        assert!(!upstream.leased(renew, LEASE_MS, renew + 1), "it was open before");
         assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
     }
 
@@ -175,29 +177,9 @@ mod tests {
         assert_eq!(upstream.poll::<u64>(300, 0, false), None, "there is no connection");
         upstream.connect(400);
         assert_eq!(upstream.holder(), HolderId(8));
-        let replaces = |height| upstream.clone().poll::<u64>(400, height, false);
-        assert_eq!(
-            replaces(0),
-            Some(Up::Renew {
-                wanted_ms: LEASE_MS,
-                open: true,
-                sync: true,
-                subscribe: false,
-                height: 0,
-                replaces: Some(HolderId(7))
-            })
-        );
-        assert_eq!(
-            replaces(1),
-            Some(Up::Renew {
-                wanted_ms: LEASE_MS,
-                open: true,
-                sync: true,
-                subscribe: false,
-                height: 1,
-                replaces: None
-            })
-        );
+        let asked = |height| upstream.clone().poll(400, height, false);
+        assert_eq!(asked(0), Some(opening(400, 2, 0, Some(HolderId(7)))));
+        assert_eq!(asked(1), Some(opening(400, 2, 1, None)));
     }
 
     #[test]
@@ -205,7 +187,7 @@ mod tests {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(0);
         upstream.poll::<u64>(0, 0, false);
-        assert!(!upstream.leased(0, 5));
+        assert!(!upstream.leased(0, 0, 5));
         assert!(!upstream.is_valid(5));
         assert!(upstream.deadline() > Some(5));
     }
