@@ -164,10 +164,10 @@ impl<T: Clone> Redirector<T> {
         if planted(Bug::OpenedUnsynced) {
             return self.grant(opening, now);
         }
-        if self.syncing.iter().any(|(_, other)| other.holder == opening.holder) {
-            return;
-        }
-        self.syncing.push_back((self.upstream.syncs() + 1, opening));
+        let next = self.upstream.syncs() + 1;
+        // Whoever asks again before anything was asked here waits once.
+        self.syncing.retain(|(number, other)| *number < next || other.holder != opening.holder);
+        self.syncing.push_back((next, opening));
         self.ask_root(now);
     }
 
