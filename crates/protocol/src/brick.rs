@@ -285,6 +285,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 self.writing.insert(write, (holder, pages));
                 let request = Request::Commit { txn: write, part: Part { reads: Vec::new(), writes } };
                 let handled = self.participant.handle(Asker::Writer(holder), request, write.start, now, stored);
+                if handled.is_err() {
+                    self.writing.remove(&write);
+                }
                 self.drain(now);
                 return handled;
             }
@@ -383,9 +386,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 subscribers.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
             }
         }
+        self.participant.expire(now);
         if now >= self.look {
             self.look = now + LOOK_MS;
-            self.participant.expire(now);
             self.participant.raise_horizon(Timestamp::at(now.saturating_sub(HORIZON_MS)));
             self.look_for_orphans(now);
             self.settle(now);

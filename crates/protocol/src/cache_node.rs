@@ -99,7 +99,10 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
         match &mut self.gateway {
             Some(gateway) => gateway.call(from, txn, call, now).map(|()| None),
             None => {
-                self.callers.insert(txn, from);
+                // Nobody answers that locks are let go of.
+                if !matches!(call, Call::Release { .. }) {
+                    self.callers.insert(txn, from);
+                }
                 Ok(Some(Output::Call(txn, call)))
             }
         }

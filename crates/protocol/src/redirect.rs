@@ -454,6 +454,3 @@ impl<T: Clone> Redirector<T> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

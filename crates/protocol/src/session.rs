@@ -64,6 +64,8 @@ pub enum Ended {
     Doomed(Oid),
     /// It did not: a participant refused it.
     Refused(Refusal),
+    /// Whether it happened is not known any more: it is too old (C3).
+    Unknown,
 }
 
 /// Something that a client wants done, in this order.
@@ -77,6 +79,8 @@ pub enum Output<T> {
     Ended(TxnId, Ended),
     /// A write is durable: the number that it was given.
     Written(u64),
+    /// Whether a write happened is not known any more: it was sent too long ago (C3).
+    Unknown(u64),
 }
 
 /// A transaction of this client.
@@ -277,6 +281,7 @@ impl<T: Clone> Session<T> {
     pub fn abort(&mut self, txn: TxnId) {
         self.cache.abort(txn);
         self.calls.remove(&txn);
+        self.waiting.retain(|waiting| *waiting != txn);
         if let Some(running) = self.running.remove(&txn) {
             self.release(txn, &running);
         }
@@ -404,6 +409,7 @@ impl<T: Clone> Session<T> {
             (Reply::Ended(coordinator::Reply::Committed(at)), Some(Call::Commit { .. } | Call::Resolve { .. })) => {
                 self.ended(txn, Ended::Committed(at));
             }
+            (Reply::Ended(coordinator::Reply::Refused(Refusal::TooOld)), Some(_)) => self.ended(txn, Ended::Unknown),
             (Reply::Ended(coordinator::Reply::Refused(why)), Some(_)) => self.ended(txn, Ended::Refused(why)),
             // It was wounded while it waited for nothing.
             (Reply::Ended(coordinator::Reply::Refused(why)), None) if self.running.contains_key(&txn) => {
@@ -482,8 +488,9 @@ impl<T: Clone> Session<T> {
                 self.written(write);
             }
             Down::Written { write, result: Err(Refusal::TooOld) } => {
-                // It was sent so long ago that it must have been written, and heard of, or expired, by all.
-                self.settled(write);
+                // If it was written, it was so long ago that all have heard of it, or have expired.
+                let numbers = self.pram.settled(write);
+                self.out.extend(numbers.into_iter().map(Output::Unknown));
             }
             Down::Written { write, .. } => {
                 self.pram.refused(write);
@@ -598,7 +605,9 @@ impl<T: Clone> Session<T> {
     pub fn deadline(&self) -> Option<Ms> {
         let sessions = self.upstreams.values().filter_map(Upstream::deadline);
         let keep = self.running.values().any(|running| !running.locked.is_empty()).then_some(self.keep);
-        let retry = self.retry.into_iter().chain(keep);
+        // Without a session there is nothing to try: its opening does.
+        let open = |node: &NodeId| self.upstreams.get(node).is_some_and(Upstream::is_open);
+        let retry = self.retry.filter(|_| self.pram.next().as_ref().is_some_and(open)).into_iter().chain(keep);
         sessions.chain(self.calls.values().map(|calling| calling.repeat)).chain(retry).min()
     }
 

@@ -108,6 +108,12 @@ impl Upstream {
         !std::mem::replace(&mut self.open, true)
     }
 
+    /// Whether there is a session.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// Whether what came by this session may be used now.
     #[must_use]
     pub fn is_valid(&self, now: Ms) -> bool {

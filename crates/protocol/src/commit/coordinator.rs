@@ -38,7 +38,7 @@ pub enum Output<T> {
 pub enum Reply {
     /// It happened, at this time.
     Committed(Timestamp),
-    /// It did not, and will not.
+    /// It did not, and will not; but of what is [too old](Refusal::TooOld) nobody knows.
     Refused(Refusal),
 }
 

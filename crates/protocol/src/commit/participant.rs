@@ -212,7 +212,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             return self.tell(from, txn);
         }
         if txn.start <= self.horizon {
-            return self.when(0, Then::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
+            return self.too_old(from, txn);
         }
         let footprint = part.footprint();
         if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint.writes, stored) {
@@ -261,7 +261,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Some(_) => {}
             None if txn.start <= self.horizon => {
                 // Forgotten: everybody has acknowledged it.
-                self.when(0, Then::Answer(from, Answer::Ended { txn, outcome, version: None }));
+                let answer = Answer::Ended { txn, outcome, version: None };
+                self.when(self.horizon_position, Then::Answer(from, answer));
                 return Ok(());
             }
             None if outcome == Outcome::Aborted => self.mark(txn, Refusal::Aborted),
@@ -298,12 +299,20 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn ask(&mut self, from: A, txn: TxnId) {
         if !self.known.contains_key(&txn) {
             let why = if txn.start <= self.horizon { Refusal::TooOld } else { Refusal::Aborted };
-            if why == Refusal::TooOld || planted(Bug::NoAbortMark) {
+            if why == Refusal::TooOld {
+                return self.too_old(from, txn);
+            }
+            if planted(Bug::NoAbortMark) {
                 return self.when(0, Then::Answer(from, Answer::Refused { txn, why }));
             }
             self.mark(txn, Refusal::Aborted);
         }
         self.tell(from, txn);
+    }
+
+    /// Nothing is known of a transaction, and it is older than the horizon, which is durable when this is said.
+    fn too_old(&mut self, from: A, txn: TxnId) {
+        self.when(self.horizon_position, Then::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
     }
 
     /// Makes sure that a transaction never commits here, and lets go of what it has locked.

@@ -136,7 +136,10 @@ impl<T: Clone> Redirector<T> {
             }
             self.out.push(Output::Down(holder, Down::Fetched { page, fetch, reply }));
         }
-        if !left.is_empty() {
+        if left.is_empty() {
+            // Whoever wanted it may be gone meanwhile.
+            self.unlist(page);
+        } else {
             self.fetching.insert(page, Fetching { stage: Stage::NOBODY, waiters: left, told: fetching.told });
             self.dispatch(page, now);
         }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use model::{NodeId, PageId};
-use protocol::commit::Refusal;
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::Mode;
@@ -191,10 +190,11 @@ impl World {
                 }
             },
             Output::Ended(txn, ended) => self.ended(pid, txn, ended),
-            Output::Written(number) => {
+            Output::Written(number) | Output::Unknown(number) => {
+                let outcome = if matches!(output, Output::Written(_)) { Outcome::Ok } else { Outcome::Unknown };
                 let is_it = |current: &Current| current.record.number == number;
                 if client.current.as_ref().is_some_and(is_it) {
-                    self.finish(pid, Outcome::Ok, None);
+                    self.finish(pid, outcome, None);
                 }
             }
         }
@@ -331,7 +331,7 @@ impl World {
         }
         match ended {
             Ended::Committed(at) => self.finish(pid, Outcome::Ok, Some(at.0)),
-            Ended::Refused(Refusal::TooOld) => self.finish(pid, Outcome::Unknown, None),
+            Ended::Unknown => self.finish(pid, Outcome::Unknown, None),
             Ended::Doomed(_) | Ended::Refused(_) => self.finish(pid, Outcome::Failed, None),
         }
     }

@@ -35,7 +35,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             return self.tell(from, txn);
         }
         if txn.start <= self.horizon {
-            return self.when(0, Then::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
+            return self.too_old(from, txn);
         }
         let fresh = || Locking { from: from.clone(), heard: now, waits: BTreeMap::new() };
         let locking = self.locking.entry(txn).or_insert_with(fresh);
