@@ -20,6 +20,7 @@ use crate::commit::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, W
 use crate::directory::Directory;
 use crate::ident::{HolderId, Timestamp, TxnId, Version};
 use crate::lease::{Ms, waited_out};
+use crate::locks::Mode;
 use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
 use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
@@ -476,6 +477,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 pub struct Locked<T> {
     /// The object.
     pub oid: Oid,
+    /// What for.
+    pub mode: Mode,
     /// The version of its page.
     pub version: Version,
     /// The object; `None` if there is none.

@@ -47,6 +47,13 @@ pub struct Part<T> {
 }
 
 impl<T> Part<T> {
+    /// Whether all of it is about pages of this logical node.
+    #[must_use]
+    pub fn is_at(&self, node: NodeId) -> bool {
+        let reads = self.reads.iter().map(|read| read.oid);
+        reads.chain(self.writes.keys().copied()).all(|oid| oid.page().node == node)
+    }
+
     /// What it holds until it is over.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
@@ -106,6 +113,8 @@ pub enum Request<T> {
     Ask {
         /// The transaction.
         txn: TxnId,
+        /// Which round of questions it is: the answer says it again.
+        round: u32,
     },
     /// Every participant has acknowledged the outcome: it may be forgotten when it is old (C3).
     Forget {
@@ -136,6 +145,18 @@ pub enum Request<T> {
 }
 
 impl<T> Request<T> {
+    /// Whether it is about this logical node, and all that it names.
+    #[must_use]
+    pub fn is_at(&self, node: NodeId) -> bool {
+        match self {
+            Self::Prepare { participants, part, .. } => participants.contains(&node) && part.is_at(node),
+            Self::Commit { part, .. } => part.is_at(node),
+            Self::Check { reads, .. } => reads.iter().all(|read| read.oid.page().node == node),
+            Self::Lock { oid, .. } => oid.page().node == node,
+            Self::Decide { .. } | Self::Ask { .. } | Self::Forget { .. } => true,
+        }
+    }
+
     /// The transaction that it is about.
     #[must_use]
     pub fn txn(&self) -> TxnId {
@@ -143,7 +164,7 @@ impl<T> Request<T> {
             Self::Prepare { txn, .. }
             | Self::Commit { txn, .. }
             | Self::Decide { txn, .. }
-            | Self::Ask { txn }
+            | Self::Ask { txn, .. }
             | Self::Forget { txn }
             | Self::Check { txn, .. }
             | Self::Lock { txn, .. } => *txn,
@@ -157,6 +178,8 @@ impl<T> Request<T> {
 pub enum Rejected {
     /// It knows a time that is further ahead than clocks may differ (L1).
     Ahead(Ahead),
+    /// It is about a page of another logical node, or leaves this one out of the participants.
+    Elsewhere(TxnId),
     /// It says that a transaction has ended otherwise than it has, or than it can have (C1).
     Contradiction(TxnId),
 }
@@ -165,6 +188,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ahead(ahead) => ahead.fmt(f),
+            Self::Elsewhere(txn) => write!(f, "transaction {txn:?} has nothing to do with this logical node"),
             Self::Contradiction(txn) => write!(f, "transaction {txn:?} has not ended as the message says"),
         }
     }
@@ -189,6 +213,8 @@ pub enum Answer {
         proposal: Timestamp,
         /// All participants: for whoever finishes it.
         participants: Vec<NodeId>,
+        /// The round of the question; 0 if that was a prepare.
+        round: u32,
     },
     /// It is over here, durably.
     Ended {
@@ -219,6 +245,8 @@ pub enum Answer {
         txn: TxnId,
         /// The object.
         oid: Oid,
+        /// What for.
+        mode: Mode,
     },
 }
 

@@ -397,11 +397,12 @@ impl<T: Clone> Session<T> {
     /// A call is answered.
     pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) {
         match (reply, self.calls.get(&txn).map(|calling| &calling.call)) {
-            (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. })) if *oid == locked.oid => {
-                let mode = *mode;
+            (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. }))
+                if *oid == locked.oid && locked.mode >= *mode =>
+            {
                 self.calls.remove(&txn);
                 if let Some(running) = self.running.get_mut(&txn) {
-                    running.locked.insert(locked.oid, (mode, locked));
+                    running.locked.insert(locked.oid, (locked.mode, locked));
                 }
             }
             (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => self.ended(txn, Ended::Committed(at)),

@@ -15,7 +15,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 /// Runs whole Mortar clusters in one thread each, from one seed, and judges what their clients saw.
 ///
 /// Exits with 0 if nothing was found wrong, 1 if something was, 2 if it was called wrongly or a file cannot be used. Ctrl-C
-/// stops after the seeds that are running, and shows what was done so far; a second one stops at once.
+/// stops after the seeds that are running, shows what was done so far, and exits with 130; a second one stops at once.
 #[derive(Parser)]
 #[command(name = "mortar-sim", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         Command::Nightly(arguments) => commands::nightly::run(&arguments),
     };
     match found {
+        // What was not run was not found right.
+        Ok(Found::Nothing) if interrupt::is_asked() => ExitCode::from(130),
         Ok(Found::Nothing) => ExitCode::SUCCESS,
         Ok(Found::Wrong) => ExitCode::from(1),
         Err(error) => {

@@ -63,6 +63,8 @@ pub struct Coordinator<T> {
     outcome: Option<Outcome>,
     /// What the client was told.
     reply: Option<Reply>,
+    /// How often all were asked anew: only answers of this round count.
+    round: u32,
     repeat: Ms,
 }
 
@@ -70,7 +72,7 @@ impl<T: Clone> Coordinator<T> {
     /// Commits a transaction.
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         let stages = parts.keys().map(|node| (*node, Stage::Asked)).collect();
-        let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, repeat: now };
+        let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now };
         coordinator.poll(now, out);
         coordinator
     }
@@ -83,7 +85,8 @@ impl<T: Clone> Coordinator<T> {
         out: &mut Vec<Output<T>>,
     ) -> Self {
         let stages = participants.into_iter().map(|node| (node, Stage::Asked)).collect();
-        let mut coordinator = Self { txn, parts: BTreeMap::new(), stages, outcome: None, reply: None, repeat: now };
+        let mut coordinator =
+            Self { txn, parts: BTreeMap::new(), stages, outcome: None, reply: None, round: 0, repeat: now };
         coordinator.poll(now, out);
         coordinator
     }
@@ -92,7 +95,7 @@ impl<T: Clone> Coordinator<T> {
     pub fn answered(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
         let Some(stage) = self.stages.get_mut(&node) else { return };
         match answer {
-            Answer::Prepared { txn, proposal, .. } if txn == self.txn => {
+            Answer::Prepared { txn, proposal, round, .. } if txn == self.txn && round == self.round => {
                 // Asked again, it says again what it said before; one that is done says so.
                 if *stage == Stage::Asked {
                     *stage = Stage::Prepared(proposal);
@@ -142,6 +145,8 @@ impl<T: Clone> Coordinator<T> {
             self.stages.insert(node, Stage::Done);
             return;
         }
+        // Answers to what was asked before may still come, and say nothing of now.
+        self.round += 1;
         for stage in self.stages.values_mut().filter(|stage| stage.proposal().is_some()) {
             *stage = Stage::Asked;
         }
@@ -188,12 +193,14 @@ impl<T: Clone> Coordinator<T> {
         let txn = self.txn;
         match (self.outcome, self.parts.get(&node)) {
             (Some(outcome), _) => Request::Decide { txn, outcome },
+            // What was prepared for this coordinator is known there, or it never was.
+            (None, _) if self.round > 0 => Request::Ask { txn, round: self.round },
             (None, Some(part)) if self.parts.len() == 1 => Request::Commit { txn, part: part.clone() },
             (None, Some(part)) => {
                 let participants = self.parts.keys().copied().collect();
                 Request::Prepare { txn, participants, part: part.clone() }
             }
-            (None, None) => Request::Ask { txn },
+            (None, None) => Request::Ask { txn, round: self.round },
         }
     }
 

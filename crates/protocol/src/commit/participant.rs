@@ -169,6 +169,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         now_ms: u64,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
+        if !request.is_at(self.node) {
+            return Err(Rejected::Elsewhere(request.txn()));
+        }
         self.clock.learn(seen, now_ms)?;
         match request {
             Request::Prepare { txn, participants, part } => {
@@ -181,7 +184,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
                 self.decide(from, txn, outcome)?;
             }
-            Request::Ask { txn } => self.ask(from, txn),
+            Request::Ask { txn, round } => self.ask(from, txn, round),
             Request::Forget { txn } => self.forget(txn),
             Request::Check { txn, reads, at } => {
                 let verdict = self.check(txn, &reads, at, now_ms, stored)?;
@@ -296,7 +299,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Somebody wants to finish a transaction, or to know its outcome (C2).
-    fn ask(&mut self, from: A, txn: TxnId) {
+    fn ask(&mut self, from: A, txn: TxnId, round: u32) {
         if !self.known.contains_key(&txn) {
             let why = if txn.start <= self.horizon { Refusal::TooOld } else { Refusal::Aborted };
             if why == Refusal::TooOld {
@@ -307,7 +310,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             self.mark(txn, Refusal::Aborted);
         }
-        self.tell(from, txn);
+        self.tell_in(from, txn, round);
     }
 
     /// Nothing is known of a transaction, and it is older than the horizon, which is durable when this is said.
@@ -324,12 +327,16 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Says what is known of a transaction, when that is durable: the first time, and again whenever it is asked (C3).
     fn tell(&mut self, from: A, txn: TxnId) {
+        self.tell_in(from, txn, 0);
+    }
+
+    fn tell_in(&mut self, from: A, txn: TxnId, round: u32) {
         let Some(known) = self.known.get(&txn) else { return };
         let (position, answer) = match known {
             Known::Prepared { participants, proposal, position, .. } => {
                 let participants = participants.clone();
                 let position = if planted(Bug::VoteBeforeForce) { 0 } else { *position };
-                (position, Answer::Prepared { txn, proposal: *proposal, participants })
+                (position, Answer::Prepared { txn, proposal: *proposal, participants, round })
             }
             Known::Ended { outcome, version, position, .. } => {
                 (*position, Answer::Ended { txn, outcome: *outcome, version: *version })

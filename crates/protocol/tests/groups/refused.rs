@@ -147,7 +147,7 @@ fn what_a_group_has_refused_stays_refused_when_its_first_member_is_dropped() {
     two.replica.configure(&group(2, &[2]), 0);
     two.drain();
     two.ask(prepare);
-    two.ask(Request::Ask { txn });
+    two.ask(Request::Ask { txn, round: 0 });
     two.force();
     assert!(two.answers.iter().all(|answer| matches!(answer, Answer::Refused { .. })), "{:?}", two.answers);
     assert_eq!(two.answers.len(), 2);

@@ -28,6 +28,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
         let name = path.display();
         let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
         let history = History::read(BufReader::new(file)).map_err(|error| format!("{name}: {error}"))?;
+        if history.operations.is_empty() {
+            return Err(format!("{name}: no operations, so there is nothing to judge").into());
+        }
         result(format_args!("{name}: {} operations", history.operations.len()));
         let demands = snapshot::Demands { bound_ms: arguments.bound, real_time: false };
         for (demand, verdict) in [

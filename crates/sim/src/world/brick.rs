@@ -113,9 +113,9 @@ impl World {
             }
             Output::Answer(to, answer) => {
                 let locked = match &answer {
-                    Answer::Locked { oid, .. } => {
+                    Answer::Locked { oid, mode, .. } => {
                         let (version, value) = disk.object(*oid);
-                        Some(Locked { oid: *oid, version, value })
+                        Some(Locked { oid: *oid, mode: *mode, version, value })
                     }
                     _ => None,
                 };

@@ -485,9 +485,9 @@ impl World {
             }
             brick::Output::Answer(to, answer) => {
                 let locked = match &answer {
-                    Answer::Locked { oid, .. } => {
+                    Answer::Locked { oid, mode, .. } => {
                         let (version, value) = pages.object(*oid);
-                        Some(Locked { oid: *oid, version, value })
+                        Some(Locked { oid: *oid, mode: *mode, version, value })
                     }
                     _ => None,
                 };

@@ -10,7 +10,7 @@ fn part() -> Part<u64> {
 }
 
 fn prepared(ms: u64) -> Answer {
-    Answer::Prepared { txn: TXN, proposal: Timestamp::at(ms), participants: vec![A, B] }
+    Answer::Prepared { txn: TXN, proposal: Timestamp::at(ms), participants: vec![A, B], round: 0 }
 }
 
 fn ended(outcome: Outcome) -> Answer {
@@ -84,7 +84,7 @@ fn a_question_that_is_not_answered_is_repeated() {
 fn anyone_finishes_what_all_have_prepared() {
     let mut out = Vec::new();
     let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out);
-    assert_eq!(out, [A, B].map(|node| Output::Send(node, Request::Ask { txn: TXN })));
+    assert_eq!(out, [A, B].map(|node| Output::Send(node, Request::Ask { txn: TXN, round: 0 })));
     out.clear();
     coordinator.answered(A, prepared(5), 1, &mut out);
     coordinator.answered(B, prepared(9), 1, &mut out);

@@ -41,7 +41,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let locking = self.locking.entry(txn).or_insert_with(fresh);
         (locking.from, locking.heard) = (from.clone(), now);
         match self.validator.locks().ask(txn, first, oid, mode) {
-            Asked::Granted => self.when(0, Then::Answer(from, Answer::Locked { txn, oid })),
+            Asked::Granted => self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode })),
             Asked::Waits { wound } => {
                 locking.waits.insert(oid, from);
                 for younger in wound {
@@ -69,7 +69,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         for (txn, oid) in self.validator.locks().release(txn) {
             let waiting = self.locking.get_mut(&txn).and_then(|locking| locking.waits.remove(&oid));
             if let Some(from) = waiting {
-                self.when(0, Then::Answer(from, Answer::Locked { txn, oid }));
+                let alone = self.validator.locks().holds(txn, oid, Mode::Exclusive);
+                let mode = if alone { Mode::Exclusive } else { Mode::Shared };
+                self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode }));
             }
         }
     }

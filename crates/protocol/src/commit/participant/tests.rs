@@ -199,7 +199,7 @@ fn a_refusal_stays_one_also_after_a_restart() {
 #[test]
 fn who_asks_for_what_nobody_knows_aborts_it() {
     let mut world = World::new();
-    assert_eq!(world.ask(Request::Ask { txn: txn(1) }).answered(), []);
+    assert_eq!(world.ask(Request::Ask { txn: txn(1), round: 0 }).answered(), []);
     assert_eq!(refused(&world.force().answered()), Refusal::Aborted);
     assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
     assert_eq!(refused(&world.restart(1).ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
@@ -230,7 +230,7 @@ fn a_prepared_transaction_holds_its_objects_over_a_restart() {
     assert_eq!(world.participant.prepared().count(), 1);
     assert!(matches!(refused(&world.ask_forced(commit(2, part(&[], &[5])))), Refusal::Conflict(_)));
     assert!(matches!(refused(&world.ask_forced(commit(3, part(&[(1, 0)], &[])))), Refusal::Conflict(_)));
-    assert_eq!(world.ask_forced(Request::Ask { txn: txn(1) }), answers);
+    assert_eq!(world.ask_forced(Request::Ask { txn: txn(1), round: 0 }), answers);
     world.ask_forced(decide(1, Outcome::Aborted));
     assert!(world.changed.is_empty());
     assert_eq!(ended(&world.ask_forced(commit(4, part(&[(5, 0)], &[1])))).1, Some(at(5)));
@@ -309,9 +309,15 @@ fn what_is_kept_of_the_log_is_kept_whole() {
 fn an_older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
     let mut world = World::new();
     let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::Mode::Exclusive };
-    assert_eq!(world.ask_forced(lock(20)), [Answer::Locked { txn: txn(20), oid: oid(1) }]);
+    assert_eq!(
+        world.ask_forced(lock(20)),
+        [Answer::Locked { txn: txn(20), oid: oid(1), mode: crate::locks::Mode::Exclusive }]
+    );
     let answers = world.ask_forced(lock(10));
-    assert!(answers.contains(&Answer::Locked { txn: txn(10), oid: oid(1) }), "{answers:?}");
+    assert!(
+        answers.contains(&Answer::Locked { txn: txn(10), oid: oid(1), mode: crate::locks::Mode::Exclusive }),
+        "{answers:?}"
+    );
     assert!(answers.contains(&Answer::Refused { txn: txn(20), why: Refusal::Aborted }), "{answers:?}");
     assert_eq!(refused(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Aborted);
     assert!(ended(&world.ask_forced(commit(10, part(&[(1, 0)], &[1])))).1.is_some());
