@@ -1,4 +1,4 @@
-//! Hybrid logical clocks (rule L1): near to physical time, and behind nothing that was ever learned.
+//! Hybrid logical clocks (rule L1; Kulkarni and others 2014): near to physical time, and behind nothing that was ever learned.
 
 use std::error::Error;
 use std::fmt;

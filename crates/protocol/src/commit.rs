@@ -1,7 +1,8 @@
 //! How a transaction commits: all of it, once, or nothing of it.
 //!
 //! With one participant a commit is one message and one record in its log. With several it is a *parallel commit*: all
-//! prepare at once, and there is no coordinator's log.
+//! prepare at once, and there is no coordinator's log. It does what the two-phase commit of TODS does (section 4.5), whose
+//! peer servers keep the state of each transaction on disk, and recover by it.
 //!
 //! ```text
 //!   client ── commit ──▶ peer server ══ Prepare ══▶ every participant: check, hold, log, force

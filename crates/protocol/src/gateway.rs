@@ -1,4 +1,4 @@
-//! Where clients hand in what they have done: the coordinating part of a peer server.
+//! Where clients hand in what they have done: the coordinating part of a peer server (TODS, sections 4.2 and 4.5).
 //!
 //! A client calls, and repeats its call until it is answered; every call names its transaction, so that a repeated one is
 //! the same one (C3). A gateway keeps nothing durable. If it is gone, its clients call another one.

@@ -1,4 +1,5 @@
-//! How long a holder may use what it has without hearing from above (rule D4).
+//! How long a holder may use what it has without hearing from above (rule D4; Gray and Cheriton 1989). BuddyCache (section
+//! 3.3) does without leases for its invalidations, and does not bound how long a copy may be old.
 //!
 //! ```text
 //!   holder     sends the renewal ────────┬──────────── uses its copies ───────────┤ sent + lease

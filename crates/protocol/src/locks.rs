@@ -3,7 +3,8 @@
 //! A prepared optimistic transaction and a datastore transaction hold objects in the same table: to validation a lock is
 //! what a prepared record is. Optimistic transactions never wait: they take all that they need, or conflict. Datastore
 //! transactions wait by *wound-wait*: an older one wounds the younger that are in its way, a younger one waits for the
-//! older, so there is no circle of waiting.
+//! older, so there is no circle of waiting (Rosenkrantz, Stearns and Lewis 1978). They are the transactions of TODS, section
+//! 4.5, which lock at the bricks.
 //!
 //! - **W1.** Prepares never wait. Nobody wounds a transaction that is prepared, and it waits for nothing, so it is soon
 //!   gone. A lock that is waited for bars later prepares: a stream of optimistic transactions cannot keep it waiting for

@@ -1,6 +1,7 @@
 //! The order of a client's writes outside of transactions (rule N1).
 //!
-//! Such writes are *PRAM consistent*: everyone sees those of one client in the order in which it made them, and the client
+//! Such writes are *PRAM consistent* (Lipton and Sandberg 1988; the access without transactions of TODS, section 4.5, made
+//! to promise something): everyone sees those of one client in the order in which it made them, and the client
 //! itself sees them at once.
 //!
 //! ```text
