@@ -136,7 +136,8 @@ impl<S: Service> Link<S> {
             if self.take_items().is_break() {
                 return Poll::Ready(End::Closed);
             }
-            let filled = if self.may_read() { self.poll_read(context) } else { Poll::Pending };
+            let may_read = self.may_read();
+            let filled = if may_read { self.poll_read(context) } else { Poll::Pending };
             let waits = !self.is_due && !self.outbox.is_empty() && self.outbox.len() < PROMPT;
             if waits && matches!(filled, Poll::Ready(Ok(Filled::Some))) {
                 self.is_due = true;
@@ -146,6 +147,10 @@ impl<S: Service> Link<S> {
             self.is_due = false;
             if let Poll::Ready(end) = self.poll_write(context) {
                 return Poll::Ready(end);
+            }
+            if !may_read && self.may_read() {
+                // What was in the way has left just now: nobody would be woken by what comes in.
+                continue;
             }
             match filled {
                 Poll::Ready(Ok(Filled::Some)) => {}
