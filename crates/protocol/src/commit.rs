@@ -24,12 +24,12 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
-use model::{NodeId, Oid};
+use model::{NodeId, Oid, PageId};
 
 use crate::clock::Ahead;
 use crate::ident::{Timestamp, TxnId, Version};
 use crate::locks::Mode;
-use crate::page_cache::Content;
+use crate::page_cache::{Content, Contents};
 use crate::validate::{Conflict, Footprint, Read};
 
 pub mod coordinator;
@@ -37,6 +37,15 @@ pub mod participant;
 
 /// The new states of objects.
 pub type Writes<T> = BTreeMap<Oid, Content<T>>;
+
+/// The new states, page by page.
+pub fn by_page<T>(writes: impl IntoIterator<Item = (Oid, Content<T>)>) -> BTreeMap<PageId, Contents<T>> {
+    let mut pages: BTreeMap<PageId, Contents<T>> = BTreeMap::new();
+    for (oid, content) in writes {
+        pages.entry(oid.page()).or_default().insert(oid.slot(), content);
+    }
+    pages
+}
 
 /// What a transaction has done at one participant.
 #[derive(Clone, Debug, PartialEq, Eq)]

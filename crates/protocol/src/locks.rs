@@ -54,8 +54,8 @@ struct Waiter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lock {
     holders: BTreeMap<TxnId, Mode>,
-    /// By age, the oldest first.
-    waiters: BTreeMap<TxnId, Waiter>,
+    /// By age, the oldest first; tries of one transaction are as old as its first.
+    waiters: BTreeMap<(TxnId, TxnId), Waiter>,
 }
 
 /// The locks of a logical node.
@@ -107,7 +107,7 @@ impl Locks {
         if lock.holders.get(&txn).is_some_and(|held| *held >= mode) {
             return Asked::Granted;
         }
-        lock.waiters.insert(first, Waiter { txn, mode });
+        lock.waiters.insert((first, txn), Waiter { txn, mode });
         if self.grant(oid).contains(&txn) {
             return Asked::Granted;
         }
@@ -130,6 +130,11 @@ impl Locks {
         self.prepared.insert(txn);
     }
 
+    /// Those whose records are being made durable, or are and wait for an outcome.
+    pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
+        self.prepared.iter().copied()
+    }
+
     /// Lets go of all that a transaction holds or waits for. Returns who is granted what by that.
     pub fn release(&mut self, txn: TxnId) -> Vec<(TxnId, Oid)> {
         self.prepared.remove(&txn);
@@ -139,7 +144,7 @@ impl Locks {
             if let Some(lock) = self.locks.get_mut(&oid) {
                 lock.holders.remove(&txn);
                 if let Some(age) = age {
-                    lock.waiters.remove(&age);
+                    lock.waiters.remove(&(age, txn));
                 }
             }
             granted.extend(self.grant(oid).into_iter().map(|txn| (txn, oid)));

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::{NodeId, PageId};
 
-use super::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
+use super::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes, by_page};
 use crate::clock::{Clock, LEAD_MS};
 use crate::ident::{Timestamp, TxnId, Version};
 use crate::page_cache::{Contents, Invalidation};
@@ -434,7 +434,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn close(&mut self, now_ms: u64) -> Timestamp {
         let now = self.clock.tick(now_ms);
         self.promise(now, now_ms);
-        let open = self.known.values().filter_map(|known| match known {
+        let in_flight = self.validator.locks().prepared();
+        let open = in_flight.filter_map(|txn| self.known.get(&txn)).filter_map(|known| match known {
             Known::Prepared { .. } if planted(Bug::ClosedAbovePrepared) => None,
             Known::Prepared { proposal, .. } => Some(*proposal),
             Known::Ended { outcome: Outcome::Committed(timestamp), position, .. } if *position > self.forced => {
@@ -480,7 +481,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 then => self.done(then),
             }
         }
-        self.clean();
     }
 
     fn done(&mut self, then: Then<A, T>) {
@@ -502,11 +502,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         stored: &mut dyn FnMut(PageId) -> Version,
     ) {
         let version = self.version_at(position, timestamp);
-        let mut pages: BTreeMap<PageId, Contents<T>> = BTreeMap::new();
-        for (oid, content) in writes {
-            pages.entry(oid.page()).or_default().insert(oid.slot(), content);
-        }
-        for (page, contents) in pages {
+        for (page, contents) in by_page(writes) {
             let previous = self.validator.apply(page, contents.keys().copied(), version, txn, stored);
             let slots = contents.keys().copied().collect();
             let invalidation = Invalidation { page, slots, previous, version, timestamp, txn };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::PageId;
 
-use crate::commit::Writes;
+use crate::commit::{Writes, by_page};
 use crate::ident::TxnId;
 use crate::page_cache::Contents;
 
@@ -29,10 +29,7 @@ impl<T: Clone> Retained<T> {
         if self.updates.contains_key(&txn) || writes.is_empty() {
             return;
         }
-        let mut pages: BTreeMap<PageId, Contents<T>> = BTreeMap::new();
-        for (oid, content) in writes {
-            pages.entry(oid.page()).or_default().insert(oid.slot(), content.clone());
-        }
+        let pages = by_page(writes.iter().map(|(oid, content)| (*oid, content.clone())));
         self.updates.insert(txn, pages);
         self.order.push_back(txn);
         while self.order.len() > LIMIT {

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use model::{Oid, PageId};
 use protocol::brick::Brick;
-use protocol::commit::Record;
 use protocol::commit::participant::Settings;
+use protocol::commit::{Record, by_page};
 use protocol::ident::{Timestamp, Version};
 use protocol::page_cache::{Content, Contents, Fetched, Invalidation};
 
@@ -153,11 +153,7 @@ impl Disk {
             if position <= self.installed {
                 continue;
             }
-            let mut pages: BTreeMap<PageId, Contents<State>> = BTreeMap::new();
-            for (oid, content) in writes {
-                pages.entry(oid.page()).or_default().insert(oid.slot(), content);
-            }
-            for (page, contents) in pages {
+            for (page, contents) in by_page(writes) {
                 let objects = self.write(page, version, at, &contents).objects.clone();
                 found.push(Found { page, version, contents, objects });
             }

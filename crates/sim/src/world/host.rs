@@ -9,12 +9,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{NodeId, PageId};
+use model::NodeId;
 use protocol::brick::{self, Brick, Locked, Ticket};
 use protocol::commit::participant::Settings;
-use protocol::commit::{Answer, Record, Refusal, Request};
+use protocol::commit::{Answer, Record, Refusal, Request, by_page};
 use protocol::ident::{HolderId, Timestamp, Version};
-use protocol::page_cache::{Contents, Fetched};
+use protocol::page_cache::Fetched;
 use protocol::placement::member::{self, Member};
 use protocol::placement::{Epoch, Life, MemberId, Notice, Seat, Stale};
 use protocol::replica::log::{Log, Point};
@@ -397,11 +397,7 @@ impl World {
         for (position, (_, entry)) in (1..).zip(hosted.replica.log().after(0)) {
             let version = Version { moves: entry.moves, position };
             let Some((_, at, writes)) = brick.recover(version, entry.record.clone()) else { continue };
-            let mut changed: BTreeMap<PageId, Contents<State>> = BTreeMap::new();
-            for (oid, content) in writes {
-                changed.entry(oid.page()).or_default().insert(oid.slot(), content);
-            }
-            for (page, contents) in changed {
+            for (page, contents) in by_page(writes) {
                 let objects = pages.write(page, version, at, &contents).objects.clone();
                 found.push(Found { page, version, contents, objects });
             }
