@@ -8,6 +8,8 @@ pub const ATTRIBUTE_KEY: usize = 255;
 pub const ATTRIBUTE_VALUE: usize = 1 << 20;
 /// Bytes in a record.
 pub const RECORD: usize = 16 << 20;
+/// Bytes in an object of a page.
+pub const OBJECT: usize = 4 << 20;
 /// Bytes of content and attributes in one transaction. Larger content comes as uploads.
 pub const TRANSACTION: usize = 32 << 20;
 /// Operations in one transaction.
