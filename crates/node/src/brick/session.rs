@@ -7,12 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result, UploadId};
 use store::{Snapshot, Store};
-use wire::link::{Deferred, Mailbox};
+use wire::link::Deferred;
 
 /// What a brick holds for one connection: given up when it ends.
 pub(crate) struct Session {
-    pub(crate) peer: String,
-    pub(crate) mailbox: Arc<Mailbox>,
     store: Store,
     snapshots: Mutex<Snapshots>,
     uploads: Mutex<HashMap<UploadId, Pieces>>,
@@ -44,9 +42,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    pub(crate) fn new(peer: String, mailbox: Arc<Mailbox>, store: Store) -> Self {
+    pub(crate) fn new(store: Store) -> Self {
         let (snapshots, uploads) = (Mutex::default(), Mutex::default());
-        Self { peer, mailbox, store, snapshots, uploads, ticks: AtomicU32::new(0) }
+        Self { store, snapshots, uploads, ticks: AtomicU32::new(0) }
     }
 
     // -------------------------------------------------------------------------------------------- snapshots
@@ -116,7 +114,7 @@ impl Session {
             // First what is next, then the answer: once its last piece is answered, an upload is not busy.
             next = self.next_piece(id);
             match written {
-                Ok(()) => deferred.send(crate::service::done(), Vec::new()),
+                Ok(()) => deferred.send(super::service::done(), Vec::new()),
                 Err(error) => deferred.fail(&error),
             }
         }

@@ -1,4 +1,4 @@
-//! How a brick is run.
+//! How a server is run.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::link::Limits;
 use wire::transport::Address;
 
-/// How a brick is run; the defaults suit one machine.
+/// How a server is run; the defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to listen for clients.

@@ -1,7 +1,7 @@
 //! Answers the requests of one connection.
 //!
 //! What is quick is answered from the store at once, into the connection's outbox: no task, no lock of ours, no
-//! allocation but the store's. What may block goes to threads that may ([`crate::blocking`]).
+//! allocation but the store's. What may block goes to threads that may ([`super::blocking`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,15 +18,12 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use crate::blocking;
-use crate::completions::Completion;
-use crate::config::Config;
-use crate::io_thread::Thread;
-use crate::listing::Listing;
-use crate::long_job;
-use crate::metrics;
-use crate::resident::{is_resident, make_resident};
-use crate::session::Session;
+use super::completions::Completion;
+use super::listing::Listing;
+use super::resident::{is_resident, make_resident};
+use super::session::Session;
+use super::{Role, blocking, long_job};
+use crate::server::{Config, Thread, kind};
 
 /// Bytes of content that one `Read` may ask for.
 pub(crate) const MAX_READ: u32 = 4 << 20;
@@ -44,7 +41,7 @@ pub(crate) struct Answerer {
     pub(crate) in_memory: bool,
     pub(crate) config: Arc<Config>,
     pub(crate) session: Arc<Session>,
-    pub(crate) thread: Arc<Thread>,
+    pub(crate) thread: Arc<Thread<Role>>,
     pub(crate) timing: Timing,
 }
 
@@ -79,8 +76,8 @@ pub(crate) enum View {
 macro_rules! on {
     ($view:expr, $read:ident => $call:expr) => {
         match $view {
-            crate::service::View::Newest($read) => $call,
-            crate::service::View::Snapshot($read) => $call,
+            crate::brick::service::View::Newest($read) => $call,
+            crate::brick::service::View::Snapshot($read) => $call,
         }
     };
 }
@@ -90,7 +87,7 @@ impl Service for Answerer {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
         let metrics = &self.thread.metrics;
-        metrics.requests[metrics::kind(&request)].add(1);
+        metrics.requests[kind(&request)].add(1);
         if !raw.is_empty() {
             metrics.received.add(raw.len() as u64);
         }
@@ -118,13 +115,21 @@ impl Service for Answerer {
                     Ok((Response::SpaceCreated(proto::SpaceCreated { space }), Bytes::new()))
                 });
             }
-            Request::Backup(_) => long_job::backup(self.store.clone(), &self.thread.brick.long_jobs, reply),
-            Request::Scrub(_) => long_job::scrub(self.store.clone(), &self.thread.brick.long_jobs, reply),
+            Request::Backup(_) => long_job::backup(self.store.clone(), &self.thread.server.role.long_jobs, reply),
+            Request::Scrub(_) => long_job::scrub(self.store.clone(), &self.thread.server.role.long_jobs, reply),
             request => match self.quick(request) {
                 Ok((response, raw)) => self.send(response, &raw, reply),
                 Err(error) => reply.fail(&error),
             },
         }
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        // Files may have to be given back, which may block.
+        let session = self.session.clone();
+        blocking::run(move || session.end());
     }
 }
 
@@ -237,7 +242,7 @@ impl Answerer {
             if matches!(result, Ok(Outcome::Committed(_))) {
                 uploads.iter().for_each(|id| session.forget_upload(*id));
             }
-            thread.completions.push(Completion { deferred, result, begun });
+            thread.local.push(Completion { deferred, result, begun });
         };
         if raw.len() < STAGED {
             self.store.submit(transaction, done);
@@ -305,7 +310,7 @@ impl Answerer {
                 let entries = entries.map(|(space, name)| proto::Space { space: u32::from(space.0), name }).collect();
                 Response::Spaces(proto::Spaces { entries })
             }
-            Request::GetStatus(_) => Response::Status(self.thread.brick.status()),
+            Request::GetStatus(_) => Response::Status(self.thread.server.status()),
             _ => return Err(Error::new(ErrorKind::Internal, "a request was sent the wrong way")),
         };
         Ok((response, Bytes::new()))

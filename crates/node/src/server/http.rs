@@ -15,8 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time;
 use tracing::{debug, warn};
 
-use crate::brick::Shared;
-use crate::figures;
+use super::{Role, Shared, figures};
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 16;
@@ -24,14 +23,14 @@ const CONNECTIONS: usize = 16;
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Answers whoever connects, for ever.
-pub(crate) async fn serve(listener: TcpListener, brick: Arc<Shared>) {
+pub(crate) async fn serve<R: Role>(listener: TcpListener, server: Arc<Shared<R>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let brick = brick.clone();
+                let server = server.clone();
                 tokio::spawn(async move {
-                    converse(stream, brick).await;
+                    converse(stream, server).await;
                     drop(place);
                 });
             }
@@ -43,9 +42,9 @@ pub(crate) async fn serve(listener: TcpListener, brick: Arc<Shared>) {
     }
 }
 
-async fn converse(stream: TcpStream, brick: Arc<Shared>) {
+async fn converse<R: Role>(stream: TcpStream, server: Arc<Shared<R>>) {
     let service = service_fn(move |request| {
-        let response = answer(&brick, &request);
+        let response = answer(&server, &request);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -54,7 +53,7 @@ async fn converse(stream: TcpStream, brick: Arc<Shared>) {
     }
 }
 
-fn answer(brick: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer<R: Role>(server: &Shared<R>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -62,15 +61,15 @@ fn answer(brick: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> 
     }
     match request.uri().path() {
         "/metrics" => {
-            let mut response = text(StatusCode::OK, figures::prometheus(brick));
+            let mut response = text(StatusCode::OK, figures::prometheus(server));
             let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, format);
             response
         }
-        "/health" if brick.store.status().disk_full => {
-            text(StatusCode::INSUFFICIENT_STORAGE, "the disk is full: reads are served, writes fail\n".to_owned())
-        }
-        "/health" => text(StatusCode::OK, "ok\n".to_owned()),
+        "/health" => match server.role.ailment() {
+            Some(ailment) => text(StatusCode::INSUFFICIENT_STORAGE, ailment + "\n"),
+            None => text(StatusCode::OK, "ok\n".to_owned()),
+        },
         _ => text(StatusCode::NOT_FOUND, "there are /metrics and /health\n".to_owned()),
     }
 }

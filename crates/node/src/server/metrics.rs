@@ -1,4 +1,4 @@
-//! What a brick counts while it serves.
+//! What a server counts while it serves.
 //!
 //! Each I/O thread counts in cells of its own, which only it writes, so counting is a load and a store. Reading adds
 //! the threads up; a figure may be a moment old.
@@ -116,7 +116,7 @@ impl ThreadMetrics {
     }
 }
 
-/// What a brick counts.
+/// What a server counts.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) threads: Vec<Arc<ThreadMetrics>>,

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
-use store::Store;
 use tokio::sync::mpsc;
 use tokio::time;
 use tracing::{debug, info, warn};
@@ -14,20 +13,16 @@ use wire::link::{self, End, Link, Mailbox};
 use wire::proto;
 use wire::transport::{Accepted, Stream};
 
-use crate::brick::Shared;
-use crate::completions::Completions;
-use crate::metrics::ThreadMetrics;
-use crate::service::{Answerer, MAX_READ, Timing};
-use crate::session::Session;
+use super::{Role, Shared, ThreadMetrics};
 
 /// How this software names itself to clients.
 pub(crate) const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
 /// What one I/O thread is to others.
-pub(crate) struct Thread {
-    pub(crate) brick: Arc<Shared>,
+pub(crate) struct Thread<R: Role> {
+    pub(crate) server: Arc<Shared<R>>,
     pub(crate) metrics: Arc<ThreadMetrics>,
-    pub(crate) completions: Completions,
+    pub(crate) local: R::Local,
     /// Connections that it serves or is about to.
     pub(crate) load: AtomicUsize,
 }
@@ -38,15 +33,15 @@ pub(crate) struct Arrival {
     pub(crate) peer: String,
 }
 
-impl Thread {
-    pub(crate) fn new(brick: Arc<Shared>, metrics: Arc<ThreadMetrics>) -> Arc<Self> {
-        Arc::new(Self { brick, metrics, completions: Completions::default(), load: AtomicUsize::new(0) })
+impl<R: Role> Thread<R> {
+    pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadMetrics>) -> Arc<Self> {
+        Arc::new(Self { server, metrics, local: R::Local::default(), load: AtomicUsize::new(0) })
     }
 
     /// Serves arrivals until there will be none.
     pub(crate) async fn run(self: Arc<Self>, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
         let this = self.clone();
-        let completions = tokio::spawn(async move { this.completions.run(&this.metrics).await });
+        let beside = tokio::spawn(async move { R::beside(&this).await });
         while let Some(Arrival { connection, peer }) = arrivals.recv().await {
             match connection.into_stream() {
                 Ok(stream) => drop(tokio::spawn(self.clone().serve(stream, peer))),
@@ -56,29 +51,29 @@ impl Thread {
                 }
             }
         }
-        completions.abort();
+        beside.abort();
     }
 
     fn leave(&self) {
         self.load.fetch_sub(1, Ordering::Relaxed);
-        self.brick.metrics.open.fetch_sub(1, Ordering::Relaxed);
+        self.server.metrics.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     async fn serve(self: Arc<Self>, mut stream: Stream, peer: String) {
-        let brick = &self.brick;
-        let mut door = Door { store: &brick.store, brick };
+        let server = &self.server;
+        let mut door = Door(server);
         let greeting = handshake::welcome(&mut stream, &mut door, AGENT);
-        match time::timeout(brick.config.handshake_timeout, greeting).await {
+        match time::timeout(server.config.handshake_timeout, greeting).await {
             Ok(Ok((hello, _))) => {
                 debug!(peer, agent = hello.agent, space = hello.space, "connected");
                 self.serve_welcome(stream, peer).await;
             }
             Ok(Err(error)) => {
-                brick.metrics.refused.fetch_add(1, Ordering::Relaxed);
+                server.metrics.refused.fetch_add(1, Ordering::Relaxed);
                 info!(peer, %error, "refused");
             }
             Err(_) => {
-                brick.metrics.refused.fetch_add(1, Ordering::Relaxed);
+                server.metrics.refused.fetch_add(1, Ordering::Relaxed);
                 info!(peer, "did not say who it is in time");
             }
         }
@@ -86,28 +81,17 @@ impl Thread {
     }
 
     async fn serve_welcome(self: &Arc<Self>, stream: Stream, peer: String) {
-        let (brick, mailbox) = (&self.brick, Arc::new(Mailbox::default()));
-        let session = Arc::new(Session::new(peer.clone(), mailbox.clone(), brick.store.clone()));
-        let answerer = Answerer {
-            store: brick.store.clone(),
-            in_memory: brick.in_memory,
-            config: brick.config.clone(),
-            session: session.clone(),
-            thread: self.clone(),
-            timing: Timing::default(),
-        };
-        let limits = brick.config.limits;
-        let registered = brick.register(&session);
-        let end = link::drive(Link::new(stream, answerer, limits, limits.max_frame, mailbox)).await;
+        let (server, mailbox) = (&self.server, Arc::new(Mailbox::default()));
+        let registered = server.register(&peer, &mailbox);
+        let (service, limits) = (R::serve(self), server.config.limits);
+        let end = link::drive(Link::new(stream, service, limits, limits.max_frame, mailbox)).await;
         drop(registered);
-        // Files may have to be given back, which may block.
-        crate::blocking::run(move || session.end());
         match end {
             End::Closed | End::HungUp => debug!(peer, %end, "disconnected"),
             End::Broken(error) => debug!(peer, %error, "the connection broke"),
             End::Stalled(_) => info!(peer, %end, "given up"),
             End::Violated(error) => {
-                brick.metrics.violations.fetch_add(1, Ordering::Relaxed);
+                server.metrics.violations.fetch_add(1, Ordering::Relaxed);
                 warn!(peer, %error, "the client broke the protocol");
             }
         }
@@ -115,27 +99,16 @@ impl Thread {
 }
 
 /// Decides who may come in.
-struct Door<'a> {
-    store: &'a Store,
-    brick: &'a Shared,
-}
+struct Door<'a, R>(&'a Shared<R>);
 
-impl Doorkeeper for Door<'_> {
+impl<R: Role> Doorkeeper for Door<'_, R> {
     fn admit(&mut self, hello: &proto::Hello) -> Result<Terms> {
-        let config = &self.brick.config;
-        if self.brick.metrics.open.load(Ordering::Relaxed) > config.max_connections as u64 {
+        let Shared { role, config, metrics, .. } = self.0;
+        if metrics.open.load(Ordering::Relaxed) > config.max_connections as u64 {
             let what = format!("the server has its {} connections: try again later", config.max_connections);
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
-        let spaces = self.store.spaces()?;
-        let space = spaces.iter().find(|(_, name)| *name == hello.space).map(|(space, _)| *space);
-        let space = space.ok_or_else(|| {
-            let known: Vec<&str> = spaces.iter().map(|(_, name)| name.as_str()).take(10).collect();
-            let what = format!("there is no space {:?} here; there are: {}", hello.space, known.join(", "));
-            Error::new(ErrorKind::NotFound, what)
-        })?;
-        let limits = &config.limits;
-        Ok(Terms { space, max_frame: limits.max_frame, max_read: MAX_READ, max_in_flight: limits.max_in_flight })
+        role.admit(config, hello)
     }
 }
 

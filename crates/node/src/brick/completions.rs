@@ -11,8 +11,8 @@ use std::time::Instant;
 use model::{Outcome, Result};
 use wire::link::Deferred;
 
-use crate::metrics::ThreadMetrics;
-use crate::service::decided;
+use super::service::decided;
+use crate::server::ThreadMetrics;
 
 /// A commit that is decided.
 pub(crate) struct Completion {

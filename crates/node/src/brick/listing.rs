@@ -7,7 +7,7 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use crate::service::{View, on};
+use super::service::{View, on};
 
 /// Entries up to which a listing is answered at once.
 const SHORT: usize = 128;

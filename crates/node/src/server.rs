@@ -1,0 +1,359 @@
+//! What all roles have in common: listeners, threads and connections.
+//!
+//! A [`Role`] says who may come in and answers requests; the server does the rest. Each connection is a task of one I/O
+//! thread, and stays there.
+
+mod config;
+mod figures;
+mod http;
+mod metrics;
+mod thread;
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{Builder as ThreadBuilder, JoinHandle};
+
+use model::{Error, ErrorKind, Result};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time;
+use tracing::{error, info, warn};
+use wire::handshake::Terms;
+use wire::link::{Mailbox, Service};
+use wire::proto;
+use wire::transport::{Address, Listener, beyond_loopback};
+
+pub use config::Config;
+pub(crate) use figures::Figure;
+pub(crate) use metrics::{Metrics, ThreadMetrics, kind};
+pub(crate) use thread::{AGENT, TICK, Thread};
+
+use thread::Arrival;
+
+/// What a server is for.
+pub(crate) trait Role: Sized + Send + Sync + 'static {
+    /// What answers the requests of one connection. Dropped when the connection has ended.
+    type Service: Service + Send;
+    /// What each I/O thread has for itself.
+    type Local: Default + Send + Sync;
+
+    /// Its name in logs.
+    const NAME: &'static str;
+
+    /// Who may come in, and on which terms.
+    ///
+    /// # Errors
+    /// What whoever may not is told.
+    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<Terms>;
+
+    /// Somebody has come in.
+    fn serve(thread: &Arc<Thread<Self>>) -> Self::Service;
+
+    /// What a thread does beside its connections, as long as it runs.
+    fn beside(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Called once a second.
+    fn tick(&self, config: &Config);
+
+    /// What it tells of itself.
+    fn figures(&self, metrics: &Metrics) -> Vec<Figure>;
+
+    /// Why it is not well, if it is not.
+    fn ailment(&self) -> Option<String>;
+
+    /// Ends it, when nobody is served any more. May block.
+    ///
+    /// # Errors
+    /// If it did not end in good order.
+    fn close(&self) -> Result<()>;
+}
+
+/// What all threads of a server share.
+pub(crate) struct Shared<R> {
+    pub(crate) role: R,
+    pub(crate) config: Arc<Config>,
+    pub(crate) metrics: Metrics,
+    visitors: Mutex<Vec<(String, Weak<Mailbox>)>>,
+    /// Holds a receiver for every connection, so that their end can be awaited.
+    connected: watch::Sender<()>,
+}
+
+impl<R: Role> Shared<R> {
+    fn register(&self, peer: &str, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
+        let mut visitors = self.visitors();
+        visitors.retain(|(_, mailbox)| mailbox.strong_count() > 0);
+        visitors.push((peer.to_owned(), Arc::downgrade(mailbox)));
+        self.connected.subscribe()
+    }
+
+    fn visitors(&self) -> std::sync::MutexGuard<'_, Vec<(String, Weak<Mailbox>)>> {
+        // A list that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn for_each_visitor(&self, each: impl Fn(&str, &Mailbox)) {
+        let visitors: Vec<_> =
+            self.visitors().iter().filter_map(|(peer, mailbox)| Some((peer.clone(), mailbox.upgrade()?))).collect();
+        visitors.iter().for_each(|(peer, mailbox)| each(peer, mailbox));
+    }
+
+    pub(crate) fn status(&self) -> proto::Status {
+        let figures = figures::figures(self).into_iter();
+        let figures = figures.map(|figure| proto::Figure { name: figure.name.to_owned(), value: figure.value });
+        proto::Status { agent: AGENT.to_owned(), figures: figures.collect() }
+    }
+}
+
+/// A role that is being served.
+///
+/// Dropped, it goes on serving until the process ends; [`Server::shutdown`] ends it in good order.
+pub(crate) struct Server<R> {
+    shared: Arc<Shared<R>>,
+    threads: Vec<JoinHandle<()>>,
+    phase: watch::Sender<Phase>,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) http: Option<SocketAddr>,
+}
+
+/// How far a server's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// No more connections; those there are answer what was asked.
+    Draining,
+    /// No more connections, and no threads.
+    Ended,
+}
+
+/// Where a server listens: the addresses asked for, with the ports that the system chose.
+struct Bound {
+    listeners: Vec<Listener>,
+    addresses: Vec<Address>,
+    http: Option<(tokio::net::TcpListener, SocketAddr)>,
+}
+
+impl<R: Role> Server<R> {
+    /// Serves `role` as `config` says. When this returns, it listens.
+    ///
+    /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine and `config` does not call that
+    /// [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
+    pub(crate) async fn start(role: R, config: Config) -> Result<Self> {
+        if config.listen.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a server needs an address to listen at"));
+        }
+        if !config.insecure {
+            refuse_beyond_loopback(&config).await?;
+        }
+        let count = config.threads.max(1);
+        let (visitors, (connected, _)) = (Mutex::default(), watch::channel(()));
+        let (config, metrics) = (Arc::new(config), Metrics::new(count));
+        let shared = Arc::new(Shared { role, config, metrics, visitors, connected });
+        let (phase, watched) = watch::channel(Phase::Serving);
+        let mut workers = Vec::new();
+        let mut receivers = Vec::new();
+        for metrics in &shared.metrics.threads {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            workers.push((Thread::new(shared.clone(), metrics.clone()), sender));
+            receivers.push(receiver);
+        }
+        let io: Vec<Arc<Thread<R>>> = workers.iter().map(|(thread, _)| thread.clone()).collect();
+        let (tell_bound, bound) = oneshot::channel();
+        let mut front = Some(Front { shared: shared.clone(), workers, phase: watched, tell_bound });
+        let mut threads = Vec::new();
+        for (number, (thread, arrivals)) in io.into_iter().zip(receivers).enumerate() {
+            let front = front.take();
+            let started = ThreadBuilder::new().name(format!("mortar-io-{number}")).spawn(move || {
+                run_thread(thread, arrivals, front);
+            });
+            threads.push(started.map_err(|error| io_error("a thread cannot be started", error))?);
+        }
+        let gone = |_| Error::new(ErrorKind::Internal, "an I/O thread ended before it listened");
+        let (addresses, http) = bound.await.map_err(gone)??;
+        info!(role = R::NAME, addresses = %join(&addresses), http = ?http, "serving");
+        Ok(Self { shared, threads, phase, addresses, http })
+    }
+
+    /// Ends it: takes no more connections, answers what was asked, and closes the role, whose result it returns.
+    pub(crate) async fn shutdown(self) -> Result<()> {
+        info!(role = R::NAME, "shutting down");
+        self.phase.send_replace(Phase::Draining);
+        self.end_sessions(Mailbox::drain).await;
+        self.end_sessions(Mailbox::hang_up).await;
+        self.phase.send_replace(Phase::Ended);
+        let (shared, threads) = (self.shared, self.threads);
+        let closed = tokio::task::spawn_blocking(move || {
+            let mut result = Ok(());
+            for thread in threads {
+                if thread.join().is_err() {
+                    result = Err(Error::new(ErrorKind::Internal, "an I/O thread has panicked"));
+                }
+            }
+            result.and(shared.role.close())
+        });
+        let result = closed.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "closing panicked")));
+        match &result {
+            Ok(()) => info!("shut down"),
+            Err(error) => error!(%error, "shut down, but not cleanly"),
+        }
+        result
+    }
+
+    /// Ends all sessions in one way, and waits a while until they have ended.
+    async fn end_sessions(&self, how: impl Fn(&Mailbox)) {
+        let patience = self.shared.config.shutdown_timeout;
+        let all_ended = async {
+            while self.shared.connected.receiver_count() > 0 {
+                self.shared.for_each_visitor(|_, mailbox| how(mailbox));
+                // A connection that was being welcomed registers late, so they are told again.
+                let _ = time::timeout(TICK / 20, self.shared.connected.closed()).await;
+            }
+        };
+        if time::timeout(patience, all_ended).await.is_err() {
+            self.shared.for_each_visitor(|peer, _| warn!(peer, "does not take its answers"));
+        }
+    }
+}
+
+/// What the first I/O thread does besides: it listens, and hands connections out.
+struct Front<R: Role> {
+    shared: Arc<Shared<R>>,
+    workers: Vec<(Arc<Thread<R>>, mpsc::UnboundedSender<Arrival>)>,
+    phase: watch::Receiver<Phase>,
+    tell_bound: oneshot::Sender<Result<(Vec<Address>, Option<SocketAddr>)>>,
+}
+
+fn run_thread<R: Role>(thread: Arc<Thread<R>>, arrivals: mpsc::UnboundedReceiver<Arrival>, front: Option<Front<R>>) {
+    let runtime = match Builder::new_current_thread().enable_all().max_blocking_threads(64).build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            error!(%error, "an I/O thread gets no event queue");
+            return;
+        }
+    };
+    runtime.block_on(async move {
+        if let Some(front) = front {
+            tokio::spawn(front.run());
+        }
+        thread.run(arrivals).await;
+    });
+}
+
+impl<R: Role> Front<R> {
+    async fn run(mut self) {
+        let bound = match bind(&self.shared.config).await {
+            Ok(bound) => bound,
+            Err(error) => {
+                // Whoever starts the server waits for this.
+                let _ = self.tell_bound.send(Err(error));
+                return;
+            }
+        };
+        let http = bound.http.map(|(listener, address)| {
+            tokio::spawn(http::serve(listener, self.shared.clone()));
+            address
+        });
+        let _ = self.tell_bound.send(Ok((bound.addresses, http)));
+        let workers = Arc::new(self.workers);
+        let accepting = bound.listeners.into_iter().map(|listener| {
+            let (shared, workers) = (self.shared.clone(), workers.clone());
+            tokio::spawn(async move { accept(listener, &shared, &workers).await })
+        });
+        let accepting: Vec<_> = accepting.collect();
+        tokio::spawn(expire(self.shared));
+        if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
+            // The handle was dropped: it serves until the process ends.
+            std::future::pending::<()>().await;
+        }
+        accepting.iter().for_each(tokio::task::JoinHandle::abort);
+        // Then the threads learn that no more arrives, and end.
+        let _ = self.phase.wait_for(|phase| *phase == Phase::Ended).await;
+    }
+}
+
+/// Lets the role look, once a second, for what has expired.
+async fn expire<R: Role>(shared: Arc<Shared<R>>) {
+    let mut ticks = time::interval(TICK);
+    loop {
+        ticks.tick().await;
+        shared.role.tick(&shared.config);
+    }
+}
+
+/// Hands what arrives at a listener to the thread with the fewest connections.
+async fn accept<R: Role>(
+    listener: Listener,
+    shared: &Shared<R>,
+    workers: &[(Arc<Thread<R>>, mpsc::UnboundedSender<Arrival>)],
+) {
+    loop {
+        let (connection, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Mostly too many open files: others may close theirs.
+                warn!(%error, "a connection cannot be accepted");
+                time::sleep(TICK / 10).await;
+                continue;
+            }
+        };
+        let metrics = &shared.metrics;
+        metrics.accepted.fetch_add(1, Ordering::Relaxed);
+        // Beyond this not even a refusal is worth its cost.
+        if metrics.open.fetch_add(1, Ordering::Relaxed) >= 2 * shared.config.max_connections as u64 {
+            metrics.open.fetch_sub(1, Ordering::Relaxed);
+            metrics.refused.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let idlest = workers.iter().min_by_key(|(thread, _)| thread.load.load(Ordering::Relaxed));
+        let Some((thread, arrivals)) = idlest else { return };
+        thread.load.fetch_add(1, Ordering::Relaxed);
+        if arrivals.send(Arrival { connection, peer }).is_err() {
+            return;
+        }
+    }
+}
+
+async fn bind(config: &Config) -> Result<Bound> {
+    let mut bound = Bound { listeners: Vec::new(), addresses: Vec::new(), http: None };
+    for address in &config.listen {
+        let cannot = |error| io_error(&format!("cannot listen at {address}"), error);
+        let listener = Listener::bind(address).await.map_err(cannot)?;
+        bound.addresses.push(listener.address().map_err(cannot)?);
+        bound.listeners.push(listener);
+    }
+    if let Some(address) = config.http {
+        let cannot = |error| io_error(&format!("cannot listen at {address} for HTTP"), error);
+        let listener = tokio::net::TcpListener::bind(address).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        bound.http = Some((listener, address));
+    }
+    Ok(bound)
+}
+
+async fn refuse_beyond_loopback(config: &Config) -> Result<()> {
+    let denied = |address: &dyn std::fmt::Display| {
+        let what = format!(
+            "{address} can be reached from other machines, and nobody has to say who they are: \
+             listen on loopback or a Unix socket, or say --insecure"
+        );
+        Error::new(ErrorKind::Denied, what)
+    };
+    for address in &config.listen {
+        let cannot = |error| io_error(&format!("cannot find out where {address} is"), error);
+        if !beyond_loopback(address).await.map_err(cannot)?.is_empty() {
+            return Err(denied(address));
+        }
+    }
+    match config.http {
+        Some(address) if !address.ip().is_loopback() => Err(denied(&address)),
+        _ => Ok(()),
+    }
+}
+
+fn io_error(what: &str, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, what).caused_by(error)
+}
+
+fn join(addresses: &[Address]) -> String {
+    addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ")
+}
