@@ -14,6 +14,10 @@ pub const OBJECT: usize = 4 << 20;
 pub const TRANSACTION: usize = 32 << 20;
 /// Operations in one transaction.
 pub const OPERATIONS: usize = 65_536;
+/// Bytes in the key of a row of a store.
+pub const ROW_KEY: usize = 400;
+/// Bytes in the value of a row of a store.
+pub const ROW_VALUE: usize = 5 << 20;
 /// Bytes in a blob: 2^50, one pebibyte.
 pub const BLOB: u64 = 1 << 50;
 /// Entries in one answer of a listing.

@@ -190,6 +190,12 @@ impl<'a> Apply<'a> {
             Step::Open { incarnation } => {
                 self.put(Key::system("incarnation"), &incarnation.to_be_bytes());
             }
+            Step::Rows(changes) => {
+                for change in changes {
+                    let row = change.row(&mut self.slabs);
+                    self.changes.insert(change.key.clone(), row);
+                }
+            }
         }
         Ok(())
     }

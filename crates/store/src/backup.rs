@@ -1,7 +1,7 @@
 //! Hot backup: one archive of everything that a snapshot shows, written while the store serves.
 //!
-//! The archive says what the store holds, object by object in the order of their identifiers, and nothing of how the
-//! store keeps it: back references, use counts, unfinished uploads and garbage are left out, and restoring makes them
+//! The archive says what the store holds, object by object in the order of their identifiers, and then the rows; and nothing
+//! of how the store keeps it: back references, use counts, unfinished uploads and garbage are left out, and restoring makes them
 //! anew. Every chunk is checked while it is read. A chunk that several objects share goes into the archive once.
 
 use std::io::Write;
@@ -17,6 +17,7 @@ use crate::layers::{Found, Layers, Object};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Reading;
 use crate::row::{self, CHUNK, Chunk, Extent, HEAD, PageRoom, RowError, check_blocks};
+use crate::rows;
 use crate::store::Snapshot;
 
 pub(crate) mod archive;
@@ -49,6 +50,8 @@ pub struct BackupSummary {
     pub members: u64,
     /// Names.
     pub names: u64,
+    /// Rows.
+    pub rows: u64,
     /// Bytes of the archive.
     pub archive_bytes: u64,
 }
@@ -63,6 +66,7 @@ impl BackupSummary {
             attributes: counts.attributes,
             members: counts.members,
             names: counts.names,
+            rows: counts.rows,
             archive_bytes,
         }
     }
@@ -81,6 +85,7 @@ pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, progress: &dyn Pro
         backup.objects()?;
         backup.names()?;
         backup.pages()?;
+        backup.rows()?;
         let (counts, bytes) = backup.out.end()?;
         Ok(BackupSummary::new(&header, &counts, bytes))
     })
@@ -263,6 +268,14 @@ impl Backup<'_, '_> {
             self.out.item(&Item::Page { page, room: room.map_err(|e| corrupt_row(what, e))? })
         })?;
         self.tell()
+    }
+
+    fn rows(&mut self) -> Result<()> {
+        each(self.layers, &Key::table(table::ROW), |key, found| {
+            let value = rows::checked(key, found).map_err(|e| rows::damaged(key, e))?;
+            self.out.item(&Item::Row { key: &key[1..], value })?;
+            self.tell()
+        })
     }
 }
 

@@ -160,7 +160,7 @@ impl Core {
     }
 
     /// Hands a transaction to the committer; where there is none, applies it.
-    fn take_in(&self, job: Job) {
+    pub(crate) fn take_in(&self, job: Job) {
         if self.durable.is_none() {
             return self.apply_now(job);
         }
@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// Hands a transaction over and waits for its outcome, which is laid at `place`.
-    fn wait(&self, job: Job, place: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
+    pub(crate) fn wait(&self, job: Job, place: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
         if self.durable.is_none() {
             self.apply_now(job);
         } else {

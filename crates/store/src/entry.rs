@@ -10,6 +10,7 @@ use model::{Error, ErrorKind, Kind, Name, Oid, Result};
 use crate::blob_file::BlobFiles;
 use crate::key::DataId;
 use crate::row::{CHUNK, Extent};
+use crate::rows::RowChange;
 
 mod codec;
 
@@ -143,6 +144,8 @@ pub(crate) enum Step {
     Open {
         incarnation: u32,
     },
+    /// Rows of who uses the store, in the order of their keys.
+    Rows(Vec<RowChange>),
 }
 
 /// A transaction as it is logged.
@@ -158,6 +161,9 @@ pub(crate) struct Entry {
 impl Step {
     /// Whether it takes away more than it adds: it may be done where there is no room for more.
     pub(crate) fn frees(&self) -> bool {
+        if let Self::Rows(changes) = self {
+            return changes.iter().all(RowChange::removes);
+        }
         matches!(
             self,
             Self::Truncate { .. }

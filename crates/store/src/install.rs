@@ -266,7 +266,8 @@ impl Core {
         let view = self.view.load_full();
         let mut needed = BTreeSet::new();
         for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
-            let keys = mob.keys(from, to, usize::MAX);
+            let mut keys = Vec::new();
+            mob.keys(from, to, usize::MAX, &mut keys);
             needed.extend(keys.iter().filter_map(|key| key::extent_of(key)).map(|(_, offset)| offset));
         }
         self.read_engine(|engine| {
@@ -461,6 +462,7 @@ impl Rows<'_, '_> {
         let Some(row) = self.batch.frozen.get(key, || Seq::MAX) else { return Ok(None) };
         Ok(Some(match row {
             Row::Value(value) => Some(value),
+            Row::Shared(value, checksum) => Some(row::sealed_with(&value, checksum)),
             Row::Patch(patch) => Some(self.merge(key, &patch)?),
             Row::Gone => {
                 self.free_extent(key);

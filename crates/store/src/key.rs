@@ -7,6 +7,7 @@
 //! 'm' collection member       membership                            'd' file offset         extent to be freed
 //! 'r' oid 'm' collection      back reference of a membership        'g' data                content to be removed
 //! 'r' oid 'n' path            back reference of a name              's' ...                 system rows
+//! 'k' ...                     a row of who uses the store: the key is theirs
 //! ```
 //!
 //! All numbers are big-endian, so keys order as their parts do.
@@ -36,6 +37,7 @@ pub(crate) mod table {
     pub(crate) const FREED: u8 = b'd';
     pub(crate) const GARBAGE: u8 = b'g';
     pub(crate) const SYSTEM: u8 = b's';
+    pub(crate) const ROW: u8 = b'k';
 }
 
 impl std::ops::Deref for Key {
@@ -147,6 +149,10 @@ impl Key {
 
     pub(crate) fn next_page(space: SpaceId) -> Self {
         Self::of(&[&[table::SYSTEM], b"page:", &space.0.to_be_bytes()])
+    }
+
+    pub(crate) fn row(key: &[u8]) -> Self {
+        Self::of(&[&[table::ROW], key])
     }
 
     pub(crate) fn table(table: u8) -> Self {

@@ -1,7 +1,6 @@
 //! Reading through the layers: the changes of the transaction that is being applied, the modified object buffer, the
 //! part of it that is being installed, and the B-tree.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +45,11 @@ pub(crate) struct Layers<'a> {
     pub(crate) files: Option<&'a BlobFiles>,
 }
 
+/// So many rows of a buffer are looked at in the first step of a scan, as most end soon.
+const FEW: usize = 64;
+/// And so many at most in a later one.
+const MANY: usize = 512;
+
 /// How deep a row was found; deeper is older.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Depth {
@@ -72,7 +76,7 @@ impl Found<'_> {
 
     fn head(&self, oid: Oid) -> Result<Option<Head>> {
         let row = match self {
-            Found::Nothing | Found::Row(Row::Gone, _) => return Ok(None),
+            Found::Nothing | Found::Row(Row::Gone | Row::Shared(..), _) => return Ok(None),
             Found::Row(Row::Value(row), _) => row,
             Found::Row(Row::Patch(patch), _) => &patch.head,
             Found::Engine(row) => *row,
@@ -146,7 +150,7 @@ impl<'a> Layers<'a> {
     pub(crate) fn held(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
         let key = Key::object(oid);
         let look = |row: &Row| match row {
-            Row::Gone => Ok(None),
+            Row::Gone | Row::Shared(..) => Ok(None),
             Row::Value(row) => held_in(oid, row).map(Some),
             Row::Patch(patch) => held_in(oid, &patch.head).map(Some),
         };
@@ -226,7 +230,7 @@ impl<'a> Layers<'a> {
 
     fn fill_found(&self, found: &Found<'a>, place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
         match found {
-            Found::Nothing | Found::Row(Row::Gone, _) => out.fill(0),
+            Found::Nothing | Found::Row(Row::Gone | Row::Shared(..), _) => out.fill(0),
             Found::Row(Row::Value(row), _) => self.fill_stored(row, place, from, out)?,
             Found::Engine(row) => self.fill_stored(row, place, from, out)?,
             Found::Row(Row::Patch(patch), depth) => {
@@ -314,8 +318,10 @@ impl<'a> Layers<'a> {
         show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut from = Key::from(from);
+        let mut many = FEW;
         loop {
-            let (rows, end) = self.buffered(&from, to)?;
+            let (rows, end) = self.buffered(&from, to, many);
+            many = (many * 4).min(MANY);
             if rows.is_empty() && end.is_none() {
                 return self.engine.range(&from, to, &mut |key, value| show(key, &Found::Engine(value))).explain();
             }
@@ -346,32 +352,33 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The next rows that are not in the B-tree only, and where to go on if there are more.
-    fn buffered(&self, from: &[u8], to: &[u8]) -> Result<(BTreeMap<Key, Row>, Option<Key>)> {
-        const MANY: usize = 512;
+    /// The next rows that are not in the B-tree only, in order, about `many` of each buffer, and where to go on if there are
+    /// more.
+    fn buffered(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut end: Option<Key> = None;
         for mob in [Some(self.active), self.frozen].into_iter().flatten() {
-            let found = mob.keys(from, to, MANY);
-            if let Some(last) = found.last().filter(|_| found.len() == MANY) {
+            let before = keys.len();
+            mob.keys(from, to, many, &mut keys);
+            if let Some(last) = keys.last().filter(|_| keys.len() - before == many) {
                 let behind = last.successor();
                 end = Some(end.map_or_else(|| behind.clone(), |end| end.min(behind.clone())));
             }
-            keys.extend(found);
         }
         let to = end.as_deref().unwrap_or(to);
-        let mut rows = BTreeMap::new();
-        for key in keys.into_iter().filter(|key| **key < *to) {
-            let row = self.active.get(&key, || self.at.seq());
-            let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())));
-            if let Some(row) = row {
-                rows.insert(key, row);
-            }
-        }
+        let mut rows: Vec<(Key, Row)> = Vec::with_capacity(keys.len());
         if let (Some(changes), true) = (self.changes, from < to) {
             rows.extend(changes.range(from, to).map(|(key, row)| (key.clone(), row.clone())));
         }
-        Ok((rows, end))
+        rows.extend(keys.into_iter().filter(|key| **key < *to).filter_map(|key| {
+            let row = self.active.get(&key, || self.at.seq());
+            let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())))?;
+            Some((key, row))
+        }));
+        // Stable, so of one key the newest row comes first; what is in runs that are in order already costs little.
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        rows.dedup_by(|(a, _), (b, _)| a == b);
+        (rows, end)
     }
 }
 
@@ -404,7 +411,7 @@ fn slice_of(object: &Object<'_>, from: usize, to: usize) -> Option<Bytes> {
             }
             _ => None,
         },
-        Found::Nothing | Found::Row(Row::Gone, _) => None,
+        Found::Nothing | Found::Row(Row::Gone | Row::Shared(..), _) => None,
     }
 }
 

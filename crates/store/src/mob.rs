@@ -31,6 +31,8 @@ pub(crate) enum Row {
     Gone,
     /// The whole row.
     Value(Bytes),
+    /// A large row that shares its value with who brought it, and the value's checksum.
+    Shared(Bytes, u32),
     /// A partly written chunk.
     Patch(Arc<Patch>),
 }
@@ -39,7 +41,7 @@ impl Row {
     fn size(&self) -> usize {
         match self {
             Self::Gone => 0,
-            Self::Value(value) => value.len(),
+            Self::Value(value) | Self::Shared(value, _) => value.len(),
             Self::Patch(patch) => patch.size(),
         }
     }
@@ -169,18 +171,19 @@ impl Mob {
         versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| look(row))
     }
 
-    /// The keys from `from` up to, not including, `to`: at most `limit`, in order.
-    pub(crate) fn keys(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<Key> {
+    /// Adds the keys from `from` up to, not including, `to`: at most `limit`, in order.
+    pub(crate) fn keys(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
         if from >= to || self.is_empty() || !self.has_table_of(from, to) {
-            return Vec::new();
+            return;
         }
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         let order = self.order.read();
         if order.recent.is_empty() {
-            return order.sorted.range::<[u8], _>(bounds).take(limit).cloned().collect();
+            keys.extend(order.sorted.range::<[u8], _>(bounds).take(limit).cloned());
+            return;
         }
         drop(order);
-        self.order.write().sorted().range::<[u8], _>(bounds).take(limit).cloned().collect()
+        keys.extend(self.order.write().sorted().range::<[u8], _>(bounds).take(limit).cloned());
     }
 
     /// Whether there may be keys of a table from that of `from` up to that of `to`.
@@ -353,6 +356,12 @@ mod tests {
         Key::system(name)
     }
 
+    fn keys(mob: &Mob) -> Vec<Key> {
+        let mut keys = Vec::new();
+        mob.keys(b"s", b"t", 10, &mut keys);
+        keys
+    }
+
     #[test]
     fn a_reader_sees_the_newest_version_at_its_position() {
         let mob = Mob::new();
@@ -384,7 +393,7 @@ mod tests {
         mob.insert(key("b"), 2, Row::Value(Bytes::from_static(&[2])), 1);
         mob.roll_back(1);
         assert_eq!(value(mob.get(&key("a"), || 9)), Some(1));
-        assert_eq!(mob.keys(b"s", b"t", 10), [key("a")]);
+        assert_eq!(keys(&mob), [key("a")]);
         assert_eq!(mob.last(), 1);
     }
 
@@ -394,11 +403,11 @@ mod tests {
         mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
         mob.insert(key("a"), 2, Row::Gone, 1);
         mob.settle(key("a"), 2, 1);
-        assert_eq!(mob.keys(b"s", b"t", 10).len(), 1);
+        assert_eq!(keys(&mob).len(), 1);
         mob.sweep(1);
-        assert_eq!(mob.keys(b"s", b"t", 10).len(), 1);
+        assert_eq!(keys(&mob).len(), 1);
         mob.sweep(2);
-        assert_eq!(mob.keys(b"s", b"t", 10).len(), 0);
+        assert_eq!(keys(&mob).len(), 0);
         assert_eq!(mob.bytes(), 0);
     }
 

@@ -20,7 +20,7 @@ use crate::view::{Pin, Snapshots};
 pub(crate) trait Reading {
     fn core(&self) -> &Core;
     /// Reads single rows, not several against each other.
-    fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
+    fn single<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
     /// Reads one state.
     fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
     /// What an object's row says of it.
@@ -34,7 +34,7 @@ pub(crate) fn newest_head(core: &Core, oid: Oid) -> Result<Option<Head>> {
     let key = Key::object(oid);
     let decode = |row: &[u8]| Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e));
     let in_buffer = |row: &Row| match row {
-        Row::Gone => Ok(None),
+        Row::Gone | Row::Shared(..) => Ok(None),
         Row::Value(row) => decode(row),
         Row::Patch(patch) => decode(&patch.head),
     };
@@ -118,7 +118,7 @@ pub(crate) fn show_small(
     let key = Key::object(oid);
     let view = core.view.load();
     let mut in_buffer = |row: &Row| match row {
-        Row::Gone => Ok(Some(false)),
+        Row::Gone | Row::Shared(..) => Ok(Some(false)),
         Row::Value(row) => show_row(oid, row, max, false, show),
         Row::Patch(_) => Ok(None),
     };
@@ -167,7 +167,7 @@ fn show_row(
 }
 
 pub(crate) fn get(this: &impl Reading, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
-    let found = this.rows(|layers| Ok(layers.object(oid)?.map_or(Small::Missing, |object| small(&object, max))))?;
+    let found = this.single(|layers| Ok(layers.object(oid)?.map_or(Small::Missing, |object| small(&object, max))))?;
     match found {
         Small::Missing => Ok(None),
         Small::Stat(stat) => Ok(Some((stat, None))),
@@ -387,7 +387,7 @@ pub(crate) fn contains(this: &impl Reading, collection: Oid, member: Oid) -> Res
 }
 
 pub(crate) fn resolve(this: &impl Reading, name: &Name) -> Result<Option<Oid>> {
-    this.rows(|layers| {
+    this.single(|layers| {
         let value = layers.sealed(&Key::name(name.space, &name.path), &|| format!("name {:?}", name.path))?;
         Ok(value.and_then(|value| oid_at(&value, 0)))
     })

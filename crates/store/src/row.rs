@@ -220,6 +220,14 @@ pub(crate) fn seal(key: &[u8], value: &[u8]) -> Bytes {
     row.freeze()
 }
 
+/// The row of a value whose checksum, with its key, is known.
+pub(crate) fn sealed_with(value: &[u8], checksum: u32) -> Bytes {
+    let mut row = BytesMut::with_capacity(sealed_len(value.len()));
+    row.put_slice(value);
+    row.put_u32_le(checksum);
+    row.freeze()
+}
+
 /// Bytes that [`put_sealed`] appends.
 pub(crate) fn sealed_len(value: usize) -> usize {
     value + 4

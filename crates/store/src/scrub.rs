@@ -5,6 +5,8 @@
 //! 3. References agree both ways: names and memberships with back references, collections with their sizes.
 //! 4. Counts are right: the users of extents, the slots of pages, the page numbers of spaces.
 //!
+//! Rows of who uses the store belong to nothing; they are checked by 1.
+//!
 //! Damage does not end it. Memory is bounded: what is not listed is counted, and uses of extents take one byte for each
 //! 64 KiB of content.
 
@@ -75,6 +77,8 @@ pub struct ScrubReport {
     pub members: u64,
     /// Names.
     pub names: u64,
+    /// Rows.
+    pub rows: u64,
     /// Bytes of content that were read and checked.
     pub bytes: u64,
     /// What is damaged: the first thousand of it.
@@ -120,6 +124,7 @@ pub(crate) fn run(snapshot: &Snapshot, progress: &dyn Progress) -> Result<ScrubR
         scrub.pages()?;
         scrub.extents()?;
         scrub.freed()?;
+        scrub.rows()?;
         Ok(scrub.report)
     })
 }

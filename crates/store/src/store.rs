@@ -1,6 +1,7 @@
 //! The store: handles, snapshots and their calls.
 
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,6 +22,7 @@ use crate::progress::Progress;
 use crate::read::{self, Content, Pieces, Reading};
 use crate::repair::{self, RepairReport};
 use crate::row::Head;
+use crate::rows::{self, RowChanges};
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
 use crate::view::{Pin, Snapshots, View};
@@ -80,7 +82,7 @@ impl Reading for Store {
         &self.running.core
     }
 
-    fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+    fn single<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         self.core().read_row(read)
     }
 
@@ -98,7 +100,7 @@ impl Reading for Snapshot {
         self.store.core()
     }
 
-    fn rows<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+    fn single<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         self.state(read)
     }
 
@@ -244,6 +246,29 @@ macro_rules! reads {
                 read::objects(self, space, after, limit)
             }
 
+            /// The value of a row; `None` if there is no such row.
+            ///
+            /// # Errors
+            /// [`ErrorKind::Corrupt`] naming the key if the row is damaged.
+            pub fn row(&self, key: &[u8]) -> Result<Option<Bytes>> {
+                rows::row(self, key)
+            }
+
+            /// Shows the rows with `from <= key < to` in order, of one state, until `visit` breaks: their keys and values.
+            ///
+            /// `visit` should be quick, as a state is kept from being cleared away meanwhile. It may use the store.
+            ///
+            /// # Errors
+            /// [`ErrorKind::Corrupt`] naming the key of a row that is damaged; those before it were shown.
+            pub fn rows(
+                &self,
+                from: &[u8],
+                to: &[u8],
+                visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+            ) -> Result<()> {
+                rows::rows(self, from, to, visit)
+            }
+
             /// The spaces of the store.
             ///
             /// # Errors
@@ -316,6 +341,29 @@ impl Store {
     /// Every kind but [`ErrorKind::Unknown`] means that nothing was changed.
     pub fn commit(&self, transaction: Transaction) -> Result<Outcome> {
         self.core().commit(transaction)
+    }
+
+    /// Changes rows, all together; `done` learns the position in the log once they are durable.
+    ///
+    /// It is called on the thread that forces the log, so it should be quick. The calls of all threads come in the order of
+    /// the log, and the log has what one thread submits in that order: so it also learns of it in that order. In memory,
+    /// `done` is called before this returns. Changes that are refused at once, as they are over a limit or the store is
+    /// closed, are too, and overtake those before them. Changes of nothing get a position of their own; all that was
+    /// submitted before is durable with it.
+    ///
+    /// # Errors
+    /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] for a key, a value, or changes
+    /// together ([`limits::TRANSACTION`], [`limits::OPERATIONS`]) that are; else what [`Store::commit`] tells.
+    pub fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
+        self.core().submit_rows(changes, done);
+    }
+
+    /// Changes rows, all together, and waits until that is durable; returns the position in the log.
+    ///
+    /// # Errors
+    /// As [`Store::submit_rows`].
+    pub fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
+        self.core().commit_rows(changes)
     }
 
     /// Shows `show` an object, and its content if that has at most `max` bytes, without copying it: the quickest way to

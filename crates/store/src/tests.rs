@@ -11,6 +11,7 @@ mod faults;
 mod objects;
 mod plain;
 mod random;
+mod rows;
 mod scenarios;
 mod threads;
 pub(crate) mod world;

@@ -16,15 +16,16 @@ use crate::log::frame::StoreId;
 use crate::mob::Seq;
 
 const MAGIC: &[u8; 8] = b"mortarbk";
-const FORMAT: u32 = 1;
+/// What is written; 1, which has no rows, is read too.
+const FORMAT: u32 = 2;
 /// Bytes of the header.
 const HEADER: usize = 48;
 /// Bytes before a part's items.
 const PART_HEADER: usize = 20;
 /// A part is written when it has at least this many bytes.
 const PART: usize = 256 << 10;
-/// The most that a part can have: one item more, the longest of which is an attribute.
-const PART_MAX: usize = 2 << 20;
+/// The most that a part can have: one item more, the longest of which is a row.
+const PART_MAX: usize = 6 << 20;
 /// Kinds of parts.
 const ITEMS: u32 = 1;
 const END: u32 = 2;
@@ -49,6 +50,7 @@ pub(crate) struct Counts {
     pub(crate) attributes: u64,
     pub(crate) members: u64,
     pub(crate) names: u64,
+    pub(crate) rows: u64,
 }
 
 impl Counts {
@@ -64,12 +66,13 @@ impl Counts {
             Item::Attribute { .. } => self.attributes += 1,
             Item::Member { .. } => self.members += 1,
             Item::Name { .. } => self.names += 1,
+            Item::Row { .. } => self.rows += 1,
             Item::Space { .. } | Item::Page { .. } | Item::NextPage { .. } | Item::Opened { .. } => {}
         }
     }
 
-    fn numbers(&self) -> [u64; 6] {
-        [self.objects, self.content_bytes, self.chunks, self.attributes, self.members, self.names]
+    fn numbers(&self) -> [u64; 7] {
+        [self.objects, self.content_bytes, self.chunks, self.attributes, self.members, self.names, self.rows]
     }
 }
 
@@ -86,13 +89,15 @@ impl Header {
         out
     }
 
-    fn decode(bytes: &[u8; HEADER]) -> Result<Self> {
+    /// The header, and the archive's format.
+    fn decode(bytes: &[u8; HEADER]) -> Result<(Self, u32)> {
         if bytes[..8] != *MAGIC {
             return Err(Error::new(ErrorKind::Invalid, "this is no archive of Mortar"));
         }
         let format = word(bytes, 8);
-        if format != FORMAT {
-            let message = format!("the archive has format {format}; this version reads {FORMAT}: use a newer one");
+        if !(1..=FORMAT).contains(&format) {
+            let message =
+                format!("the archive has format {format}; this version reads up to {FORMAT}: use a newer one");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if crc32c(&bytes[..44]) != word(bytes, 44) {
@@ -100,7 +105,7 @@ impl Header {
         }
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[12..28]);
-        Ok(Self { store, version: long(bytes, 28), time_us: long(bytes, 36) as i64 })
+        Ok((Self { store, version: long(bytes, 28), time_us: long(bytes, 36) as i64 }, format))
     }
 }
 
@@ -205,6 +210,7 @@ fn failed(error: io::Error) -> Error {
 pub(crate) struct Reader<'a> {
     from: &'a mut dyn Read,
     pub(crate) header: Header,
+    format: u32,
     salt: u32,
     number: u64,
     part: Vec<u8>,
@@ -219,9 +225,9 @@ impl<'a> Reader<'a> {
         fill(from, &mut bytes, || "its header".to_owned())?;
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         digest.update(&bytes);
-        let (header, salt) = (Header::decode(&bytes)?, word(&bytes, 44));
+        let ((header, format), salt) = (Header::decode(&bytes)?, word(&bytes, 44));
         let (part, counts) = (Vec::new(), Counts::default());
-        Ok(Self { from, header, salt, number: 0, part, counts, digest, read: HEADER as u64 })
+        Ok(Self { from, header, format, salt, number: 0, part, counts, digest, read: HEADER as u64 })
     }
 
     /// Bytes read so far.
@@ -286,8 +292,17 @@ impl<'a> Reader<'a> {
 
     fn check_end(&self) -> Result<()> {
         let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| long(bytes, 0)).collect();
-        let found: Vec<u64> = self.counts.numbers().into_iter().chain([self.digest.finalize()]).collect();
-        if said == found { Ok(()) } else { Err(damaged("its trailer does not fit what is before it")) }
+        let mut numbers = self.counts.numbers().to_vec();
+        if self.format == 1 {
+            // It knows of no rows.
+            numbers.truncate(6);
+        }
+        let found: Vec<u64> = numbers.into_iter().chain([self.digest.finalize()]).collect();
+        if said == found && (self.format > 1 || self.counts.rows == 0) {
+            Ok(())
+        } else {
+            Err(damaged("its trailer does not fit what is before it"))
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) enum Item<'a> {
     NextPage { space: SpaceId, number: u64 },
     /// How often the store was opened.
     Opened { times: u32 },
+    /// A row of who uses the store.
+    Row { key: &'a [u8], value: &'a [u8] },
 }
 
 /// The codes of the items; they stay for ever.
@@ -42,6 +44,7 @@ mod code {
     pub(super) const PAGE: u8 = 9;
     pub(super) const NEXT_PAGE: u8 = 10;
     pub(super) const OPENED: u8 = 11;
+    pub(super) const ROW: u8 = 12;
 }
 
 /// Why bytes are no item.
@@ -119,6 +122,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, item: &Item<'_>) {
         Item::Opened { times } => {
             out.push(code::OPENED);
             out.extend_from_slice(&times.to_le_bytes());
+        }
+        Item::Row { key, value } => {
+            out.push(code::ROW);
+            out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            out.extend_from_slice(key);
+            out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            out.extend_from_slice(value);
         }
     }
 }
@@ -219,6 +229,17 @@ impl<'a> Items<'a> {
             }
             code::NEXT_PAGE => Item::NextPage { space: self.space()?, number: self.u64()? },
             code::OPENED => Item::Opened { times: self.u32()? },
+            code::ROW => {
+                let len = usize::from(self.u16()?);
+                if !(1..=limits::ROW_KEY).contains(&len) {
+                    return Err(ItemError::Value);
+                }
+                let (key, len) = (self.take(len)?, self.u32()? as usize);
+                if len > limits::ROW_VALUE {
+                    return Err(ItemError::Value);
+                }
+                Item::Row { key, value: self.take(len)? }
+            }
             other => return Err(ItemError::Kind(other)),
         }))
     }
@@ -258,6 +279,8 @@ mod tests {
             Item::Page { page, room: PageRoom { next_slot: 3, used: 99 } },
             Item::NextPage { space: SpaceId(2), number: 6 },
             Item::Opened { times: 7 },
+            Item::Row { key: &[0xff; limits::ROW_KEY], value: b"v" },
+            Item::Row { key: b"k", value: b"" },
         ];
         for item in items {
             let mut bytes = Vec::new();

@@ -31,6 +31,7 @@ use crate::open;
 use crate::options::Options;
 use crate::progress::{self, Amount, Progress};
 use crate::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
+use crate::rows::hex;
 
 /// The file that says that a directory is being restored into.
 pub(crate) const RESTORING: &str = "RESTORING";
@@ -172,6 +173,8 @@ struct Restore<'a> {
     object: Option<Current>,
     last: Option<Oid>,
     name: Option<Key>,
+    /// The last row of who uses the store.
+    row: Option<Key>,
     contents: u64,
     opened: bool,
 }
@@ -179,8 +182,8 @@ struct Restore<'a> {
 impl<'a> Restore<'a> {
     fn new(engine: &'a dyn Engine, blobs: Blobs, version: u64) -> Self {
         let rows = BTreeMap::new();
-        let (object, last, name) = (None, None, None);
-        Self { engine, blobs, version, rows, row_bytes: 0, object, last, name, contents: 0, opened: false }
+        let (object, last, name, row) = (None, None, None, None);
+        Self { engine, blobs, version, rows, row_bytes: 0, object, last, name, row, contents: 0, opened: false }
     }
 
     fn item(&mut self, item: &Item<'_>) -> Result<()> {
@@ -215,6 +218,16 @@ impl<'a> Restore<'a> {
             Item::Page { page, room } => self.put(Key::page(*page), Bytes::copy_from_slice(&room.encode())),
             Item::NextPage { space, number } => {
                 self.put(Key::next_page(*space), Bytes::copy_from_slice(&number.to_be_bytes()))
+            }
+            Item::Row { key, value } => {
+                self.end_object()?;
+                let key = Key::row(key);
+                if self.row.as_ref().is_some_and(|last| *last >= key) {
+                    return Err(damaged(format!("row {} is out of order", hex(&key[1..]))));
+                }
+                self.row = Some(key.clone());
+                let row = row::seal(&key, value);
+                self.put(key, row)
             }
             Item::Opened { times } => {
                 self.opened = true;

@@ -8,7 +8,7 @@ use model::{ErrorKind, Kind, Name, Oid, Op, SpaceId};
 
 use crate::tests::world::{Simulated, everywhere, memory, real, small};
 use crate::tests::{blob, commit, create, name, pattern, temporary};
-use crate::{Amount, Options, Store};
+use crate::{Amount, Options, RowChanges, Store};
 
 const CHUNK: usize = 64 << 10;
 
@@ -33,6 +33,11 @@ pub(crate) fn contents(store: &Store) -> Vec<String> {
             });
         }
     }
+    let rows = snapshot.rows(&[], &[0xff; 401], |key, value| {
+        all.push(format!("row {key:x?} {:08x}", crate::checksum::crc32c(value)));
+        ControlFlow::Continue(())
+    });
+    rows.unwrap();
     all
 }
 
@@ -74,6 +79,14 @@ pub(crate) fn furnish(store: &Store, settle: &dyn Fn()) -> Vec<Oid> {
     let done = store.begin_upload().unwrap();
     store.upload(done, pattern(3 * CHUNK + 9, 7)).unwrap();
     commit(store, [Op::PutUpload { oid: oids[0], upload: done }]);
+    let mut rows = RowChanges::new();
+    for (key, len) in [(&b"a"[..], 0), (b"b", 100), (b"deleted", 5), (&[0xff; 400], 5 << 20), (b"large", 70_000)] {
+        rows.put(key, pattern(len, 9));
+    }
+    store.commit_rows(rows).unwrap();
+    let mut rows = RowChanges::new();
+    rows.remove(b"deleted");
+    store.commit_rows(rows).unwrap();
     oids.extend(made);
     oids
 }

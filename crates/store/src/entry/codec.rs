@@ -1,11 +1,12 @@
 //! The encoding of entries: a format byte, then fields in order; numbers as LEB128, bytes with their length before them.
 
 use bytes::{Buf, BufMut, Bytes};
-use model::{Kind, Name, Oid, SpaceId};
+use model::{Kind, Name, Oid, SpaceId, limits};
 
 use super::{Content, Entry, Step};
 use crate::key::DataId;
 use crate::row::{BLOCK, CHUNK, Extent};
+use crate::rows::RowChange;
 
 const FORMAT: u8 = 1;
 
@@ -112,6 +113,7 @@ mod code {
     pub(super) const RECLAIM: u8 = 20;
     pub(super) const CREATE_SPACE: u8 = 21;
     pub(super) const OPEN: u8 = 22;
+    pub(super) const ROWS: u8 = 23;
 }
 
 fn put_step(out: &mut Vec<u8>, step: &Step) {
@@ -210,6 +212,19 @@ fn put_step(out: &mut Vec<u8>, step: &Step) {
             out.push(code::OPEN);
             put_number(out, u64::from(*incarnation));
         }
+        Step::Rows(changes) => {
+            out.push(code::ROWS);
+            put_number(out, changes.len() as u64);
+            changes.iter().for_each(|change| put_row(out, change));
+        }
+    }
+}
+
+fn put_row(out: &mut Vec<u8>, change: &RowChange) {
+    put_bytes(out, change.key());
+    out.push(u8::from(!change.removes()));
+    if let Some(value) = &change.value {
+        put_bytes(out, value);
     }
 }
 
@@ -335,6 +350,16 @@ impl Reader {
         Ok(Content { extents: self.extents()?, bytes: self.bytes()? })
     }
 
+    fn row(&mut self) -> Result<RowChange, EntryError> {
+        let key = self.bytes()?;
+        let value = if self.flag()? { Some(self.bytes()?) } else { None };
+        let fits = (1..=limits::ROW_KEY).contains(&key.len());
+        if !fits || value.as_ref().is_some_and(|value| value.len() > limits::ROW_VALUE) {
+            return Err(EntryError::Value);
+        }
+        Ok(RowChange::new(&key, value))
+    }
+
     fn step(&mut self) -> Result<Step, EntryError> {
         Ok(match self.byte()? {
             code::CREATE => Step::Create {
@@ -377,6 +402,7 @@ impl Reader {
             }
             code::CREATE_SPACE => Step::CreateSpace { id: self.space()?.0, name: self.text()? },
             code::OPEN => Step::Open { incarnation: self.small()? },
+            code::ROWS => Step::Rows((0..self.count(3)?).map(|_| self.row()).collect::<Result<_, _>>()?),
             other => return Err(EntryError::Step(other)),
         })
     }
@@ -421,6 +447,7 @@ mod tests {
             Step::Reclaim { data: DataId(5), from: 0, to: u64::MAX, done: true },
             Step::CreateSpace { id: 9, name: "space".to_owned() },
             Step::Open { incarnation: 4 },
+            Step::Rows(vec![RowChange::new(b"a key", Some(bytes())), RowChange::new(b"gone", None)]),
         ]
     }
 

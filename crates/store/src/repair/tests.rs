@@ -49,7 +49,7 @@ fn first_of(acknowledged: &Acknowledged) -> Option<Oid> {
 }
 
 fn kept(store: &Store) -> Option<u64> {
-    let row = store.rows(|layers| Ok(layers.find(&Key::system("salvaged"))?.value().map(<[u8]>::to_vec))).unwrap();
+    let row = store.single(|layers| Ok(layers.find(&Key::system("salvaged"))?.value().map(<[u8]>::to_vec))).unwrap();
     row.map(|row| u64::from_be_bytes(row.try_into().unwrap()))
 }
 

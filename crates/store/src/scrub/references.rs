@@ -1,9 +1,10 @@
 //! Checks what objects say of each other: attributes, members, names, and back references.
 
-use model::{Kind, Oid, Result, SpaceId};
+use model::{Kind, Oid, Result, SpaceId, limits};
 
 use super::Scrub;
 use crate::key::{Key, oid_at, table};
+use crate::rows::{self, hex};
 
 /// The rows of one collection, counted as they come.
 #[derive(Clone, Copy)]
@@ -102,6 +103,22 @@ impl Scrub<'_> {
                 scrub.damage(Some(oid), format!("{what} is bound to it, and there is no such object"));
             } else if !scrub.exists(&Key::back_name(oid, path)) {
                 scrub.damage(Some(oid), format!("it does not know that {what} is bound to it"));
+            }
+            Ok(())
+        })
+    }
+
+    /// Every row matches its checksum and could have been put there.
+    pub(super) fn rows(&mut self) -> Result<()> {
+        self.pass(&Key::table(table::ROW), "rows", |scrub, key, found| {
+            scrub.report.rows += 1;
+            let own = &key[1..];
+            if !(1..=limits::ROW_KEY).contains(&own.len()) {
+                scrub.damage(None, format!("the key of row {} has {} bytes", hex(own), own.len()));
+            }
+            match rows::checked(key, found) {
+                Ok(value) => scrub.report.bytes += value.len() as u64,
+                Err(error) => scrub.damage(None, format!("row {}: {error}", hex(own))),
             }
             Ok(())
         })

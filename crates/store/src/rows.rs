@@ -1,0 +1,267 @@
+//! Rows: an ordered map from keys to values that belongs to who uses the store.
+//!
+//! They stand beside objects, collections and names in the same log, buffer and B-tree: changes that are handed over
+//! together are durable and seen together. A brick keeps here whatever it must find again (`docs/decisions/rows.md`).
+//!
+//! 1. No row is shown before it is durable; of changes that are made together all are shown or none.
+//! 2. A value has the checksum of its key and its bytes from when it is handed over on; it is checked when the row is
+//!    read from the B-tree.
+
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes};
+use model::{Error, ErrorKind, Outcome, Result, limits};
+
+use crate::checksum::crc32c_parts;
+use crate::commit::{Answer, Job};
+use crate::core::Core;
+use crate::entry::Step;
+use crate::error::{corrupt_row, invalid, too_large};
+use crate::key::Key;
+use crate::layers::Found;
+use crate::mob::Row;
+use crate::read::Reading;
+use crate::row::{self, RowError};
+use crate::slab::Slabs;
+
+/// Values of so many bytes and more are shared with who brings them. Others are copied once: a small part must not keep
+/// the large buffer alive that it came in.
+const SHARED: usize = 64 << 10;
+/// So many bytes of a key are shown in an error.
+const SHOWN: usize = 64;
+
+/// A row and its new value, or that it is removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowChange {
+    pub(crate) key: Key,
+    pub(crate) value: Option<Bytes>,
+    /// The checksum of key and value.
+    checksum: u32,
+}
+
+impl RowChange {
+    pub(crate) fn new(key: &[u8], value: Option<Bytes>) -> Self {
+        let key = Key::row(key);
+        let checksum = value.as_ref().map_or(0, |value| crc32c_parts(&[&key[..], value]));
+        Self { key, value, checksum }
+    }
+
+    /// The key without its table.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key[1..]
+    }
+
+    pub(crate) fn removes(&self) -> bool {
+        self.value.is_none()
+    }
+
+    /// What the buffer gets.
+    pub(crate) fn row(&self, slabs: &mut Slabs) -> Row {
+        match &self.value {
+            None => Row::Gone,
+            Some(value) if value.len() >= SHARED => Row::Shared(value.clone(), self.checksum),
+            Some(value) => {
+                let mut row = slabs.row(row::sealed_len(value.len()));
+                row.put_slice(value);
+                row.put_u32_le(self.checksum);
+                Row::Value(row.freeze())
+            }
+        }
+    }
+}
+
+/// Changes of rows that happen together.
+///
+/// Of several changes of one row the last one counts. Keys have 1 to [`limits::ROW_KEY`] bytes (those of up to 23 are
+/// the quickest), values up to [`limits::ROW_VALUE`]; [`Store::submit_rows`](crate::Store::submit_rows) checks that.
+#[derive(Clone, Debug, Default)]
+pub struct RowChanges {
+    changes: Vec<RowChange>,
+}
+
+impl RowChanges {
+    /// No changes yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives a row a value, whether it exists or not.
+    pub fn put(&mut self, key: &[u8], value: Bytes) {
+        self.changes.push(RowChange::new(key, Some(value)));
+    }
+
+    /// Removes a row, if it exists.
+    pub fn remove(&mut self, key: &[u8]) {
+        self.changes.push(RowChange::new(key, None));
+    }
+
+    /// Whether there is no change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// How many changes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The step that makes the changes: in order, each row once.
+    fn step(self) -> Result<Step> {
+        let mut changes = self.changes;
+        check(&changes)?;
+        if !changes.is_sorted_by(|a, b| a.key < b.key) {
+            changes.sort_by(|a, b| a.key.cmp(&b.key));
+            // The first of a run is the one that stays.
+            changes.dedup_by(|later, kept| {
+                let same = later.key == kept.key;
+                if same {
+                    std::mem::swap(later, kept);
+                }
+                same
+            });
+        }
+        Ok(Step::Rows(changes))
+    }
+}
+
+fn check(changes: &[RowChange]) -> Result<()> {
+    if changes.len() > limits::OPERATIONS {
+        let (found, limit) = (changes.len(), limits::OPERATIONS);
+        let message = format!("{found} rows are changed together; the limit is {limit}: split the changes");
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let mut total = 0;
+    for change in changes {
+        let (key, value) = (change.key(), change.value.as_ref().map_or(0, Bytes::len));
+        if key.is_empty() {
+            return Err(invalid("the key of a row is empty"));
+        }
+        if key.len() > limits::ROW_KEY {
+            return Err(too_large("the key of a row", key.len() as u64, limits::ROW_KEY as u64));
+        }
+        if value > limits::ROW_VALUE {
+            let what = format!("the value of row {}", hex(key));
+            return Err(too_large(&what, value as u64, limits::ROW_VALUE as u64));
+        }
+        total += key.len() + value;
+    }
+    if total > limits::TRANSACTION {
+        return Err(too_large("a change of rows", total as u64, limits::TRANSACTION as u64));
+    }
+    Ok(())
+}
+
+/// A key to be read by people, as far as it is not too long.
+pub(crate) fn hex(key: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * key.len().min(SHOWN) + 3);
+    for byte in &key[..key.len().min(SHOWN)] {
+        let _ = write!(text, "{byte:02x}");
+    }
+    if key.len() > SHOWN {
+        text.push_str("...");
+    }
+    text
+}
+
+/// A row, of which this is the whole key, cannot be read.
+pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
+    corrupt_row(&format!("row {}", hex(key.get(1..).unwrap_or_default())), error)
+}
+
+impl Core {
+    pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
+        match changes.step() {
+            Ok(step) => {
+                let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(position)));
+                self.take_in(job(step, Answer::Tell(tell)));
+            }
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
+        let place = Arc::default();
+        let job = job(changes.step()?, Answer::Lay(Arc::clone(&place)));
+        self.wait(job, &place).and_then(position)
+    }
+}
+
+fn job(step: Step, answer: Answer) -> Job {
+    Job { steps: vec![step], staged: Vec::new(), taken: Vec::new(), answer }
+}
+
+fn position(outcome: Outcome) -> Result<u64> {
+    match outcome {
+        Outcome::Committed(committed) => Ok(committed.version),
+        // Rows expect nothing.
+        Outcome::Conflict(_) => Err(Error::new(ErrorKind::Internal, "a change of rows met a conflict")),
+    }
+}
+
+/// The value in a row as it was found; what comes from the B-tree is checked.
+pub(crate) fn value<'f>(key: &[u8], found: &'f Found<'_>) -> Result<Option<&'f [u8]>> {
+    match found {
+        Found::Nothing | Found::Row(Row::Gone | Row::Patch(_), _) => Ok(None),
+        Found::Row(Row::Shared(value, _), _) => Ok(Some(value)),
+        Found::Row(Row::Value(row), _) => match row.split_last_chunk::<4>() {
+            Some((value, _)) => Ok(Some(value)),
+            None => Err(damaged(key, RowError::Short)),
+        },
+        Found::Engine(row) => match row::unseal(key, row) {
+            Ok(len) => Ok(Some(&row[..len])),
+            Err(error) => Err(damaged(key, error)),
+        },
+    }
+}
+
+/// The value in a row, checked wherever it was found.
+pub(crate) fn checked<'f>(key: &[u8], found: &'f Found<'_>) -> std::result::Result<&'f [u8], RowError> {
+    match found {
+        Found::Row(Row::Shared(value, checksum), _) if crc32c_parts(&[key, value]) == *checksum => Ok(value),
+        _ => {
+            let row = found.value().ok_or(RowError::Value)?;
+            Ok(&row[..row::unseal(key, row)?])
+        }
+    }
+}
+
+pub(crate) fn row(this: &impl Reading, key: &[u8]) -> Result<Option<Bytes>> {
+    let key = Key::row(key);
+    this.single(|layers| {
+        let found = layers.find(&key)?;
+        let Some(value) = value(&key, &found)? else { return Ok(None) };
+        Ok(Some(match &found {
+            Found::Row(Row::Value(row) | Row::Shared(row, _), _) => row.slice_ref(value),
+            _ => Bytes::copy_from_slice(value),
+        }))
+    })
+}
+
+pub(crate) fn rows(
+    this: &impl Reading,
+    from: &[u8],
+    to: &[u8],
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> Result<()> {
+    let (from, to) = (Key::row(from), Key::row(to));
+    if from >= to {
+        return Ok(());
+    }
+    this.state(|layers| {
+        let mut failed = None;
+        layers.scan(&from, &to, &mut |key, found| match value(key, found) {
+            Ok(Some(value)) => visit(&key[1..], value),
+            Ok(None) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    })
+}
