@@ -191,10 +191,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     }
 
     /// Appends again what records up to a position still have to say: see [`Participant::carry`].
-    pub fn carry(&mut self, upto: u64, now: Ms) -> u64 {
-        let upto = self.participant.carry(upto);
+    pub fn carry(&mut self, upto: u64, now: Ms) {
+        self.participant.carry(upto);
         self.drain(now);
-        upto
     }
 
     /// Passes on what the participant wants.

@@ -297,12 +297,17 @@ pub enum Record<T> {
         /// What it writes.
         writes: Writes<T>,
     },
-    /// The outcome of a prepared transaction.
+    /// The outcome of a prepared transaction, with all that counts of it from now on: the prepared record is not needed any
+    /// more.
     Decided {
         /// The transaction.
         txn: TxnId,
         /// How.
         outcome: Outcome,
+        /// What it writes: nothing, if it is aborted.
+        writes: Writes<T>,
+        /// Who has to acknowledge the outcome.
+        participants: Vec<NodeId>,
     },
     /// An abort mark: it has not been here, and is refused from now on.
     Marked {

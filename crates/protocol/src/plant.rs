@@ -62,6 +62,7 @@ bugs! {
     "C3" ExecutedTwice "a repeated commit is executed again"
     "C4" PreparedForgotten "prepared transactions are lost by a restart"
     "C4" SegmentFreed "a segment of the log is freed with a prepared record in it"
+    "C4" OutcomeAlone "the record of an outcome does not say what is written"
     "C4" NobodyFinishes "nobody finishes what a dead coordinator has left"
     "V2" CheckIgnoresPrepared "a read-only check ignores prepared transactions whose proposal is later"
     "G1" ClosedAbovePrepared "the closed timestamp ignores what is prepared"

@@ -55,8 +55,6 @@ enum Known<T> {
         outcome: Outcome,
         version: Option<Version>,
         position: u64,
-        /// The record that says what it writes, if that is another one.
-        prepared_at: Option<u64>,
         /// Who may not have acknowledged the outcome yet: nobody, if that is known of all, or there is only this one.
         participants: Vec<NodeId>,
     },
@@ -73,10 +71,8 @@ impl<T> Known<T> {
 
     /// A later record says the same.
     fn carried(&mut self, to: u64) {
-        match self {
-            Self::Prepared { position, .. } | Self::Marked { position, .. } => *position = to,
-            Self::Ended { position, prepared_at, .. } => (*position, *prepared_at) = (to, None),
-        }
+        let (Self::Prepared { position, .. } | Self::Ended { position, .. } | Self::Marked { position, .. }) = self;
+        *position = to;
     }
 }
 
@@ -243,7 +239,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             None => {
                 let Part { writes, .. } = part;
                 let position = self.append(Record::Committed { txn, timestamp, writes: writes.clone() });
-                self.end(txn, Outcome::Committed(timestamp), writes, position, None);
+                self.end(txn, Outcome::Committed(timestamp), writes, position, Vec::new());
             }
         }
         self.tell(from, txn);
@@ -252,10 +248,13 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// The outcome of a transaction has come.
     fn decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.known.get(&txn) {
-            Some(Known::Prepared { part, participants, position, .. }) => {
-                let (writes, prepared) = (part.writes.clone(), (*position, participants.clone()));
-                let position = self.append(Record::Decided { txn, outcome });
-                self.end(txn, outcome, writes, position, Some(prepared));
+            Some(Known::Prepared { part, participants, .. }) => {
+                let writes = if outcome == Outcome::Aborted { Writes::new() } else { part.writes.clone() };
+                let participants = participants.clone();
+                let again = if planted(Bug::OutcomeAlone) { Writes::new() } else { writes.clone() };
+                let others = participants.clone();
+                let position = self.append(Record::Decided { txn, outcome, writes: again, participants: others });
+                self.end(txn, outcome, writes, position, participants);
             }
             Some(Known::Ended { outcome: before, .. }) if *before != outcome => {
                 return Err(Rejected::Contradiction(txn));
@@ -276,17 +275,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// The end of a transaction is logged at `position`: when that is durable, it is applied, and lets go of what it holds.
-    /// `prepared` says where it was prepared, and who has to acknowledge the outcome.
-    fn end(
-        &mut self,
-        txn: TxnId,
-        outcome: Outcome,
-        writes: Writes<T>,
-        position: u64,
-        prepared: Option<(u64, Vec<NodeId>)>,
-    ) {
-        let (prepared_at, participants) = prepared.unzip();
-        let participants = participants.unwrap_or_default();
+    /// These `participants` have to acknowledge the outcome.
+    fn end(&mut self, txn: TxnId, outcome: Outcome, writes: Writes<T>, position: u64, participants: Vec<NodeId>) {
         let mut version = None;
         if let Outcome::Committed(timestamp) = outcome {
             if !writes.is_empty() {
@@ -295,7 +285,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.when(position, Then::Apply { txn, timestamp, writes });
         }
         self.when(if planted(Bug::ReleasedEarly) { 0 } else { position }, Then::Release(txn));
-        self.known.insert(txn, Known::Ended { outcome, version, position, prepared_at, participants });
+        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
     }
 
     /// Somebody wants to finish a transaction, or to know its outcome (C2).

@@ -162,7 +162,8 @@ impl World {
         let now = self.shown(pid);
         let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
         let BrickProcess { brick, disk } = &mut **process;
-        let upto = brick.carry(disk.install(), now);
+        let upto = disk.install();
+        brick.carry(upto, now);
         self.drain_brick(pid);
         // The copies have to be durable before the originals go.
         self.force_now(pid);

@@ -25,14 +25,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 None
             }
             Record::Committed { txn, timestamp, writes } => {
-                self.recover_end(at, txn, Outcome::Committed(timestamp), writes, None)
+                self.recover_end(at, txn, Outcome::Committed(timestamp), writes, Vec::new())
             }
-            Record::Decided { txn, outcome } => {
-                let Some(Known::Prepared { part, participants, position, .. }) = self.known.remove(&txn) else {
-                    return None;
-                };
+            Record::Decided { txn, outcome, writes, participants } => {
                 let _ = self.validator.locks().release(txn);
-                self.recover_end(at, txn, outcome, part.writes, Some((position, participants)))
+                self.recover_end(at, txn, outcome, writes, participants)
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
@@ -62,7 +59,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.pass(timestamp);
                 }
-                self.known.insert(txn, Known::Ended { outcome, version, position, prepared_at: None, participants });
+                self.known.insert(txn, Known::Ended { outcome, version, position, participants });
                 None
             }
         }
@@ -74,7 +71,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         txn: TxnId,
         outcome: Outcome,
         writes: Writes<T>,
-        prepared: Option<(u64, Vec<NodeId>)>,
+        participants: Vec<NodeId>,
     ) -> Option<(TxnId, Timestamp, Writes<T>)> {
         let position = at.position;
         let version = match outcome {
@@ -83,9 +80,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             _ => None,
         };
-        let (prepared_at, participants) = prepared.unzip();
-        let participants = participants.unwrap_or_default();
-        self.known.insert(txn, Known::Ended { outcome, version, position, prepared_at, participants });
+        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
         let Outcome::Committed(timestamp) = outcome else { return None };
         self.clock.pass(timestamp);
         Some((txn, timestamp, writes))
@@ -111,26 +106,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         records
     }
 
-    /// Up to where, at most `upto`, no record says how a transaction ended that was prepared before and is said no more.
-    fn freeable(&self, mut upto: u64) -> u64 {
-        loop {
-            let prepared = self.known.values().filter_map(|known| match known {
-                Known::Ended { position, prepared_at: Some(at), .. } if *at <= upto && *position > upto => Some(*at),
-                _ => None,
-            });
-            // What is kept for one keeps the outcomes of others.
-            match prepared.min() {
-                Some(at) => upto = at - 1,
-                None => return upto,
-            }
-        }
-    }
-
-    /// Appends again what records still have to say up to a position, up to which the log is installed. Says up to where the
-    /// log can be freed when it is durable to its end: not beyond the prepared record of a transaction whose outcome is not
-    /// installed, for the record of the outcome does not say what was written.
-    pub fn carry(&mut self, upto: u64) -> u64 {
-        let upto = self.freeable(upto);
+    /// Appends again what records still have to say up to a position, up to which the log is installed. When it is durable to
+    /// its end, the log can be freed up to there.
+    pub fn carry(&mut self, upto: u64) {
         if self.bound_position <= upto && self.bound_asked > Timestamp::ZERO {
             self.bound_position = self.append(Record::Bound(self.bound_asked));
         }
@@ -148,7 +126,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 known.carried(self.last);
             }
         }
-        upto
     }
 }
 

@@ -269,7 +269,7 @@ fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
     world.ask_forced(commit(2, part(&[], &[2])));
     world.ask_forced(commit(3, part(&[(2, 0)], &[])));
     let cut = world.log.len() as u64;
-    assert_eq!(world.participant.carry(cut), cut);
+    world.participant.carry(cut);
     world.take();
     world.force();
     let mut again: Participant<&'static str, u64> = Participant::new(SETTINGS);
@@ -282,27 +282,32 @@ fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
     assert_eq!(again.outcome(txn(3)), Some(Outcome::Aborted));
 }
 
-/// Found by the simulator: the prepared record was freed when its outcome was logged, and not yet installed.
+/// Found by the simulator, when the record of an outcome did not say what was written: the prepared record was freed, and
+/// the outcome was not installed.
 #[test]
-fn the_log_is_not_freed_beyond_what_an_outcome_that_is_not_installed_rests_on() {
-    let mut world = World::new();
-    let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
-    world.ask_forced(commit(2, part(&[], &[2])));
-    world.ask(decide(1, Outcome::Committed(proposed)));
-    assert_eq!(world.participant.carry(2), 0);
-    world.take();
-    assert_eq!(world.force().participant.carry(3), 3);
-}
-
-/// Found by the simulator: what was kept for one transaction kept the outcome of another, and not what that rests on.
-#[test]
-fn what_is_kept_of_the_log_is_kept_whole() {
+fn an_outcome_needs_no_record_before_its_own() {
     let mut world = World::new();
     let first = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
-    let second = proposal(&world.ask_forced(prepare(2, part(&[], &[2]))));
-    world.ask_forced(decide(1, Outcome::Committed(first)));
-    world.ask(decide(2, Outcome::Committed(second)));
-    assert_eq!(world.participant.carry(3), 0, "the second needs record 2, so record 3 stays, which needs record 1");
+    world.ask_forced(prepare(2, part(&[], &[2])));
+    let done = world.ask_forced(decide(1, Outcome::Committed(first)));
+    world.ask_forced(decide(2, Outcome::Aborted));
+    world.participant.carry(2);
+    world.take();
+    assert_eq!(world.log.len(), 4, "nothing of what is freed has to be said again");
+    let mut again = World { now_ms: world.now_ms, ..World::new() };
+    again.log = world.log[..2].to_vec();
+    for (position, record) in (3..).zip(&world.log[2..]) {
+        again.log.push(record.clone());
+        if let Some((txn, _, writes)) = again.participant.recover(at(position), record.clone()) {
+            assert_eq!((txn, writes), (self::txn(1), part(&[], &[1]).writes));
+        }
+    }
+    again.participant.recovered(4);
+    assert_eq!(again.ask_forced(prepare(1, part(&[], &[1]))), done);
+    assert_eq!(again.participant.outcome(txn(2)), Some(Outcome::Aborted));
+    again.participant.raise_horizon(Timestamp::at(5));
+    again.take();
+    assert_eq!(again.participant.lingering().count(), 2, "who has to acknowledge them is known");
 }
 
 #[test]
