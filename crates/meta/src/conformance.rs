@@ -1,0 +1,120 @@
+//! What everything that keeps the catalogue must do.
+//!
+//! A [`Subject`] gives fresh, empty catalogues; [`run`] does all the tests on it and panics at the first that fails. A
+//! subject may give parts of one catalogue that others use too: nothing here rests on revisions that follow each other.
+
+#![allow(clippy::unwrap_used, reason = "this is a test, in a place where tests of other crates find it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{
+    Batch, Change, Entry, Expect, Key, MetaStore, Pending, Prefix, Revision, SessionId, State, Watch, Watched, Written,
+};
+
+mod counters;
+mod sessions;
+mod watches;
+mod writes;
+
+/// What is tested.
+pub trait Subject: Send + Sync {
+    /// An empty catalogue.
+    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>>;
+
+    /// Makes the history up to a revision of a catalogue that `fresh` gave unknown.
+    fn forget<'a>(&'a self, store: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()>;
+
+    /// The shortest time to live that sessions get here.
+    fn shortest_ttl(&self) -> Duration;
+}
+
+/// Longer than anything lasts that has not failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+macro_rules! run_each {
+    ($subject:expr, $($module:ident: $($test:ident),+;)+) => {
+        $($({
+            eprintln!("  {}", stringify!($test));
+            let store = $subject.fresh().await.unwrap();
+            let test = $module::$test($subject, store);
+            tokio::time::timeout(PATIENCE, test).await.expect(concat!(stringify!($test), " does not end"));
+        })+)+
+    };
+}
+
+/// Runs all tests.
+///
+/// # Panics
+/// If one fails.
+pub async fn run(subject: &dyn Subject) {
+    run_each!(subject,
+        writes: what_is_written_is_read_with_its_revision, a_read_gives_its_prefix_in_order,
+                a_write_expects_revisions_and_absence, a_write_happens_whole_or_not_at_all,
+                what_is_removed_can_be_expected_absent, only_changes_make_revisions, what_is_too_large_is_refused,
+                much_is_read_whole, what_is_given_up_leaves_the_store_in_order;
+        watches: a_watch_gives_each_write_once_and_whole, a_watch_begins_where_it_is_told_to,
+                 a_watch_does_not_lose_what_it_is_interrupted_at, a_watch_says_when_history_is_gone,
+                 a_watch_sees_large_writes;
+        sessions: an_ended_session_takes_its_keys_along, a_session_lives_as_long_as_it_is_kept,
+                  keys_change_their_session, ended_sessions_take_no_keys;
+        counters: counters_add_up;
+    );
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn prefix(text: &str) -> Prefix {
+    Prefix::new(text).unwrap()
+}
+
+fn put(text: &str, value: &'static str) -> Change {
+    Change::put(key(text), value)
+}
+
+/// Writes; it must not conflict.
+async fn write(store: &Arc<dyn MetaStore>, expects: Vec<Expect>, changes: Vec<Change>) -> Revision {
+    match store.write(expects, changes).await.unwrap() {
+        Written::Done(revision) => revision,
+        Written::Conflict => panic!("a write conflicts"),
+    }
+}
+
+fn entry(value: &'static str, revision: Revision) -> Entry {
+    Entry { value: Bytes::from_static(value.as_bytes()), revision, session: None }
+}
+
+/// Keys and values as text: `a=1 b=2`.
+fn show(state: &State) -> String {
+    let entries = state.entries.iter().map(|(key, entry)| format!("{key}={}", String::from_utf8_lossy(&entry.value)));
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+/// A batch as text: `a=1 b-`.
+fn show_batch(batch: &Batch) -> String {
+    let mut changes: Vec<String> = batch
+        .changes
+        .iter()
+        .map(|changed| match &changed.entry {
+            Some(entry) => format!("{}={}", changed.key, String::from_utf8_lossy(&entry.value)),
+            None => format!("{}-", changed.key),
+        })
+        .collect();
+    changes.sort();
+    changes.join(" ")
+}
+
+async fn next(watch: &mut Box<dyn Watch>) -> Batch {
+    match watch.next().await.unwrap() {
+        Watched::Changed(batch) => batch,
+        Watched::Compacted => panic!("the history is gone"),
+    }
+}
+
+fn attach(text: &str, value: &'static str, session: SessionId) -> Change {
+    Change::attach(key(text), value, session)
+}

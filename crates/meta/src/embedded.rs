@@ -1,0 +1,238 @@
+//! A catalogue that one process keeps in a store of its own: for one machine.
+//!
+//! All of it is in memory; rows of the store make it durable. Writes are done one after the other: each is checked, made
+//! durable, and only then seen. Sessions are counted in memory by this process's clock, and their being there is durable:
+//! after a restart each has its whole time to live again.
+//!
+//! A stall of this process (stopped, out of CPU time) is not held against the sessions: it counts as a restart.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::{self, Instant};
+
+mod history;
+mod memory;
+mod rows;
+mod state;
+
+use crate::{
+    Change, Expect, Key, MetaStore, Pending, Prefix, Revision, Session, SessionId, State, Watch, Watched, Written,
+    meta_store,
+};
+use rows::Rows;
+use state::{Catalogue, Prepared};
+
+/// How late the clock of sessions may be before that counts as a stall.
+const LATE: Duration = Duration::from_millis(500);
+/// When the end of a session is tried again after it could not be made durable.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A catalogue in this process. Clones are the same one.
+#[derive(Clone)]
+pub struct Embedded {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    rows: Box<dyn Rows>,
+    catalogue: Mutex<Catalogue>,
+    /// Whoever has its permit writes.
+    writer: Arc<Semaphore>,
+    /// Moves when something was written.
+    revision: watch::Sender<Revision>,
+    /// Wakes the clock of sessions.
+    sessions: Arc<Notify>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.sessions.notify_one();
+    }
+}
+
+impl Embedded {
+    /// A catalogue in memory, which ends with the last of its handles.
+    ///
+    /// # Errors
+    /// None that are known; as for the others.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn in_memory() -> Result<Self> {
+        Self::over(Box::new(memory::MemoryRows::default()))
+    }
+
+    fn over(rows: Box<dyn Rows>) -> Result<Self> {
+        let catalogue = Mutex::new(Catalogue::load(&*rows, Instant::now())?);
+        let (writer, sessions) = (Arc::new(Semaphore::new(1)), Arc::new(Notify::new()));
+        let inner = Inner { rows, catalogue, writer, revision: watch::Sender::default(), sessions };
+        let inner = Arc::new(inner);
+        tokio::spawn(end_sessions(Arc::downgrade(&inner), inner.sessions.clone()));
+        Ok(Self { inner })
+    }
+
+    #[cfg(test)]
+    fn forget(&self, up_to: Revision) {
+        self.inner.catalogue.lock().forget(up_to);
+    }
+}
+
+impl Inner {
+    async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        // It is never closed.
+        let closed = |_| Error::new(ErrorKind::Internal, "the catalogue's writers were shut out");
+        self.writer.clone().acquire_owned().await.map_err(closed)
+    }
+
+    /// Makes durable what was prepared with this permit, and shows it. That goes on if nobody waits for it any more.
+    async fn finish(self: &Arc<Self>, permit: OwnedSemaphorePermit, mut prepared: Prepared) -> Result<Revision> {
+        let (done, answer) = oneshot::channel();
+        let (inner, rows) = (self.clone(), prepared.take_rows());
+        if rows.is_empty() {
+            return Ok(prepared.revision());
+        }
+        self.rows.submit(
+            rows,
+            Box::new(move |result| {
+                let result = result.map(|()| {
+                    let revision = prepared.revision();
+                    inner.catalogue.lock().apply(prepared, Instant::now());
+                    inner.revision.send_replace(revision);
+                    revision
+                });
+                drop(permit);
+                // Nobody waits any more: fine.
+                let _ = done.send(result);
+            }),
+        );
+        let closed = |_| Error::new(ErrorKind::Unknown, "the store of the catalogue was closed before it answered");
+        answer.await.map_err(closed)?
+    }
+
+    async fn write(self: &Arc<Self>, expects: Vec<Expect>, changes: Vec<Change>) -> Result<Written> {
+        meta_store::check_write(&expects, &changes)?;
+        let permit = self.permit().await?;
+        let prepared = self.catalogue.lock().prepare(&expects, changes)?;
+        match prepared {
+            Some(prepared) => Ok(Written::Done(self.finish(permit, prepared).await?)),
+            None => Ok(Written::Conflict),
+        }
+    }
+
+    async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Session> {
+        meta_store::check_ttl(ttl)?;
+        let permit = self.permit().await?;
+        let (session, prepared) = self.catalogue.lock().prepare_opening(ttl)?;
+        self.finish(permit, prepared).await?;
+        self.sessions.notify_one();
+        Ok(session)
+    }
+
+    async fn end_session(self: &Arc<Self>, session: SessionId) -> Result<()> {
+        let permit = self.permit().await?;
+        let prepared = self.catalogue.lock().prepare_end(session);
+        match prepared {
+            Some(prepared) => self.finish(permit, prepared).await.map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+impl MetaStore for Embedded {
+    fn read(&self, prefix: Prefix) -> Pending<'_, State> {
+        Box::pin(async move { self.inner.catalogue.lock().read(&prefix) })
+    }
+
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
+        Box::pin(async move {
+            meta_store::check_get(&keys)?;
+            Ok(self.inner.catalogue.lock().get(keys))
+        })
+    }
+
+    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written> {
+        Box::pin(self.inner.write(expects, changes))
+    }
+
+    fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
+        let moved = self.inner.revision.subscribe();
+        let watch = EmbeddedWatch { inner: self.inner.clone(), prefix, after, moved };
+        Box::pin(async { Ok(Box::new(watch) as Box<dyn Watch>) })
+    }
+
+    fn open_session(&self, ttl: Duration) -> Pending<'_, Session> {
+        Box::pin(self.inner.open_session(ttl))
+    }
+
+    fn keep(&self, session: SessionId) -> Pending<'_, ()> {
+        Box::pin(async move { self.inner.catalogue.lock().keep(session, Instant::now()) })
+    }
+
+    fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
+        Box::pin(self.inner.end_session(session))
+    }
+}
+
+/// A watch: a place in the history, which it does not hold on to.
+struct EmbeddedWatch {
+    inner: Arc<Inner>,
+    prefix: Prefix,
+    after: Revision,
+    moved: watch::Receiver<Revision>,
+}
+
+impl Watch for EmbeddedWatch {
+    fn next(&mut self) -> Pending<'_, Watched> {
+        Box::pin(async {
+            loop {
+                // Before looking: what comes afterwards wakes.
+                self.moved.mark_unchanged();
+                if let Some(watched) = self.inner.catalogue.lock().history().next(&self.prefix, &mut self.after) {
+                    return Ok(watched);
+                }
+                let closed = |_| Error::new(ErrorKind::Internal, "the catalogue ended before those who watch it");
+                self.moved.changed().await.map_err(closed)?;
+            }
+        })
+    }
+}
+
+/// Ends sessions when it is time, as long as the catalogue is there.
+async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
+    loop {
+        let Some(alive) = inner.upgrade() else { return };
+        let deadline = alive.catalogue.lock().deadline();
+        drop(alive);
+        let Some(deadline) = deadline else {
+            woken.notified().await;
+            continue;
+        };
+        tokio::select! {
+            () = woken.notified() => continue,
+            () = time::sleep_until(deadline) => {}
+        }
+        let Some(alive) = inner.upgrade() else { return };
+        let now = Instant::now();
+        let over = {
+            let mut catalogue = alive.catalogue.lock();
+            let late = now.saturating_duration_since(deadline);
+            if late > LATE {
+                tracing::warn!(?late, "the meta-server stood still; sessions begin their time anew");
+                catalogue.renew(now);
+            }
+            catalogue.expire(now, AGAIN)
+        };
+        for session in over {
+            if let Err(error) = alive.end_session(session).await {
+                tracing::error!(%error, session = session.0, "a session that is over cannot be ended yet");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! How the catalogue lies in rows: what a row's bytes are, and where rows are kept.
+//!
+//! ```text
+//!   meta/r             version | revision u64 | last row u64 | last session u64
+//!   meta/e ROW         version | revision u64 | session u64 or 0 | key length u16 | key | value
+//!   meta/s SESSION     version | time to live in ms u64
+//! ```
+//!
+//! Numbers are big-endian. An entry's row has a number and not its key for a name, as keys are longer than a store's rows
+//! allow; the whole catalogue is in memory, so nobody looks a row up by a key.
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use model::{Error, ErrorKind, Result};
+
+use crate::{Entry, Key, Revision, SessionId, limits};
+
+/// What all rows of the catalogue begin with.
+pub(super) const FIRST: &[u8] = b"meta/";
+
+const HEADER: &[u8] = b"meta/r";
+const VERSION: u8 = 1;
+
+/// A row that changes: its name, and what it has from now on.
+pub(super) type RowChange = (Vec<u8>, Option<Bytes>);
+
+/// What is called when changes are durable, or have failed.
+pub(super) type Done = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// Where rows are kept.
+pub(super) trait Rows: Send + Sync {
+    /// All rows of the catalogue, in any order.
+    fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()>;
+
+    /// Makes changes durable together; calls `done` then, from any thread, or before it returns.
+    fn submit(&self, changes: Vec<RowChange>, done: Done);
+}
+
+/// What a row says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Row {
+    Header { revision: Revision, last_row: u64, last_session: u64 },
+    Entry { row: u64, key: Key, entry: Entry },
+    Session { id: SessionId, ttl: Duration },
+}
+
+/// The row with the counters.
+pub(super) fn header(revision: Revision, last_row: u64, last_session: u64) -> RowChange {
+    let mut bytes = BytesMut::new();
+    bytes.put_u8(VERSION);
+    bytes.put_u64(revision.0);
+    bytes.put_u64(last_row);
+    bytes.put_u64(last_session);
+    (HEADER.to_vec(), Some(bytes.freeze()))
+}
+
+/// The row of an entry.
+pub(super) fn entry(row: u64, key: &Key, entry: &Entry) -> RowChange {
+    let text = key.as_str();
+    let mut bytes = BytesMut::with_capacity(19 + text.len() + entry.value.len());
+    bytes.put_u8(VERSION);
+    bytes.put_u64(entry.revision.0);
+    bytes.put_u64(entry.session.map_or(0, |session| session.0));
+    // At most `limits::KEY`.
+    bytes.put_u16(text.len() as u16);
+    bytes.put_slice(text.as_bytes());
+    bytes.put_slice(&entry.value);
+    (name(b'e', row), Some(bytes.freeze()))
+}
+
+/// The row of an entry that is gone.
+pub(super) fn no_entry(row: u64) -> RowChange {
+    (name(b'e', row), None)
+}
+
+/// The row of a session, or that it is gone.
+pub(super) fn session(id: SessionId, ttl: Option<Duration>) -> RowChange {
+    let value = ttl.map(|ttl| {
+        let mut bytes = BytesMut::new();
+        bytes.put_u8(VERSION);
+        bytes.put_u64(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        bytes.freeze()
+    });
+    (name(b's', id.0), value)
+}
+
+fn name(kind: u8, number: u64) -> Vec<u8> {
+    let mut name = FIRST.to_vec();
+    name.push(kind);
+    name.extend_from_slice(&number.to_be_bytes());
+    name
+}
+
+/// Reads a row that was stored.
+pub(super) fn parse(name: &[u8], value: Bytes) -> Result<Row> {
+    parse_known(name, value).ok_or_else(|| {
+        let message = format!(
+            "a row of the catalogue is damaged, or a newer program wrote it: {}; restore the meta-server's store from a backup",
+            name.escape_ascii()
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    })
+}
+
+fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
+    if value.try_get_u8().ok()? != VERSION {
+        return None;
+    }
+    let rest = name.strip_prefix(FIRST)?;
+    match rest.split_first()? {
+        (b'r', []) => {
+            let revision = Revision(value.try_get_u64().ok()?);
+            let (last_row, last_session) = (value.try_get_u64().ok()?, value.try_get_u64().ok()?);
+            value.is_empty().then_some(Row::Header { revision, last_row, last_session })
+        }
+        (b'e', number) => {
+            let row = u64::from_be_bytes(number.try_into().ok()?);
+            let revision = Revision(value.try_get_u64().ok()?);
+            let session = Some(value.try_get_u64().ok()?).filter(|id| *id != 0).map(SessionId);
+            let length = usize::from(value.try_get_u16().ok()?);
+            if value.len() < length {
+                return None;
+            }
+            let key = Key::new(std::str::from_utf8(&value.split_to(length)).ok()?).ok()?;
+            (value.len() <= limits::VALUE).then_some(())?;
+            Some(Row::Entry { row, key, entry: Entry { value, revision, session } })
+        }
+        (b's', number) => {
+            let id = SessionId(u64::from_be_bytes(number.try_into().ok()?));
+            let ttl = Duration::from_millis(value.try_get_u64().ok()?);
+            (value.is_empty() && limits::TTL.contains(&ttl)).then_some(Row::Session { id, ttl })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn back((name, value): RowChange) -> Row {
+        parse(&name, value.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn rows_read_back_as_they_were_written() {
+        let key = Key::new("spaces/größe").unwrap();
+        for session in [None, Some(SessionId(9))] {
+            let written = Entry { value: Bytes::from_static(b"{}"), revision: Revision(7), session };
+            assert_eq!(back(entry(3, &key, &written)), Row::Entry { row: 3, key: key.clone(), entry: written });
+        }
+        let ttl = Duration::from_millis(2500);
+        assert_eq!(back(session(SessionId(4), Some(ttl))), Row::Session { id: SessionId(4), ttl });
+        let counters = Row::Header { revision: Revision(1), last_row: 2, last_session: 3 };
+        assert_eq!(back(header(Revision(1), 2, 3)), counters);
+    }
+
+    #[test]
+    fn damaged_rows_are_refused_wherever_they_are_cut() {
+        let key = Key::new("k").unwrap();
+        let written = Entry { value: Bytes::new(), revision: Revision(7), session: None };
+        for (name, value) in [
+            entry(3, &key, &written),
+            header(Revision(1), 2, 3),
+            session(SessionId(4), Some(limits::TTL.start().to_owned())),
+        ] {
+            let value = value.unwrap();
+            for end in 0..value.len() {
+                assert_eq!(
+                    parse(&name, value.slice(..end)).unwrap_err().kind(),
+                    ErrorKind::Corrupt,
+                    "{name:?} to {end}"
+                );
+            }
+            assert_eq!(parse(&name[..name.len() - 1], value.clone()).unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(parse(b"other", value).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The catalogue in memory, and what a write does to it: first to the rows, and when those are durable, to what is seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Result};
+use tokio::time::Instant;
+
+use super::history::History;
+use super::rows::{self, Row, RowChange};
+use crate::{
+    Batch, Change, Changed, Entry, Expect, Key, Prefix, Revision, Session, SessionId, State, limits, meta_store,
+};
+
+/// What is seen: only what is durable.
+pub(super) struct Catalogue {
+    revision: Revision,
+    keys: BTreeMap<Key, Kept>,
+    bytes: usize,
+    last_row: u64,
+    last_session: u64,
+    sessions: BTreeMap<SessionId, Life>,
+    history: History,
+}
+
+/// An entry, and the number of its row.
+struct Kept {
+    entry: Entry,
+    row: u64,
+}
+
+/// A session that is open.
+struct Life {
+    ttl: Duration,
+    /// When it ends unless it is kept.
+    deadline: Instant,
+    /// It is over; its keys vanish as soon as that can be written.
+    is_ending: bool,
+    keys: BTreeSet<Key>,
+}
+
+/// A write that was checked against everything before it: what it will have done.
+pub(super) struct Prepared {
+    batch: Batch,
+    rows: Vec<RowChange>,
+    /// Rows of keys that had none.
+    new_rows: BTreeMap<Key, u64>,
+    last_row: u64,
+    last_session: u64,
+    opened: Option<Session>,
+    ended: Option<SessionId>,
+}
+
+impl Prepared {
+    /// What has to be durable first. Takes it away.
+    pub(super) fn take_rows(&mut self) -> Vec<RowChange> {
+        std::mem::take(&mut self.rows)
+    }
+
+    /// The revision as of which it will have happened.
+    pub(super) fn revision(&self) -> Revision {
+        self.batch.revision
+    }
+}
+
+impl Catalogue {
+    /// What rows say. Sessions begin their time to live anew: whoever held one could not keep it meanwhile.
+    pub(super) fn load(rows: &dyn rows::Rows, now: Instant) -> Result<Self> {
+        let mut catalogue = Self {
+            revision: Revision(0),
+            keys: BTreeMap::new(),
+            bytes: 0,
+            last_row: 0,
+            last_session: 0,
+            sessions: BTreeMap::new(),
+            history: History::after(Revision(0)),
+        };
+        rows.load(&mut |name, value| {
+            match rows::parse(name, value)? {
+                Row::Header { revision, last_row, last_session } => {
+                    (catalogue.revision, catalogue.last_row, catalogue.last_session) =
+                        (revision, last_row, last_session);
+                    catalogue.history = History::after(revision);
+                }
+                Row::Entry { row, key, entry } => {
+                    catalogue.bytes += bytes(&key, &entry);
+                    catalogue.keys.insert(key, Kept { entry, row });
+                }
+                Row::Session { id, ttl } => {
+                    catalogue.sessions.insert(id, Life::new(ttl, now));
+                }
+            }
+            Ok(())
+        })?;
+        for (key, kept) in &catalogue.keys {
+            let Some(session) = kept.entry.session else { continue };
+            let life = catalogue.sessions.get_mut(&session).ok_or_else(|| {
+                let message =
+                    format!("the catalogue's key {key} belongs to session {}, of which there is no row", session.0);
+                Error::new(ErrorKind::Corrupt, message)
+            })?;
+            life.keys.insert(key.clone());
+        }
+        Ok(catalogue)
+    }
+
+    // ------------------------------------------------------------------------------------------ reading
+
+    pub(super) fn read(&self, prefix: &Prefix) -> Result<State> {
+        let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        let covered = self.keys.range::<str, _>(from).take_while(|(key, _)| prefix.covers(key));
+        let mut total = 0;
+        let mut entries = Vec::new();
+        for (key, kept) in covered {
+            total += bytes(key, &kept.entry);
+            if total > limits::READ {
+                return Err(meta_store::read_too_large(prefix));
+            }
+            entries.push((key.clone(), kept.entry.clone()));
+        }
+        Ok(State { revision: self.revision, entries })
+    }
+
+    pub(super) fn get(&self, mut keys: Vec<Key>) -> State {
+        keys.sort_unstable();
+        keys.dedup();
+        let found = keys.into_iter().filter_map(|key| self.keys.get(&key).map(|kept| (key, kept.entry.clone())));
+        State { revision: self.revision, entries: found.collect() }
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    #[cfg(test)]
+    pub(super) fn forget(&mut self, up_to: Revision) {
+        self.history.forget(up_to);
+    }
+
+    // ------------------------------------------------------------------------------------------ writing
+
+    /// Checks a write and works out what it does; `None` if something is not as expected.
+    pub(super) fn prepare(&self, expects: &[Expect], changes: Vec<Change>) -> Result<Option<Prepared>> {
+        let is_as_expected =
+            |expect: &Expect| self.keys.get(&expect.key).map(|kept| kept.entry.revision) == expect.revision;
+        if !expects.iter().all(is_as_expected) {
+            return Ok(None);
+        }
+        let revision = Revision(self.revision.0 + 1);
+        let mut prepared = self.nothing();
+        let mut total = self.bytes;
+        for change in changes {
+            let known = self.keys.get(change.key());
+            total -= known.map_or(0, |kept| bytes(change.key(), &kept.entry));
+            match change {
+                Change::Put { key, value, session } => {
+                    if let Some(session) = session {
+                        self.living(session)?;
+                    }
+                    let row = known.map_or(prepared.last_row + 1, |kept| kept.row);
+                    if known.is_none() {
+                        prepared.last_row = row;
+                        prepared.new_rows.insert(key.clone(), row);
+                    }
+                    let entry = Entry { value, revision, session };
+                    total += bytes(&key, &entry);
+                    prepared.rows.push(rows::entry(row, &key, &entry));
+                    prepared.batch.changes.push(Changed { key, entry: Some(entry) });
+                }
+                Change::Remove { key } => {
+                    if let Some(kept) = known {
+                        prepared.rows.push(rows::no_entry(kept.row));
+                        prepared.batch.changes.push(Changed { key, entry: None });
+                    }
+                }
+            }
+        }
+        if total > limits::TOTAL {
+            let limit = limits::TOTAL;
+            let message =
+                format!("the catalogue would have {total} bytes; {limit} are allowed: remove what is not needed");
+            return Err(Error::new(ErrorKind::Full, message));
+        }
+        self.finish(&mut prepared);
+        Ok(Some(prepared))
+    }
+
+    pub(super) fn prepare_opening(&self, ttl: Duration) -> Result<(Session, Prepared)> {
+        if self.sessions.len() >= limits::SESSIONS {
+            let message =
+                format!("there are {} sessions, which is the most that can be: try again later", limits::SESSIONS);
+            return Err(Error::new(ErrorKind::Full, message));
+        }
+        let mut prepared = self.nothing();
+        prepared.last_session += 1;
+        let session = Session { id: SessionId(prepared.last_session), ttl };
+        prepared.rows.push(rows::session(session.id, Some(ttl)));
+        prepared.opened = Some(session);
+        self.finish(&mut prepared);
+        Ok((session, prepared))
+    }
+
+    /// Works out what the end of a session does; `None` if there is none.
+    pub(super) fn prepare_end(&self, session: SessionId) -> Option<Prepared> {
+        let life = self.sessions.get(&session)?;
+        let mut prepared = self.nothing();
+        for key in &life.keys {
+            // Every key of a session is known.
+            prepared.rows.extend(self.keys.get(key).map(|kept| rows::no_entry(kept.row)));
+            prepared.batch.changes.push(Changed { key: key.clone(), entry: None });
+        }
+        prepared.rows.push(rows::session(session, None));
+        prepared.ended = Some(session);
+        self.finish(&mut prepared);
+        Some(prepared)
+    }
+
+    fn nothing(&self) -> Prepared {
+        Prepared {
+            batch: Batch { revision: self.revision, changes: Vec::new() },
+            rows: Vec::new(),
+            new_rows: BTreeMap::new(),
+            last_row: self.last_row,
+            last_session: self.last_session,
+            opened: None,
+            ended: None,
+        }
+    }
+
+    fn finish(&self, prepared: &mut Prepared) {
+        if !prepared.batch.changes.is_empty() {
+            prepared.batch.revision = Revision(self.revision.0 + 1);
+        }
+        if !prepared.rows.is_empty() {
+            prepared.rows.push(rows::header(prepared.batch.revision, prepared.last_row, prepared.last_session));
+        }
+    }
+
+    /// Shows what was prepared and is durable now. Nothing else was applied since it was prepared.
+    pub(super) fn apply(&mut self, prepared: Prepared, now: Instant) {
+        (self.last_row, self.last_session) = (prepared.last_row, prepared.last_session);
+        if let Some(session) = prepared.opened {
+            self.sessions.insert(session.id, Life::new(session.ttl, now));
+        }
+        for changed in &prepared.batch.changes {
+            let before = self.keys.remove(&changed.key);
+            if let Some(before) = &before {
+                self.bytes -= bytes(&changed.key, &before.entry);
+                self.detach(&changed.key, before.entry.session);
+            }
+            let Some(entry) = changed.entry.clone() else { continue };
+            let row = before.map(|kept| kept.row).or_else(|| prepared.new_rows.get(&changed.key).copied());
+            let Some(row) = row else { continue };
+            self.bytes += bytes(&changed.key, &entry);
+            if let Some(life) = entry.session.and_then(|session| self.sessions.get_mut(&session)) {
+                life.keys.insert(changed.key.clone());
+            }
+            self.keys.insert(changed.key.clone(), Kept { entry, row });
+        }
+        if let Some(session) = prepared.ended {
+            self.sessions.remove(&session);
+        }
+        if !prepared.batch.changes.is_empty() {
+            self.revision = prepared.batch.revision;
+            self.history.push(prepared.batch);
+        }
+    }
+
+    fn detach(&mut self, key: &Key, session: Option<SessionId>) {
+        if let Some(life) = session.and_then(|session| self.sessions.get_mut(&session)) {
+            life.keys.remove(key);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ sessions
+
+    fn living(&self, session: SessionId) -> Result<&Life> {
+        let life = self.sessions.get(&session).filter(|life| !life.is_ending);
+        life.ok_or_else(|| meta_store::session_ended(session))
+    }
+
+    pub(super) fn keep(&mut self, session: SessionId, now: Instant) -> Result<()> {
+        let life = self.sessions.get_mut(&session).filter(|life| !life.is_ending);
+        let life = life.ok_or_else(|| meta_store::session_ended(session))?;
+        life.deadline = now + life.ttl;
+        Ok(())
+    }
+
+    /// When the next session ends, unless it is kept, or its end is tried again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.sessions.values().map(|life| life.deadline).min()
+    }
+
+    /// Gives all sessions their whole time again: this process was not there to hear that they are kept.
+    pub(super) fn renew(&mut self, now: Instant) {
+        for life in self.sessions.values_mut() {
+            life.deadline = now + life.ttl;
+        }
+    }
+
+    /// The sessions whose time has run out: they cannot be kept any more. Those whose end does not succeed come again
+    /// after a while.
+    pub(super) fn expire(&mut self, now: Instant, again: Duration) -> Vec<SessionId> {
+        let mut over = Vec::new();
+        for (id, life) in &mut self.sessions {
+            if life.deadline <= now {
+                life.is_ending = true;
+                life.deadline = now + again;
+                over.push(*id);
+            }
+        }
+        over
+    }
+}
+
+impl Life {
+    fn new(ttl: Duration, now: Instant) -> Self {
+        Self { ttl, deadline: now + ttl, is_ending: false, keys: BTreeSet::new() }
+    }
+}
+
+fn bytes(key: &Key, entry: &Entry) -> usize {
+    key.as_str().len() + entry.value.len()
+}

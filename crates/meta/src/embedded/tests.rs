@@ -1,0 +1,181 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::ErrorKind;
+
+use super::memory::MemoryRows;
+use super::rows::{Done, RowChange};
+use super::*;
+use crate::conformance::{self, Subject};
+use crate::{Key, limits};
+
+/// Embedded catalogues, of which the last is remembered so that its history can be made to be forgotten.
+#[derive(Default)]
+struct InMemory(Mutex<Option<Embedded>>);
+
+impl Subject for InMemory {
+    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>> {
+        Box::pin(async {
+            let store = Embedded::in_memory()?;
+            *self.0.lock() = Some(store.clone());
+            Ok(Arc::new(store) as Arc<dyn MetaStore>)
+        })
+    }
+
+    fn forget<'a>(&'a self, _: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()> {
+        self.0.lock().as_ref().unwrap().forget(up_to);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        *limits::TTL.start()
+    }
+}
+
+#[tokio::test]
+async fn conforms() {
+    conformance::run(&InMemory::default()).await;
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+async fn write(store: &Embedded, changes: Vec<Change>) -> Revision {
+    match store.write(vec![], changes).await.unwrap() {
+        Written::Done(revision) => revision,
+        Written::Conflict => panic!("it expects nothing"),
+    }
+}
+
+#[tokio::test]
+async fn a_restart_keeps_entries_revisions_and_sessions_with_their_whole_time() {
+    let rows = MemoryRows::default();
+    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    tokio::time::pause();
+    let session = store.open_session(Duration::from_secs(10)).await.unwrap();
+    let ended = store.open_session(Duration::from_secs(10)).await.unwrap();
+    store.end_session(ended.id).await.unwrap();
+    write(&store, vec![Change::put(key("a"), "1"), Change::put(key("b"), "1")]).await;
+    write(&store, vec![Change::attach(key("alive"), "1", session.id)]).await;
+    let last = write(&store, vec![Change::remove(key("a"))]).await;
+    let before = store.read(Prefix::all()).await.unwrap();
+    tokio::time::advance(Duration::from_secs(9)).await;
+    drop(store);
+
+    let store = Embedded::over(Box::new(rows)).unwrap();
+    assert_eq!(store.read(Prefix::all()).await.unwrap(), before);
+    assert_eq!(before.revision, last);
+    assert_eq!(store.keep(ended.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    let mut old = store.watch(Prefix::all(), Revision(last.0 - 1)).await.unwrap();
+    assert_eq!(old.next().await.unwrap(), Watched::Compacted);
+    let mut watch = store.watch(Prefix::all(), last).await.unwrap();
+    let begin = Instant::now();
+    let Watched::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
+    assert_eq!(batch.changes[0].key, key("alive"));
+    assert!(batch.revision > last);
+    assert_eq!(begin.elapsed().as_secs(), 10);
+    let next = store.open_session(Duration::from_secs(10)).await.unwrap();
+    assert!(next.id > ended.id, "numbers of sessions are not used again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_is_not_held_against_sessions() {
+    let store = Embedded::in_memory().unwrap();
+    let session = store.open_session(Duration::from_secs(10)).await.unwrap();
+    // Lets the clock of sessions begin to wait.
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::task::yield_now().await;
+    store.keep(session.id).await.unwrap();
+}
+
+/// Rows that can be made to fail, or to answer later.
+#[derive(Clone, Default)]
+struct Moody {
+    rows: MemoryRows,
+    fail: Arc<Mutex<bool>>,
+    held: Arc<Mutex<Option<Held>>>,
+}
+
+type Held = Vec<(Vec<RowChange>, Done)>;
+
+impl Rows for Moody {
+    fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()> {
+        self.rows.load(visit)
+    }
+
+    fn submit(&self, changes: Vec<RowChange>, done: Done) {
+        if *self.fail.lock() {
+            return done(Err(Error::new(ErrorKind::Full, "the disk is full")));
+        }
+        if let Some(held) = &mut *self.held.lock() {
+            return held.push((changes, done));
+        }
+        self.rows.submit(changes, done);
+    }
+}
+
+impl Moody {
+    fn release(&self) {
+        for (changes, done) in self.held.lock().take().unwrap_or_default() {
+            self.rows.submit(changes, done);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_cannot_be_made_durable_is_not_seen() {
+    let rows = Moody::default();
+    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let first = write(&store, vec![Change::put(key("a"), "1")]).await;
+    *rows.fail.lock() = true;
+    let refused = store.write(vec![], vec![Change::put(key("a"), "2")]).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full);
+    let state = store.read(Prefix::all()).await.unwrap();
+    assert_eq!((state.revision, &state.entries[0].1.value[..]), (first, &b"1"[..]));
+    *rows.fail.lock() = false;
+    assert_eq!(write(&store, vec![Change::put(key("a"), "3")]).await.0, first.0 + 1);
+}
+
+#[tokio::test]
+async fn a_write_is_seen_when_it_is_durable_even_if_nobody_waits_for_it() {
+    let rows = Moody::default();
+    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
+    *rows.held.lock() = Some(Vec::new());
+    let given_up =
+        time::timeout(Duration::from_millis(20), store.write(vec![], vec![Change::put(key("a"), "1")])).await;
+    assert!(given_up.is_err());
+    assert!(store.read(Prefix::all()).await.unwrap().entries.is_empty());
+    rows.release();
+    assert!(matches!(watch.next().await.unwrap(), Watched::Changed(batch) if batch.revision == Revision(1)));
+    assert_eq!(write(&store, vec![Change::put(key("a"), "2")]).await, Revision(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_session_is_tried_until_it_is_durable() {
+    let rows = Moody::default();
+    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let session = store.open_session(Duration::from_secs(5)).await.unwrap();
+    let last = write(&store, vec![Change::attach(key("a"), "1", session.id)]).await;
+    *rows.fail.lock() = true;
+    time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(store.read(Prefix::all()).await.unwrap().entries.len(), 1);
+    assert_eq!(store.keep(session.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    *rows.fail.lock() = false;
+    let mut watch = store.watch(Prefix::all(), last).await.unwrap();
+    assert!(matches!(watch.next().await.unwrap(), Watched::Changed(_)));
+    assert!(store.read(Prefix::all()).await.unwrap().entries.is_empty());
+}
+
+#[tokio::test]
+async fn keys_of_a_session_without_a_row_are_damage() {
+    let rows = MemoryRows::default();
+    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let session = store.open_session(Duration::from_secs(5)).await.unwrap();
+    write(&store, vec![Change::attach(key("a"), "1", session.id)]).await;
+    rows.submit(vec![rows::session(session.id, None)], Box::new(|_| ()));
+    let Err(error) = Embedded::over(Box::new(rows)) else { panic!("it opens") };
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}

@@ -1,0 +1,25 @@
+//! The catalogue of a cluster: who takes part, what the classes are, where things live, who may do what.
+//!
+//! | module | is |
+//! | --- | --- |
+//! | [`meta_store`] | the trait of what keeps the catalogue: ordered keys to values, watched by all |
+//! | [`embedded`] | one that keeps it in a store of its own process, for one machine |
+//! | `conformance` | what every one of them must do |
+//!
+//! TODS (section 4.2) has a *meta-server* that keeps all this and is replicated by the database beneath it. Here the
+//! replication is etcd's, or there is none.
+
+pub mod embedded;
+mod key;
+pub mod limits;
+pub mod meta_store;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+
+pub use embedded::Embedded;
+pub use key::{Key, Prefix};
+pub use meta_store::{
+    Batch, Change, Changed, Entry, Expect, MetaStore, Pending, Revision, Session, SessionId, State, Watch, Watched,
+    Written,
+};
