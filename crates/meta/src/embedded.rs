@@ -18,6 +18,7 @@ mod history;
 mod memory;
 mod rows;
 mod state;
+mod stored;
 
 use crate::{
     Change, Expect, Key, MetaStore, Pending, Prefix, Revision, Session, SessionId, State, Watch, Watched, Written,
@@ -25,6 +26,7 @@ use crate::{
 };
 use rows::Rows;
 use state::{Catalogue, Prepared};
+use store::Store;
 
 /// How late the clock of sessions may be before that counts as a stall.
 const LATE: Duration = Duration::from_millis(500);
@@ -39,13 +41,19 @@ pub struct Embedded {
 
 struct Inner {
     rows: Box<dyn Rows>,
-    catalogue: Mutex<Catalogue>,
+    seen: Arc<Seen>,
     /// Whoever has its permit writes.
     writer: Arc<Semaphore>,
-    /// Moves when something was written.
-    revision: watch::Sender<Revision>,
     /// Wakes the clock of sessions.
     sessions: Arc<Notify>,
+}
+
+/// What is shown. Apart from the rows, as a store's own thread shows it: that must not come to hold the last handle of the
+/// store, as it would then wait for itself to end.
+struct Seen {
+    catalogue: Mutex<Catalogue>,
+    /// Moves when something was written.
+    revision: watch::Sender<Revision>,
 }
 
 impl Drop for Inner {
@@ -55,6 +63,17 @@ impl Drop for Inner {
 }
 
 impl Embedded {
+    /// The catalogue in a store, which may hold other things too. Nobody else may open it there meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if its rows are damaged, and what reading a store may fail with.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn open(store: &Store) -> Result<Self> {
+        Self::over(Box::new(store.clone()))
+    }
+
     /// A catalogue in memory, which ends with the last of its handles.
     ///
     /// # Errors
@@ -68,16 +87,16 @@ impl Embedded {
 
     fn over(rows: Box<dyn Rows>) -> Result<Self> {
         let catalogue = Mutex::new(Catalogue::load(&*rows, Instant::now())?);
+        let seen = Arc::new(Seen { catalogue, revision: watch::Sender::default() });
         let (writer, sessions) = (Arc::new(Semaphore::new(1)), Arc::new(Notify::new()));
-        let inner = Inner { rows, catalogue, writer, revision: watch::Sender::default(), sessions };
-        let inner = Arc::new(inner);
+        let inner = Arc::new(Inner { rows, seen, writer, sessions });
         tokio::spawn(end_sessions(Arc::downgrade(&inner), inner.sessions.clone()));
         Ok(Self { inner })
     }
 
     #[cfg(test)]
     fn forget(&self, up_to: Revision) {
-        self.inner.catalogue.lock().forget(up_to);
+        self.inner.seen.catalogue.lock().forget(up_to);
     }
 }
 
@@ -89,9 +108,9 @@ impl Inner {
     }
 
     /// Makes durable what was prepared with this permit, and shows it. That goes on if nobody waits for it any more.
-    async fn finish(self: &Arc<Self>, permit: OwnedSemaphorePermit, mut prepared: Prepared) -> Result<Revision> {
+    async fn finish(&self, permit: OwnedSemaphorePermit, mut prepared: Prepared) -> Result<Revision> {
         let (done, answer) = oneshot::channel();
-        let (inner, rows) = (self.clone(), prepared.take_rows());
+        let (seen, rows) = (self.seen.clone(), prepared.take_rows());
         if rows.is_empty() {
             return Ok(prepared.revision());
         }
@@ -100,8 +119,8 @@ impl Inner {
             Box::new(move |result| {
                 let result = result.map(|()| {
                     let revision = prepared.revision();
-                    inner.catalogue.lock().apply(prepared, Instant::now());
-                    inner.revision.send_replace(revision);
+                    seen.catalogue.lock().apply(prepared, Instant::now());
+                    seen.revision.send_replace(revision);
                     revision
                 });
                 drop(permit);
@@ -113,28 +132,28 @@ impl Inner {
         answer.await.map_err(closed)?
     }
 
-    async fn write(self: &Arc<Self>, expects: Vec<Expect>, changes: Vec<Change>) -> Result<Written> {
+    async fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Result<Written> {
         meta_store::check_write(&expects, &changes)?;
         let permit = self.permit().await?;
-        let prepared = self.catalogue.lock().prepare(&expects, changes)?;
+        let prepared = self.seen.catalogue.lock().prepare(&expects, changes)?;
         match prepared {
             Some(prepared) => Ok(Written::Done(self.finish(permit, prepared).await?)),
             None => Ok(Written::Conflict),
         }
     }
 
-    async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Session> {
+    async fn open_session(&self, ttl: Duration) -> Result<Session> {
         meta_store::check_ttl(ttl)?;
         let permit = self.permit().await?;
-        let (session, prepared) = self.catalogue.lock().prepare_opening(ttl)?;
+        let (session, prepared) = self.seen.catalogue.lock().prepare_opening(ttl)?;
         self.finish(permit, prepared).await?;
         self.sessions.notify_one();
         Ok(session)
     }
 
-    async fn end_session(self: &Arc<Self>, session: SessionId) -> Result<()> {
+    async fn end_session(&self, session: SessionId) -> Result<()> {
         let permit = self.permit().await?;
-        let prepared = self.catalogue.lock().prepare_end(session);
+        let prepared = self.seen.catalogue.lock().prepare_end(session);
         match prepared {
             Some(prepared) => self.finish(permit, prepared).await.map(drop),
             None => Ok(()),
@@ -144,13 +163,13 @@ impl Inner {
 
 impl MetaStore for Embedded {
     fn read(&self, prefix: Prefix) -> Pending<'_, State> {
-        Box::pin(async move { self.inner.catalogue.lock().read(&prefix) })
+        Box::pin(async move { self.inner.seen.catalogue.lock().read(&prefix) })
     }
 
     fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
         Box::pin(async move {
             meta_store::check_get(&keys)?;
-            Ok(self.inner.catalogue.lock().get(keys))
+            Ok(self.inner.seen.catalogue.lock().get(keys))
         })
     }
 
@@ -159,7 +178,7 @@ impl MetaStore for Embedded {
     }
 
     fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
-        let moved = self.inner.revision.subscribe();
+        let moved = self.inner.seen.revision.subscribe();
         let watch = EmbeddedWatch { inner: self.inner.clone(), prefix, after, moved };
         Box::pin(async { Ok(Box::new(watch) as Box<dyn Watch>) })
     }
@@ -169,7 +188,7 @@ impl MetaStore for Embedded {
     }
 
     fn keep(&self, session: SessionId) -> Pending<'_, ()> {
-        Box::pin(async move { self.inner.catalogue.lock().keep(session, Instant::now()) })
+        Box::pin(async move { self.inner.seen.catalogue.lock().keep(session, Instant::now()) })
     }
 
     fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
@@ -191,7 +210,7 @@ impl Watch for EmbeddedWatch {
             loop {
                 // Before looking: what comes afterwards wakes.
                 self.moved.mark_unchanged();
-                if let Some(watched) = self.inner.catalogue.lock().history().next(&self.prefix, &mut self.after) {
+                if let Some(watched) = self.inner.seen.catalogue.lock().history().next(&self.prefix, &mut self.after) {
                     return Ok(watched);
                 }
                 let closed = |_| Error::new(ErrorKind::Internal, "the catalogue ended before those who watch it");
@@ -205,7 +224,7 @@ impl Watch for EmbeddedWatch {
 async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
     loop {
         let Some(alive) = inner.upgrade() else { return };
-        let deadline = alive.catalogue.lock().deadline();
+        let deadline = alive.seen.catalogue.lock().deadline();
         drop(alive);
         let Some(deadline) = deadline else {
             woken.notified().await;
@@ -218,7 +237,7 @@ async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
         let Some(alive) = inner.upgrade() else { return };
         let now = Instant::now();
         let over = {
-            let mut catalogue = alive.catalogue.lock();
+            let mut catalogue = alive.seen.catalogue.lock();
             let late = now.saturating_duration_since(deadline);
             if late > LATE {
                 tracing::warn!(?late, "the meta-server stood still; sessions begin their time anew");

@@ -19,5 +19,7 @@ pub const READ: usize = 256 << 20;
 pub const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 /// Sessions at a time.
 pub const SESSIONS: usize = 65_536;
+/// Keys of one session: they vanish together, in one step.
+pub const SESSION_KEYS: usize = 16_384;
 /// Bytes of keys and values that are kept in all; all of it is held in memory.
 pub const TOTAL: usize = 256 << 20;

@@ -18,6 +18,8 @@ use crate::{Entry, Key, Revision, SessionId, limits};
 
 /// What all rows of the catalogue begin with.
 pub(super) const FIRST: &[u8] = b"meta/";
+/// What is behind all rows of the catalogue.
+pub(super) const END: &[u8] = b"meta0";
 
 const HEADER: &[u8] = b"meta/r";
 const VERSION: u8 = 1;

@@ -156,7 +156,10 @@ impl Catalogue {
             match change {
                 Change::Put { key, value, session } => {
                     if let Some(session) = session {
-                        self.living(session)?;
+                        let life = self.living(session)?;
+                        if life.keys.len() + prepared.rows.len() >= limits::SESSION_KEYS {
+                            return Err(too_many_keys(session));
+                        }
                     }
                     let row = known.map_or(prepared.last_row + 1, |kept| kept.row);
                     if known.is_none() {
@@ -322,4 +325,9 @@ impl Life {
 
 fn bytes(key: &Key, entry: &Entry) -> usize {
     key.as_str().len() + entry.value.len()
+}
+
+fn too_many_keys(session: SessionId) -> Error {
+    let limit = limits::SESSION_KEYS;
+    Error::new(ErrorKind::Full, format!("session {} has the {limit} keys that a session may have", session.0))
 }

@@ -10,20 +10,22 @@ use crate::conformance::{self, Subject};
 use crate::{Key, limits};
 
 /// Embedded catalogues, of which the last is remembered so that its history can be made to be forgotten.
-#[derive(Default)]
-struct InMemory(Mutex<Option<Embedded>>);
+struct Subjects {
+    open: fn() -> Result<Embedded>,
+    last: Mutex<Option<Embedded>>,
+}
 
-impl Subject for InMemory {
+impl Subject for Subjects {
     fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>> {
         Box::pin(async {
-            let store = Embedded::in_memory()?;
-            *self.0.lock() = Some(store.clone());
+            let store = (self.open)()?;
+            *self.last.lock() = Some(store.clone());
             Ok(Arc::new(store) as Arc<dyn MetaStore>)
         })
     }
 
     fn forget<'a>(&'a self, _: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()> {
-        self.0.lock().as_ref().unwrap().forget(up_to);
+        self.last.lock().as_ref().unwrap().forget(up_to);
         Box::pin(async { Ok(()) })
     }
 
@@ -33,8 +35,18 @@ impl Subject for InMemory {
 }
 
 #[tokio::test]
-async fn conforms() {
-    conformance::run(&InMemory::default()).await;
+async fn in_memory_it_conforms() {
+    conformance::run(&Subjects { open: Embedded::in_memory, last: Mutex::default() }).await;
+}
+
+#[tokio::test]
+async fn in_a_store_it_conforms() {
+    let open = || {
+        let directory = tempfile::tempdir().unwrap();
+        // Unlinked while it is open: nothing is left over.
+        Embedded::open(&Store::open(directory.path(), store::Options::default())?)
+    };
+    conformance::run(&Subjects { open, last: Mutex::default() }).await;
 }
 
 fn key(text: &str) -> Key {
@@ -46,6 +58,22 @@ async fn write(store: &Embedded, changes: Vec<Change>) -> Revision {
         Written::Done(revision) => revision,
         Written::Conflict => panic!("it expects nothing"),
     }
+}
+
+#[tokio::test]
+async fn a_catalogue_is_there_when_its_store_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Store::open(directory.path(), store::Options::default()).unwrap();
+    let store = open();
+    let catalogue = Embedded::open(&store).unwrap();
+    let session = catalogue.open_session(Duration::from_secs(600)).await.unwrap();
+    write(&catalogue, vec![Change::put(key("a"), "1"), Change::attach(key("b"), "2", session.id)]).await;
+    write(&catalogue, vec![Change::put(key("a"), vec![7; limits::VALUE])]).await;
+    let before = catalogue.read(Prefix::all()).await.unwrap();
+    drop((catalogue, store));
+    let again = Embedded::open(&open()).unwrap();
+    assert_eq!(again.read(Prefix::all()).await.unwrap(), before);
+    again.keep(session.id).await.unwrap();
 }
 
 #[tokio::test]
