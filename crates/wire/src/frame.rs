@@ -96,6 +96,10 @@ pub enum FrameError {
     /// An answer to a question that was not asked.
     #[error("an answer to request {0}, which was not asked")]
     Stray(u32),
+    /// A request that wants no answer came with other bytes than it was sent with, or means what it may not: those behind
+    /// it may depend on it.
+    #[error("a message that was refused: {0}")]
+    Refused(String),
     /// The other side ends the connection, and says why.
     #[error("the other side ended the connection: {0}")]
     Told(String),

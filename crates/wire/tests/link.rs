@@ -445,3 +445,125 @@ fn connections_that_are_ready_together_are_answered_together() {
         }
     });
 }
+
+/// Passes on what it is told, and refuses a ping.
+struct Listener {
+    told: mpsc::UnboundedSender<Bytes>,
+}
+
+impl Service for Listener {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        match incoming.request {
+            Request::Ping(_) => reply.refuse(&model::Error::new(ErrorKind::Invalid, "no pings here")),
+            _ => self.told.send(incoming.raw.to_bytes()).unwrap(),
+        }
+    }
+}
+
+struct Telling {
+    mailbox: Arc<Mailbox>,
+    told: mpsc::UnboundedReceiver<Bytes>,
+    ends: (tokio::task::JoinHandle<End>, tokio::task::JoinHandle<End>),
+}
+
+fn telling(their_max_frame: u32) -> Telling {
+    let (client, server) = UnixStream::pair().unwrap();
+    let (sender, told) = mpsc::unbounded_channel();
+    let (mailbox, limits) = (Arc::new(Mailbox::default()), Limits::default());
+    let near = Link::new(Stream::Unix(client), NoService, limits, their_max_frame, mailbox.clone());
+    let far = Link::new(Stream::Unix(server), Listener { told: sender }, limits, limits.max_frame, Arc::default());
+    Telling { mailbox, told, ends: (tokio::spawn(link::drive(near)), tokio::spawn(link::drive(far))) }
+}
+
+#[test]
+fn what_is_told_arrives_in_order_from_any_thread() {
+    run(async {
+        let mut world = telling(1 << 20);
+        let (mailbox, part) = (world.mailbox.clone(), |byte: u8, len: usize| Bytes::from(vec![byte; len]));
+        let telling = std::thread::spawn(move || {
+            (0..200_u8).all(|byte| mailbox.tell(upload(), vec![part(byte, 3), part(byte, usize::from(byte) * 400)]))
+        });
+        for byte in 0..200_u8 {
+            assert_eq!(world.told.recv().await.unwrap(), vec![byte; 3 + usize::from(byte) * 400]);
+        }
+        assert!(telling.join().unwrap());
+    });
+}
+
+#[test]
+fn more_can_be_told_than_may_be_unsent_if_it_is_taken() {
+    run(async {
+        let mut world = telling(2 << 20);
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        for _ in 0..3 {
+            for _ in 0..40 {
+                assert!(world.mailbox.tell(upload(), vec![piece.clone()]));
+            }
+            for _ in 0..40 {
+                world.told.recv().await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn connection_that_does_not_get_rid_of_what_it_is_told_ends() {
+    run(async {
+        let (_client, server) = UnixStream::pair().unwrap();
+        let mailbox = Arc::new(Mailbox::default());
+        let limits = Limits::default();
+        let end = link::drive(Link::new(Stream::Unix(server), NoService, limits, 2 << 20, mailbox.clone()));
+        let end = tokio::spawn(end);
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        let mut told = 0;
+        while mailbox.tell(upload(), vec![piece.clone()]) {
+            told += 1;
+            tokio::task::yield_now().await;
+        }
+        assert!((link::MAX_UNSENT_TELLS >> 20) - 2 < told && told < (link::MAX_UNSENT_TELLS >> 20) + 8, "{told} MiB");
+        let end = end.await.unwrap();
+        assert!(matches!(end, End::Overrun), "{end:?}");
+        assert!(!mailbox.tell(upload(), Vec::new()));
+    });
+}
+
+#[test]
+fn message_that_the_other_side_would_not_take_is_not_sent() {
+    run(async {
+        let world = telling(1000);
+        world.mailbox.tell(upload(), vec![Bytes::from(vec![7; 1000])]);
+        let (near, far) = world.ends;
+        let (near, far) = (near.await.unwrap(), far.await.unwrap());
+        assert!(matches!(near, End::TooLong { max: 1000, .. }), "{near:?}");
+        assert!(matches!(far, End::HungUp), "{far:?}");
+    });
+}
+
+#[test]
+fn who_sends_what_is_refused_is_told_why() {
+    run(async {
+        let mut world = telling(1 << 20);
+        for request in [upload(), ping(), upload()] {
+            world.mailbox.tell(request, Vec::new());
+        }
+        let (near, far) = world.ends;
+        let (near, far) = (near.await.unwrap().to_string(), far.await.unwrap().to_string());
+        assert!(near.contains("no pings here"), "{near}");
+        assert!(far.contains("no pings here"), "{far}");
+        assert!(world.told.recv().await.is_some(), "what came before it");
+        assert!(world.told.recv().await.is_none(), "nothing behind it is heard");
+    });
+}
+
+#[test]
+fn damaged_bytes_of_what_is_told_end_the_connection() {
+    run(async {
+        let mut damaged = Vec::new();
+        let request = proto::Request { request: Some(upload()) };
+        encode_head(&mut damaged, Flags::ONE_WAY, 0, &request, 7, 1);
+        damaged.extend_from_slice(b"content");
+        let (said, end) = provoke(&[damaged, frame(b"good")].concat()).await;
+        assert!(end.to_string().contains("damaged"), "{end:?}");
+        assert_eq!(answers_in(&said).len(), 1, "only the reason");
+    });
+}

@@ -89,7 +89,8 @@ impl<R: Role> Thread<R> {
         match end {
             End::Closed | End::HungUp => debug!(peer, %end, "disconnected"),
             End::Broken(error) => debug!(peer, %error, "the connection broke"),
-            End::Stalled(_) => info!(peer, %end, "given up"),
+            End::Stalled(_) | End::Overrun => info!(peer, %end, "given up"),
+            End::TooLong { .. } => warn!(peer, %end, "disconnected"),
             End::Violated(error) => {
                 server.metrics.violations.fetch_add(1, Ordering::Relaxed);
                 warn!(peer, %error, "the client broke the protocol");

@@ -101,9 +101,9 @@ impl Caller {
         Ok(Answers { answers, waiting, mailbox: self.mailbox.clone() })
     }
 
-    /// Sends a request that wants no answer; lost if the connection has ended.
+    /// Sends a request that wants no answer: see [`Mailbox::tell`].
     pub fn tell(&self, request: Request) {
-        let _ = self.mailbox.push(Item::Tell { request });
+        self.mailbox.tell(request, Vec::new());
     }
 
     /// Whether the connection has ended.

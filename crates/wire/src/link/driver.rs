@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -22,7 +23,7 @@ use super::caller::{Asker, gone, lost};
 use super::mailbox::{Body, Item, Mailbox};
 use super::reply::{Reply, failure, message};
 use super::{Answer, End, Incoming, Limits, Service};
-use crate::frame::{Flags, Frame, FrameError};
+use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER};
 use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED};
 use crate::outbox::Outbox;
 use crate::proto;
@@ -66,6 +67,8 @@ pub struct Link<S> {
     next_id: u32,
     /// Bytes of streamed answers in the outbox.
     streamed: usize,
+    /// Bytes in the outbox of requests that want no answer, at most.
+    told: usize,
     /// Reading waits for the reader of a stream.
     is_stalled: bool,
     /// Something was read and answered; the answers leave when the task has its turn again.
@@ -118,6 +121,7 @@ impl<S: Service> Link<S> {
             asked: HashMap::new(),
             next_id: 0,
             streamed: 0,
+            told: 0,
             is_stalled: false,
             is_due: false,
             stall: None,
@@ -133,8 +137,8 @@ impl<S: Service> Link<S> {
             self.waker = Some(context.waker().clone());
         }
         loop {
-            if self.take_items().is_break() {
-                return Poll::Ready(End::Closed);
+            if let ControlFlow::Break(end) = self.take_items() {
+                return Poll::Ready(end);
             }
             let may_read = self.may_read();
             let filled = if may_read { self.poll_read(context) } else { Poll::Pending };
@@ -166,7 +170,12 @@ impl<S: Service> Link<S> {
     /// Sends what there is, as far as the other side takes it; ready if that ends the connection.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
         let before = self.outbox.len();
-        match self.outbox.poll_flush(context, &mut self.stream) {
+        let flushed = self.outbox.poll_flush(context, &mut self.stream);
+        if self.told > self.outbox.len() {
+            self.mailbox.told(self.told - self.outbox.len());
+            self.told = self.outbox.len();
+        }
+        match flushed {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
             Poll::Ready(Ok(())) => {
                 self.stall = None;
@@ -218,15 +227,19 @@ impl<S: Service> Link<S> {
     }
 
     /// Does what the mailbox asks for; breaks off if that is to close.
-    fn take_items(&mut self) -> std::ops::ControlFlow<()> {
+    fn take_items(&mut self) -> ControlFlow<End> {
         let mut items = std::mem::take(&mut self.items);
         self.mailbox.take(&mut items);
         for item in items.drain(..) {
             match item {
                 Item::Call { request, raw, asker } => self.ask(request, raw, asker),
-                Item::Tell { request } => {
-                    let request = proto::Request { request: Some(request) };
-                    self.outbox.push(Flags::ONE_WAY, 0, &request, &[]);
+                Item::Tell { message, raw, bytes } => {
+                    let (length, max) = (bytes + HEADER + CHECKSUM, self.their_max_frame as usize);
+                    if length > max {
+                        return ControlFlow::Break(End::TooLong { length, max });
+                    }
+                    self.told += bytes;
+                    self.outbox.push(Flags::ONE_WAY, 0, &message, &raw);
                 }
                 Item::More { id, response, raw, bytes } => {
                     self.streamed += bytes;
@@ -246,11 +259,12 @@ impl<S: Service> Link<S> {
                 Item::Resume => self.is_stalled = false,
                 Item::Drain if self.draining == Draining::No => self.draining = Draining::Reading,
                 Item::Drain => {}
-                Item::Close => return std::ops::ControlFlow::Break(()),
+                Item::Overrun => return ControlFlow::Break(End::Overrun),
+                Item::Close => return ControlFlow::Break(End::Closed),
             }
         }
         self.items = items;
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     }
 
     fn settle(&mut self, cost: usize) {
@@ -261,7 +275,7 @@ impl<S: Service> Link<S> {
     fn ask(&mut self, request: proto::request::Request, raw: Vec<bytes::Bytes>, asker: Asker) {
         let request = proto::Request { request: Some(request) };
         let length = request.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>();
-        if length + crate::frame::HEADER + crate::frame::CHECKSUM > self.their_max_frame as usize {
+        if length + HEADER + CHECKSUM > self.their_max_frame as usize {
             let what = format!("a request of {length} bytes; the other side takes {}", self.their_max_frame);
             asker.fail(Error::new(ErrorKind::TooLarge, what));
             return;
@@ -349,8 +363,12 @@ fn serve(
 ) -> Result<(), FrameError> {
     let request = proto::Request::decode(frame.message).map_err(unreadable)?;
     let one_way = frame.flags == Flags::ONE_WAY;
-    let reply = Reply { id: frame.id, one_way, cost: frame.raw.len(), outbox, load, mailbox, done: false };
+    let (cost, mut refused) = (frame.raw.len(), None);
+    let reply = Reply { id: frame.id, one_way, cost, outbox, load, mailbox, refused: &mut refused, done: false };
     match request.request {
+        _ if one_way && !frame.raw_is_sound() => {
+            reply.refuse(&Error::new(ErrorKind::Unavailable, "its bytes were damaged on their way"));
+        }
         _ if !frame.raw_is_sound() => {
             let what = "the bytes of the request were damaged on their way: send it again; nothing was changed";
             reply.send(failure(&Error::new(ErrorKind::Unavailable, what)));
@@ -361,7 +379,7 @@ fn serve(
             reply.send(failure(&Error::new(ErrorKind::Unsupported, what)));
         }
     }
-    Ok(())
+    refused.map_or(Ok(()), |why| Err(FrameError::Refused(why)))
 }
 
 fn unreadable(error: prost::DecodeError) -> FrameError {

@@ -5,9 +5,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
+use prost::Message;
 
 use super::caller::Asker;
 use crate::outbox::{Guard, Piece};
+use crate::proto;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
 
@@ -22,13 +24,17 @@ pub(super) enum Body {
 
 /// Bytes of streamed answers that may wait to leave before who makes them waits too.
 const MAX_BACKLOG: usize = 4 << 20;
+/// Bytes of requests that want no answer which may wait to leave before the connection ends.
+pub const MAX_UNSENT_TELLS: usize = 64 << 20;
 
 /// What the task that drives a connection is asked to do.
 pub(super) enum Item {
     /// Send a request, and hand its answers to `asker`.
     Call { request: Request, raw: Vec<Bytes>, asker: Asker },
     /// Send a request that wants no answer.
-    Tell { request: Request },
+    Tell { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
+    /// Close: the other side takes too little of what it is told.
+    Overrun,
     /// Send an answer that others follow.
     More { id: u32, response: Response, raw: Vec<Bytes>, bytes: usize },
     /// Send the last answer to a request that was deferred.
@@ -45,7 +51,8 @@ pub(super) enum Item {
 
 /// Where the task that drives a connection gets its work from, besides the connection.
 ///
-/// Bounded by what puts items here: callers by their budget, answers by the number of requests in flight.
+/// Bounded by what puts items here: callers by their budget, answers by the number of requests in flight, what is told by
+/// the end of the connection.
 #[derive(Default)]
 pub struct Mailbox {
     inner: Mutex<Inner>,
@@ -61,6 +68,8 @@ struct Inner {
     waker: Option<Waker>,
     /// Bytes of streamed answers that were put here and have not left.
     backlog: usize,
+    /// Bytes of requests that want no answer and have not left.
+    untold: usize,
     closed: bool,
 }
 
@@ -78,22 +87,50 @@ impl Mailbox {
 
     /// Adds an item and wakes the driver.
     pub(super) fn push(&self, item: Item) -> Result<(), Ended> {
-        let waker = {
-            let mut inner = self.lock();
-            if inner.closed {
-                return Err(Ended);
-            }
-            inner.items.push(item);
-            if inner.items.len() > 1 {
-                return Ok(());
-            }
-            self.filled.store(true, Ordering::Release);
-            inner.waker.clone()
-        };
+        self.put(self.lock(), item)
+    }
+
+    fn put(&self, mut inner: MutexGuard<'_, Inner>, item: Item) -> Result<(), Ended> {
+        if inner.closed {
+            return Err(Ended);
+        }
+        inner.items.push(item);
+        if inner.items.len() > 1 {
+            return Ok(());
+        }
+        self.filled.store(true, Ordering::Release);
+        let waker = inner.waker.clone();
+        drop(inner);
         if let Some(waker) = waker {
             waker.wake();
         }
         Ok(())
+    }
+
+    /// Sends a request that wants no answer, behind all that was told and asked before, from any thread; `false` if it is
+    /// lost, since the connection has ended or is about to.
+    ///
+    /// Never waits: a connection that has more than [`MAX_UNSENT_TELLS`] bytes of them unsent is ended.
+    pub fn tell(&self, request: Request, raw: Vec<Bytes>) -> bool {
+        let message = proto::Request { request: Some(request) };
+        let bytes = message.encoded_len() + raw.iter().map(Bytes::len).sum::<usize>();
+        let mut inner = self.lock();
+        if inner.untold > MAX_UNSENT_TELLS {
+            return false;
+        }
+        inner.untold += bytes;
+        let item = if inner.untold > MAX_UNSENT_TELLS { Item::Overrun } else { Item::Tell { message, raw, bytes } };
+        let is_told = matches!(item, Item::Tell { .. });
+        self.put(inner, item).is_ok() && is_told
+    }
+
+    /// Says that so many bytes that were told have left.
+    pub(super) fn told(&self, bytes: usize) {
+        let mut inner = self.lock();
+        // Nothing is taken back once it was too much.
+        if inner.untold <= MAX_UNSENT_TELLS {
+            inner.untold = inner.untold.saturating_sub(bytes);
+        }
     }
 
     /// Adds an item of a stream, once those before it have nearly all left; `false` if the connection has ended.

@@ -5,7 +5,8 @@
 //! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`Deferred`] late answers.
 //!
 //! Bounds. A side reads nothing while too many of its answers are unsent or requests unanswered ([`Limits`]), so the
-//! other side's writes wait; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). What
+//! other side's writes wait; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). Who
+//! tells something ([`Mailbox::tell`]) never waits; a connection that does not get rid of it ends ([`End::Overrun`]). What
 //! is malformed ends the connection with an error, and nothing else.
 
 mod caller;
@@ -24,7 +25,7 @@ use crate::proto::response::Response;
 
 pub use caller::{Answers, Caller, Pending};
 pub use driver::{Link, drive};
-pub use mailbox::Mailbox;
+pub use mailbox::{MAX_UNSENT_TELLS, Mailbox};
 pub use reply::{Deferred, Reply};
 
 /// What bounds a connection.
@@ -103,6 +104,17 @@ pub enum End {
     /// The other side takes nothing ([`Limits::write_stall`]).
     #[error("the other side took nothing for {0:?}")]
     Stalled(Duration),
+    /// The other side takes too little of what it is told ([`Mailbox::tell`]).
+    #[error("the other side takes too little: more than {} MiB of what it is told are unsent", MAX_UNSENT_TELLS >> 20)]
+    Overrun,
+    /// This side has something to tell that is larger than what the other side takes.
+    #[error("a message of {length} bytes for the other side, which takes {max}")]
+    TooLong {
+        /// Bytes of the frame.
+        length: usize,
+        /// The most that is taken.
+        max: usize,
+    },
     /// The other side sent what is no frame.
     #[error("the other side broke the protocol: {0}")]
     Violated(#[from] crate::frame::FrameError),

@@ -22,6 +22,8 @@ pub struct Reply<'a> {
     pub(super) outbox: &'a mut Outbox,
     pub(super) load: &'a mut Load,
     pub(super) mailbox: &'a Arc<Mailbox>,
+    /// Why the connection is to end.
+    pub(super) refused: &'a mut Option<String>,
     pub(super) done: bool,
 }
 
@@ -71,6 +73,13 @@ impl Reply<'_> {
     /// Answers with an error.
     pub fn fail(self, error: &Error) {
         self.send(failure(error));
+    }
+
+    /// Ends the connection, and tells the other side why: the request means what nobody who follows the rules says, and
+    /// those behind it, which are not read any more, may depend on it.
+    pub fn refuse(mut self, error: &Error) {
+        self.done = true;
+        *self.refused = Some(error.to_string());
     }
 
     /// Puts the answer off: the request counts as unanswered until the result is used, on whatever thread.
