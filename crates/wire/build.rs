@@ -1,4 +1,4 @@
-//! Generates the messages of `proto/mortar.proto`. protox parses the schema, so no protoc is needed.
+//! Generates the messages of `proto/mortar.proto` and what that imports. protox parses the schema, so no protoc is needed.
 
 #![allow(clippy::print_stdout, reason = "standard output is how a build script speaks to cargo")]
 
@@ -8,7 +8,9 @@ const SCHEMA: &str = "mortar.proto";
 const FOLDER: &str = "../../proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed={FOLDER}/{SCHEMA}");
+    for schema in [SCHEMA, "cluster.proto", "ids.proto"] {
+        println!("cargo:rerun-if-changed={FOLDER}/{schema}");
+    }
     let schema = protox::compile([SCHEMA], [FOLDER])?;
     prost_build::Config::new().bytes(["."]).compile_fds(schema)?;
     Ok(())

@@ -9,6 +9,7 @@
 //! A new target is a function here, a line in [`Target::ALL`], a file in `fuzz/fuzz_targets` and some inputs.
 
 mod archive;
+mod cluster;
 mod filter;
 mod log_frames;
 mod record;
@@ -38,6 +39,10 @@ impl Target {
     pub const LOG_FRAMES: Self = Self { name: "log_frames", run: log_frames::run };
     /// Archives: as a whole, and as the items of a part whose checksum is right.
     pub const ARCHIVE: Self = Self { name: "archive", run: archive::run };
+    /// What the processes of a cluster say to each other and keep of transactions. The input's first two bytes say how long
+    /// the message is.
+    pub const CLUSTER: Self = Self { name: "cluster", run: cluster::run };
     /// Every target.
-    pub const ALL: [Self; 5] = [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES, Self::ARCHIVE];
+    pub const ALL: [Self; 6] =
+        [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES, Self::ARCHIVE, Self::CLUSTER];
 }

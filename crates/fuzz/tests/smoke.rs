@@ -47,6 +47,11 @@ fn archive() {
 }
 
 #[test]
+fn cluster() {
+    run(Target::CLUSTER);
+}
+
+#[test]
 fn archives_of_the_corpus_are_understood() {
     let corpus = corpus(Target::ARCHIVE);
     assert!(!corpus.is_empty() && corpus.iter().all(|input| store::check_archive(input)));

@@ -11,11 +11,11 @@ use crate::proto;
 use crate::proto::decided::Outcome as Decided;
 use crate::proto::op::Op as Step;
 
-fn invalid(message: impl Into<String>) -> Error {
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-fn missing(part: &'static str) -> Error {
+pub(crate) fn missing(part: &'static str) -> Error {
     invalid(format!("the message lacks its {part}"))
 }
 

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`proto`] | the messages of `proto/mortar.proto`, generated |
 //! | [`convert`] | between those messages and the vocabulary of `model` |
+//! | [`cluster`] | between those messages and the machines of `protocol`; also what is kept of transactions on disk |
 //! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
 //! | [`handshake`] | magic, version, features, space |
@@ -12,6 +13,7 @@
 //!
 //! docs/wire.md describes the bytes.
 
+pub mod cluster;
 pub mod convert;
 pub mod frame;
 pub mod handshake;
@@ -24,4 +26,9 @@ pub mod transport;
 #[allow(missing_docs, clippy::all)]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/mortar.v1.rs"));
+
+    /// The messages of `proto/cluster.proto`.
+    pub mod cluster {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.cluster.rs"));
+    }
 }

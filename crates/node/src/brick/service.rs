@@ -87,7 +87,7 @@ impl Service for Answerer {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
         let metrics = &self.thread.metrics;
-        metrics.requests[kind(&request)].add(1);
+        metrics.requests.0[kind(&request)].add(1);
         if !raw.is_empty() {
             metrics.received.add(raw.len() as u64);
         }

@@ -63,7 +63,7 @@ pub(crate) fn prometheus<R: Role>(server: &Shared<R>) -> String {
     }
     head(&mut text, "requests_total", "counter", "Requests received, by kind.");
     for (kind, name) in KINDS.iter().enumerate() {
-        let value = server.metrics.sum(|thread| &thread.requests[kind]);
+        let value = server.metrics.sum(|thread| &thread.requests.0[kind]);
         line(&mut text, format_args!("mortar_requests_total{{kind=\"{name}\"}} {value}"));
     }
     head(&mut text, "commit_seconds", "histogram", "From the arrival of a transaction to its outcome.");

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 24] = [
+pub(crate) const KINDS: [&str; 34] = [
     "ping",
     "commit",
     "get_stat",
@@ -36,6 +36,16 @@ pub(crate) const KINDS: [&str; 24] = [
     "get_status",
     "backup",
     "scrub",
+    "up",
+    "down",
+    "call",
+    "reply",
+    "ask",
+    "answer",
+    "elsewhere",
+    "reserve",
+    "look",
+    "get_numbers",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -65,6 +75,16 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::GetStatus(_) => 21,
         Request::Backup(_) => 22,
         Request::Scrub(_) => 23,
+        Request::Up(_) => 24,
+        Request::Down(_) => 25,
+        Request::Call(_) => 26,
+        Request::Reply(_) => 27,
+        Request::Ask(_) => 28,
+        Request::Answer(_) => 29,
+        Request::Elsewhere(_) => 30,
+        Request::Reserve(_) => 31,
+        Request::Look(_) => 32,
+        Request::GetNumbers(_) => 33,
     }
 }
 
@@ -86,11 +106,21 @@ impl Count {
     }
 }
 
+/// Requests, by kind.
+#[derive(Debug)]
+pub(crate) struct Requests(pub(crate) [Count; KINDS.len()]);
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Count::default()))
+    }
+}
+
 /// What one I/O thread counts.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ThreadMetrics {
-    pub(crate) requests: [Count; KINDS.len()],
+    pub(crate) requests: Requests,
     /// Bytes of content that came with requests.
     pub(crate) received: Count,
     /// Bytes of content that went with answers.

@@ -1,0 +1,36 @@
+//! What the processes of a cluster say to each other, and what they keep of transactions.
+
+use bytes::Bytes;
+use prost::Message as _;
+use wire::cluster::{Message, decode_record, encode_record};
+use wire::frame::Raw;
+use wire::proto;
+use wire::proto::request::Request;
+
+/// The first two bytes say how long the message is; the raw part follows it. All of it is also taken as a record.
+pub(crate) fn run(input: &[u8]) {
+    if let Ok((version, record)) = decode_record(input) {
+        let again = decode_record(&encode_record(&record, version));
+        assert_eq!(again.ok(), Some((version, record)));
+    }
+    let Some(([low, high], bytes)) = input.split_first_chunk() else { return };
+    let length = usize::from(u16::from_le_bytes([*low, *high]));
+    let (message, raw) = bytes.split_at(length.min(bytes.len()));
+    let Ok(proto::Request { request: Some(request) }) = proto::Request::decode(message) else { return };
+    questions(&request);
+    let borrowed = Message::decode(request.clone(), Raw::Borrowed(raw)).ok();
+    let owned = Message::decode(request, Raw::Owned(Bytes::copy_from_slice(raw))).ok();
+    assert_eq!(borrowed, owned);
+    let Some(message) = borrowed else { return };
+    let (request, parts) = message.encode();
+    let again = Message::decode(request, Raw::Borrowed(&parts.concat()));
+    assert_eq!(again.ok(), Some(message));
+}
+
+fn questions(request: &Request) {
+    match request {
+        Request::Reserve(reserve) => drop(wire::cluster::Reserve::try_from(*reserve)),
+        Request::Look(look) => drop(wire::cluster::look_from_proto(*look)),
+        _ => {}
+    }
+}

@@ -1,0 +1,225 @@
+//! What clients call their gateway for, and what gateways ask participants.
+
+use bytes::Bytes;
+use model::{NodeId, Object, Oid, Result};
+use protocol::brick::Locked;
+use protocol::commit::{Answer, Part, Request};
+use protocol::gateway::{Call, Reply};
+use protocol::ident::{TxnId, Version};
+use protocol::locks::Mode;
+
+use super::ids;
+use super::states::{self, Data};
+use super::verdict;
+use crate::convert::{invalid, missing};
+use crate::proto::cluster as proto;
+use crate::proto::cluster::answer::Answer as AnswerMessage;
+use crate::proto::cluster::ask::Request as RequestMessage;
+use crate::proto::cluster::call::Call as CallMessage;
+use crate::proto::cluster::reply::Reply as ReplyMessage;
+
+fn mode(exclusive: bool) -> Mode {
+    if exclusive { Mode::Exclusive } else { Mode::Shared }
+}
+
+fn lock(first: TxnId, oid: Oid, mode: Mode) -> proto::CallLock {
+    proto::CallLock { first: Some(first.into()), oid: Some(oid.into()), exclusive: mode == Mode::Exclusive }
+}
+
+fn participants(nodes: &[NodeId]) -> proto::Participants {
+    proto::Participants { nodes: ids::numbers(nodes) }
+}
+
+// ------------------------------------------------------------------------------------------------ clients
+
+pub(super) fn call_to_proto(call: &Call<Object>, raw: &mut Vec<Bytes>) -> CallMessage {
+    match call {
+        Call::Commit { parts, creates } => CallMessage::Commit(proto::CallCommit {
+            parts: Some(states::parts_to_proto(parts, raw)),
+            creates: *creates,
+        }),
+        Call::Resolve { participants: nodes } => CallMessage::Resolve(participants(nodes)),
+        Call::Check { reads, seen } => {
+            let idle = reads.iter().filter(|(_, reads)| reads.is_empty()).map(|(node, _)| node);
+            let parts = proto::Parts {
+                reads: states::reads_to_proto(reads.values().flatten()),
+                writes: None,
+                idle: ids::numbers(idle),
+            };
+            CallMessage::Check(proto::CallCheck { parts: Some(parts), seen: seen.0 })
+        }
+        Call::Lock { first, oid, mode } => CallMessage::Lock(lock(*first, *oid, *mode)),
+        Call::Release { participants: nodes } => CallMessage::Release(participants(nodes)),
+    }
+}
+
+pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object>> {
+    Ok(match call {
+        CallMessage::Commit(commit) => {
+            Call::Commit { parts: states::parts(commit.parts, data)?, creates: commit.creates }
+        }
+        CallMessage::Resolve(resolve) => Call::Resolve { participants: ids::nodes(resolve.nodes)? },
+        CallMessage::Check(check) => {
+            let parts = states::parts(check.parts, data)?;
+            if parts.values().any(|part| !part.writes.is_empty()) {
+                return Err(invalid("a transaction that is said to have only read writes something"));
+            }
+            let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
+            Call::Check { reads, seen: ids::timestamp(check.seen)? }
+        }
+        CallMessage::Lock(lock) => {
+            Call::Lock { first: ids::txn(lock.first)?, oid: ids::oid(lock.oid)?, mode: mode(lock.exclusive) }
+        }
+        CallMessage::Release(release) => Call::Release { participants: ids::nodes(release.nodes)? },
+    })
+}
+
+pub(super) fn reply_to_proto(reply: &Reply<Object>, raw: &mut Vec<Bytes>) -> ReplyMessage {
+    match reply {
+        Reply::Ended(ended) => ReplyMessage::Ended(verdict::ended_to_proto(*ended)),
+        Reply::Checked(checked) => ReplyMessage::Checked(verdict::verdict_to_proto(*checked)),
+        Reply::Locked(locked) => ReplyMessage::Locked(locked_to_proto(locked, raw)),
+    }
+}
+
+pub(super) fn reply(reply: ReplyMessage, data: &mut Data<'_>) -> Result<Reply<Object>> {
+    Ok(match reply {
+        ReplyMessage::Ended(ended) => Reply::Ended(verdict::ended(ended)?),
+        ReplyMessage::Checked(checked) => Reply::Checked(verdict::verdict(Some(checked))?),
+        ReplyMessage::Locked(found) => {
+            let (_, _, locked) = locked(found, data)?;
+            Reply::Locked(locked.ok_or_else(|| missing("state of the locked object"))?)
+        }
+    })
+}
+
+fn locked_to_proto(locked: &Locked<Object>, raw: &mut Vec<Bytes>) -> proto::Locked {
+    proto::Locked {
+        oid: Some(locked.oid.into()),
+        exclusive: locked.mode == Mode::Exclusive,
+        version: Some(locked.version.into()),
+        state: Some(states::state_to_proto(locked.value.as_ref(), raw)),
+    }
+}
+
+/// What is locked, what for, and what it is now, if that is told.
+fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, Mode, Option<Locked<Object>>)> {
+    let (oid, mode) = (ids::oid(found.oid)?, mode(found.exclusive));
+    let locked = match (ids::some_version(found.version)?, found.state) {
+        (None, None) => None,
+        (Some(version), Some(state)) => {
+            let value = data.object(oid.class(), state.kind, state.data_length)?;
+            Some(Locked { oid, mode, version, value })
+        }
+        _ => return Err(missing("version or state of the locked object")),
+    };
+    Ok((oid, mode, locked))
+}
+
+// ------------------------------------------------------------------------------------------------ participants
+
+pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> RequestMessage {
+    match request {
+        Request::Prepare { participants, part, .. } => RequestMessage::Prepare(proto::Prepare {
+            participants: ids::numbers(participants),
+            reads: states::reads_to_proto(part.reads.iter()),
+            writes: states::writes_to_proto(part.writes.iter(), raw),
+        }),
+        Request::Commit { part, .. } => RequestMessage::Commit(proto::Commit {
+            reads: states::reads_to_proto(part.reads.iter()),
+            writes: states::writes_to_proto(part.writes.iter(), raw),
+        }),
+        Request::Decide { outcome, .. } => RequestMessage::Decide(verdict::outcome_to_proto(*outcome)),
+        Request::Ask { round, .. } => RequestMessage::Ask(*round),
+        Request::Forget { .. } => RequestMessage::Forget(proto::Nothing {}),
+        Request::Check { reads, at, .. } => {
+            RequestMessage::Check(proto::Check { reads: states::reads_to_proto(reads.iter()), at: at.0 })
+        }
+        Request::Lock { first, oid, mode, .. } => RequestMessage::Lock(lock(*first, *oid, *mode)),
+    }
+}
+
+pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> Result<Request<Object>> {
+    Ok(match request {
+        RequestMessage::Prepare(prepare) => Request::Prepare {
+            txn,
+            participants: ids::nodes(prepare.participants)?,
+            part: part(prepare.reads, prepare.writes, data)?,
+        },
+        RequestMessage::Commit(commit) => Request::Commit { txn, part: part(commit.reads, commit.writes, data)? },
+        RequestMessage::Decide(outcome) => Request::Decide { txn, outcome: verdict::outcome(Some(outcome))? },
+        RequestMessage::Ask(round) => Request::Ask { txn, round },
+        RequestMessage::Forget(_) => Request::Forget { txn },
+        RequestMessage::Check(check) => {
+            Request::Check { txn, reads: states::reads(check.reads)?, at: ids::timestamp(check.at)? }
+        }
+        RequestMessage::Lock(lock) => {
+            let (first, oid) = (ids::txn(lock.first)?, ids::oid(lock.oid)?);
+            Request::Lock { txn, first, oid, mode: mode(lock.exclusive) }
+        }
+    })
+}
+
+pub(super) fn part(
+    reads: Option<proto::Reads>,
+    writes: Option<proto::Writes>,
+    data: &mut Data<'_>,
+) -> Result<Part<Object>> {
+    Ok(Part { reads: states::reads(reads)?, writes: states::writes(writes, data)? })
+}
+
+pub(super) fn answer_to_proto(answer: &Answer, locked: Option<&Locked<Object>>, raw: &mut Vec<Bytes>) -> AnswerMessage {
+    match answer {
+        Answer::Prepared { proposal, participants, round, .. } => AnswerMessage::Prepared(proto::Prepared {
+            proposal: proposal.0,
+            participants: ids::numbers(participants),
+            round: *round,
+        }),
+        Answer::Ended { outcome, version, .. } => AnswerMessage::Ended(ended_to_proto(*outcome, *version)),
+        Answer::Refused { why, .. } => AnswerMessage::Refused(verdict::refusal_to_proto(*why)),
+        Answer::Checked { verdict: checked, .. } => {
+            AnswerMessage::Checked(proto::Checked { conflict: checked.err().map(verdict::conflict_to_proto) })
+        }
+        Answer::Locked { oid, mode, .. } => AnswerMessage::Locked(match locked {
+            Some(locked) => locked_to_proto(&Locked { oid: *oid, mode: *mode, ..locked.clone() }, raw),
+            None => proto::Locked {
+                oid: Some((*oid).into()),
+                exclusive: *mode == Mode::Exclusive,
+                version: None,
+                state: None,
+            },
+        }),
+    }
+}
+
+fn ended_to_proto(outcome: protocol::commit::Outcome, version: Option<Version>) -> proto::Ended {
+    proto::Ended { outcome: Some(verdict::outcome_to_proto(outcome)), version: version.map(Into::into) }
+}
+
+pub(super) fn answer(
+    answer: AnswerMessage,
+    txn: TxnId,
+    data: &mut Data<'_>,
+) -> Result<(Answer, Option<Locked<Object>>)> {
+    let answer = match answer {
+        AnswerMessage::Prepared(prepared) => Answer::Prepared {
+            txn,
+            proposal: ids::timestamp(prepared.proposal)?,
+            participants: ids::nodes(prepared.participants)?,
+            round: prepared.round,
+        },
+        AnswerMessage::Ended(ended) => {
+            Answer::Ended { txn, outcome: verdict::outcome(ended.outcome)?, version: ids::some_version(ended.version)? }
+        }
+        AnswerMessage::Refused(why) => Answer::Refused { txn, why: verdict::refusal(why)? },
+        AnswerMessage::Checked(checked) => {
+            let conflict = checked.conflict.map(verdict::conflict).transpose()?;
+            Answer::Checked { txn, verdict: conflict.map_or(Ok(()), Err) }
+        }
+        AnswerMessage::Locked(found) => {
+            let (oid, mode, locked) = locked(found, data)?;
+            return Ok((Answer::Locked { txn, oid, mode }, locked));
+        }
+    };
+    Ok((answer, None))
+}

@@ -1,0 +1,128 @@
+//! Identifiers, times and versions, in their ranges.
+//!
+//! Times and positions stay below 2^63 and milliseconds below 2^48, so that whoever adds to them cannot overflow.
+
+use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result};
+use protocol::ident::{ClientId, Timestamp, TxnId, Version};
+use protocol::lease::Ms;
+
+use crate::convert::{self, invalid, missing};
+use crate::proto;
+
+/// Participants that a transaction may have.
+pub const PARTICIPANTS: usize = 4096;
+
+/// The highest bit of times and positions, which is never set.
+const TOP: u64 = 1 << 63;
+/// Bits of milliseconds.
+const MS_BITS: u32 = 48;
+
+impl From<TxnId> for proto::Txn {
+    fn from(txn: TxnId) -> Self {
+        Self { start: txn.start.0, client: txn.client.0 }
+    }
+}
+
+impl From<Version> for proto::Version {
+    fn from(version: Version) -> Self {
+        Self { moves: version.moves, position: version.position }
+    }
+}
+
+impl From<PageId> for proto::Page {
+    fn from(page: PageId) -> Self {
+        Self { space: u32::from(page.space.0), node: page.node.0, number: page.number }
+    }
+}
+
+pub(super) fn timestamp(bits: u64) -> Result<Timestamp> {
+    if bits < TOP { Ok(Timestamp(bits)) } else { Err(invalid(format!("{bits:#x} is no time"))) }
+}
+
+pub(super) fn txn(field: Option<proto::Txn>) -> Result<TxnId> {
+    let field = field.ok_or_else(|| missing("transaction"))?;
+    pair(field.start, field.client)
+}
+
+pub(super) fn pair(start: u64, client: u64) -> Result<TxnId> {
+    Ok(TxnId { start: timestamp(start)?, client: ClientId(client) })
+}
+
+pub(super) fn version(field: Option<proto::Version>) -> Result<Version> {
+    let field = field.ok_or_else(|| missing("version"))?;
+    at(u64::from(field.moves), field.position)
+}
+
+pub(super) fn some_version(field: Option<proto::Version>) -> Result<Option<Version>> {
+    field.map(|field| version(Some(field))).transpose()
+}
+
+pub(super) fn at(moves: u64, position: u64) -> Result<Version> {
+    match u32::try_from(moves) {
+        Ok(moves) if position < TOP => Ok(Version { moves, position }),
+        _ => Err(invalid(format!("{moves}:{position} is no version"))),
+    }
+}
+
+pub(super) fn ms(ms: u64) -> Result<Ms> {
+    if ms >> MS_BITS == 0 { Ok(ms) } else { Err(invalid(format!("{ms} milliseconds are over {MS_BITS} bits"))) }
+}
+
+/// The logical node with this number.
+pub(super) fn node(number: u32) -> Result<NodeId> {
+    let node = NodeId(number);
+    if node <= NodeId::MAX { Ok(node) } else { Err(invalid(format!("node {number} is over 24 bits"))) }
+}
+
+pub(super) fn nodes(numbers: Vec<u32>) -> Result<Vec<NodeId>> {
+    if numbers.len() > PARTICIPANTS {
+        let found = numbers.len();
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("a transaction of {found} nodes; it has at most {PARTICIPANTS}"),
+        ));
+    }
+    numbers.into_iter().map(node).collect()
+}
+
+pub(super) fn numbers<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> Vec<u32> {
+    nodes.into_iter().map(|node| node.0).collect()
+}
+
+pub(super) fn class(number: u32) -> Result<ClassId> {
+    let class = ClassId(number);
+    if class <= ClassId::MAX { Ok(class) } else { Err(invalid(format!("class {number} is over 24 bits"))) }
+}
+
+pub(super) fn slot(number: u32) -> Result<u16> {
+    u16::try_from(number).map_err(|_| invalid(format!("slot {number} is over 16 bits")))
+}
+
+/// A page in a message about the pages of `node`.
+pub(super) fn page(field: Option<proto::Page>, node: NodeId) -> Result<PageId> {
+    let field = field.ok_or_else(|| missing("page"))?;
+    if field.node != node.0 {
+        return Err(invalid(format!("a page of node {} in a message about node {}", field.node, node.0)));
+    }
+    if field.number > PageId::MAX_NUMBER {
+        return Err(invalid(format!("page {} is over 48 bits", field.number)));
+    }
+    Ok(PageId { space: convert::space(field.space)?, node, number: field.number })
+}
+
+/// An identifier that objects have: no temporary one, nor the smallest of all, which is that of none.
+pub(super) fn object(oid: Oid) -> Result<Oid> {
+    if oid.is_temporary() || oid == Oid::MIN {
+        return Err(invalid(format!("{oid} names no object that others can know")));
+    }
+    Ok(oid)
+}
+
+pub(super) fn oid(field: Option<proto::Oid>) -> Result<Oid> {
+    object(convert::oid(field, "object")?)
+}
+
+/// An identifier from its halves.
+pub(super) fn halves([high, low]: [u64; 2]) -> Result<Oid> {
+    object(proto::Oid { high, low }.into())
+}

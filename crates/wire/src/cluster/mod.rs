@@ -1,0 +1,254 @@
+//! What the processes of a cluster say to each other: between the messages of the schema and the machines of `protocol`.
+//!
+//! A [`Message`] is a one-way request, sent by [`Mailbox::tell`](crate::link::Mailbox::tell): what answers one is another.
+//! The data of objects goes into the raw part as it is, without a copy.
+//!
+//! Messages come from outside, so everything is checked here, before it is allocated for where it has a size: identifiers
+//! are in their ranges and none is temporary, lists are not too long and in order, lengths add up to the raw part, objects
+//! are no larger than they may be, and a blob has no class. Records in what goes *up* (commits, writes, the pages of
+//! helpers) are looked through too ([`Object::check`]), by each who receives them; what comes *down* was looked through
+//! when it went up, and is not again. That a machine is asked about pages of its own node, and what clocks say, is the
+//! machine's to check.
+//!
+//! A message that does not pass ends the connection ([`Reply::refuse`](crate::link::Reply::refuse)): its sender does not
+//! follow the rules, or its version of them, and those behind it may depend on it.
+
+mod calls;
+mod ids;
+mod record;
+mod states;
+mod tree;
+mod verdict;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use protocol::brick::Locked;
+use protocol::commit::{Answer, Request};
+use protocol::gateway::{Call, Reply};
+use protocol::ident::{HolderId, Timestamp, TxnId, Version};
+use protocol::tree::{Down, Up};
+
+use crate::convert::{self, missing};
+use crate::frame::Raw;
+use crate::proto;
+use crate::proto::cluster;
+use crate::proto::request::Request as Envelope;
+use states::{Check, Data};
+
+pub use ids::PARTICIPANTS;
+pub use record::{decode_record, encode_record};
+pub use states::{READS, WRITES};
+
+/// A message between processes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// To the node above in the cache tree of a logical node.
+    Up {
+        /// The logical node.
+        node: NodeId,
+        /// The epoch of the placement map by which it is sent here.
+        epoch: u64,
+        /// The session.
+        holder: HolderId,
+        /// What is said.
+        message: Up<Object>,
+    },
+    /// To a holder below in the cache tree of a logical node.
+    Down {
+        /// The logical node.
+        node: NodeId,
+        /// The session.
+        holder: HolderId,
+        /// What is said.
+        message: Down<Object>,
+    },
+    /// From a client to its gateway.
+    Call {
+        /// The transaction.
+        txn: TxnId,
+        /// What for.
+        call: Call<Object>,
+    },
+    /// From a gateway to a client.
+    Reply {
+        /// The transaction.
+        txn: TxnId,
+        /// The answer.
+        reply: Reply<Object>,
+    },
+    /// From a coordinator to a participant.
+    Ask {
+        /// The logical node that takes part.
+        node: NodeId,
+        /// The epoch of the placement map by which it is sent here.
+        epoch: u64,
+        /// The largest time that the sender knows.
+        seen: Timestamp,
+        /// What for.
+        request: Request<Object>,
+    },
+    /// From a participant to a coordinator.
+    Answer {
+        /// The logical node that takes part.
+        node: NodeId,
+        /// The largest time that the sender knows.
+        seen: Timestamp,
+        /// The answer.
+        answer: Answer,
+        /// With [`Answer::Locked`]: what is locked.
+        locked: Option<Locked<Object>>,
+    },
+    /// The logical node is not served here (any more): fetch the placement map.
+    Elsewhere {
+        /// The logical node.
+        node: NodeId,
+        /// The epoch as of which that is so.
+        epoch: u64,
+    },
+}
+
+impl Message {
+    /// The message of the schema, and the raw part.
+    #[must_use]
+    pub fn encode(&self) -> (Envelope, Vec<Bytes>) {
+        let mut raw = Vec::new();
+        let request = match self {
+            Self::Up { node, epoch, holder, message } => Envelope::Up(cluster::Up {
+                node: node.0,
+                epoch: *epoch,
+                holder: holder.0,
+                up: Some(tree::up_to_proto(message, &mut raw)),
+            }),
+            Self::Down { node, holder, message } => Envelope::Down(cluster::Down {
+                node: node.0,
+                holder: holder.0,
+                down: Some(tree::down_to_proto(message, &mut raw)),
+            }),
+            Self::Call { txn, call } => Envelope::Call(cluster::Call {
+                txn: Some((*txn).into()),
+                call: Some(calls::call_to_proto(call, &mut raw)),
+            }),
+            Self::Reply { txn, reply } => Envelope::Reply(cluster::Reply {
+                txn: Some((*txn).into()),
+                reply: Some(calls::reply_to_proto(reply, &mut raw)),
+            }),
+            Self::Ask { node, epoch, seen, request } => Envelope::Ask(cluster::Ask {
+                node: node.0,
+                epoch: *epoch,
+                seen: seen.0,
+                txn: Some(request.txn().into()),
+                request: Some(calls::ask_to_proto(request, &mut raw)),
+            }),
+            Self::Answer { node, seen, answer, locked } => Envelope::Answer(cluster::Answer {
+                node: node.0,
+                seen: seen.0,
+                txn: Some(answer.txn().into()),
+                answer: Some(calls::answer_to_proto(answer, locked.as_ref(), &mut raw)),
+            }),
+            Self::Elsewhere { node, epoch } => Envelope::Elsewhere(cluster::Elsewhere { node: node.0, epoch: *epoch }),
+        };
+        (request, raw)
+    }
+
+    /// The message of a request and of the raw part that came with it.
+    ///
+    /// # Errors
+    /// If anything in it is not as it has to be, which it names; [`ErrorKind::Unsupported`] if the request is no message
+    /// between processes of a cluster.
+    pub fn decode(request: Envelope, raw: Raw<'_>) -> Result<Self> {
+        let check = match &request {
+            Envelope::Up(_) | Envelope::Call(_) | Envelope::Ask(_) => Check::Records,
+            _ => Check::Lengths,
+        };
+        let mut data = Data::new(raw, check);
+        let message = match request {
+            Envelope::Up(up) => {
+                let node = ids::node(up.node)?;
+                let message = tree::up(up.up.ok_or_else(|| missing("content"))?, node, &mut data)?;
+                Self::Up { node, epoch: up.epoch, holder: HolderId(up.holder), message }
+            }
+            Envelope::Down(down) => {
+                let node = ids::node(down.node)?;
+                let message = tree::down(down.down.ok_or_else(|| missing("content"))?, node, &mut data)?;
+                Self::Down { node, holder: HolderId(down.holder), message }
+            }
+            Envelope::Call(call) => {
+                let txn = ids::txn(call.txn)?;
+                Self::Call { txn, call: calls::call(call.call.ok_or_else(|| missing("content"))?, &mut data)? }
+            }
+            Envelope::Reply(reply) => {
+                let txn = ids::txn(reply.txn)?;
+                Self::Reply { txn, reply: calls::reply(reply.reply.ok_or_else(|| missing("content"))?, &mut data)? }
+            }
+            Envelope::Ask(ask) => {
+                let (node, seen, txn) = (ids::node(ask.node)?, ids::timestamp(ask.seen)?, ids::txn(ask.txn)?);
+                let request = calls::ask(ask.request.ok_or_else(|| missing("content"))?, txn, &mut data)?;
+                Self::Ask { node, epoch: ask.epoch, seen, request }
+            }
+            Envelope::Answer(found) => {
+                let (node, seen, txn) = (ids::node(found.node)?, ids::timestamp(found.seen)?, ids::txn(found.txn)?);
+                let answer = found.answer.ok_or_else(|| missing("content"))?;
+                let (answer, locked) = calls::answer(answer, txn, &mut data)?;
+                Self::Answer { node, seen, answer, locked }
+            }
+            Envelope::Elsewhere(elsewhere) => {
+                Self::Elsewhere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
+            }
+            _ => {
+                let what = "the request is none that processes of a cluster send each other";
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
+        };
+        data.finish()?;
+        Ok(message)
+    }
+}
+
+/// Which pages a client wants for objects that it creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// The space.
+    pub space: SpaceId,
+    /// The logical node.
+    pub node: NodeId,
+    /// How many pages.
+    pub pages: u32,
+}
+
+impl From<Reserve> for proto::Reserve {
+    fn from(reserve: Reserve) -> Self {
+        Self { space: u32::from(reserve.space.0), node: reserve.node.0, pages: reserve.pages }
+    }
+}
+
+impl TryFrom<proto::Reserve> for Reserve {
+    type Error = Error;
+
+    fn try_from(reserve: proto::Reserve) -> Result<Self> {
+        let (space, node) = (convert::space(reserve.space)?, ids::node(reserve.node)?);
+        Ok(Self { space, node, pages: reserve.pages })
+    }
+}
+
+/// The object that a [`proto::Look`] asks for.
+pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
+    ids::oid(look.oid)
+}
+
+/// The answer to a [`proto::Look`], and its raw part: the version of the page, and the object if there is one.
+#[must_use]
+pub fn looked_to_proto(version: Version, object: Option<&Object>) -> (proto::Looked, Vec<Bytes>) {
+    let mut raw = Vec::new();
+    let state = Some(states::state_to_proto(object, &mut raw));
+    (proto::Looked { version: Some(version.into()), state }, raw)
+}
+
+/// What was answered to a [`proto::Look`] for `oid`.
+pub fn looked_from_proto(oid: Oid, looked: proto::Looked, raw: Raw<'_>) -> Result<(Version, Option<Object>)> {
+    let mut data = Data::new(raw, Check::Lengths);
+    let version = ids::version(looked.version)?;
+    let state = looked.state.ok_or_else(|| missing("state of the object"))?;
+    let object = data.object(oid.class(), state.kind, state.data_length)?;
+    data.finish()?;
+    Ok((version, object))
+}

@@ -1,0 +1,146 @@
+//! What a participant keeps of a transaction, as bytes on its disk.
+//!
+//! ```text
+//!  0         1
+//! +---------+-------------------+--------+-----------------+
+//! | format  | length of message | Record | data of objects |
+//! |  1, u8  |      varint       |        |                 |
+//! +---------+-------------------+--------+-----------------+
+//! ```
+//!
+//! Rows of the store have checksums of their own.
+
+use bytes::{BufMut, Bytes};
+use model::{Object, Result};
+use prost::Message;
+use protocol::commit::Record;
+use protocol::ident::{TxnId, Version};
+
+use super::states::{self, Check, Data};
+use super::{calls, ids, verdict};
+use crate::convert::{invalid, missing};
+use crate::frame::Raw;
+use crate::proto::cluster as proto;
+use crate::proto::cluster::record::Record as RecordMessage;
+
+const FORMAT: u8 = 1;
+
+/// The bytes of a record and of its position in the log.
+#[must_use]
+pub fn encode_record(record: &Record<Object>, version: Version) -> Bytes {
+    let mut raw = Vec::new();
+    let (txn, record) = record_to_proto(record, &mut raw);
+    let version = Some(version.into());
+    let head = proto::Record { version, txn: txn.map(Into::into), record: Some(record) };
+    let length = head.encoded_len();
+    let data: usize = raw.iter().map(Bytes::len).sum();
+    let mut bytes = Vec::with_capacity(1 + prost::length_delimiter_len(length) + length + data);
+    bytes.put_u8(FORMAT);
+    head.encode_length_delimited(&mut bytes).expect("a vector has room");
+    for part in raw {
+        bytes.extend_from_slice(&part);
+    }
+    bytes.into()
+}
+
+fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<TxnId>, RecordMessage) {
+    match record {
+        Record::Prepared { txn, participants, part, proposal } => {
+            let prepared = proto::RecordPrepared {
+                participants: ids::numbers(participants),
+                reads: states::reads_to_proto(part.reads.iter()),
+                writes: states::writes_to_proto(part.writes.iter(), raw),
+                proposal: proposal.0,
+            };
+            (Some(*txn), RecordMessage::Prepared(prepared))
+        }
+        Record::Committed { txn, timestamp, writes } => {
+            let writes = states::writes_to_proto(writes.iter(), raw);
+            (Some(*txn), RecordMessage::Committed(proto::RecordCommitted { timestamp: timestamp.0, writes }))
+        }
+        Record::Decided { txn, outcome, writes, participants } => {
+            let decided = proto::RecordDecided {
+                outcome: Some(verdict::outcome_to_proto(*outcome)),
+                writes: states::writes_to_proto(writes.iter(), raw),
+                participants: ids::numbers(participants),
+            };
+            (Some(*txn), RecordMessage::Decided(decided))
+        }
+        Record::Marked { txn } => (Some(*txn), RecordMessage::Marked(proto::Nothing {})),
+        Record::Bound(at) => (None, RecordMessage::Bound(at.0)),
+        Record::Horizon(at) => (None, RecordMessage::Horizon(at.0)),
+        Record::Forgotten { txn } => (Some(*txn), RecordMessage::Forgotten(proto::Nothing {})),
+        Record::Ended { txn, outcome, version, participants } => {
+            let ended = proto::RecordEnded {
+                outcome: Some(verdict::outcome_to_proto(*outcome)),
+                version: version.map(Into::into),
+                participants: ids::numbers(participants),
+            };
+            (Some(*txn), RecordMessage::Ended(ended))
+        }
+    }
+}
+
+/// The record that these bytes are, and its position.
+///
+/// # Errors
+/// If they are none, or one of a later version of Mortar.
+pub fn decode_record(bytes: &[u8]) -> Result<(Version, Record<Object>)> {
+    let (head, data) = match bytes.split_first() {
+        Some((&FORMAT, rest)) => part_head(rest)?,
+        Some((format, _)) => {
+            return Err(invalid(format!("a record of a transaction in format {format}, not {FORMAT}")));
+        }
+        None => return Err(invalid("a record of a transaction without any byte")),
+    };
+    let head = proto::Record::decode(head).map_err(|error| invalid("a record of a transaction").caused_by(error))?;
+    let mut data = Data::new(Raw::Borrowed(data), Check::Lengths);
+    let version = ids::version(head.version)?;
+    let record = head.record.ok_or_else(|| missing("content"))?;
+    let record = record_from_proto(record, head.txn, &mut data)?;
+    data.finish()?;
+    Ok((version, record))
+}
+
+fn part_head(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+    let mut rest = bytes;
+    let length = prost::decode_length_delimiter(&mut rest).ok();
+    let parts = length.and_then(|length| rest.split_at_checked(length));
+    parts.ok_or_else(|| invalid("a record of a transaction that is shorter than it says"))
+}
+
+fn record_from_proto(
+    record: RecordMessage,
+    txn: Option<crate::proto::Txn>,
+    data: &mut Data<'_>,
+) -> Result<Record<Object>> {
+    Ok(match record {
+        RecordMessage::Prepared(prepared) => Record::Prepared {
+            txn: ids::txn(txn)?,
+            participants: ids::nodes(prepared.participants)?,
+            part: calls::part(prepared.reads, prepared.writes, data)?,
+            proposal: ids::timestamp(prepared.proposal)?,
+        },
+        RecordMessage::Committed(committed) => Record::Committed {
+            txn: ids::txn(txn)?,
+            timestamp: ids::timestamp(committed.timestamp)?,
+            writes: states::writes(committed.writes, data)?,
+        },
+        RecordMessage::Decided(decided) => Record::Decided {
+            txn: ids::txn(txn)?,
+            outcome: verdict::outcome(decided.outcome)?,
+            writes: states::writes(decided.writes, data)?,
+            participants: ids::nodes(decided.participants)?,
+        },
+        RecordMessage::Marked(_) => Record::Marked { txn: ids::txn(txn)? },
+        RecordMessage::Bound(at) => Record::Bound(ids::timestamp(at)?),
+        RecordMessage::Horizon(at) => Record::Horizon(ids::timestamp(at)?),
+        RecordMessage::Forgotten(_) => Record::Forgotten { txn: ids::txn(txn)? },
+        RecordMessage::Ended(ended) => Record::Ended {
+            txn: ids::txn(txn)?,
+            outcome: verdict::outcome(ended.outcome)?,
+            version: ids::some_version(ended.version)?,
+            participants: ids::nodes(ended.participants)?,
+        },
+    })
+}

@@ -1,0 +1,333 @@
+//! Lists of reads, of writes and of the objects of a page, and the data that belongs to them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
+use protocol::commit::{Part, Writes};
+use protocol::page_cache::{Content, Contents};
+use protocol::validate::{Read, Seen};
+
+use super::ids;
+use crate::convert::invalid;
+use crate::frame::Raw;
+use crate::proto::cluster as proto;
+
+/// Objects that one message may say to have been read.
+pub const READS: usize = 1 << 18;
+/// Objects that one message may write.
+pub const WRITES: usize = limits::OPERATIONS;
+
+/// Bytes of a raw part up to which its objects share one copy of it. It is about what a page has.
+const SHARE: usize = 16 << 10;
+
+/// Whether records are looked through, which costs about as much as copying them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// They come from below, where anybody may be.
+    Records,
+    /// They come from above, or from this machine's disk, and were looked through when they went there.
+    Lengths,
+}
+
+/// The data of objects, taken from a raw part in order.
+pub(super) struct Data<'a> {
+    rest: Rest<'a>,
+    check: Check,
+}
+
+enum Rest<'a> {
+    /// In a buffer that is soon overwritten.
+    Borrowed(&'a [u8]),
+    /// In a large buffer that short pieces should not keep in memory.
+    Large(Bytes),
+    /// In a small buffer that is all objects'.
+    Shared(Bytes),
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn new(raw: Raw<'a>, check: Check) -> Self {
+        let rest = match raw {
+            Raw::Borrowed([]) => Rest::Shared(Bytes::new()),
+            Raw::Borrowed(bytes) if bytes.len() <= SHARE => Rest::Shared(Bytes::copy_from_slice(bytes)),
+            Raw::Borrowed(bytes) => Rest::Borrowed(bytes),
+            Raw::Owned(bytes) if bytes.len() <= SHARE => Rest::Shared(bytes),
+            Raw::Owned(bytes) => Rest::Large(bytes),
+        };
+        Self { rest, check }
+    }
+
+    fn len(&self) -> usize {
+        match &self.rest {
+            Rest::Borrowed(bytes) => bytes.len(),
+            Rest::Large(bytes) | Rest::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    fn take(&mut self, length: usize) -> Result<Bytes> {
+        if length > self.len() {
+            return Err(invalid("the lengths in a message are more than the bytes that came with it"));
+        }
+        Ok(match &mut self.rest {
+            Rest::Borrowed(bytes) => {
+                let (piece, rest) = bytes.split_at(length);
+                *bytes = rest;
+                Bytes::copy_from_slice(piece)
+            }
+            Rest::Large(bytes) => {
+                let piece = bytes.split_to(length);
+                if length > SHARE { piece } else { Bytes::copy_from_slice(&piece) }
+            }
+            Rest::Shared(bytes) => bytes.split_to(length),
+        })
+    }
+
+    /// The object with this kind and length, if there is one.
+    pub(super) fn object(&mut self, class: ClassId, kind: u32, length: u32) -> Result<Option<Object>> {
+        let kind = match u8::try_from(kind).ok().and_then(Kind::from_code) {
+            Some(kind @ (Kind::Blob | Kind::Record)) => kind,
+            None if kind == 0 && length == 0 => return Ok(None),
+            _ => return Err(invalid(format!("no object of a page is of kind {kind} and has {length} bytes"))),
+        };
+        if length as usize > limits::OBJECT {
+            let what = format!("an object has {length} bytes, and may have {}: part it into several", limits::OBJECT);
+            return Err(Error::new(ErrorKind::TooLarge, what));
+        }
+        if kind == Kind::Blob && class != ClassId::NONE {
+            return Err(invalid(format!("a blob belongs to no class, this one to {}", class.0)));
+        }
+        let object = Object { class, kind, data: self.take(length as usize)? };
+        if self.check == Check::Records {
+            object.check()?;
+        }
+        Ok(Some(object))
+    }
+
+    /// Checks that nothing is left over.
+    pub(super) fn finish(self) -> Result<()> {
+        if self.len() == 0 {
+            return Ok(());
+        }
+        Err(invalid("the lengths in a message are less than the bytes that came with it"))
+    }
+}
+
+/// Kind and length of what is there, whose data is kept for the raw part. A length that no length can say is over every
+/// limit; the frame is then too large, which refuses it.
+fn described(object: Option<&Object>, raw: &mut Vec<Bytes>) -> [u32; 2] {
+    let Some(object) = object else { return [0, 0] };
+    if !object.data.is_empty() {
+        raw.push(object.data.clone());
+    }
+    [object.kind as u32, u32::try_from(object.data.len()).unwrap_or(u32::MAX)]
+}
+
+pub(super) fn state_to_proto(object: Option<&Object>, raw: &mut Vec<Bytes>) -> proto::State {
+    let [kind, data_length] = described(object, raw);
+    proto::State { kind, data_length }
+}
+
+// ------------------------------------------------------------------------------------------------ reads
+
+pub(super) fn reads_to_proto<'a>(reads: impl Iterator<Item = &'a Read>) -> Option<proto::Reads> {
+    let mut list = proto::Reads::default();
+    let (most, _) = reads.size_hint();
+    list.oids.reserve(2 * most);
+    list.seen.reserve(2 * most);
+    for (index, read) in reads.enumerate() {
+        let oid = crate::proto::Oid::from(read.oid);
+        list.oids.extend([oid.high, oid.low]);
+        match read.seen {
+            Seen::At(version) => list.seen.extend([u64::from(version.moves), version.position]),
+            Seen::Written(txn) => {
+                list.seen.extend([txn.start.0, txn.client.0]);
+                list.written.push(index as u32);
+            }
+        }
+    }
+    (!list.oids.is_empty()).then_some(list)
+}
+
+pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    let oids = things::<2, _>(&list.oids, READS, "reads")?;
+    let seen = things::<2, _>(&list.seen, READS, "reads")?;
+    if oids.len() != seen.len() {
+        return Err(invalid(format!("{} objects were read, and {} states", oids.len(), seen.len())));
+    }
+    let mut written = list.written.iter().copied().peekable();
+    let mut reads = Vec::with_capacity(oids.len());
+    for (index, (oid, [high, low])) in oids.iter().zip(seen).enumerate() {
+        let is_written = written.next_if_eq(&(index as u32)).is_some();
+        let seen = if is_written { Seen::Written(ids::pair(*high, *low)?) } else { Seen::At(ids::at(*high, *low)?) };
+        reads.push(Read { oid: ids::halves(*oid)?, seen });
+    }
+    match written.next() {
+        None => Ok(reads),
+        Some(index) => Err(invalid(format!("there is no read {index} of what a transaction wrote, or not in order"))),
+    }
+}
+
+/// A list of numbers as things of `N` numbers each.
+fn things<'a, const N: usize, T>(numbers: &'a [T], most: usize, what: &str) -> Result<&'a [[T; N]]> {
+    let (things, []) = numbers.as_chunks::<N>() else {
+        return Err(invalid(format!("{} numbers are no whole number of {what}", numbers.len())));
+    };
+    if things.len() > most {
+        let found = things.len();
+        let what = format!("{found} {what} in one message, which has at most {most}: do less in one transaction");
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    Ok(things)
+}
+
+// ------------------------------------------------------------------------------------------------ writes
+
+pub(super) fn writes_to_proto<'a>(
+    writes: impl Iterator<Item = (&'a Oid, &'a Content<Object>)>,
+    raw: &mut Vec<Bytes>,
+) -> Option<proto::Writes> {
+    let mut list = proto::Writes::default();
+    let (most, _) = writes.size_hint();
+    list.oids.reserve(2 * most);
+    list.states.reserve(2 * most);
+    for (oid, content) in writes {
+        let object = value(content);
+        debug_assert!(object.is_none_or(|object| object.class == oid.class()), "{oid} has another class");
+        let oid = crate::proto::Oid::from(*oid);
+        list.oids.extend([oid.high, oid.low]);
+        list.states.extend(described(object, raw));
+    }
+    (!list.oids.is_empty()).then_some(list)
+}
+
+fn value(content: &Content<Object>) -> Option<&Object> {
+    match content {
+        Content::Value(object) => Some(object),
+        Content::Absent => None,
+    }
+}
+
+fn content(object: Option<Object>) -> Content<Object> {
+    object.map_or(Content::Absent, Content::Value)
+}
+
+fn each_write(
+    list: Option<proto::Writes>,
+    data: &mut Data<'_>,
+    mut each: impl FnMut(Oid, Content<Object>),
+) -> Result<()> {
+    let Some(list) = list else { return Ok(()) };
+    let oids = things::<2, _>(&list.oids, WRITES, "writes")?;
+    let states = things::<2, _>(&list.states, WRITES, "writes")?;
+    if oids.len() != states.len() {
+        return Err(invalid(format!("{} objects are written, and {} states", oids.len(), states.len())));
+    }
+    let mut last = Oid::MIN;
+    for (oid, [kind, length]) in oids.iter().zip(states) {
+        let oid = ids::halves(*oid)?;
+        if oid <= last {
+            return Err(invalid(format!("{oid} is written behind {last}: out of order, or twice")));
+        }
+        last = oid;
+        each(oid, content(data.object(oid.class(), *kind, *length)?));
+    }
+    Ok(())
+}
+
+pub(super) fn writes(list: Option<proto::Writes>, data: &mut Data<'_>) -> Result<Writes<Object>> {
+    // In order, so that the map is built at once.
+    let mut all = Vec::new();
+    each_write(list, data, |oid, content| all.push((oid, content)))?;
+    Ok(all.into_iter().collect())
+}
+
+// ------------------------------------------------------------------------------------------------ parts
+
+/// One list for all participants: the identifiers say whose each entry is.
+pub(super) fn parts_to_proto(parts: &BTreeMap<NodeId, Part<Object>>, raw: &mut Vec<Bytes>) -> proto::Parts {
+    let reads = parts.values().flat_map(|part| &part.reads);
+    // Identifiers order by space and class before node: a transaction in several of them has to be put in order.
+    let mut writes: Vec<_> = parts.values().flat_map(|part| &part.writes).collect();
+    writes.sort_by_key(|(oid, _)| **oid);
+    let idle = parts.iter().filter(|(_, part)| part.reads.is_empty() && part.writes.is_empty());
+    proto::Parts {
+        reads: reads_to_proto(reads),
+        writes: writes_to_proto(writes.into_iter(), raw),
+        idle: ids::numbers(idle.map(|(node, _)| node)),
+    }
+}
+
+pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<BTreeMap<NodeId, Part<Object>>> {
+    let list = list.unwrap_or_default();
+    let mut parts = BTreeMap::new();
+    for node in ids::nodes(list.idle)? {
+        part(&mut parts, node);
+    }
+    for read in reads(list.reads)? {
+        part(&mut parts, read.oid.page().node).reads.push(read);
+    }
+    each_write(list.writes, data, |oid, content| {
+        part(&mut parts, oid.page().node).writes.insert(oid, content);
+    })?;
+    if parts.len() > ids::PARTICIPANTS {
+        let (found, most) = (parts.len(), ids::PARTICIPANTS);
+        return Err(Error::new(ErrorKind::TooLarge, format!("a transaction of {found} nodes; it has at most {most}")));
+    }
+    Ok(parts)
+}
+
+fn part(parts: &mut BTreeMap<NodeId, Part<Object>>, node: NodeId) -> &mut Part<Object> {
+    parts.entry(node).or_insert_with(|| Part { reads: Vec::new(), writes: Writes::new() })
+}
+
+// ------------------------------------------------------------------------------------------------ pages
+
+fn slots_to_proto<'a>(
+    objects: impl Iterator<Item = (u16, Option<&'a Object>)>,
+    raw: &mut Vec<Bytes>,
+) -> Option<proto::Slots> {
+    let (most, _) = objects.size_hint();
+    let mut states = Vec::with_capacity(4 * most);
+    raw.reserve(most);
+    for (slot, object) in objects {
+        let [kind, length] = described(object, raw);
+        states.extend([u32::from(slot), object.map_or(0, |object| object.class.0), kind, length]);
+    }
+    Some(proto::Slots { states })
+}
+
+pub(super) fn objects_to_proto(objects: &BTreeMap<u16, Object>, raw: &mut Vec<Bytes>) -> Option<proto::Slots> {
+    slots_to_proto(objects.iter().map(|(slot, object)| (*slot, Some(object))), raw)
+}
+
+pub(super) fn contents_to_proto(contents: &Contents<Object>, raw: &mut Vec<Bytes>) -> Option<proto::Slots> {
+    slots_to_proto(contents.iter().map(|(slot, content)| (*slot, value(content))), raw)
+}
+
+fn slots<V>(
+    list: Option<proto::Slots>,
+    data: &mut Data<'_>,
+    value: impl Fn(Option<Object>) -> Option<V>,
+) -> Result<BTreeMap<u16, V>> {
+    let list = list.unwrap_or_default();
+    let states = things::<4, _>(&list.states, usize::from(u16::MAX) + 1, "slots")?;
+    let mut all: Vec<(u16, V)> = Vec::with_capacity(states.len());
+    for [slot, class, kind, length] in states {
+        let slot = ids::slot(*slot)?;
+        if let Some((last, _)) = all.last().filter(|(last, _)| *last >= slot) {
+            return Err(invalid(format!("slot {slot} behind slot {last}: out of order, or twice")));
+        }
+        let object = data.object(ids::class(*class)?, *kind, *length)?;
+        all.push((slot, value(object).ok_or_else(|| invalid(format!("no object in slot {slot} of a whole page")))?));
+    }
+    Ok(all.into_iter().collect())
+}
+
+pub(super) fn objects(list: Option<proto::Slots>, data: &mut Data<'_>) -> Result<BTreeMap<u16, Object>> {
+    slots(list, data, |object| object)
+}
+
+pub(super) fn contents(list: proto::Slots, data: &mut Data<'_>) -> Result<Contents<Object>> {
+    slots(Some(list), data, |object| Some(content(object)))
+}

@@ -1,0 +1,88 @@
+//! How transactions end, and why they do not.
+
+use model::Result;
+use protocol::commit::coordinator;
+use protocol::commit::{Outcome, Refusal};
+use protocol::ident::Timestamp;
+use protocol::validate::{Cause, Conflict};
+
+use super::ids;
+use crate::convert::missing;
+use crate::proto::cluster as proto;
+
+pub(super) fn outcome_to_proto(outcome: Outcome) -> proto::Outcome {
+    let outcome = match outcome {
+        Outcome::Committed(at) => proto::outcome::Outcome::Committed(at.0),
+        Outcome::Aborted => proto::outcome::Outcome::Aborted(proto::Nothing {}),
+    };
+    proto::Outcome { outcome: Some(outcome) }
+}
+
+pub(super) fn outcome(field: Option<proto::Outcome>) -> Result<Outcome> {
+    match field.and_then(|field| field.outcome).ok_or_else(|| missing("outcome"))? {
+        proto::outcome::Outcome::Committed(at) => Ok(Outcome::Committed(ids::timestamp(at)?)),
+        proto::outcome::Outcome::Aborted(_) => Ok(Outcome::Aborted),
+    }
+}
+
+pub(super) fn conflict_to_proto(conflict: Conflict) -> proto::Conflict {
+    let cause = match conflict.cause {
+        Cause::Stale(version) => proto::conflict::Cause::Stale(version.into()),
+        Cause::Held(txn) => proto::conflict::Cause::Held(txn.into()),
+    };
+    proto::Conflict { oid: Some(conflict.oid.into()), cause: Some(cause) }
+}
+
+pub(super) fn conflict(field: proto::Conflict) -> Result<Conflict> {
+    let cause = match field.cause.ok_or_else(|| missing("cause of the conflict"))? {
+        proto::conflict::Cause::Stale(version) => Cause::Stale(ids::version(Some(version))?),
+        proto::conflict::Cause::Held(txn) => Cause::Held(ids::txn(Some(txn))?),
+    };
+    Ok(Conflict { oid: ids::oid(field.oid)?, cause })
+}
+
+pub(super) fn refusal_to_proto(refusal: Refusal) -> proto::Refusal {
+    let why = match refusal {
+        Refusal::Conflict(conflict) => proto::refusal::Why::Conflict(conflict_to_proto(conflict)),
+        Refusal::Aborted => proto::refusal::Why::Aborted(proto::Nothing {}),
+        Refusal::TooOld => proto::refusal::Why::TooOld(proto::Nothing {}),
+    };
+    proto::Refusal { why: Some(why) }
+}
+
+pub(super) fn refusal(field: proto::Refusal) -> Result<Refusal> {
+    Ok(match field.why.ok_or_else(|| missing("reason of the refusal"))? {
+        proto::refusal::Why::Conflict(found) => Refusal::Conflict(conflict(found)?),
+        proto::refusal::Why::Aborted(_) => Refusal::Aborted,
+        proto::refusal::Why::TooOld(_) => Refusal::TooOld,
+    })
+}
+
+pub(super) fn verdict_to_proto(verdict: Result<Timestamp, Refusal>) -> proto::Verdict {
+    let verdict = match verdict {
+        Ok(at) => proto::verdict::Verdict::At(at.0),
+        Err(why) => proto::verdict::Verdict::Refused(refusal_to_proto(why)),
+    };
+    proto::Verdict { verdict: Some(verdict) }
+}
+
+pub(super) fn verdict(field: Option<proto::Verdict>) -> Result<Result<Timestamp, Refusal>> {
+    match field.and_then(|field| field.verdict).ok_or_else(|| missing("verdict"))? {
+        proto::verdict::Verdict::At(at) => Ok(Ok(ids::timestamp(at)?)),
+        proto::verdict::Verdict::Refused(why) => Ok(Err(refusal(why)?)),
+    }
+}
+
+pub(super) fn ended_to_proto(reply: coordinator::Reply) -> proto::Verdict {
+    verdict_to_proto(match reply {
+        coordinator::Reply::Committed(at) => Ok(at),
+        coordinator::Reply::Refused(why) => Err(why),
+    })
+}
+
+pub(super) fn ended(field: proto::Verdict) -> Result<coordinator::Reply> {
+    Ok(match verdict(Some(field))? {
+        Ok(at) => coordinator::Reply::Committed(at),
+        Err(why) => coordinator::Reply::Refused(why),
+    })
+}

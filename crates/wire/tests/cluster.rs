@@ -1,0 +1,500 @@
+//! Whatever the processes of a cluster say to each other arrives as it was said, and nothing else does.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use model::{ClassId, ErrorKind, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordBuilder, SpaceId, limits};
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use prost::Message as _;
+use protocol::brick::Locked;
+use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
+use protocol::gateway::{Call, Reply};
+use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
+use protocol::locks::Mode;
+use protocol::page_cache::{self, Content, Contents, FetchId, Fetched, Invalidation};
+use protocol::tree::{Down, Up};
+use protocol::validate::{Cause, Conflict, Read, Seen};
+use wire::cluster::{Message, decode_record, encode_record, looked_from_proto, looked_to_proto};
+use wire::frame::Raw;
+use wire::proto;
+use wire::proto::cluster;
+use wire::proto::request::Request as Envelope;
+
+// ------------------------------------------------------------------------------------------------ identifiers
+
+fn node() -> impl Strategy<Value = NodeId> {
+    prop_oneof![0..4_u32, Just(NodeId::MAX.0)].prop_map(NodeId)
+}
+
+fn page(node: NodeId) -> impl Strategy<Value = PageId> {
+    let number = prop_oneof![0..100_u64, Just(PageId::MAX_NUMBER)];
+    (1..=SpaceId::MAX.0, number).prop_map(move |(space, number)| PageId { space: SpaceId(space), node, number })
+}
+
+fn class() -> impl Strategy<Value = ClassId> {
+    prop_oneof![Just(ClassId::NONE), (0..=ClassId::MAX.0).prop_map(ClassId)]
+}
+
+fn oid() -> BoxedStrategy<Oid> {
+    let page = node().prop_flat_map(page);
+    (class(), page, any::<u16>()).prop_map(|(class, page, slot)| Oid::new(class, page, slot)).boxed()
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![(0..1_u64 << 63), Just((1 << 63) - 1)].prop_map(Timestamp)
+}
+
+fn txn() -> impl Strategy<Value = TxnId> {
+    (time(), any::<u64>()).prop_map(|(start, client)| TxnId { start, client: ClientId(client) })
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    (prop_oneof![Just(0), any::<u32>()], 0..1_u64 << 63).prop_map(|(moves, position)| Version { moves, position })
+}
+
+fn ms() -> impl Strategy<Value = u64> {
+    prop_oneof![0..1_u64 << 48, Just((1 << 48) - 1)]
+}
+
+fn fetch() -> impl Strategy<Value = FetchId> {
+    any::<u64>().prop_map(FetchId)
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Shared), Just(Mode::Exclusive)]
+}
+
+fn participants() -> impl Strategy<Value = Vec<NodeId>> {
+    vec(node(), 0..5)
+}
+
+// ------------------------------------------------------------------------------------------------ objects
+
+fn record(number: i64, text: &str) -> Bytes {
+    let mut record = RecordBuilder::new();
+    record.set(FieldNumber(1), number).unwrap();
+    record.set(FieldNumber(2), text).unwrap();
+    record.build().unwrap()
+}
+
+/// An object that may be at an identifier of this class.
+fn object(class: ClassId) -> BoxedStrategy<Object> {
+    let small = vec(any::<u8>(), 0..60).prop_map(Bytes::from);
+    let large = (any::<u8>(), 16_000..40_000_usize).prop_map(|(byte, len)| Bytes::from([byte].repeat(len)));
+    let record = (any::<i64>(), ".{0,20}").prop_map(move |(number, text)| Object {
+        class,
+        kind: Kind::Record,
+        data: record(number, &text),
+    });
+    if class == ClassId::NONE {
+        let blob = prop_oneof![8 => small, 1 => large].prop_map(Object::blob);
+        prop_oneof![blob, record].boxed()
+    } else {
+        record.boxed()
+    }
+}
+
+fn content(class: ClassId) -> impl Strategy<Value = Content<Object>> {
+    prop_oneof![Just(Content::Absent), object(class).prop_map(Content::Value)]
+}
+
+fn slots<V: std::fmt::Debug>(value: impl Strategy<Value = V>) -> impl Strategy<Value = BTreeMap<u16, V>> {
+    btree_map(any::<u16>(), value, 0..6)
+}
+
+fn copy() -> BoxedStrategy<Fetched<Object>> {
+    let objects = slots(class().prop_flat_map(object));
+    (version(), time(), objects)
+        .prop_map(|(version, timestamp, objects)| Fetched { version, timestamp, objects })
+        .boxed()
+}
+
+fn contents() -> BoxedStrategy<Contents<Object>> {
+    slots(class().prop_flat_map(content)).boxed()
+}
+
+fn writes() -> BoxedStrategy<Writes<Object>> {
+    let write = oid().prop_flat_map(|oid| (Just(oid), content(oid.class())));
+    vec(write, 0..6).prop_map(|writes| writes.into_iter().collect()).boxed()
+}
+
+fn reads() -> BoxedStrategy<Vec<Read>> {
+    let seen = prop_oneof![4 => version().prop_map(Seen::At), 1 => txn().prop_map(Seen::Written)];
+    vec((oid(), seen).prop_map(|(oid, seen)| Read { oid, seen }), 0..6).boxed()
+}
+
+fn part() -> BoxedStrategy<Part<Object>> {
+    (reads(), writes()).prop_map(|(reads, writes)| Part { reads, writes }).boxed()
+}
+
+/// Parts as clients make them: each entry is about its own node.
+fn parts() -> BoxedStrategy<BTreeMap<NodeId, Part<Object>>> {
+    (part(), participants())
+        .prop_map(|(all, idle)| {
+            let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
+            let empty = || Part { reads: Vec::new(), writes: Writes::new() };
+            for node in idle {
+                parts.entry(node).or_insert_with(empty);
+            }
+            for read in all.reads {
+                parts.entry(read.oid.page().node).or_insert_with(empty).reads.push(read);
+            }
+            for (oid, content) in all.writes {
+                parts.entry(oid.page().node).or_insert_with(empty).writes.insert(oid, content);
+            }
+            parts
+        })
+        .boxed()
+}
+
+// ------------------------------------------------------------------------------------------------ verdicts
+
+fn conflict() -> BoxedStrategy<Conflict> {
+    let cause = prop_oneof![version().prop_map(Cause::Stale), txn().prop_map(Cause::Held)];
+    (oid(), cause).prop_map(|(oid, cause)| Conflict { oid, cause }).boxed()
+}
+
+fn refusal() -> BoxedStrategy<Refusal> {
+    prop_oneof![conflict().prop_map(Refusal::Conflict), Just(Refusal::Aborted), Just(Refusal::TooOld)].boxed()
+}
+
+fn verdict() -> BoxedStrategy<Result<Timestamp, Refusal>> {
+    prop_oneof![time().prop_map(Ok), refusal().prop_map(Err)].boxed()
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![time().prop_map(Outcome::Committed), Just(Outcome::Aborted)]
+}
+
+fn locked() -> BoxedStrategy<Locked<Object>> {
+    let object = oid().prop_flat_map(|oid| (Just(oid), option::of(object(oid.class()))));
+    (object, mode(), version()).prop_map(|((oid, value), mode, version)| Locked { oid, mode, version, value }).boxed()
+}
+
+// ------------------------------------------------------------------------------------------------ messages
+
+fn up(node: NodeId) -> BoxedStrategy<Up<Object>> {
+    let page = move || page(node);
+    let renew = (ms(), ms(), any::<bool>(), any::<u64>(), any::<bool>(), any::<u8>(), option::of(any::<u64>()));
+    prop_oneof![
+        renew.prop_map(|(asked, wanted_ms, open, sync, subscribe, height, replaces)| {
+            Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces: replaces.map(HolderId) }
+        }),
+        (page(), fetch(), option::of(version())).prop_map(|(page, fetch, have)| Up::Fetch { page, fetch, have }),
+        (page(), version()).prop_map(|(page, version)| Up::Acknowledge { page, version }),
+        (page(), fetch()).prop_map(|(page, fetch)| Up::Evict { page, fetch }),
+        (page(), fetch(), option::of(copy())).prop_map(|(page, help, copy)| Up::Helped { page, help, copy }),
+        (txn(), writes()).prop_map(|(write, writes)| Up::Write { write, writes }),
+    ]
+    .boxed()
+}
+
+fn down(node: NodeId) -> BoxedStrategy<Down<Object>> {
+    let page = move || page(node);
+    let slots = btree_set(any::<u16>(), 0..6);
+    let message = (page(), slots, version(), version(), time(), txn());
+    let message = message.prop_map(|(page, slots, previous, version, timestamp, txn)| {
+        let slots: BTreeSet<u16> = slots;
+        Invalidation { page, slots, previous, version, timestamp, txn }
+    });
+    let reply = prop_oneof![
+        4 => copy().prop_map(page_cache::Reply::Page),
+        1 => Just(page_cache::Reply::Current),
+        1 => Just(page_cache::Reply::Stale),
+    ];
+    prop_oneof![
+        (ms(), ms(), any::<u64>()).prop_map(|(asked, lease_ms, sync)| Down::Leased { asked, lease_ms, sync }),
+        Just(Down::Closed),
+        (page(), fetch(), reply).prop_map(|(page, fetch, reply)| Down::Fetched { page, fetch, reply }),
+        (message, option::of(contents())).prop_map(|(message, contents)| Down::Invalidate { message, contents }),
+        (page(), fetch()).prop_map(|(page, help)| Down::Help { page, help }),
+        time().prop_map(|at| Down::Close { at }),
+        (txn(), verdict()).prop_map(|(write, result)| Down::Written { write, result }),
+        txn().prop_map(|write| Down::Settled { write }),
+    ]
+    .boxed()
+}
+
+fn call() -> BoxedStrategy<Call<Object>> {
+    prop_oneof![
+        (parts(), any::<bool>()).prop_map(|(parts, creates)| Call::Commit { parts, creates }),
+        participants().prop_map(|participants| Call::Resolve { participants }),
+        (parts(), time()).prop_map(|(parts, seen)| {
+            let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
+            Call::Check { reads, seen }
+        }),
+        (txn(), oid(), mode()).prop_map(|(first, oid, mode)| Call::Lock { first, oid, mode }),
+        participants().prop_map(|participants| Call::Release { participants }),
+    ]
+    .boxed()
+}
+
+fn reply() -> BoxedStrategy<Reply<Object>> {
+    let ended = verdict().prop_map(|verdict| match verdict {
+        Ok(at) => coordinator::Reply::Committed(at),
+        Err(why) => coordinator::Reply::Refused(why),
+    });
+    prop_oneof![ended.prop_map(Reply::Ended), verdict().prop_map(Reply::Checked), locked().prop_map(Reply::Locked)]
+        .boxed()
+}
+
+fn request() -> BoxedStrategy<Request<Object>> {
+    prop_oneof![
+        (txn(), participants(), part()).prop_map(|(txn, participants, part)| Request::Prepare {
+            txn,
+            participants,
+            part
+        }),
+        (txn(), part()).prop_map(|(txn, part)| Request::Commit { txn, part }),
+        (txn(), outcome()).prop_map(|(txn, outcome)| Request::Decide { txn, outcome }),
+        (txn(), any::<u32>()).prop_map(|(txn, round)| Request::Ask { txn, round }),
+        txn().prop_map(|txn| Request::Forget { txn }),
+        (txn(), reads(), time()).prop_map(|(txn, reads, at)| Request::Check { txn, reads, at }),
+        (txn(), txn(), oid(), mode()).prop_map(|(txn, first, oid, mode)| Request::Lock { txn, first, oid, mode }),
+    ]
+    .boxed()
+}
+
+fn answer() -> BoxedStrategy<(Answer, Option<Locked<Object>>)> {
+    let locked = (txn(), locked(), any::<bool>()).prop_map(|(txn, locked, is_told)| {
+        (Answer::Locked { txn, oid: locked.oid, mode: locked.mode }, is_told.then_some(locked))
+    });
+    let checked = (txn(), option::of(conflict()))
+        .prop_map(|(txn, conflict)| Answer::Checked { txn, verdict: conflict.map_or(Ok(()), Err) });
+    let others = prop_oneof![
+        (txn(), time(), participants(), any::<u32>()).prop_map(|(txn, proposal, participants, round)| {
+            Answer::Prepared { txn, proposal, participants, round }
+        }),
+        (txn(), outcome(), option::of(version())).prop_map(|(txn, outcome, version)| Answer::Ended {
+            txn,
+            outcome,
+            version
+        }),
+        (txn(), refusal()).prop_map(|(txn, why)| Answer::Refused { txn, why }),
+        checked,
+    ];
+    prop_oneof![4 => others.prop_map(|answer| (answer, None)), 1 => locked].boxed()
+}
+
+fn message() -> BoxedStrategy<Message> {
+    let epoch = any::<u64>;
+    let holder = || any::<u64>().prop_map(HolderId);
+    prop_oneof![
+        node().prop_flat_map(move |node| (epoch(), holder(), up(node))
+            .prop_map(move |(epoch, holder, message)| { Message::Up { node, epoch, holder, message } })),
+        node().prop_flat_map(move |node| {
+            (holder(), down(node)).prop_map(move |(holder, message)| Message::Down { node, holder, message })
+        }),
+        (txn(), call()).prop_map(|(txn, call)| Message::Call { txn, call }),
+        (txn(), reply()).prop_map(|(txn, reply)| Message::Reply { txn, reply }),
+        (node(), epoch(), time(), request()).prop_map(|(node, epoch, seen, request)| Message::Ask {
+            node,
+            epoch,
+            seen,
+            request
+        }),
+        (node(), time(), answer()).prop_map(|(node, seen, (answer, locked))| Message::Answer {
+            node,
+            seen,
+            answer,
+            locked
+        }),
+        (node(), epoch()).prop_map(|(node, epoch)| Message::Elsewhere { node, epoch }),
+    ]
+    .boxed()
+}
+
+fn kept() -> BoxedStrategy<Record<Object>> {
+    prop_oneof![
+        (txn(), participants(), part(), time()).prop_map(|(txn, participants, part, proposal)| Record::Prepared {
+            txn,
+            participants,
+            part,
+            proposal
+        }),
+        (txn(), time(), writes()).prop_map(|(txn, timestamp, writes)| Record::Committed { txn, timestamp, writes }),
+        (txn(), outcome(), writes(), participants()).prop_map(|(txn, outcome, writes, participants)| {
+            Record::Decided { txn, outcome, writes, participants }
+        }),
+        txn().prop_map(|txn| Record::Marked { txn }),
+        time().prop_map(Record::Bound),
+        time().prop_map(Record::Horizon),
+        txn().prop_map(|txn| Record::Forgotten { txn }),
+        (txn(), outcome(), option::of(version()), participants()).prop_map(|(txn, outcome, version, participants)| {
+            Record::Ended { txn, outcome, version, participants }
+        }),
+    ]
+    .boxed()
+}
+
+proptest! {
+    #[test]
+    fn messages_arrive_as_they_were_sent(sent in message()) {
+        let (request, parts) = sent.encode();
+        let raw = parts.concat();
+        let bytes = proto::Request { request: Some(request) }.encode_to_vec();
+        let request = || proto::Request::decode(bytes.as_slice()).unwrap().request.unwrap();
+        prop_assert_eq!(&Message::decode(request(), Raw::Borrowed(&raw)).unwrap(), &sent);
+        prop_assert_eq!(&Message::decode(request(), Raw::Owned(raw.into())).unwrap(), &sent);
+    }
+
+    #[test]
+    fn data_of_objects_is_not_copied(sent in copy()) {
+        let objects: Vec<Bytes> = sent.objects.values().map(|object| object.data.clone()).collect();
+        let reply = page_cache::Reply::Page(sent);
+        let page = PageId { space: SpaceId(1), node: NodeId(2), number: 3 };
+        let message = Down::Fetched { page, fetch: FetchId(1), reply };
+        let (_, parts) = Message::Down { node: NodeId(2), holder: HolderId(1), message }.encode();
+        let there: Vec<*const u8> = objects.iter().filter(|data| !data.is_empty()).map(|data| data.as_ptr()).collect();
+        prop_assert_eq!(parts.iter().map(|part| part.as_ptr()).collect::<Vec<_>>(), there);
+    }
+
+    #[test]
+    fn lengths_that_do_not_add_up_are_refused(sent in message(), extra in vec(any::<u8>(), 1..10)) {
+        let (request, parts) = sent.encode();
+        let raw = parts.concat();
+        let longer = [raw.clone(), extra].concat();
+        prop_assert!(Message::decode(request.clone(), Raw::Borrowed(&longer)).is_err());
+        if let Some((_, shorter)) = raw.split_last() {
+            prop_assert!(Message::decode(request, Raw::Borrowed(shorter)).is_err());
+        }
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written(record in kept(), version in version()) {
+        let bytes = encode_record(&record, version);
+        prop_assert_eq!(decode_record(&bytes).unwrap(), (version, record));
+        prop_assert!(decode_record(&bytes[..bytes.len() - 1]).is_err());
+        prop_assert!(decode_record(&[&bytes, &b"x"[..]].concat()).is_err());
+    }
+
+    #[test]
+    fn what_is_looked_at_arrives(locked in locked()) {
+        let (looked, raw) = looked_to_proto(locked.version, locked.value.as_ref());
+        let raw = raw.concat();
+        let back = looked_from_proto(locked.oid, looked, Raw::Borrowed(&raw)).unwrap();
+        prop_assert_eq!(back, (locked.version, locked.value));
+    }
+}
+
+// ------------------------------------------------------------------------------------------------ what is refused
+
+fn refused(request: Envelope, raw: &[u8]) -> (ErrorKind, String) {
+    let error = Message::decode(request, Raw::Borrowed(raw)).expect_err("it is taken");
+    (error.kind(), error.to_string())
+}
+
+fn some_page(node: u32) -> proto::Page {
+    proto::Page { space: 1, node, number: 7 }
+}
+
+fn some_txn() -> Option<proto::Txn> {
+    Some(proto::Txn { start: 5, client: 6 })
+}
+
+fn evict(node: u32, page: proto::Page) -> Envelope {
+    let evict = cluster::Evict { page: Some(page), fetch: 1 };
+    Envelope::Up(cluster::Up { node, epoch: 1, holder: 1, up: Some(cluster::up::Up::Evict(evict)) })
+}
+
+fn commit(reads: Option<cluster::Reads>, writes: Option<cluster::Writes>) -> Envelope {
+    let commit = cluster::Commit { reads, writes };
+    let request = Some(cluster::ask::Request::Commit(commit));
+    Envelope::Ask(cluster::Ask { node: 2, epoch: 1, seen: 9, txn: some_txn(), request })
+}
+
+/// Writes of an object of this class, kind and length each, at rising slots.
+fn written(class: u32, states: &[[u32; 2]]) -> Option<cluster::Writes> {
+    let mut writes = cluster::Writes::default();
+    for (slot, state) in states.iter().enumerate() {
+        let page = PageId { space: SpaceId(1), node: NodeId(2), number: 7 };
+        let oid = proto::Oid::from(Oid::new(ClassId(class), page, slot as u16));
+        writes.oids.extend([oid.high, oid.low]);
+        writes.states.extend(state);
+    }
+    Some(writes)
+}
+
+#[test]
+fn identifiers_out_of_their_range_are_refused() {
+    let wrong = [
+        (evict(1 << 24, some_page(1 << 24)), "node 16777216 is over 24 bits"),
+        (evict(2, some_page(3)), "a page of node 3 in a message about node 2"),
+        (evict(2, proto::Page { number: 1 << 48, ..some_page(2) }), "page 281474976710656 is over 48 bits"),
+        (evict(2, proto::Page { space: 1 << 15, ..some_page(2) }), "space 32768 is over 15 bits"),
+    ];
+    for (request, why) in wrong {
+        assert_eq!(refused(request, b""), (ErrorKind::Invalid, why.to_owned()));
+    }
+}
+
+#[test]
+fn identifiers_that_nobody_else_knows_are_refused() {
+    let temporary = proto::Oid::from(Oid::temporary(SpaceId(1), ClassId::NONE, 4));
+    for oid in [temporary, proto::Oid::default()] {
+        let reads = cluster::Reads { oids: vec![oid.high, oid.low], seen: vec![0, 5], written: Vec::new() };
+        let (kind, why) = refused(commit(Some(reads), None), b"");
+        assert_eq!(kind, ErrorKind::Invalid);
+        assert!(why.ends_with("names no object that others can know"), "{why}");
+    }
+}
+
+#[test]
+fn object_that_is_too_large_is_refused_before_its_data_is_looked_at() {
+    let most = limits::OBJECT as u32;
+    assert_eq!(refused(commit(None, written(0, &[[1, most + 1]])), b"").0, ErrorKind::TooLarge);
+    let data = vec![0; limits::OBJECT];
+    let whole = Message::decode(commit(None, written(0, &[[1, most]])), Raw::Borrowed(&data));
+    assert!(whole.is_ok());
+}
+
+#[test]
+fn objects_that_no_page_has_are_refused() {
+    for (class, kind) in [(0, 3), (0, 4), (7, 1)] {
+        assert_eq!(refused(commit(None, written(class, &[[kind, 1]])), b"x").0, ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn records_that_are_none_are_refused_on_their_way_up() {
+    let whole = record(1, "text");
+    let cut = &whole[..whole.len() - 1];
+    let (kind, _) = refused(commit(None, written(7, &[[2, cut.len() as u32]])), cut);
+    assert_eq!(kind, ErrorKind::Invalid);
+}
+
+#[test]
+fn lists_that_are_out_of_order_are_refused() {
+    let Some(mut writes) = written(7, &[[0, 0], [0, 0]]) else { unreachable!() };
+    writes.oids.rotate_left(2);
+    assert_eq!(refused(commit(None, Some(writes)), b"").0, ErrorKind::Invalid);
+    let twice = cluster::Reads { oids: vec![1, 1], seen: vec![0, 5], written: vec![0, 0] };
+    assert_eq!(refused(commit(Some(twice), None), b"").0, ErrorKind::Invalid);
+}
+
+#[test]
+fn more_participants_than_a_transaction_may_have_are_refused() {
+    let nodes = (0..=wire::cluster::PARTICIPANTS as u32).collect();
+    let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));
+    let request = Envelope::Call(cluster::Call { txn: some_txn(), call });
+    assert_eq!(refused(request, b"").0, ErrorKind::TooLarge);
+}
+
+#[test]
+fn requests_that_are_no_messages_are_told_from_them() {
+    assert_eq!(refused(Envelope::Ping(proto::Ping {}), b"").0, ErrorKind::Unsupported);
+}
+
+#[test]
+fn small_messages_are_small() {
+    let node = NodeId(3);
+    let page = PageId { space: SpaceId(1), node, number: 123_456 };
+    let message = Up::Fetch { page, fetch: FetchId(700), have: None };
+    let (request, _) = Message::Up { node, epoch: 12, holder: HolderId(34), message }.encode();
+    let length = proto::Request { request: Some(request) }.encoded_len();
+    assert!(length <= 24, "a fetch has {length} bytes");
+}

@@ -1,0 +1,240 @@
+//! What the processes of a cluster say to each other, and keep of transactions.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use model::{FieldNumber, NodeId, Object, Oid, RecordBuilder, SpaceId};
+use protocol::brick::Locked;
+use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
+use protocol::gateway::{Call, Reply};
+use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
+use protocol::locks::Mode;
+use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
+use protocol::tree::{Down, Up};
+use protocol::validate::{Cause, Conflict, Read, Seen};
+use wire::cluster::{Message, Reserve, decode_record, encode_record, looked_to_proto};
+use wire::frame::{Flags, Raw};
+use wire::proto;
+
+use super::{check, golden, oid, sent};
+
+/// How many vectors there are here.
+pub(crate) const VECTORS: usize = 44 + 7 + 9;
+
+const NODE: NodeId = NodeId(2);
+const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
+
+fn txn(client: u64) -> TxnId {
+    TxnId { start: Timestamp(AT.0 - 5), client: ClientId(client) }
+}
+
+fn version(position: u64) -> Version {
+    Version { moves: 1, position }
+}
+
+fn object(number: i64) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set(FieldNumber(1), number).unwrap();
+    Object::record(oid(1).class(), record.build().unwrap())
+}
+
+fn blob() -> Oid {
+    Oid::new(model::ClassId::NONE, oid(1).page(), 9)
+}
+
+fn writes() -> Writes<Object> {
+    let bytes = Content::Value(Object::blob(Bytes::from_static(b"bytes")));
+    Writes::from([(blob(), bytes), (oid(1), Content::Value(object(7))), (oid(2), Content::Absent)])
+}
+
+fn reads() -> Vec<Read> {
+    let (at, written) = (Seen::At(version(41)), Seen::Written(txn(3)));
+    vec![Read { oid: oid(1), seen: at }, Read { oid: oid(2), seen: written }, Read { oid: blob(), seen: at }]
+}
+
+fn part() -> Part<Object> {
+    Part { reads: reads(), writes: writes() }
+}
+
+fn conflict(cause: Cause) -> Refusal {
+    Refusal::Conflict(Conflict { oid: oid(1), cause })
+}
+
+fn locked(value: Option<Object>) -> Locked<Object> {
+    Locked { oid: oid(1), mode: Mode::Exclusive, version: version(42), value }
+}
+
+fn copy() -> Fetched<Object> {
+    let objects = BTreeMap::from([(1, object(7)), (9, Object::blob(Bytes::from_static(b"bytes")))]);
+    Fetched { version: version(42), timestamp: AT, objects }
+}
+
+fn up() -> Vec<(&'static str, Up<Object>)> {
+    let (page, fetch) = (oid(1).page(), FetchId(17));
+    let renew = Up::Renew {
+        asked: 1_750_000_000_000,
+        wanted_ms: 10_000,
+        open: true,
+        sync: 5,
+        subscribe: true,
+        height: 2,
+        replaces: Some(HolderId(33)),
+    };
+    vec![
+        ("renew", renew),
+        ("fetch", Up::Fetch { page, fetch, have: None }),
+        ("fetch-again", Up::Fetch { page, fetch, have: Some(version(41)) }),
+        ("acknowledge", Up::Acknowledge { page, version: version(42) }),
+        ("evict", Up::Evict { page, fetch }),
+        ("helped", Up::Helped { page, help: fetch, copy: Some(copy()) }),
+        ("not-helped", Up::Helped { page, help: fetch, copy: None }),
+        ("write", Up::Write { write: txn(4), writes: writes() }),
+    ]
+}
+
+fn down() -> Vec<(&'static str, Down<Object>)> {
+    let (page, fetch) = (oid(1).page(), FetchId(17));
+    let message = Invalidation {
+        page,
+        slots: [1, 2].into(),
+        previous: version(41),
+        version: version(42),
+        timestamp: AT,
+        txn: txn(4),
+    };
+    let contents = BTreeMap::from([(1, Content::Value(object(8))), (2, Content::Absent)]);
+    let fetched = |reply| Down::Fetched { page, fetch, reply };
+    vec![
+        ("leased", Down::Leased { asked: 1_750_000_000_000, lease_ms: 10_000, sync: 5 }),
+        ("closed", Down::Closed),
+        ("fetched", fetched(page_cache::Reply::Page(copy()))),
+        ("fetched-current", fetched(page_cache::Reply::Current)),
+        ("fetched-stale", fetched(page_cache::Reply::Stale)),
+        ("invalidate", Down::Invalidate { message: message.clone(), contents: None }),
+        ("update", Down::Invalidate { message, contents: Some(contents) }),
+        ("help", Down::Help { page, help: fetch }),
+        ("close", Down::Close { at: AT }),
+        ("written", Down::Written { write: txn(4), result: Ok(AT) }),
+        ("not-written", Down::Written { write: txn(4), result: Err(Refusal::TooOld) }),
+        ("settled", Down::Settled { write: txn(4) }),
+    ]
+}
+
+fn calls() -> Vec<(&'static str, Call<Object>)> {
+    let idle = Part { reads: Vec::new(), writes: Writes::new() };
+    let parts = BTreeMap::from([(NODE, part()), (NodeId(5), idle)]);
+    let participants = vec![NODE, NodeId(5)];
+    vec![
+        ("call-commit", Call::Commit { parts, creates: false }),
+        ("call-resolve", Call::Resolve { participants: participants.clone() }),
+        ("call-check", Call::Check { reads: BTreeMap::from([(NODE, reads())]), seen: AT }),
+        ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: Mode::Exclusive }),
+        ("call-release", Call::Release { participants }),
+    ]
+}
+
+fn replies() -> Vec<(&'static str, Reply<Object>)> {
+    vec![
+        ("reply-committed", Reply::Ended(coordinator::Reply::Committed(AT))),
+        ("reply-refused", Reply::Ended(coordinator::Reply::Refused(conflict(Cause::Stale(version(42)))))),
+        ("reply-checked", Reply::Checked(Err(conflict(Cause::Held(txn(4)))))),
+        ("reply-locked", Reply::Locked(locked(Some(object(7))))),
+    ]
+}
+
+fn asks() -> Vec<(&'static str, Request<Object>)> {
+    let txn = txn(4);
+    vec![
+        ("prepare", Request::Prepare { txn, participants: vec![NODE, NodeId(5)], part: part() }),
+        ("participant-commit", Request::Commit { txn, part: part() }),
+        ("decide", Request::Decide { txn, outcome: Outcome::Committed(AT) }),
+        ("ask", Request::Ask { txn, round: 2 }),
+        ("forget", Request::Forget { txn }),
+        ("check", Request::Check { txn, reads: reads(), at: AT }),
+        ("lock", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: Mode::Shared }),
+    ]
+}
+
+fn answers() -> Vec<(&'static str, Answer, Option<Locked<Object>>)> {
+    let txn = txn(4);
+    let held = Conflict { oid: oid(1), cause: Cause::Held(self::txn(3)) };
+    let lock = Answer::Locked { txn, oid: oid(1), mode: Mode::Exclusive };
+    let prepared = Answer::Prepared { txn, proposal: AT, participants: vec![NODE, NodeId(5)], round: 2 };
+    vec![
+        ("prepared", prepared, None),
+        ("ended", Answer::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)) }, None),
+        ("ended-aborted", Answer::Ended { txn, outcome: Outcome::Aborted, version: None }, None),
+        ("refused", Answer::Refused { txn, why: Refusal::Aborted }, None),
+        ("checked", Answer::Checked { txn, verdict: Ok(()) }, None),
+        ("not-checked", Answer::Checked { txn, verdict: Err(held) }, None),
+        ("locked", lock, Some(locked(None))),
+    ]
+}
+
+#[test]
+fn messages_between_processes_are_what_they_were() {
+    let (epoch, holder, txn, node, seen) = (12, HolderId(34), txn(4), NODE, AT);
+    let up = up().into_iter().map(|(name, message)| (name, Message::Up { node, epoch, holder, message }));
+    let down = down().into_iter().map(|(name, message)| (name, Message::Down { node, holder, message }));
+    let calls = calls().into_iter().map(|(name, call)| (name, Message::Call { txn, call }));
+    let replies = replies().into_iter().map(|(name, reply)| (name, Message::Reply { txn, reply }));
+    let asks = asks().into_iter().map(|(name, request)| (name, Message::Ask { node, epoch, seen, request }));
+    let answers =
+        answers().into_iter().map(|(name, answer, locked)| (name, Message::Answer { node, seen, answer, locked }));
+    let elsewhere = [("elsewhere", Message::Elsewhere { node, epoch })];
+    for (name, message) in up.chain(down).chain(calls).chain(replies).chain(asks).chain(answers).chain(elsewhere) {
+        let (request, raw) = message.encode();
+        let raw = raw.concat();
+        check(&format!("cluster-{name}"), Flags::ONE_WAY, &proto::Request { request: Some(request.clone()) }, &raw);
+        assert_eq!(Message::decode(request, Raw::Borrowed(&raw)).unwrap(), message, "{name}");
+    }
+}
+
+#[test]
+fn questions_of_clients_of_a_cluster_are_what_they_were() {
+    use proto::request::Request;
+    use proto::response::Response;
+    let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4 };
+    let requests = [
+        ("reserve", Request::Reserve(reserve.into())),
+        ("look", Request::Look(proto::Look { oid: sent(1) })),
+        ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
+    ];
+    for (name, request) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
+    }
+    let (looked, raw) = looked_to_proto(version(42), Some(&object(7)));
+    let responses = [
+        ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
+        ("looked", Response::Looked(looked), raw),
+        ("looked-none", Response::Looked(looked_to_proto(version(42), None).0), Vec::new()),
+        ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
+    ];
+    for (name, response, raw) in responses {
+        let message = proto::Response { response: Some(response) };
+        check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());
+    }
+}
+
+#[test]
+fn records_of_transactions_are_what_they_were() {
+    let (txn, participants) = (txn(4), vec![NODE, NodeId(5)]);
+    let decided = |outcome, writes| Record::Decided { txn, outcome, writes, participants: vec![NODE, NodeId(5)] };
+    let records = [
+        ("prepared", Record::Prepared { txn, participants: participants.clone(), part: part(), proposal: AT }),
+        ("committed", Record::Committed { txn, timestamp: AT, writes: writes() }),
+        ("decided", decided(Outcome::Committed(AT), writes())),
+        ("aborted", decided(Outcome::Aborted, Writes::new())),
+        ("marked", Record::Marked { txn }),
+        ("bound", Record::Bound(AT)),
+        ("horizon", Record::Horizon(AT)),
+        ("forgotten", Record::Forgotten { txn }),
+        ("ended", Record::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)), participants }),
+    ];
+    for (name, record) in records {
+        let now = encode_record(&record, version(43));
+        let stored = golden(&format!("record-{name}"), &now);
+        assert_eq!(stored, now, "{name}: this build writes other bytes");
+        assert_eq!(decode_record(&stored).unwrap(), (version(43), record), "{name}");
+    }
+}
