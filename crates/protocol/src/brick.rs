@@ -47,8 +47,11 @@ enum Asker<A> {
 /// Something that a brick wants done, in this order. `A` is an address of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Append this to the log. Its position is one more than that of the record before.
-    Append(Record<T>),
+    /// Append this to the log, at this position: one more than that of the record before. Without a log, replace the
+    /// [row](Record::into_row) of the transaction.
+    Append(u64, Record<T>),
+    /// Nothing is known of these any more: without a log, remove their rows, after all that was appended before.
+    Dropped(Vec<TxnId>),
     /// A page has changed, durably: store the new states.
     Store(Invalidation, Contents<T>),
     /// Read a page, and call [`Brick::read`].
@@ -123,9 +126,10 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.recover(at, record)
     }
 
-    /// All records are taken up, the last of them at `position`. Holders of before may still use what they have.
+    /// All records are taken up: see [`Participant::recovered`]. Holders of before may still use what they have.
     pub fn recovered(&mut self, position: u64, now: Ms) {
         self.participant.recovered(position);
+        self.drain(now);
         if !planted(Bug::SettledAtRestart) {
             self.quiet_until = waited_out(now, LEASE_MS);
         }
@@ -201,7 +205,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         let outputs: Vec<participant::Output<Asker<A>, T>> = self.participant.outputs().collect();
         for output in outputs {
             match output {
-                participant::Output::Append(record) => self.out.push(Output::Append(record)),
+                participant::Output::Append(position, record) => self.out.push(Output::Append(position, record)),
+                participant::Output::Dropped(txns) => self.out.push(Output::Dropped(txns)),
                 participant::Output::Changed(invalidation, contents) => self.changed(invalidation, contents, now),
                 participant::Output::Answer(Asker::Coordinator(to), answer) => {
                     self.out.push(Output::Answer(to, answer));
@@ -483,3 +488,6 @@ pub struct Locked<T> {
     /// The object; `None` if there is none.
     pub value: Option<T>,
 }
+
+#[cfg(test)]
+mod tests;

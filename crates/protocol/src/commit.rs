@@ -318,12 +318,8 @@ pub enum Record<T> {
     Bound(Timestamp),
     /// Transactions that began at or before this are refused if nothing is known of them (C3).
     Horizon(Timestamp),
-    /// The outcome is acknowledged by all.
-    Forgotten {
-        /// The transaction.
-        txn: TxnId,
-    },
-    /// An outcome, copied forward when the segment of the log that it was in is freed, or its node moves.
+    /// An outcome, as it counts when its pages are stored: said again when everybody has acknowledged it, when the segment of
+    /// the log that it was in is freed, and when its node moves.
     Ended {
         /// The transaction.
         txn: TxnId,
@@ -334,4 +330,33 @@ pub enum Record<T> {
         /// Who has still to acknowledge the outcome, if that is not known of all.
         participants: Vec<NodeId>,
     },
+}
+
+impl<T> Record<T> {
+    /// The transaction that it is about, if it is about one.
+    #[must_use]
+    pub fn txn(&self) -> Option<TxnId> {
+        match self {
+            Self::Prepared { txn, .. }
+            | Self::Committed { txn, .. }
+            | Self::Decided { txn, .. }
+            | Self::Marked { txn }
+            | Self::Ended { txn, .. } => Some(*txn),
+            Self::Bound(_) | Self::Horizon(_) => None,
+        }
+    }
+
+    /// What a brick keeps of a record that was appended `at` this version, if it stores the pages together with it and has
+    /// no log to read again: one row for each [transaction](Record::txn), one for the bound and one for the horizon, each
+    /// in the place of the row before. What is written is in the pages.
+    #[must_use]
+    pub fn into_row(self, at: Version) -> Self {
+        let (txn, outcome, writes, participants) = match self {
+            Self::Committed { txn, timestamp, writes } => (txn, Outcome::Committed(timestamp), writes, Vec::new()),
+            Self::Decided { txn, outcome, writes, participants } => (txn, outcome, writes, participants),
+            other => return other,
+        };
+        let version = (!writes.is_empty()).then_some(at);
+        Self::Ended { txn, outcome, version, participants }
+    }
 }

@@ -24,7 +24,7 @@ use model::{NodeId, PageId};
 
 use super::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes, by_page};
 use crate::clock::{Clock, LEAD_MS};
-use crate::ident::{Timestamp, TxnId, Version};
+use crate::ident::{ClientId, Timestamp, TxnId, Version};
 use crate::page_cache::{Contents, Invalidation};
 use crate::plant::{Bug, planted};
 use crate::validate::{Cause, Conflict, Read, Validator};
@@ -37,8 +37,11 @@ use locking::Locking;
 /// Something that a participant wants done. `A` is who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Append this to the log. Its position is one more than that of the record before.
-    Append(Record<T>),
+    /// Append this to the log, at this position: one more than that of the record before. Without a log, replace the
+    /// [row](Record::into_row) of the transaction.
+    Append(u64, Record<T>),
+    /// Nothing is known of these any more: without a log, remove their rows, after all that was appended before.
+    Dropped(Vec<TxnId>),
     /// Answer this.
     Answer(A, Answer),
     /// A page has changed, durably: store the new states, and tell the holders, before any answer that follows.
@@ -69,11 +72,36 @@ impl<T> Known<T> {
         }
     }
 
+    /// Whether nothing is to be done about it any more.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Prepared { .. } => false,
+            Self::Ended { participants, .. } => participants.is_empty(),
+            Self::Marked { .. } => true,
+        }
+    }
+
+    /// Whether it was committed before this, if it was.
+    fn is_below(&self, bound: Timestamp) -> bool {
+        !matches!(self, Self::Ended { outcome: Outcome::Committed(timestamp), .. } if *timestamp >= bound)
+    }
+
+    /// Everybody has acknowledged the outcome. Says whether that is news.
+    fn acknowledged(&mut self) -> bool {
+        let Self::Ended { participants, .. } = self else { return false };
+        !std::mem::take(participants).is_empty()
+    }
+
     /// A later record says the same.
     fn carried(&mut self, to: u64) {
         let (Self::Prepared { position, .. } | Self::Ended { position, .. } | Self::Marked { position, .. }) = self;
         *position = to;
     }
+}
+
+/// The first transaction that can have begun after this: a horizon is before it, and all that it is the horizon of.
+const fn after(horizon: Timestamp) -> TxnId {
+    TxnId { start: Timestamp(horizon.0.saturating_add(1)), client: ClientId(0) }
 }
 
 /// What happens when a record is durable.
@@ -337,44 +365,59 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     fn forget(&mut self, txn: TxnId) {
-        if let Some(Known::Ended { participants, .. }) = self.known.get_mut(&txn)
-            && !std::mem::take(participants).is_empty()
+        if let Some(known @ Known::Ended { .. }) = self.known.get_mut(&txn)
+            && known.acknowledged()
         {
-            self.append(Record::Forgotten { txn });
-            self.clean();
+            let record = known.record(txn);
+            self.append(record);
+            self.forget_old();
         }
     }
 
     /// Raises the horizon: transactions that began at or before it are refused from now on, if nothing is known of them.
-    /// A driver chooses one so old that no message of such a transaction is expected any more.
+    /// A driver chooses one so old that no message of such a transaction is expected any more. If nothing has ended between the
+    /// last one and this, there is nothing to be forgotten, and the horizon stays: a brick that is idle writes nothing.
     pub fn raise_horizon(&mut self, to: Timestamp) {
-        if to > self.horizon {
+        let between = self.known.range(after(self.horizon)..after(to.max(self.horizon)));
+        if between.into_iter().any(|(_, known)| !matches!(known, Known::Prepared { .. })) {
             self.horizon = to;
             self.horizon_position = self.append(Record::Horizon(to));
-            self.clean();
         }
+        self.forget_old();
+    }
+
+    /// Forgets what is old, after raising the bound above it, so that whatever is committed after a restart is later (V4).
+    fn forget_old(&mut self) {
+        let (forced, bound) = (self.forced, self.bound_asked);
+        let mut old = self.known.range(..after(self.horizon)).map(|(_, known)| known);
+        if old.any(|known| known.is_over() && known.position() <= forced && !known.is_below(bound)) {
+            self.raise_bound(self.clock.last().next());
+        }
+        self.clean();
     }
 
     /// Forgets what is old and acknowledged, and marks that are old: they are refused without (C3).
     fn clean(&mut self) {
-        let (horizon, forced) = (self.horizon, self.forced);
+        let (forced, bound) = (self.forced, self.bound_asked);
         let early = planted(Bug::OutcomeForgotten);
-        self.known.retain(|txn, known| match known {
-            Known::Prepared { .. } => true,
-            Known::Ended { position, .. } if *position > forced => true,
-            Known::Ended { .. } if early => false,
-            Known::Ended { participants, .. } => txn.start > horizon || !participants.is_empty(),
-            Known::Marked { position, .. } => txn.start > horizon || *position > forced,
-        });
+        let is_over = |known: &Known<T>| match known {
+            Known::Ended { .. } if early => known.position() <= forced,
+            known => known.position() <= forced && known.is_over() && known.is_below(bound),
+        };
+        let end = if early { after(Timestamp(u64::MAX)) } else { after(self.horizon) };
+        let old = self.known.range(..end).filter(|(_, known)| is_over(known));
+        let dropped: Vec<TxnId> = old.map(|(txn, _)| *txn).collect();
+        if !dropped.is_empty() {
+            dropped.iter().for_each(|txn| drop(self.known.remove(txn)));
+            self.out.push(Output::Dropped(dropped));
+        }
     }
 
     /// Transactions that are over and older than the horizon, and not known to be acknowledged by these participants:
     /// whoever brought them to their end has died. They can be finished again, which changes nothing but that.
     pub fn lingering(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
-        self.known.iter().filter_map(|(txn, known)| match known {
-            Known::Ended { participants, .. } if !participants.is_empty() && txn.start <= self.horizon => {
-                Some((*txn, &participants[..]))
-            }
+        self.known.range(..after(self.horizon)).filter_map(|(txn, known)| match known {
+            Known::Ended { participants, .. } if !participants.is_empty() => Some((*txn, &participants[..])),
             _ => None,
         })
     }
@@ -411,12 +454,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// That is raised ahead of need, but no further ahead of the physical clock than others believe.
     fn promise(&mut self, at: Timestamp, now_ms: u64) {
         if at >= self.bound_asked {
-            self.bound_asked = Timestamp::at(now_ms + LEAD_MS).max(at.next());
-            let bound = self.bound_asked;
-            let position = self.append(Record::Bound(bound));
-            self.bound_position = position;
-            self.when(position, Then::Raise(bound));
+            self.raise_bound(Timestamp::at(now_ms + LEAD_MS).max(at.next()));
         }
+    }
+
+    fn raise_bound(&mut self, bound: Timestamp) {
+        self.bound_asked = bound;
+        let position = self.append(Record::Bound(bound));
+        self.bound_position = position;
+        self.when(position, Then::Raise(bound));
     }
 
     /// The closed timestamp (G1): nothing is committed at or before it any more. Below every proposal that is still
@@ -441,7 +487,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     fn append(&mut self, record: Record<T>) -> u64 {
         self.last += 1;
-        self.out.push(Output::Append(record));
+        self.out.push(Output::Append(self.last, record));
         self.last
     }
 

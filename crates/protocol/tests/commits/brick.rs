@@ -62,7 +62,11 @@ impl Brick {
         let mut answers = Vec::new();
         for output in self.participant.outputs() {
             match output {
-                Output::Append(record) => self.log.push(record),
+                Output::Append(position, record) => {
+                    self.log.push(record);
+                    assert_eq!(position, self.log.len() as u64);
+                }
+                Output::Dropped(_) => {}
                 Output::Answer(to, answer) => answers.push((to, answer)),
                 Output::Changed(invalidation, contents) => {
                     assert_eq!(invalidation.previous, self.version, "P2: a message names the version before");

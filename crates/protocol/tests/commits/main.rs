@@ -7,6 +7,7 @@ mod brick;
 mod cached;
 mod check;
 mod direct;
+mod rows;
 
 /// Runs a history from each of many seeds; it returns how many transactions committed, of which there must be enough to
 /// mean anything.

@@ -82,9 +82,9 @@ impl Brick {
     fn drain_participant(&mut self) {
         for output in self.participant.iter_mut().flat_map(Participant::outputs).collect::<Vec<_>>() {
             match output {
-                participant::Output::Append(record) => drop(self.replica.append(record, 0).unwrap()),
+                participant::Output::Append(_, record) => drop(self.replica.append(record, 0).unwrap()),
                 participant::Output::Answer((), answer) => self.answers.push(answer),
-                participant::Output::Changed(..) => {}
+                participant::Output::Changed(..) | participant::Output::Dropped(_) => {}
             }
         }
     }

@@ -100,7 +100,12 @@ impl World {
         let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
         let BrickProcess { brick, disk } = &mut **process;
         match output {
-            Output::Append(record) => disk.append(record),
+            Output::Append(position, record) => {
+                disk.append(record);
+                assert_eq!(position, disk.last(), "L1: a record is appended where the participant says");
+            }
+            // The log says it too.
+            Output::Dropped(_) => {}
             Output::Store(message, contents) => {
                 let page = disk.store(&message, &contents);
                 self.oracle.stored(&message, &contents, &page.objects);

@@ -465,11 +465,12 @@ impl World {
         let Some(Hosted { replica, root: Some(root), .. }) = self.hosted(pid, node) else { return };
         let Root { number, moves, brick, pages } = root;
         match output {
-            brick::Output::Append(record) => {
+            brick::Output::Append(_, record) => {
                 if replica.append(Entry { moves: *moves, record }, now).is_err() {
                     self.resign(pid, node);
                 }
             }
+            brick::Output::Dropped(_) => {}
             brick::Output::Store(message, contents) => {
                 let objects = pages.store(&message, &contents).objects.clone();
                 self.oracle.stored(&message, &contents, &objects);

@@ -8,12 +8,13 @@ use crate::ident::{Timestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
 impl<A: Clone, T: Clone> Participant<A, T> {
-    /// Takes up a durable record again, in order, after a restart or a move (C4). `at` is its position, and how often the
-    /// logical node had moved when it was appended: the version of what it changed, which was told then and is told again
-    /// (C3). Returns what it had changed. When all are taken up, [`Participant::recovered`] ends it.
+    /// Takes up a durable record again after a restart or a move (C4): the records of a log in their order, or
+    /// [rows](Record::into_row) in any order. `at` is its position, and how often the logical node had moved when it was
+    /// appended: the version of what it changed, which was told then and is told again (C3). Returns what it had changed.
+    /// When all are taken up, [`Participant::recovered`] ends it.
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
         let position = at.position;
-        (self.last, self.forced) = (position, position);
+        (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
         match record {
             Record::Prepared { .. } if planted(Bug::PreparedForgotten) => None,
             Record::Prepared { txn, participants, part, proposal } => {
@@ -40,19 +41,13 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Record::Bound(bound) => {
                 if !planted(Bug::BoundForgotten) {
                     (self.bound, self.bound_asked) = (self.bound.max(bound), self.bound_asked.max(bound));
-                    self.bound_position = position;
+                    self.bound_position = position.max(self.bound_position);
                 }
                 None
             }
             Record::Horizon(horizon) => {
                 self.horizon = self.horizon.max(horizon);
-                self.horizon_position = position;
-                None
-            }
-            Record::Forgotten { txn } => {
-                if let Some(Known::Ended { participants, .. }) = self.known.get_mut(&txn) {
-                    participants.clear();
-                }
+                self.horizon_position = position.max(self.horizon_position);
                 None
             }
             Record::Ended { txn, outcome, version, participants } => {
@@ -86,8 +81,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Some((txn, timestamp, writes))
     }
 
-    /// All records are taken up, the last of them at `position`: the clock starts above all that may have been promised
-    /// (V4).
+    /// All records are taken up. The last that was ever durable was at `position`, be it still there or not: the next ones
+    /// are numbered, and pages get versions, from there. The clock starts above all that may have been promised (V4).
     pub fn recovered(&mut self, position: u64) {
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
         self.clock.pass(self.bound);
@@ -131,7 +126,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
 impl<T: Clone> Known<T> {
     /// What a record says of it.
-    fn record(&self, txn: TxnId) -> Record<T> {
+    pub(super) fn record(&self, txn: TxnId) -> Record<T> {
         match self {
             Self::Prepared { participants, part, proposal, .. } => {
                 let (participants, part) = (participants.clone(), part.clone());

@@ -58,7 +58,11 @@ impl World {
     fn take(&mut self) {
         for output in self.participant.outputs() {
             match output {
-                Output::Append(record) => self.log.push(record),
+                Output::Append(position, record) => {
+                    self.log.push(record);
+                    assert_eq!(position, self.log.len() as u64);
+                }
+                Output::Dropped(_) => {}
                 Output::Answer(to, answer) => self.answers.push((to, answer)),
                 Output::Changed(invalidation, _) => {
                     self.stored.insert(invalidation.page, invalidation.version);

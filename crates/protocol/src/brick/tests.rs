@@ -1,0 +1,98 @@
+use model::{ClassId, SpaceId};
+
+use super::*;
+use crate::ident::ClientId;
+use crate::page_cache::Content;
+
+const HERE: NodeId = NodeId(3);
+const PAGE: PageId = PageId { space: SpaceId(1), node: HERE, number: 7 };
+const SETTINGS: Settings = Settings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PAGE, slot)
+}
+
+fn txn(ms: u64) -> TxnId {
+    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+}
+
+/// A brick whose disk forces at once.
+struct World {
+    brick: Brick<u8, u64>,
+    log: Vec<Record<u64>>,
+    dropped: Vec<TxnId>,
+    stored: BTreeMap<PageId, Version>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { brick: Brick::new(SETTINGS), log: Vec::new(), dropped: Vec::new(), stored: BTreeMap::new() }
+    }
+
+    fn act(&mut self, now: Ms, act: impl FnOnce(&mut Brick<u8, u64>, &mut dyn FnMut(PageId) -> Version)) {
+        let stored = self.stored.clone();
+        act(&mut self.brick, &mut |page| stored.get(&page).copied().unwrap_or_default());
+        loop {
+            let outputs: Vec<Output<u8, u64>> = self.brick.outputs().collect();
+            if outputs.is_empty() {
+                return self.brick.invariants().unwrap();
+            }
+            for output in outputs {
+                match output {
+                    Output::Append(_, record) => self.log.push(record),
+                    Output::Dropped(txns) => self.dropped.extend(txns),
+                    Output::Store(message, _) => drop(self.stored.insert(message.page, message.version)),
+                    _ => {}
+                }
+            }
+            let (stored, last) = (self.stored.clone(), self.log.len() as u64);
+            self.brick.forced(last, now, &mut |page| stored.get(&page).copied().unwrap_or_default());
+        }
+    }
+
+    fn commit(&mut self, txn: TxnId, slot: u16, now: Ms) {
+        let part = Part { reads: Vec::new(), writes: [(oid(slot), Content::Value(now))].into() };
+        self.act(now, |brick, stored| {
+            brick.request(1, Request::Commit { txn, part }, Timestamp::ZERO, now, stored).unwrap();
+        });
+    }
+
+    /// Time passes: it is woken when it says.
+    fn pass(&mut self, from: Ms, to: Ms) {
+        let mut now = from;
+        while now < to {
+            self.act(now, |brick, stored| brick.poll(now, stored));
+            assert!(self.brick.deadline() > now);
+            now = self.brick.deadline();
+        }
+    }
+}
+
+#[test]
+fn a_brick_that_is_idle_writes_nothing() {
+    let mut world = World::new();
+    world.pass(1_000, 400_000);
+    assert!(world.log.is_empty(), "{:?}", world.log);
+    world.commit(txn(400_000), 1, 400_000);
+    world.pass(400_000, 600_000);
+    assert_eq!(world.dropped, [txn(400_000)], "it is forgotten when it is old");
+    let written = world.log.len();
+    world.pass(600_000, 1_000_000);
+    assert_eq!(world.log.len(), written, "{:?}", &world.log[written..]);
+}
+
+/// Found by comparing what is known from rows with what is known from a log.
+#[test]
+fn what_is_forgotten_is_still_before_whatever_comes_after_a_restart() {
+    let mut world = World::new();
+    world.commit(txn(400_000), 1, 400_000);
+    let before = world.brick.clock();
+    world.pass(400_000, 600_000);
+    // Only the rows of the bound and the horizon are left.
+    let mut again: Brick<u8, u64> = Brick::new(SETTINGS);
+    for (position, record) in (1..).zip(world.log.drain(..)).filter(|(_, record)| record.txn().is_none()) {
+        again.recover(Version { moves: 0, position }, record);
+    }
+    again.recovered(10, 300_000);
+    assert!(again.clock() > before, "its clock goes on above it, though the machine's shows less");
+}

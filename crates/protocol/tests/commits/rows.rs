@@ -1,0 +1,290 @@
+//! A brick that keeps what it knows as rows, beside one that keeps a log: whatever is asked of them, and wherever they
+//! crash, both know the same, and say the same.
+
+use std::collections::BTreeMap;
+
+use model::{NodeId, Oid, PageId};
+use protocol::commit::participant::{Output, Participant, Settings};
+use protocol::commit::{Answer, Outcome, Part, Record, Request};
+use protocol::ident::{ClientId, Timestamp, TxnId, Version};
+use protocol::page_cache::Content;
+use protocol::validate::{Read, Seen};
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{RngExt, SeedableRng};
+
+use crate::brick::{SLOTS, oid};
+
+const SETTINGS: Settings = Settings { node: NodeId(1), moves: 0, skew_ms: 1_000_000, window_limit: 3 };
+
+type Machine = Participant<u64, u64>;
+
+/// The key of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Bound,
+    Horizon,
+    Of(TxnId),
+}
+
+/// A change of rows, as it goes to the disk.
+#[derive(Clone, Debug)]
+enum Change {
+    Put(Key, u64, Record<u64>),
+    Remove(TxnId),
+}
+
+/// What is on a disk that takes changes in order: all before some of them.
+#[derive(Clone, Debug, Default)]
+struct Rows {
+    durable: BTreeMap<Key, (u64, Record<u64>)>,
+    pending: Vec<(u64, Change)>,
+}
+
+impl Rows {
+    fn write(&mut self, upto: usize) {
+        for (_, change) in self.pending.drain(..upto) {
+            match change {
+                Change::Put(key, position, record) => drop(self.durable.insert(key, (position, record))),
+                Change::Remove(txn) => drop(self.durable.remove(&Key::Of(txn))),
+            }
+        }
+    }
+}
+
+fn at(position: u64) -> Version {
+    Version { moves: 0, position }
+}
+
+struct World {
+    rng: StdRng,
+    now: u64,
+    /// The one that recovers from a log, and the one that recovers from rows.
+    logged: Machine,
+    rowed: Machine,
+    log: Vec<Record<u64>>,
+    rows: Rows,
+    forced: u64,
+    stored: BTreeMap<PageId, Version>,
+    /// Transactions of several participants that were asked to prepare, with what became of them.
+    begun: Vec<TxnId>,
+    outcomes: BTreeMap<TxnId, Outcome>,
+    ended: usize,
+    /// The largest timestamp of a commit that was told.
+    latest: Timestamp,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            now: 1_000,
+            logged: Participant::new(SETTINGS),
+            rowed: Participant::new(SETTINGS),
+            log: Vec::new(),
+            rows: Rows::default(),
+            forced: 0,
+            stored: BTreeMap::new(),
+            begun: Vec::new(),
+            outcomes: BTreeMap::new(),
+            ended: 0,
+            latest: Timestamp::ZERO,
+        }
+    }
+
+    /// Does the same to both; they want the same done.
+    fn both<R: PartialEq + std::fmt::Debug>(
+        &mut self,
+        act: impl Fn(&mut Machine, &BTreeMap<PageId, Version>) -> R,
+    ) -> R {
+        let one = act(&mut self.logged, &self.stored);
+        assert_eq!(one, act(&mut self.rowed, &self.stored));
+        self.take();
+        one
+    }
+
+    fn take(&mut self) {
+        let outputs: Vec<Output<u64, u64>> = self.logged.outputs().collect();
+        assert_eq!(outputs, self.rowed.outputs().collect::<Vec<_>>());
+        for output in outputs {
+            match output {
+                Output::Append(position, record) => {
+                    self.log.push(record.clone());
+                    assert_eq!(position, self.log.len() as u64);
+                    let key = match &record {
+                        Record::Bound(_) => Key::Bound,
+                        Record::Horizon(_) => Key::Horizon,
+                        other => Key::Of(other.txn().unwrap()),
+                    };
+                    let change = Change::Put(key, position, record.into_row(at(position)));
+                    self.rows.pending.push((position, change));
+                }
+                Output::Dropped(txns) => {
+                    let position = self.log.len() as u64;
+                    self.rows.pending.extend(txns.into_iter().map(|txn| (position, Change::Remove(txn))));
+                }
+                Output::Answer(_, Answer::Prepared { txn, proposal, .. }) => {
+                    // As if all others had prepared as well, or one had not.
+                    let outcome =
+                        if self.rng.random_bool(0.7) { Outcome::Committed(proposal) } else { Outcome::Aborted };
+                    self.outcomes.entry(txn).or_insert(outcome);
+                }
+                Output::Answer(_, Answer::Refused { txn, .. }) => drop(self.outcomes.insert(txn, Outcome::Aborted)),
+                Output::Answer(_, Answer::Ended { outcome, .. }) => {
+                    self.ended += 1;
+                    if let Outcome::Committed(timestamp) = outcome {
+                        self.latest = self.latest.max(timestamp);
+                    }
+                }
+                Output::Answer(..) => {}
+                Output::Changed(message, _) => drop(self.stored.insert(message.page, message.version)),
+            }
+        }
+        self.logged.invariants().unwrap();
+        self.rowed.invariants().unwrap();
+    }
+
+    fn object(&mut self) -> Oid {
+        oid(1, self.rng.random_range(0..SLOTS))
+    }
+
+    fn part(&mut self) -> Part<u64> {
+        let version = self.stored.values().max().copied().unwrap_or_default();
+        let reads = (0..self.rng.random_range(0..2)).map(|_| Read { oid: self.object(), seen: Seen::At(version) });
+        let reads = reads.collect();
+        let writes = (0..self.rng.random_range(0..3)).map(|_| (self.object(), Content::Value(self.now)));
+        Part { reads, writes: writes.collect() }
+    }
+
+    /// A transaction that is new, or one that is not.
+    fn txn(&mut self) -> TxnId {
+        match self.begun.choose(&mut self.rng) {
+            Some(txn) if self.rng.random_bool(0.6) => *txn,
+            _ => {
+                let start = Timestamp::at(self.now - self.rng.random_range(0..300));
+                let txn = TxnId { start, client: ClientId(self.rng.random_range(0..3)) };
+                self.begun.push(txn);
+                txn
+            }
+        }
+    }
+
+    fn request(&mut self) -> Request<u64> {
+        let txn = self.txn();
+        let part = self.part();
+        match self.rng.random_range(0..100) {
+            0..25 => Request::Commit { txn, part },
+            25..55 => Request::Prepare { txn, participants: vec![NodeId(1), NodeId(2)], part },
+            55..80 => {
+                let outcome = self.outcomes.get(&txn).copied().unwrap_or(Outcome::Aborted);
+                Request::Decide { txn, outcome }
+            }
+            80..85 => Request::Ask { txn, round: 1 },
+            85..95 => Request::Forget { txn },
+            _ => Request::Check { txn, reads: part.reads, at: Timestamp::at(self.now) },
+        }
+    }
+
+    /// One thing happens.
+    fn step(&mut self) {
+        self.now += self.rng.random_range(0..20);
+        let now = self.now;
+        match self.rng.random_range(0..100) {
+            0..65 => {
+                let request = self.request();
+                // What was asked of the other kind of commit before is contradicted now and then.
+                self.both(|machine, stored| {
+                    let mut version = |page: PageId| stored.get(&page).copied().unwrap_or_default();
+                    machine.handle(7, request.clone(), Timestamp::ZERO, now, &mut version).is_ok()
+                });
+            }
+            65..88 => {
+                let position = self.rng.random_range(self.forced..=self.log.len() as u64);
+                self.force(position);
+            }
+            88..94 => {
+                let horizon = Timestamp::at(now.saturating_sub(self.rng.random_range(100..600)));
+                self.both(|machine, _| machine.raise_horizon(horizon));
+            }
+            94..96 => drop(self.both(|machine, _| machine.close(now))),
+            _ => self.crash(),
+        }
+    }
+
+    fn force(&mut self, position: u64) {
+        self.forced = position;
+        let reached = self.rows.pending.partition_point(|(at, _)| *at <= position);
+        self.rows.write(reached);
+        let stored = self.stored.clone();
+        for machine in [&mut self.logged, &mut self.rowed] {
+            machine.forced(position, &mut |page| stored.get(&page).copied().unwrap_or_default());
+        }
+        self.take();
+    }
+
+    /// Loses what is in memory, and any part of what was not forced.
+    fn crash(&mut self) {
+        let kept = self.rng.random_range(self.forced..=self.log.len() as u64);
+        self.log.truncate(kept as usize);
+        // What is removed after the last record that is left may be removed, or not.
+        let (least, most) = (
+            self.rows.pending.partition_point(|(at, _)| *at < kept),
+            self.rows.pending.partition_point(|(at, _)| *at <= kept),
+        );
+        let put = self.rows.pending[least..most].iter().take_while(|(_, one)| matches!(one, Change::Put(..))).count();
+        let reached = self.rng.random_range(least + put..=most);
+        self.rows.write(reached);
+        self.rows.pending.clear();
+        (self.logged, self.rowed, self.stored) =
+            (Participant::new(SETTINGS), Participant::new(SETTINGS), BTreeMap::new());
+        for (position, record) in (1..).zip(&self.log) {
+            if let Some((_, _, writes)) = self.logged.recover(at(position), record.clone()) {
+                self.stored.extend(writes.keys().map(|oid| (oid.page(), at(position))));
+            }
+        }
+        let mut rows: Vec<_> = self.rows.durable.values().cloned().collect();
+        rows.shuffle(&mut self.rng);
+        for (position, row) in rows {
+            assert_eq!(self.rowed.recover(at(position), row), None, "rows do not say what was written");
+        }
+        self.logged.recovered(kept);
+        self.rowed.recovered(kept);
+        self.forced = kept;
+        assert_eq!(self.logged.state(), self.rowed.state());
+        // What was told to be committed, nothing that follows may precede (V4).
+        assert!(self.logged.clock() >= self.latest && self.rowed.clock() >= self.latest);
+        // The log knows of proposals that came to nothing; from here on both are to say the same.
+        let (seen, now, nothing) = (
+            self.logged.clock().max(self.rowed.clock()),
+            self.now,
+            TxnId { start: Timestamp::ZERO, client: ClientId(0) },
+        );
+        for machine in [&mut self.logged, &mut self.rowed] {
+            machine.handle(7, Request::Forget { txn: nothing }, seen, now, &mut |_| Version::ZERO).unwrap();
+        }
+        // A row that was not removed yet is removed now. Of a log there is more to be forgotten again.
+        let again: Vec<TxnId> = self.rowed.outputs().flat_map(dropped).collect();
+        self.rows.pending.extend(again.into_iter().map(|txn| (kept, Change::Remove(txn))));
+        self.logged.outputs().flat_map(dropped).for_each(drop);
+    }
+}
+
+fn dropped(output: Output<u64, u64>) -> Vec<TxnId> {
+    let Output::Dropped(txns) = output else { panic!("a participant that has recovered wants {output:?}") };
+    txns
+}
+
+fn run(seed: u64) -> usize {
+    let mut world = World::new(seed);
+    for _ in 0..600 {
+        world.step();
+    }
+    let kept = world.rows.durable.len();
+    assert!(kept < 200, "seed {seed}: {kept} rows are left: they are never removed");
+    world.ended
+}
+
+#[test]
+fn rows_in_any_order_say_what_the_log_says() {
+    crate::run_all(run);
+}
