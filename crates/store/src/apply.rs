@@ -192,8 +192,8 @@ impl<'a> Apply<'a> {
             }
             Step::Rows(changes) => {
                 for change in changes {
-                    let row = change.row(&mut self.slabs);
-                    self.changes.insert(change.key.clone(), row);
+                    let (key, row) = change.clone().into_row(&mut self.slabs);
+                    self.changes.insert(key, row);
                 }
             }
         }

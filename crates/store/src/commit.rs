@@ -17,17 +17,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::apply::{Applied, Apply, Done};
-use crate::changes::Changes;
 use crate::committer::Pending;
 use crate::core::Core;
 use crate::entry::{self, Content, Entry, Step};
 use crate::error::{self, StoreError};
-use crate::key::DataId;
+use crate::key::{DataId, Key};
 use crate::layers::{At, Layers};
 use crate::log::{Batch, frame};
-use crate::mob::{Mob, Seq};
+use crate::mob::{Mob, Row, Seq};
 use crate::row::Extent;
 use crate::stage::stage;
 use crate::view::View;
@@ -268,6 +268,9 @@ impl Core {
     fn apply(&self, writer: &mut Writer, steps: Vec<Step>, staged: &mut Vec<Extent>) -> Result<Outcome> {
         let (view, seq) = (self.view.load(), writer.next);
         let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
+        if let [Step::Rows(_)] = &steps[..] {
+            return self.apply_rows(writer, &view, Entry { time_us, created: Vec::new(), steps });
+        }
         let mut steps = steps;
         let mut applied = self.apply_on(&view, seq, time_us, None, &steps)?;
         if matches!(applied, Applied::Moved) {
@@ -282,12 +285,30 @@ impl Core {
         let entry = Entry { time_us, created, steps };
         self.frame(writer, &entry)?;
         self.insert(&view.active, seq, changes);
-        writer.next = seq + 1;
+        self.applied(writer, &view);
+        Ok(Outcome::Committed(Committed { version: seq, created: entry.created }))
+    }
+
+    /// The same for rows, which need nothing but to be put where they belong.
+    fn apply_rows(&self, writer: &mut Writer, view: &View, entry: Entry) -> Result<Outcome> {
+        self.frame(writer, &entry)?;
+        let seq = writer.next;
+        let mut slabs = view.active.slabs.lock();
+        let changes =
+            entry.steps.into_iter().flat_map(|step| if let Step::Rows(rows) = step { rows } else { Vec::new() });
+        self.insert(&view.active, seq, changes.map(|change| change.into_row(&mut slabs)));
+        drop(slabs);
+        self.applied(writer, view);
+        Ok(Outcome::Committed(Committed { version: seq, created: Vec::new() }))
+    }
+
+    /// Goes on behind a transaction that was applied.
+    fn applied(&self, writer: &mut Writer, view: &View) {
+        writer.next += 1;
         writer.marked = false;
         if self.durable.is_some() {
-            self.maybe_freeze(writer, &view);
+            self.maybe_freeze(writer, view);
         }
-        Ok(Outcome::Committed(Committed { version: seq, created: entry.created }))
     }
 
     /// Makes appends whose chunks were staged for an end that their blob no longer has bytes for the log.
@@ -349,27 +370,25 @@ impl Core {
     }
 
     /// Puts changed rows into the buffer.
-    pub(crate) fn insert(&self, active: &Mob, seq: Seq, changes: Changes) {
+    pub(crate) fn insert(&self, active: &Mob, seq: Seq, changes: impl IntoIterator<Item = (Key, Row)>) {
         if self.durable.is_none() {
             return self.insert_shown(active, seq, changes);
         }
-        let horizon = self.snapshots.horizon(&self.visible);
-        for (key, row) in changes {
-            active.insert(key, seq, row, horizon);
-        }
+        active.insert_all(changes, seq, self.snapshots.horizon(&self.visible));
     }
 
     /// Puts changed rows into the buffer of a store in memory, and shows them.
-    fn insert_shown(&self, active: &Mob, seq: Seq, mut changes: Changes) {
+    fn insert_shown(&self, active: &Mob, seq: Seq, changes: impl IntoIterator<Item = (Key, Row)>) {
+        let mut changes = changes.into_iter();
+        let (first, second) = (changes.next(), changes.next());
         // The quick way of a small put: nothing needs to be looked up again when it is visible.
-        if let Some((key, row)) = changes.single() {
-            return active.insert_shown(key, seq, row, || self.show(seq));
+        if let (Some((key, row)), None) = (&first, &second) {
+            return active.insert_shown(key.clone(), seq, row.clone(), || self.show(seq));
         }
         let horizon = self.snapshots.horizon(&self.visible);
-        let keys: Vec<_> = changes.keys().cloned().collect();
-        for (key, row) in changes {
-            active.insert(key, seq, row, horizon);
-        }
+        let mut keys: SmallVec<[Key; 8]> = SmallVec::new();
+        let changes = first.into_iter().chain(second).chain(changes).inspect(|(key, _)| keys.push(key.clone()));
+        active.insert_all(changes, seq, horizon);
         let horizon = self.show(seq);
         for key in keys {
             active.settle(key, seq, horizon);
@@ -391,7 +410,7 @@ impl Core {
     /// Freezes the buffer for installing when it is half full, or the log is long.
     fn maybe_freeze(&self, writer: &mut Writer, view: &View) {
         let due = view.active.bytes() >= self.options.mob_bytes / 2 || writer.logged >= self.options.log_bytes();
-        if due && view.frozen.is_none() {
+        if due && view.frozen.is_none() && !view.active.is_empty() {
             self.freeze(writer, view);
         }
     }

@@ -411,8 +411,8 @@ impl Batch<'_> {
                     files: core.files(),
                 };
                 let own = [installed.clone()].into_iter().chain(punched.iter().map(|key| (key.clone(), None)));
-                let keys = self.frozen.all_keys().into_iter();
-                let rows = Rows { batch: self, layers, keys, freed: Vec::new() };
+                let rows = self.frozen.newest().into_iter();
+                let rows = Rows { batch: self, layers, rows, freed: Vec::new() };
                 result = core.engine.write(&mut rows.chain(own.map(Ok)));
             })
             .explain()?;
@@ -427,7 +427,7 @@ impl Batch<'_> {
 struct Rows<'a, 'b> {
     batch: &'a mut Batch<'b>,
     layers: Layers<'a>,
-    keys: std::vec::IntoIter<Key>,
+    rows: std::vec::IntoIter<(Key, Row)>,
     /// Rows that remember freed extents.
     freed: Vec<EngineRow>,
 }
@@ -436,31 +436,27 @@ impl Iterator for Rows<'_, '_> {
     type Item = Result<EngineRow, GiveUp>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(row) = self.freed.pop() {
-                return Some(Ok(row));
+        if let Some(row) = self.freed.pop() {
+            return Some(Ok(row));
+        }
+        let (key, row) = self.rows.next()?;
+        match self.row(&key, row) {
+            Ok(value) => {
+                self.batch.rows += 1;
+                Some(Ok((key, value)))
             }
-            let key = self.keys.next()?;
-            match self.row(&key) {
-                Ok(Some(value)) => {
-                    self.batch.rows += 1;
-                    return Some(Ok((key, value)));
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    self.batch.failed = Some(error);
-                    return Some(Err(GiveUp));
-                }
+            Err(error) => {
+                self.batch.failed = Some(error);
+                Some(Err(GiveUp))
             }
         }
     }
 }
 
 impl Rows<'_, '_> {
-    /// What the B-tree gets for a key: `None` if nothing, `Some(None)` to remove it.
-    fn row(&mut self, key: &Key) -> Result<Option<Option<Bytes>>> {
-        let Some(row) = self.batch.frozen.get(key, || Seq::MAX) else { return Ok(None) };
-        Ok(Some(match row {
+    /// What the B-tree gets for a row: `None` to remove it.
+    fn row(&mut self, key: &Key, row: Row) -> Result<Option<Bytes>> {
+        Ok(match row {
             Row::Value(value) => Some(value),
             Row::Shared(value, checksum) => Some(row::sealed_with(&value, checksum)),
             Row::Patch(patch) => Some(self.merge(key, &patch)?),
@@ -468,7 +464,7 @@ impl Rows<'_, '_> {
                 self.free_extent(key);
                 None
             }
-        }))
+        })
     }
 
     /// An extent that lost its last user is remembered until its storage is given back.

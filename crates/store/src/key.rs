@@ -16,7 +16,7 @@ use model::{Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
 /// A key of the B-tree; those of objects and chunks fit in place.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(SmallVec<[u8; 24]>);
 
 /// The content of one blob or record, apart from its first chunk. Every replacement of the whole content starts a new
@@ -38,6 +38,13 @@ pub(crate) mod table {
     pub(crate) const GARBAGE: u8 = b'g';
     pub(crate) const SYSTEM: u8 = b's';
     pub(crate) const ROW: u8 = b'k';
+}
+
+impl Clone for Key {
+    /// As a whole: the list's own way copies byte by byte.
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
 }
 
 impl std::ops::Deref for Key {
@@ -166,7 +173,7 @@ impl Key {
 
     /// The smallest key behind every key that begins with this one.
     pub(crate) fn prefix_end(&self) -> Self {
-        let mut bytes = self.0.clone();
+        let mut bytes = self.clone().0;
         while let Some(last) = bytes.last_mut() {
             if *last < u8::MAX {
                 *last += 1;
@@ -179,7 +186,7 @@ impl Key {
 
     /// The smallest key behind this one.
     pub(crate) fn successor(&self) -> Self {
-        let mut bytes = self.0.clone();
+        let mut bytes = self.clone().0;
         bytes.push(0);
         Self(bytes)
     }

@@ -91,6 +91,17 @@ impl Order {
     }
 }
 
+/// What a transaction adds to the buffer.
+#[derive(Default)]
+struct Added {
+    /// Keys that were not there.
+    keys: SmallVec<[Key; 8]>,
+    /// Their tables.
+    tables: u32,
+    /// Bytes more than before; wraps below none.
+    bytes: usize,
+}
+
 /// The buffer. Shared by the writer, the readers and, once frozen, the installer.
 pub(crate) struct Mob {
     /// Memory for the rows; the writer's.
@@ -192,21 +203,32 @@ impl Mob {
         self.tables.load(Ordering::Acquire) & between != 0
     }
 
-    /// All keys, in order.
-    pub(crate) fn all_keys(&self) -> Vec<Key> {
-        let order = self.order.read();
-        let mut keys: Vec<Key> = order.sorted.iter().chain(&order.recent).cloned().collect();
-        drop(order);
-        // Stable, as it finds what is in order already: new objects come so.
-        keys.sort();
-        keys
+    /// The newest versions of all rows, in the order of their keys.
+    ///
+    /// Walks through the buffer as it lies in memory: to look up each key would cost more than to sort them all.
+    pub(crate) fn newest(&self) -> Vec<(Key, Row)> {
+        let mut rows = Vec::with_capacity(self.shards.iter().map(|shard| shard.read().len()).sum());
+        for shard in &self.shards {
+            let shard = shard.read();
+            rows.extend(shard.iter().filter_map(|(key, versions)| Some((key.clone(), versions.last()?.1.clone()))));
+        }
+        rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        rows
     }
 
     /// Adds a version and drops those that nobody can see any more.
     pub(crate) fn insert(&self, key: Key, seq: Seq, row: Row, horizon: Seq) {
-        let hash = self.hash(&key);
-        let mut shard = self.shard(hash).write();
-        self.add(&mut shard, hash, key, seq, row, horizon);
+        self.insert_all([(key, row)], seq, horizon);
+    }
+
+    /// The same for all that a transaction changes, each row once. It may be nothing: then the position is known.
+    pub(crate) fn insert_all(&self, changes: impl IntoIterator<Item = (Key, Row)>, seq: Seq, horizon: Seq) {
+        let mut added = Added::default();
+        for (key, row) in changes {
+            let hash = self.hash(&key);
+            self.add(&mut self.shard(hash).write(), hash, key, seq, row, horizon, &mut added);
+        }
+        self.count(added, seq);
     }
 
     /// Adds the only version of a transaction; `show` makes it visible and tells the horizon. What nobody can see then
@@ -231,30 +253,40 @@ impl Mob {
             self.bytes.fetch_add(total(key, versions).wrapping_sub(before), Ordering::Relaxed);
             return;
         }
-        self.add(&mut shard, hash, key.clone(), seq, row, 0);
+        let mut added = Added::default();
+        self.add(&mut shard, hash, key.clone(), seq, row, 0, &mut added);
+        self.count(added, seq);
         let horizon = show();
         self.settle_in(&mut shard, hash, key, seq, horizon);
     }
 
-    fn add(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, row: Row, horizon: Seq) {
-        let (mut added, mut freed) = (0, 0);
-        match shard.find_mut(hash, |(known, _)| *known == key) {
+    fn add(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, row: Row, horizon: Seq, added: &mut Added) {
+        let (more, freed) = match shard.find_mut(hash, |(known, _)| *known == key) {
             Some((key, versions)) => {
-                freed = prune(key, versions, horizon);
+                let freed = prune(key, versions, horizon);
                 versions.push((seq, row));
-                added += cost(key, versions, versions.len() - 1);
+                (cost(key, versions, versions.len() - 1), freed)
             }
             None => {
-                self.tables.fetch_or(table_bit(&key), Ordering::Release);
-                self.order.write().recent.push(key.clone());
+                added.tables |= table_bit(&key);
+                added.keys.push(key.clone());
                 let versions = SmallVec::from_iter([(seq, row)]);
-                added += cost(&key, &versions, 0);
+                let more = cost(&key, &versions, 0);
                 shard.insert_unique(hash, (key, versions), |(key, _)| self.hash(key));
+                (more, 0)
             }
+        };
+        added.bytes = added.bytes.wrapping_add(more).wrapping_sub(freed);
+    }
+
+    /// Notes what was added at `seq`.
+    fn count(&self, added: Added, seq: Seq) {
+        if !added.keys.is_empty() {
+            self.tables.fetch_or(added.tables, Ordering::Release);
+            self.order.write().recent.extend(added.keys);
         }
         self.last.store(seq, Ordering::Release);
-        self.bytes.fetch_add(added, Ordering::Relaxed);
-        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        self.bytes.fetch_add(added.bytes, Ordering::Relaxed);
     }
 
     /// Drops the versions of `key`, which was changed at `seq`, that nobody can see; a row that is gone altogether if

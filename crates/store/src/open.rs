@@ -247,10 +247,8 @@ pub(crate) fn replay(
     read.map_err(|e| failed(e.to_string()))?;
     match applied {
         Some(Ok(Applied::Done(done))) => {
-            for (key, row) in done.changes {
-                // No reader is older than the newest version.
-                view.active.insert(key, seq, row, seq);
-            }
+            // No reader is older than the newest version.
+            view.active.insert_all(done.changes, seq, seq);
             Ok(())
         }
         Some(Err(error)) => Err(failed(error.to_string())),

@@ -58,17 +58,18 @@ impl RowChange {
     }
 
     /// What the buffer gets.
-    pub(crate) fn row(&self, slabs: &mut Slabs) -> Row {
-        match &self.value {
+    pub(crate) fn into_row(self, slabs: &mut Slabs) -> (Key, Row) {
+        let row = match self.value {
             None => Row::Gone,
-            Some(value) if value.len() >= SHARED => Row::Shared(value.clone(), self.checksum),
+            Some(value) if value.len() >= SHARED => Row::Shared(value, self.checksum),
             Some(value) => {
                 let mut row = slabs.row(row::sealed_len(value.len()));
-                row.put_slice(value);
+                row.put_slice(&value);
                 row.put_u32_le(self.checksum);
                 Row::Value(row.freeze())
             }
-        }
+        };
+        (self.key, row)
     }
 }
 

@@ -374,11 +374,17 @@ fn a_writer_that_fails_ends_the_backup() {
 /// An archive that version 0.1.0 wrote, and what is in it.
 const FORMAT_1: &[u8] = include_bytes!("fixtures/format-1.archive");
 const FORMAT_1_CONTENTS: &str = include_str!("fixtures/format-1.contents");
+/// The same with rows.
+const FORMAT_2: &[u8] = include_bytes!("fixtures/format-2.archive");
+const FORMAT_2_CONTENTS: &str = include_str!("fixtures/format-2.contents");
 
 #[test]
-fn archives_of_format_1_stay_readable() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = restore(dir.path(), FORMAT_1).unwrap();
-    assert_eq!(contents(&store).join("\n"), FORMAT_1_CONTENTS.trim_end());
-    assert_eq!(store.status().blob_bytes, CHUNK as u64, "the shared chunk is there once");
+fn archives_of_every_format_stay_readable() {
+    for (archive, expected) in [(FORMAT_1, FORMAT_1_CONTENTS), (FORMAT_2, FORMAT_2_CONTENTS)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = restore(dir.path(), archive).unwrap();
+        assert_eq!(contents(&store).join("\n"), expected.trim_end());
+        assert_eq!(store.status().blob_bytes, CHUNK as u64, "the shared chunk is there once");
+        assert!(store.scrub(&()).unwrap().is_clean());
+    }
 }

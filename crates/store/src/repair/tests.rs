@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::RowChanges;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::key::Key;
@@ -22,6 +23,10 @@ fn fill(store: &Store, commits: u8, len: usize, acknowledged: &mut Acknowledged)
         let data = pattern(len + usize::from(i) * 7, i);
         let path = name(&format!("/{}", store.status().version));
         let done = commit(store, [create(0, Kind::Blob, data.clone()), Op::Bind { name: path, oid: temporary(0) }]);
+        // A row stands for its own position.
+        let mut row = RowChanges::new();
+        row.put(&(done.version + 1).to_be_bytes(), data.clone());
+        assert_eq!(store.commit_rows(row).unwrap(), done.version + 1);
         acknowledged.insert(done.version, (done.created[0], data));
     }
 }
@@ -35,6 +40,8 @@ fn check(store: &Store, acknowledged: &Acknowledged, kept: u64) {
         } else {
             assert_eq!(store.stat(*oid).unwrap(), None, "version {version}, kept {kept}");
         }
+        let row = store.row(&(version + 1).to_be_bytes()).unwrap();
+        assert_eq!(row, (*version < kept).then(|| data.clone()), "row of version {}, kept {kept}", version + 1);
     }
     assert_eq!(store.scrub(&()).unwrap().damage, []);
 }
@@ -185,7 +192,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
     assert!(report.damage.as_ref().unwrap().contains(&file), "{report:?}");
     let (first, last) = report.lost().unwrap();
     assert!(first == report.kept + 1 && report.installed < report.kept);
-    assert_eq!(last, *acknowledged.keys().last().unwrap());
+    assert_eq!(last, acknowledged.keys().last().unwrap() + 1, "the row of the last object");
     assert_eq!(files(dir), before, "nothing is changed without being asked for");
 
     let repaired = Store::repair(dir, true, options(), &()).unwrap();

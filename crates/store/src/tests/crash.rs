@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::RngExt;
 
 use super::audit::{audit, leaks};
-use super::plain::{Maker, Model, compare_contents};
+use super::plain::{Change, Maker, Model, compare_contents};
 use super::world::{Simulated, small};
 use super::*;
 use crate::disk::sim::SimDisk;
@@ -38,6 +38,8 @@ enum Plant {
     SkipChunks,
     /// The installer loses objects.
     SkipObjects,
+    /// The installer loses rows.
+    SkipRows,
     /// Transactions are acknowledged before they are forced.
     TellEarly,
 }
@@ -91,6 +93,7 @@ impl Run {
             Plant::Lie => self.world.disk.lie(),
             Plant::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::key::table::CHUNK]),
             Plant::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::key::table::OBJECT]),
+            Plant::SkipRows => self.world.faults.lock().skip = Some(vec![crate::key::table::ROW]),
             Plant::Nothing | Plant::TellEarly => {}
         }
     }
@@ -110,17 +113,17 @@ impl Run {
         let model = self.newest().clone();
         let many = self.maker.random.random_range(1..6);
         let (sender, outcomes) = mpsc::channel();
-        let mut transactions = Vec::new();
+        let mut changes = Vec::new();
         for i in 0..many {
-            let ops = self.maker.transaction(&model);
+            let change = self.maker.change(&model);
             let (sender, acknowledged) = (sender.clone(), Arc::clone(&self.acknowledged));
-            self.world.store.submit(Transaction { ops: ops.clone() }, move |outcome| {
+            change.submit(&self.world.store, move |outcome| {
                 if let Ok(Outcome::Committed(committed)) = &outcome {
                     acknowledged.fetch_max(committed.version, Ordering::SeqCst);
                 }
                 sender.send((i, outcome)).unwrap();
             });
-            transactions.push(ops);
+            changes.push(change);
         }
         if self.plant == Plant::TellEarly {
             let mut writer = self.world.core().writer.lock();
@@ -131,28 +134,28 @@ impl Run {
             self.freeze();
         }
         let mut found = Vec::new();
-        while found.len() < transactions.len() {
+        while found.len() < changes.len() {
             self.world.store.force().unwrap();
             found.extend(outcomes.try_iter());
-            if found.len() < transactions.len() {
+            if found.len() < changes.len() {
                 self.world.store.install().unwrap();
                 found.extend(outcomes.try_iter());
             }
         }
-        self.follow(&transactions, found);
+        self.follow(&changes, found);
         self.chores();
     }
 
     /// Follows what was committed, in the order of the versions; that refusals are right is another test's.
-    fn follow(&mut self, transactions: &[Vec<Op>], outcomes: Vec<(usize, model::Result<Outcome>)>) {
+    fn follow(&mut self, changes: &[Change], outcomes: Vec<(usize, model::Result<Outcome>)>) {
         let mut committed = BTreeMap::new();
         for (i, outcome) in outcomes {
             if let Ok(Outcome::Committed(done)) = outcome {
-                committed.insert(done.version, (&transactions[i], done.created));
+                committed.insert(done.version, (&changes[i], done.created));
             }
         }
-        for (version, (ops, created)) in committed {
-            let state = self.newest().after(ops, version, &created, &self.maker.uploads).unwrap();
+        for (version, (change, created)) in committed {
+            let state = self.newest().after(change, version, &created, &self.maker.uploads).unwrap();
             let gone = self.newest().things.keys().filter(|oid| !state.things.contains_key(oid)).copied();
             let gone: Vec<_> = gone.collect();
             self.maker.gone.extend(gone);
@@ -328,6 +331,11 @@ fn an_installer_that_loses_chunks_is_noticed() {
 #[test]
 fn an_installer_that_loses_objects_is_noticed() {
     assert!(is_noticed(Plant::SkipObjects));
+}
+
+#[test]
+fn an_installer_that_loses_rows_is_noticed() {
+    assert!(is_noticed(Plant::SkipRows));
 }
 
 #[test]

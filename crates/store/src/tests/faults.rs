@@ -26,9 +26,9 @@ fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
     (maker.objects, maker.scale) = (6, 8);
     let mut model = Model::default();
     for round in 0..1000 {
-        let ops = maker.transaction(&model);
+        let change = maker.change(&model);
         let (sender, outcome) = mpsc::channel();
-        store.submit(Transaction { ops: ops.clone() }, move |result| sender.send(result).unwrap_or_default());
+        change.submit(store, move |result| sender.send(result).unwrap_or_default());
         let mut worked = store.force();
         let outcome = loop {
             match outcome.try_recv() {
@@ -41,7 +41,7 @@ fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
         };
         match outcome {
             Some(Ok(Outcome::Committed(done))) => {
-                model = model.after(&ops, done.version, &done.created, &maker.uploads).unwrap();
+                model = model.after(&change, done.version, &done.created, &maker.uploads).unwrap();
             }
             Some(Ok(Outcome::Conflict(_))) | None => {}
             Some(Err(error)) => {

@@ -1,15 +1,19 @@
 //! What a store must do, in plain maps and vectors, and random transactions to ask of both.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Conflict, ErrorKind, Kind, NodeId, Oid, Op, Outcome, PageId, Result, UploadId};
+use model::{
+    Committed, Conflict, ErrorKind, Kind, NodeId, Oid, Op, Outcome, PageId, Result, Transaction, UploadId, limits,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{MAIN, name, pattern, temporary};
 use crate::read::{self, Piece, Reading};
+use crate::{RowChanges, Store, rows};
 
 const CHUNK: usize = 64 << 10;
 
@@ -27,6 +31,51 @@ pub(crate) struct Thing {
 pub(crate) struct Model {
     pub(crate) things: BTreeMap<Oid, Thing>,
     names: BTreeMap<String, Oid>,
+    rows: BTreeMap<Vec<u8>, Bytes>,
+}
+
+/// What is handed to a store: a transaction, or changes of rows.
+#[derive(Clone)]
+pub(crate) enum Change {
+    Ops(Vec<Op>),
+    Rows(Vec<(Vec<u8>, Option<Bytes>)>),
+}
+
+impl Change {
+    pub(crate) fn submit(&self, store: &Store, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
+        match self {
+            Self::Ops(ops) => store.submit(Transaction { ops: ops.clone() }, done),
+            Self::Rows(rows) => {
+                let mut changes = RowChanges::new();
+                for (key, value) in rows {
+                    match value {
+                        Some(value) => changes.put(key, value.clone()),
+                        None => changes.remove(key),
+                    }
+                }
+                let outcome = |version| Outcome::Committed(Committed { version, created: Vec::new() });
+                store.submit_rows(changes, move |result| done(result.map(outcome)));
+            }
+        }
+    }
+
+    /// The uploads that it takes.
+    pub(crate) fn uploads(&self) -> impl Iterator<Item = UploadId> {
+        let ops = if let Self::Ops(ops) = self { &ops[..] } else { &[] };
+        ops.iter().filter_map(|op| if let Op::PutUpload { upload, .. } = op { Some(*upload) } else { None })
+    }
+
+    /// To be printed, without long bytes.
+    pub(crate) fn brief(&self) -> Vec<String> {
+        match self {
+            Self::Ops(ops) => brief(ops),
+            Self::Rows(rows) => {
+                let one =
+                    |(key, value): &(Vec<u8>, Option<Bytes>)| format!("{key:x?} {:?}", value.as_ref().map(Bytes::len));
+                rows.iter().map(one).collect()
+            }
+        }
+    }
 }
 
 /// How a transaction must end that does not commit.
@@ -54,20 +103,28 @@ impl Model {
     /// What becomes of the state: `created` are the identifiers that the store gave.
     pub(crate) fn after(
         &self,
-        ops: &[Op],
+        change: &Change,
         version: u64,
         created: &[Oid],
         uploads: &HashMap<UploadId, Bytes>,
     ) -> Step<Self> {
         let mut taken = BTreeSet::new();
-        for op in ops {
-            if let Op::PutUpload { upload, .. } = op
-                && (!uploads.contains_key(upload) || !taken.insert(*upload))
-            {
-                return Err(NOT_FOUND);
-            }
+        if change.uploads().any(|upload| !uploads.contains_key(&upload) || !taken.insert(upload)) {
+            return Err(NOT_FOUND);
         }
-        let model = self.clone();
+        let mut model = self.clone();
+        let ops = match change {
+            Change::Ops(ops) => ops,
+            Change::Rows(rows) => {
+                for (key, value) in rows {
+                    match value {
+                        Some(value) => drop(model.rows.insert(key.clone(), value.clone())),
+                        None => drop(model.rows.remove(key)),
+                    }
+                }
+                return Ok(model);
+            }
+        };
         let mut running = Running { model, version, real: HashMap::new(), created: created.iter(), uploads };
         ops.iter().try_for_each(|op| running.op(op))?;
         Ok(running.model)
@@ -252,7 +309,7 @@ pub(crate) fn agree(found: &Option<Refusal>, expected: &Step<Model>) -> bool {
 }
 
 /// Operations to be printed, without their long bytes.
-pub(crate) fn brief(ops: &[Op]) -> Vec<String> {
+fn brief(ops: &[Op]) -> Vec<String> {
     let one = |op: &Op| match op {
         Op::Create { oid, kind, data, near } => format!("Create {oid} {kind:?} {} near {near:?}", data.len()),
         Op::Put { oid, data } => format!("Put {oid} {}", data.len()),
@@ -281,6 +338,7 @@ pub(crate) fn compare_contents(this: &impl Reading, model: &Model) {
     }
     let names = read::names(this, MAIN, "", None, 10_000).unwrap();
     assert_eq!(names, model.names.clone().into_iter().collect::<Vec<_>>());
+    compare_rows(this, model, &[], END);
     for (oid, thing) in &model.things {
         let attributes = read::attributes(this, *oid, None, 10_000).unwrap();
         assert!(attributes.iter().map(|(k, v)| (&k[..], v)).eq(thing.attributes.iter().map(|(k, v)| (&k[..], v))));
@@ -289,6 +347,20 @@ pub(crate) fn compare_contents(this: &impl Reading, model: &Model) {
             assert!(members.iter().eq(&thing.members), "members of {oid}");
         }
     }
+}
+
+/// Behind the keys of all rows.
+const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
+
+fn compare_rows(this: &impl Reading, model: &Model, from: &[u8], to: &[u8]) {
+    let mut expected = model.rows.iter().filter(|(key, _)| from <= &key[..] && &key[..] < to);
+    let visit = |key: &[u8], value: &[u8]| {
+        let (known, is) = expected.next().expect("a row that is none");
+        assert!(known == key && is == value, "row {key:x?} of {} bytes, not {known:x?} of {}", value.len(), is.len());
+        ControlFlow::Continue(())
+    };
+    rows::rows(this, from, to, visit).unwrap();
+    assert_eq!(expected.next(), None, "a row is missing");
 }
 
 fn differ(a: &[u8], b: &[u8]) -> Option<usize> {
@@ -350,6 +422,11 @@ pub(crate) fn compare(this: &impl Reading, model: &Model, seed: u64) {
         let expected = model.names.clone().into_iter().filter(|(path, _)| path.starts_with(prefix));
         assert_eq!(found, expected.collect::<Vec<_>>());
     }
+    for _ in 0..4 {
+        let (key, to) = (row_key(random), row_key(random));
+        assert_eq!(rows::row(this, &key).unwrap().as_ref(), model.rows.get(&key));
+        compare_rows(this, model, &key, &to);
+    }
     for path in PATHS {
         assert_eq!(read::resolve(this, &name(path)).unwrap(), model.names.get(*path).copied());
     }
@@ -382,6 +459,15 @@ fn compare_ranges(this: &impl Reading, oid: Oid, content: &[u8], random: &mut St
 
 const PATHS: &[&str] = &["a", "a/b", "a/c", "b/1", "b/10", "b/2", "ü"];
 const KEYS: &[&[u8]] = &[b"k", b"key", b"kez", &[0xff; 255], b"\0"];
+
+/// The key of one of a few rows.
+fn row_key(random: &mut StdRng) -> Vec<u8> {
+    let mut key = vec![random.random_range(0..3) * 0x7f, random.random_range(0..8)];
+    if random.random_range(0..8) == 0 {
+        key.resize(limits::ROW_KEY, 0xff);
+    }
+    key
+}
 
 /// A size or offset, mostly near the borders of blocks and chunks.
 pub(crate) fn size(random: &mut StdRng) -> usize {
@@ -450,10 +536,27 @@ impl Maker {
     }
 
     /// A transaction: mostly one that commits.
-    pub(crate) fn transaction(&mut self, model: &Model) -> Vec<Op> {
+    fn transaction(&mut self, model: &Model) -> Vec<Op> {
         let many = if self.chance(70) { 1 } else { self.random.random_range(2..8) };
         let mut created = 0;
         (0..many).map(|_| self.op(model, &mut created)).collect()
+    }
+
+    /// A transaction, or changes of rows.
+    pub(crate) fn change(&mut self, model: &Model) -> Change {
+        if !self.chance(25) {
+            return Change::Ops(self.transaction(model));
+        }
+        let many = self.random.random_range(0..7);
+        Change::Rows((0..many).map(|_| (row_key(&mut self.random), self.row())).collect())
+    }
+
+    fn row(&mut self) -> Option<Bytes> {
+        match self.random.random_range(0..10) {
+            0..3 => None,
+            3 => Some(self.data()),
+            _ => Some(pattern(self.random.random_range(0..300), self.random.random())),
+        }
     }
 
     fn op(&mut self, model: &Model, created: &mut u64) -> Op {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::audit::{audit, leaks};
-use super::plain::{Maker, Model, agree, brief, compare, compare_contents, refused};
+use super::plain::{Change, Maker, Model, agree, compare, compare_contents, refused};
 use super::world::{Simulated, memory, real, settle, small};
 use super::*;
 use crate::Snapshot;
@@ -74,14 +74,12 @@ impl Run {
     /// Submits a few transactions, looks that none is seen before it is durable, and follows them in the model.
     fn step(&mut self) {
         let many = self.maker.random.random_range(1..4);
-        let transactions: Vec<Vec<Op>> = (0..many).map(|_| self.maker.transaction(&self.model)).collect();
+        let changes: Vec<Change> = (0..many).map(|_| self.maker.change(&self.model)).collect();
         let before = self.kept.store().status().version;
         let (sender, outcomes) = mpsc::channel();
-        for (i, ops) in transactions.iter().enumerate() {
+        for (i, change) in changes.iter().enumerate() {
             let sender = sender.clone();
-            self.kept.store().submit(Transaction { ops: ops.clone() }, move |outcome| {
-                sender.send((i, outcome)).unwrap();
-            });
+            change.submit(self.kept.store(), move |outcome| sender.send((i, outcome)).unwrap());
         }
         drop(sender);
         if let Kept::Simulated(world) = &self.kept {
@@ -92,7 +90,7 @@ impl Run {
             world.store.force().unwrap();
         }
         let mut found: Vec<_> = outcomes.try_iter().collect();
-        while found.len() < transactions.len() {
+        while found.len() < changes.len() {
             match &self.kept {
                 Kept::Simulated(world) => {
                     // Some wait for room.
@@ -106,31 +104,29 @@ impl Run {
         let mut outcomes = found;
         // Refusals may overtake each other, as what is wrong in itself need not wait.
         outcomes.sort_by_key(|(i, _)| *i);
-        assert_eq!(outcomes.len(), transactions.len());
-        for ((_, outcome), ops) in outcomes.into_iter().zip(transactions) {
-            self.follow(&ops, outcome);
+        assert_eq!(outcomes.len(), changes.len());
+        for ((_, outcome), change) in outcomes.into_iter().zip(changes) {
+            self.follow(&change, outcome);
         }
     }
 
-    fn follow(&mut self, ops: &[Op], outcome: model::Result<Outcome>) {
+    fn follow(&mut self, change: &Change, outcome: model::Result<Outcome>) {
         let (version, created) = match &outcome {
             Ok(Outcome::Committed(committed)) => (committed.version, committed.created.clone()),
             _ => (0, Vec::new()),
         };
-        let expected = self.model.after(ops, version, &created, &self.maker.uploads);
+        let expected = self.model.after(change, version, &created, &self.maker.uploads);
         let found = refused(&outcome);
-        assert!(agree(&found, &expected), "{found:?}, not {:?}, from {:#?}", expected.err(), brief(ops));
+        assert!(agree(&found, &expected), "{found:?}, not {:?}, from {:#?}", expected.err(), change.brief());
         if let Ok(model) = expected {
             let gone = self.model.things.keys().filter(|oid| !model.things.contains_key(oid));
             self.maker.gone.extend(gone);
             self.model = model;
         }
-        for op in ops {
-            if let Op::PutUpload { upload, .. } = op {
-                // A transaction ends its uploads, however it ends itself; one that is not looked at stays.
-                self.maker.uploads.remove(upload);
-                self.kept.store().abort_upload(*upload);
-            }
+        for upload in change.uploads() {
+            // A transaction ends its uploads, however it ends itself; one that is not looked at stays.
+            self.maker.uploads.remove(&upload);
+            self.kept.store().abort_upload(upload);
         }
     }
 

@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, mpsc};
 
-use model::{Result, limits};
+use model::limits;
 
 use super::world::{Simulated, everywhere, memory, real};
 use super::*;
+use crate::RowChanges;
 use crate::key::Key;
-use crate::{RowChanges, Snapshot};
+use crate::read::Reading;
 
 /// Behind every key.
 const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
@@ -28,30 +29,22 @@ fn put(store: &Store, key: &[u8], value: impl Into<Bytes>) -> u64 {
     store.commit_rows(changes([(key, Some(value.into()))])).unwrap()
 }
 
-fn listed(
-    rows: impl FnOnce(&[u8], &[u8], &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()>,
-    from: &[u8],
-    to: &[u8],
-) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn listed(this: &impl Reading, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut found = Vec::new();
-    let mut visit = |key: &[u8], value: &[u8]| {
+    let visit = |key: &[u8], value: &[u8]| {
         found.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     };
-    rows(from, to, &mut visit).unwrap();
+    crate::rows::rows(this, from, to, visit).unwrap();
     found
 }
 
-fn all(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
-    listed(|from, to, visit| store.rows(from, to, visit), &[], END)
+fn all(this: &impl Reading) -> Vec<(Vec<u8>, Vec<u8>)> {
+    listed(this, &[], END)
 }
 
-fn all_of(snapshot: &Snapshot) -> Vec<(Vec<u8>, Vec<u8>)> {
-    listed(|from, to, visit| snapshot.rows(from, to, visit), &[], END)
-}
-
-fn keys(store: &Store, from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
-    listed(|from, to, visit| store.rows(from, to, visit), from, to).into_iter().map(|(key, _)| key).collect()
+fn keys(this: &impl Reading, from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
+    listed(this, from, to).into_iter().map(|(key, _)| key).collect()
 }
 
 #[test]
@@ -209,7 +202,7 @@ fn a_snapshot_keeps_its_rows() {
         store.commit_rows(changes([(&b"a"[..], None), (b"b", Some("x".into())), (b"c", Some("y".into()))])).unwrap();
         settle();
         put(store, b"b", "z");
-        assert_eq!(all_of(&snapshot), before);
+        assert_eq!(all(&snapshot), before);
         assert_eq!((snapshot.row(b"a").unwrap().unwrap(), snapshot.row(b"c").unwrap()), (Bytes::from("one"), None));
         assert_eq!(keys(store, b"", END), [b"b", b"c"]);
     });

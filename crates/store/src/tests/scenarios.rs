@@ -480,3 +480,27 @@ fn a_blob_that_is_all_gaps_is_cloned_at_once() {
     assert_eq!(world.store.read(a, size - 4, 10).unwrap()[..], [0; 4]);
     audit(&world.store);
 }
+
+/// A buffer of transactions that change nothing once knew no position: when it was installed, as the log had grown, the
+/// B-tree said that nothing was installed in it, and segments of the log were missing at the next opening.
+#[test]
+fn transactions_that_change_nothing_let_go_of_the_log_and_of_nothing_else() {
+    let mut world = Simulated::new();
+    let oid = blob(&world.store, "content");
+    world.store.install().unwrap();
+    for round in 0..2 {
+        let version = world.store.stat(oid).unwrap().unwrap().version;
+        let expect = Op::Expect { oid, version: Some(version) };
+        for _ in 0..40 {
+            commit(&world.store, vec![expect.clone(); 2000]);
+            world.core().install().unwrap();
+        }
+        let logged = world.store.status().log_bytes;
+        assert!(logged <= 8 * small().segment_bytes, "{logged} bytes of log");
+        assert_eq!(bytes(&world.store, oid), "content");
+        world = world.crash(round).unwrap();
+        assert_eq!(bytes(&world.store, oid), "content");
+        world.store.commit_rows(crate::RowChanges::new()).unwrap();
+        world.store.install().unwrap();
+    }
+}

@@ -1,7 +1,11 @@
 //! Many threads on one store: writers, readers, snapshots, and the store's own, under a buffer that is always full.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::audit::audit;
 use super::world::{Simulated, small};
@@ -9,6 +13,7 @@ use super::*;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::read::{Piece, Reading};
+use crate::{RowChanges, rows};
 
 const CHUNK: usize = 64 << 10;
 
@@ -293,4 +298,82 @@ fn closing_under_writers_loses_nothing_acknowledged_and_lets_nobody_wait() {
         }
         audit(&reopened.store);
     }
+}
+
+/// The stamp that all rows have.
+fn stamp_of_rows(this: &impl Reading) -> u64 {
+    let (mut stamp, mut found) = (None, Vec::new());
+    let visit = |key: &[u8], value: &[u8]| {
+        let this = u64::from_be_bytes(*value.first_chunk().unwrap());
+        assert_eq!(*stamp.get_or_insert(this), this);
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    rows::rows(this, b"a", b"d", visit).unwrap();
+    let stamp = stamp.unwrap();
+    assert_eq!(found.len(), if stamp % 2 == 1 { 2 } else { 3 }, "stamp {stamp}: {found:?}");
+    stamp
+}
+
+#[test]
+fn rows_that_change_together_are_seen_together_and_time_never_runs_backwards() {
+    everywhere(|store| {
+        let (keys, done): ([&[u8]; 3], _) = ([b"a", b"b", b"c"], AtomicBool::new(false));
+        // The last is shared, the others are copied; each second change has no "b".
+        let changes = |stamp: u64| {
+            let mut changes = RowChanges::new();
+            for (key, len) in keys.into_iter().zip([8, 1000, CHUNK]) {
+                let value: Bytes = stamp.to_be_bytes().iter().cycle().take(len).copied().collect();
+                if key == b"b" && stamp % 2 == 1 { changes.remove(key) } else { changes.put(key, value) }
+            }
+            changes
+        };
+        store.commit_rows(changes(0)).unwrap();
+        let stamps = Mutex::new(1..400);
+        std::thread::scope(|threads| {
+            let done = Done(&done);
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    let mut kept = Vec::new();
+                    while !done.0.load(Ordering::Relaxed) {
+                        stamp_of_rows(store);
+                        let snapshot = store.snapshot().unwrap();
+                        let stamp = stamp_of_rows(&snapshot);
+                        kept.push((snapshot, stamp));
+                        if kept.len() > 5 {
+                            let (snapshot, stamp) = kept.remove(0);
+                            assert_eq!(stamp_of_rows(&snapshot), stamp);
+                        }
+                    }
+                });
+            }
+            threads.spawn(|| {
+                let mut last = 0;
+                while !done.0.load(Ordering::Relaxed) {
+                    let stamp = u64::from_be_bytes(store.row(b"a").unwrap().unwrap()[..].try_into().unwrap());
+                    assert!(stamp >= last, "{stamp} after {last}");
+                    last = stamp;
+                }
+            });
+            let writers: Vec<_> = (0..8)
+                .map(|_| {
+                    threads.spawn(|| {
+                        loop {
+                            let (sender, told) = mpsc::channel();
+                            // Submitted under a lock: their order is that of the stamps.
+                            {
+                                let mut stamps = stamps.lock();
+                                let Some(stamp) = stamps.next() else { return };
+                                store.submit_rows(changes(stamp), move |result| sender.send(result).unwrap());
+                            }
+                            told.recv().unwrap().unwrap();
+                        }
+                    })
+                })
+                .collect();
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            drop(done);
+        });
+        assert_eq!(stamp_of_rows(store), 399);
+    });
 }
