@@ -323,7 +323,6 @@ fn kept() -> BoxedStrategy<Record<Object>> {
         txn().prop_map(|txn| Record::Marked { txn }),
         time().prop_map(Record::Bound),
         time().prop_map(Record::Horizon),
-        txn().prop_map(|txn| Record::Forgotten { txn }),
         (txn(), outcome(), option::of(version()), participants()).prop_map(|(txn, outcome, version, participants)| {
             Record::Ended { txn, outcome, version, participants }
         }),

@@ -69,7 +69,6 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
         Record::Marked { txn } => (Some(*txn), RecordMessage::Marked(proto::Nothing {})),
         Record::Bound(at) => (None, RecordMessage::Bound(at.0)),
         Record::Horizon(at) => (None, RecordMessage::Horizon(at.0)),
-        Record::Forgotten { txn } => (Some(*txn), RecordMessage::Forgotten(proto::Nothing {})),
         Record::Ended { txn, outcome, version, participants } => {
             let ended = proto::RecordEnded {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
@@ -135,7 +134,6 @@ fn record_from_proto(
         RecordMessage::Marked(_) => Record::Marked { txn: ids::txn(txn)? },
         RecordMessage::Bound(at) => Record::Bound(ids::timestamp(at)?),
         RecordMessage::Horizon(at) => Record::Horizon(ids::timestamp(at)?),
-        RecordMessage::Forgotten(_) => Record::Forgotten { txn: ids::txn(txn)? },
         RecordMessage::Ended(ended) => Record::Ended {
             txn: ids::txn(txn)?,
             outcome: verdict::outcome(ended.outcome)?,

@@ -19,7 +19,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 44 + 7 + 9;
+pub(crate) const VECTORS: usize = 44 + 7 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -228,7 +228,6 @@ fn records_of_transactions_are_what_they_were() {
         ("marked", Record::Marked { txn }),
         ("bound", Record::Bound(AT)),
         ("horizon", Record::Horizon(AT)),
-        ("forgotten", Record::Forgotten { txn }),
         ("ended", Record::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)), participants }),
     ];
     for (name, record) in records {
