@@ -84,6 +84,8 @@ pub struct Outbox {
     tail: Vec<u8>,
     sent: usize,
     len: usize,
+    /// Bytes that were ever added.
+    added: u64,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -97,6 +99,23 @@ impl Outbox {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes that were ever added.
+    #[must_use]
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Bytes that have ever left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.added - self.len as u64
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.len += bytes;
+        self.added += bytes as u64;
     }
 
     /// Whether all has left.
@@ -118,7 +137,7 @@ impl Outbox {
     pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8], checksum: u32) {
         self.push_head(flags, id, message, raw.len(), checksum);
         self.tail.extend_from_slice(raw);
-        self.len += raw.len();
+        self.grow(raw.len());
     }
 
     /// The same for a raw part that is partly in files; `guard` is dropped when it has left.
@@ -146,11 +165,11 @@ impl Outbox {
     fn push_head(&mut self, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
         let before = self.tail.len();
         encode_head(&mut self.tail, flags, id, message, raw, raw_checksum);
-        self.len += self.tail.len() - before;
+        self.grow(self.tail.len() - before);
     }
 
     fn push_bytes(&mut self, bytes: &Bytes) {
-        self.len += bytes.len();
+        self.grow(bytes.len());
         if bytes.len() < REFER {
             self.tail.extend_from_slice(bytes);
         } else {
@@ -162,7 +181,7 @@ impl Outbox {
     /// Adds a part of a file, to the part before it if that ends where this begins.
     fn push_file(&mut self, file: Arc<File>, offset: u64, len: usize) {
         self.seal();
-        self.len += len;
+        self.grow(len);
         if let Some(Segment::File { file: before, offset: start, len: length }) = self.segments.back_mut()
             && Arc::ptr_eq(before, &file)
             && *start + *length as u64 == offset
@@ -227,7 +246,8 @@ impl Outbox {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(Ok(()))
+        // What a stream has taken may still be with it.
+        Pin::new(stream).poll_flush(context)
     }
 
     /// Writes memory up to the next file.

@@ -21,6 +21,7 @@ use tokio::time;
 
 use super::caller::{Asker, gone, lost};
 use super::mailbox::{Body, Item, Mailbox};
+use super::own::Own;
 use super::reply::{Reply, failure, message};
 use super::{Answer, End, Incoming, Limits, Service};
 use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER};
@@ -67,8 +68,8 @@ pub struct Link<S> {
     next_id: u32,
     /// Bytes of streamed answers in the outbox.
     streamed: usize,
-    /// Bytes in the outbox of requests that want no answer, at most.
-    told: usize,
+    /// What this side asks and tells.
+    own: Own,
     /// Reading waits for the reader of a stream.
     is_stalled: bool,
     /// Something was read and answered; the answers leave when the task has its turn again.
@@ -121,7 +122,7 @@ impl<S: Service> Link<S> {
             asked: HashMap::new(),
             next_id: 0,
             streamed: 0,
-            told: 0,
+            own: Own::default(),
             is_stalled: false,
             is_due: false,
             stall: None,
@@ -171,9 +172,9 @@ impl<S: Service> Link<S> {
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
         let before = self.outbox.len();
         let flushed = self.outbox.poll_flush(context, &mut self.stream);
-        if self.told > self.outbox.len() {
-            self.mailbox.told(self.told - self.outbox.len());
-            self.told = self.outbox.len();
+        let told = self.own.leave(&self.outbox);
+        if told > 0 {
+            self.mailbox.told(told);
         }
         match flushed {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
@@ -223,7 +224,14 @@ impl<S: Service> Link<S> {
     }
 
     fn may_read(&self) -> bool {
-        !self.is_stalled && self.draining != Draining::Answering && !is_full(&self.load, &self.outbox, &self.limits)
+        !self.is_stalled
+            && self.draining != Draining::Answering
+            && !is_full(&self.load, self.unanswered(), &self.limits)
+    }
+
+    /// Bytes of answers that have not left.
+    fn unanswered(&self) -> usize {
+        self.outbox.len().saturating_sub(self.own.bytes())
     }
 
     /// Does what the mailbox asks for; breaks off if that is to close.
@@ -238,8 +246,9 @@ impl<S: Service> Link<S> {
                     if length > max {
                         return ControlFlow::Break(End::TooLong { length, max });
                     }
-                    self.told += bytes;
+                    let start = self.outbox.added();
                     self.outbox.push(Flags::ONE_WAY, 0, &message, &raw);
+                    self.own.push(&self.outbox, start, bytes);
                 }
                 Item::More { id, response, raw, bytes } => {
                     self.streamed += bytes;
@@ -286,11 +295,13 @@ impl<S: Service> Link<S> {
         }
         self.next_id = id.wrapping_add(1);
         self.asked.insert(id, asker);
+        let start = self.outbox.added();
         self.outbox.push(Flags::REQUEST, id, &request, &raw);
+        self.own.push(&self.outbox, start, 0);
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Filled, InboxError>> {
-        let Self { stream, inbox, service, outbox, load, mailbox, asked, is_stalled, limits, .. } = self;
+        let Self { stream, inbox, service, outbox, own, load, mailbox, asked, is_stalled, limits, .. } = self;
         SHARED_BUFFER.with_borrow_mut(|shared| {
             inbox.poll_fill(context, stream, shared, |frame| {
                 if frame.flags.is_response() {
@@ -298,7 +309,11 @@ impl<S: Service> Link<S> {
                 } else {
                     serve(frame, service, outbox, load, mailbox)?;
                 }
-                Ok(if *is_stalled || is_full(load, outbox, limits) { Next::Pause } else { Next::Frame })
+                Ok(if *is_stalled || is_full(load, outbox.len().saturating_sub(own.bytes()), limits) {
+                    Next::Pause
+                } else {
+                    Next::Frame
+                })
             })
         })
     }
@@ -316,10 +331,8 @@ impl<S: Service> Link<S> {
     }
 }
 
-fn is_full(load: &Load, outbox: &Outbox, limits: &Limits) -> bool {
-    load.requests >= limits.max_in_flight
-        || load.bytes >= limits.max_in_flight_bytes
-        || outbox.len() >= limits.max_unsent
+fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
+    load.requests >= limits.max_in_flight || load.bytes >= limits.max_in_flight_bytes || unanswered >= limits.max_unsent
 }
 
 /// Hands an answer to whoever asked; `true` if a stream's reader has fallen behind.

@@ -5,13 +5,14 @@
 //! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`Deferred`] late answers.
 //!
 //! Bounds. A side reads nothing while too many of its answers are unsent or requests unanswered ([`Limits`]), so the
-//! other side's writes wait; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). Who
+//! other side's writes wait; what it asks and tells itself does not keep it from reading; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). Who
 //! tells something ([`Mailbox::tell`]) never waits; a connection that does not get rid of it ends ([`End::Overrun`]). What
 //! is malformed ends the connection with an error, and nothing else.
 
 mod caller;
 mod driver;
 mod mailbox;
+mod own;
 mod reply;
 
 use std::time::Duration;
@@ -37,7 +38,8 @@ pub struct Limits {
     pub max_in_flight: u32,
     /// Bytes of such requests' raw parts that are kept at a time.
     pub max_in_flight_bytes: usize,
-    /// Bytes of answers that may be unsent before no more requests are read.
+    /// Bytes of answers that may be unsent before no more is read. Two sides that each have so much to answer may wait for
+    /// one another; then the connection stalls.
     pub max_unsent: usize,
     /// How long the other side may take none of what is there for it before the connection ends; for ever if `None`.
     pub write_stall: Option<Duration>,
