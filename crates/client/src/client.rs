@@ -7,9 +7,11 @@ use std::time::Duration;
 use model::{Outcome, Result, SpaceId, Transaction, UploadId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::convert;
+use wire::handshake::Credentials;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::transport::tls;
 
 use crate::blob::PIECE;
 use crate::link::Link;
@@ -26,6 +28,12 @@ pub struct ConnectOptions {
     pub retry: Duration,
     /// How this client names itself in the server's logs.
     pub agent: String,
+    /// What `mortars://` needs: whom to believe, and who this client is.
+    pub tls: Option<tls::Client>,
+    /// Who this client is, by name and password.
+    pub credentials: Option<Credentials>,
+    /// The password may be sent where others can listen.
+    pub insecure: bool,
 }
 
 impl Default for ConnectOptions {
@@ -34,6 +42,9 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(10),
             retry: Duration::from_secs(30),
             agent: concat!("mortar-client ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tls: None,
+            credentials: None,
+            insecure: false,
         }
     }
 }

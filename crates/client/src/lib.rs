@@ -39,3 +39,5 @@ pub use snapshot::Snapshot;
 pub use transaction::TransactionBuilder;
 pub use url::Url;
 pub use view::View;
+pub use wire::handshake::Credentials;
+pub use wire::transport::tls;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::time;
 use tracing::{debug, warn};
-use wire::handshake::{self, Terms};
+use wire::handshake::{self, Introduction, Terms};
 use wire::link::{self, Answer, Answers, Caller, Limits, Mailbox, NoService, Pending};
 use wire::proto::request::Request;
 use wire::transport::Stream;
@@ -151,9 +151,11 @@ impl Link {
 impl Session {
     async fn open(url: &Url, options: &ConnectOptions) -> Result<(Self, Terms)> {
         let opened = time::timeout(options.timeout, async {
-            let stream = Stream::connect(&url.address).await;
-            let mut stream = stream.map_err(|error| unreachable(url, error))?;
-            let terms = handshake::dial(&mut stream, &url.space, &options.agent).await?;
+            let mut stream = Stream::dial(&url.address, options.tls.as_ref()).await?;
+            let mut introduction = Introduction::new(&url.space, &options.agent);
+            introduction.credentials.clone_from(&options.credentials);
+            introduction.insecure = options.insecure;
+            let terms = handshake::introduce(&mut stream, &introduction).await?;
             Ok::<_, Error>((stream, terms))
         });
         let timed_out = |_| {
@@ -198,14 +200,6 @@ impl OwnAnswers {
     pub(crate) async fn next(&mut self) -> Result<Answer> {
         self.answers.next().await
     }
-}
-
-fn unreachable(url: &Url, error: std::io::Error) -> Error {
-    let what = match error.kind() {
-        std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => format!("no server listens at {url}"),
-        _ => format!("cannot connect to {url}"),
-    };
-    Error::new(ErrorKind::Unavailable, what).caused_by(error)
 }
 
 /// The error of a read that got no answer: it changed nothing, whether or not it was sent.

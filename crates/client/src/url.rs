@@ -9,10 +9,11 @@ use model::{Error, ErrorKind, Result};
 use wire::transport::{Address, DEFAULT_PORT};
 
 const TCP: &str = "mortar://";
+const TLS: &str = "mortars://";
 const UNIX: &str = "mortar+unix://";
 const DEFAULT_SPACE: &str = "main";
 
-/// `mortar://HOST[:PORT][/SPACE]` or `mortar+unix:///PATH/OF/SOCKET[/SPACE]`.
+/// `mortar://HOST[:PORT][/SPACE]`, the same over TLS as `mortars://HOST[:PORT][/SPACE]`, or `mortar+unix:///PATH/OF/SOCKET[/SPACE]`.
 ///
 /// Without a port it is [`DEFAULT_PORT`], without a space `main`. Of a path, the last part is the space, unless the
 /// whole path is a socket.
@@ -31,13 +32,15 @@ impl FromStr for Url {
         if let Some(path) = text.strip_prefix(UNIX) {
             return unix(text, path);
         }
-        let Some(rest) = text.strip_prefix(TCP) else {
-            let forms = "mortar://HOST:PORT/SPACE or mortar+unix:///PATH/SPACE";
+        let (plain, over_tls) = (text.strip_prefix(TCP), text.strip_prefix(TLS));
+        let Some(rest) = plain.or(over_tls) else {
+            let forms = "mortar://HOST:PORT/SPACE, mortars://HOST:PORT/SPACE or mortar+unix:///PATH/SPACE";
             return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: write {forms}")));
         };
         let (host, space) = rest.split_once('/').unwrap_or((rest, ""));
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let host = if has_port { host.to_owned() } else { format!("{host}:{DEFAULT_PORT}") };
+        let host = if over_tls.is_some() { format!("tls:{host}") } else { host };
         Ok(Self { address: host.parse()?, space: space_name(text, space)? })
     }
 }
@@ -69,6 +72,7 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
             Address::Tcp(host) => write!(f, "{TCP}{host}/{}", self.space),
+            Address::Tls(host) => write!(f, "{TLS}{host}/{}", self.space),
             Address::Unix(path) => write!(f, "{UNIX}{}/{}", path.display(), self.space),
         }
     }
@@ -89,6 +93,13 @@ mod tests {
         assert_eq!(parsed("mortar://localhost:1/photos"), ("localhost:1".to_owned(), "photos".to_owned()));
         assert_eq!(parsed("mortar://[::1]/"), ("[::1]:6678".to_owned(), "main".to_owned()));
         assert_eq!(parsed("mortar://[::1]:7/x"), ("[::1]:7".to_owned(), "x".to_owned()));
+    }
+
+    #[test]
+    fn tls_is_in_the_scheme() {
+        assert_eq!(parsed("mortars://localhost"), ("tls:localhost:6678".to_owned(), "main".to_owned()));
+        let url: Url = "mortars://[::1]:7/x".parse().unwrap();
+        assert_eq!(url.to_string(), "mortars://[::1]:7/x");
     }
 
     #[test]

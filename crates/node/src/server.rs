@@ -317,7 +317,7 @@ async fn bind(config: &Config) -> Result<Bound> {
     let mut bound = Bound { listeners: Vec::new(), addresses: Vec::new(), http: None };
     for address in &config.listen {
         let cannot = |error| io_error(&format!("cannot listen at {address}"), error);
-        let listener = Listener::bind(address).await.map_err(cannot)?;
+        let listener = Listener::bind(address, config.tls.as_ref()).await.map_err(cannot)?;
         bound.addresses.push(listener.address().map_err(cannot)?);
         bound.listeners.push(listener);
     }

@@ -19,7 +19,7 @@ use wire::handshake;
 use wire::outbox::encode_head;
 use wire::proto;
 use wire::proto::request::Request;
-use wire::transport::Address;
+use wire::transport::{Address, Peer, Stream};
 use world::{World, committed, pattern, run};
 
 fn impatient() -> ConnectOptions {
@@ -41,7 +41,8 @@ async fn all_that_comes(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
 }
 
 fn hello(required: u64, space: &str) -> proto::Hello {
-    proto::Hello { features: required, required, space: space.to_owned(), agent: "test".to_owned() }
+    let (space, agent) = (space.to_owned(), "test".to_owned());
+    proto::Hello { features: required, required, space, agent, ..proto::Hello::default() }
 }
 
 /// What the server answers to an opening.
@@ -64,8 +65,8 @@ fn frame(id: u32, request: Request, raw: &[u8]) -> Vec<u8> {
 }
 
 /// A connection after its handshake, in the test's own hands.
-async fn opened(world: &World) -> UnixStream {
-    let mut stream = socket(world).await;
+async fn opened(world: &World) -> Stream {
+    let mut stream = Stream::Unix(socket(world).await);
     handshake::dial(&mut stream, "main", "test").await.unwrap();
     stream
 }
@@ -342,7 +343,7 @@ fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
         struct Door;
         impl handshake::Doorkeeper for Door {
-            fn admit(&mut self, _: &proto::Hello) -> model::Result<handshake::Terms> {
+            async fn admit(&mut self, _: &proto::Hello, _: &Peer) -> model::Result<handshake::Terms> {
                 let space = client::SpaceId(1);
                 Ok(handshake::Terms { space, max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10 })
             }
@@ -351,7 +352,7 @@ fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
         let count = connections.clone();
         tokio::spawn(async move {
             loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut stream = Stream::Unix(listener.accept().await.unwrap().0);
                 count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 handshake::welcome(&mut stream, &mut Door, "test").await.unwrap();
                 let mut request = [0; 10];

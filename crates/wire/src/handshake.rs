@@ -9,18 +9,24 @@
 //! ```
 //!
 //! The side that dialled sends [`Hello`] and waits for [`Welcome`]. Whoever cannot go on says why, in words, and
-//! closes.
+//! closes. Over TLS all this comes behind the negotiation; a port takes either TLS or none.
 //!
 //! [`Hello`]: proto::Hello
 //! [`Welcome`]: proto::Welcome
 
+use std::fmt;
+use std::future::Future;
 use std::io;
 
 use model::{Error, ErrorKind, Result, SpaceId};
 use prost::Message;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
+use crate::transport::tls::{self, Trouble};
+use crate::transport::{Peer, Stream};
 use crate::{convert, proto};
+
+pub use crate::proto::Role;
 
 /// The version of the wire.
 pub const VERSION: u16 = 1;
@@ -33,10 +39,83 @@ const MAGIC: [u8; 6] = *b"MORTAR";
 const HEADER: usize = 12;
 /// Bytes in the largest Hello or Welcome.
 const MAX_MESSAGE: usize = 4096;
+/// Bytes in the longest name of a user.
+pub const MAX_USER: usize = 255;
+/// Bytes in the longest password.
+pub const MAX_PASSWORD: usize = 1024;
+/// Bytes of a stranger that are read on after the answer, so that the answer arrives.
+const PATIENCE: u64 = 64 << 10;
 
 /// What whoever does not speak Mortar gets to read.
 const STRANGER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks Mortar's own protocol, not HTTP. Programs of Mortar connect to it as mortar://HOST:PORT/SPACE.\n";
+
+const STRANGER_TO_TLS: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+    This port speaks Mortar's own protocol over TLS. Programs of Mortar connect to it as mortars://HOST:PORT/SPACE.\n";
+
+/// Who a person or a program says it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for proto::Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { features, required, space, agent, role, user, password: _ } = self;
+        let mut hello = f.debug_struct("Hello");
+        hello.field("features", features).field("required", required).field("space", space).field("agent", agent);
+        hello.field("role", role).field("user", user).finish_non_exhaustive()
+    }
+}
+
+/// What the side that dialled says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// The space that the connection is about.
+    pub space: String,
+    /// The software and its version, for logs.
+    pub agent: String,
+    /// What it is.
+    pub role: Role,
+    /// Who it is, if not whoever its certificate names.
+    pub credentials: Option<Credentials>,
+    /// The password may be sent where others can listen.
+    pub insecure: bool,
+}
+
+impl Introduction {
+    /// Of a client that is nobody in particular.
+    #[must_use]
+    pub fn new(space: impl Into<String>, agent: impl Into<String>) -> Self {
+        let (space, agent) = (space.into(), agent.into());
+        Self { space, agent, role: Role::Client, credentials: None, insecure: false }
+    }
+
+    fn hello(&self, peer: &Peer) -> Result<proto::Hello> {
+        let Credentials { user, password } =
+            self.credentials.clone().unwrap_or(Credentials { user: String::new(), password: String::new() });
+        if user.len() > MAX_USER || password.len() > MAX_PASSWORD {
+            let what = format!("a user's name has at most {MAX_USER} bytes, a password {MAX_PASSWORD}");
+            return Err(Error::new(ErrorKind::TooLarge, what));
+        }
+        if !password.is_empty() && !peer.is_private && !self.insecure {
+            let what =
+                "others could read the password on its way: connect over TLS (mortars://), or say that it may be";
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
+        let (space, agent, role) = (self.space.clone(), self.agent.clone(), self.role as i32);
+        Ok(proto::Hello { features: FEATURES, required: REQUIRED, space, agent, role, user, password })
+    }
+}
 
 /// What the side that was dialled grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,16 +195,25 @@ async fn hear<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> io
     Ok(Heard::Message(version, M::decode(body.as_slice()).ok()))
 }
 
+/// Opens a connection that this side dialled, as a client that is nobody in particular: see [`introduce`].
+pub async fn dial(stream: &mut Stream, space: &str, agent: &str) -> Result<Terms> {
+    introduce(stream, &Introduction::new(space, agent)).await
+}
+
 /// Opens a connection that this side dialled.
 ///
 /// Fails as [`ErrorKind::Unsupported`] if the other side does not speak Mortar, or not this version, and as whatever it
-/// says if it refuses; as [`ErrorKind::Unavailable`] if the connection breaks.
-pub async fn dial(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), space: &str, agent: &str) -> Result<Terms> {
-    let broken = |error: io::Error| Error::new(ErrorKind::Unavailable, "the server hung up").caused_by(error);
+/// says if it refuses; as [`ErrorKind::Unavailable`] if the connection breaks; as [`ErrorKind::Denied`] if a password would
+/// be sent where others can listen, or the other side does not believe this one's certificate.
+pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Result<Terms> {
+    // A server looks at a client's certificate after the client has begun to speak.
+    let broken = |error: io::Error| match Trouble::Dialled("the server").of_tls(&error) {
+        Some(trouble) => trouble.caused_by(error),
+        None => Error::new(ErrorKind::Unavailable, "the server hung up").caused_by(error),
+    };
     let unsupported = |message: String| Error::new(ErrorKind::Unsupported, message);
-    let (features, required) = (FEATURES, REQUIRED);
-    let hello = proto::Hello { features, required, space: space.to_owned(), agent: agent.to_owned() };
-    stream.write_all(&encode(VERSION, &hello)).await.map_err(broken)?;
+    let hello = introduction.hello(&stream.peer())?;
+    say(stream, &encode(VERSION, &hello)).await.map_err(broken)?;
     let (version, welcome) = match hear::<proto::Welcome>(stream).await.map_err(broken)? {
         Heard::Message(version, welcome) => (version, welcome.and_then(|welcome| welcome.answer)),
         Heard::Stranger(bytes) => {
@@ -161,27 +249,26 @@ fn versions(other: &str, version: u16, own: &str) -> String {
 
 /// What the side that was dialled answers: the terms for a space, or why there are none.
 pub trait Doorkeeper {
-    /// The terms for whoever says `hello`.
-    fn admit(&mut self, hello: &proto::Hello) -> Result<Terms>;
+    /// The terms for `peer`, who says `hello`. Its role is one that there is, its user and password are no longer than they
+    /// may be; whether they are right is decided here. May take long, as looking at passwords does: not on this thread.
+    fn admit(&mut self, hello: &proto::Hello, peer: &Peer) -> impl Future<Output = Result<Terms>> + Send;
 }
 
 /// Opens a connection that the other side dialled: hears who it is, and answers as `door` decides.
 ///
 /// If it is refused, it was told why, and the error says so.
-pub async fn welcome(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    door: &mut impl Doorkeeper,
-    agent: &str,
-) -> Result<(proto::Hello, Terms)> {
-    let broken = |error: io::Error| Error::new(ErrorKind::Unavailable, "the client hung up").caused_by(error);
+pub async fn welcome(stream: &mut Stream, door: &mut impl Doorkeeper, agent: &str) -> Result<(proto::Hello, Terms)> {
+    let broken = |error| Trouble::Accepted.explain(error);
     let heard = hear::<proto::Hello>(stream).await.map_err(broken)?;
     let decision = match heard {
         Heard::Stranger(bytes) => {
-            stream.write_all(STRANGER.as_bytes()).await.map_err(broken)?;
-            let words = String::from_utf8_lossy(&bytes).into_owned();
-            return Err(Error::new(ErrorKind::Unsupported, format!("not a client of Mortar; it said {words:?}")));
+            say_and_wait(stream, STRANGER.as_bytes()).await.map_err(broken)?;
+            return Err(Error::new(ErrorKind::Unsupported, stranger(&bytes)));
         }
-        Heard::Message(VERSION, Some(hello)) => admit(door, &hello).map(|terms| (hello, terms)),
+        Heard::Message(VERSION, Some(hello)) => {
+            let peer = stream.peer();
+            admit(door, &hello, &peer).await.map(|terms| (hello, terms))
+        }
         Heard::Message(version, _) if version != VERSION => {
             Err(Error::new(ErrorKind::Unsupported, versions("the client", version, "this server")))
         }
@@ -200,11 +287,47 @@ pub async fn welcome(
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };
     let welcome = proto::Welcome { answer: Some(answer) };
-    stream.write_all(&encode(VERSION, &welcome)).await.map_err(broken)?;
+    say(stream, &encode(VERSION, &welcome)).await.map_err(broken)?;
     decision
 }
 
-fn admit(door: &mut impl Doorkeeper, hello: &proto::Hello) -> Result<Terms> {
+async fn say(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+/// Says something to whom nothing more is said, and hears what is on its way: otherwise what is said could be lost.
+async fn say_and_wait(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+    say(stream, bytes).await?;
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(PATIENCE), &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+fn stranger(bytes: &[u8]) -> String {
+    if bytes.first() == Some(&tls::HANDSHAKE) {
+        return "a client that speaks TLS, which this port does not: it should connect as mortar://".to_owned();
+    }
+    format!("not a client of Mortar; it said {:?}", String::from_utf8_lossy(bytes))
+}
+
+/// Tells a client that does not speak TLS, at a port that does, that it should; the error is for this side.
+pub(crate) async fn refuse_plain(stream: &mut Stream) -> Error {
+    let error = Error::new(ErrorKind::Unsupported, "this port speaks TLS: connect to it as mortars://HOST:PORT/SPACE");
+    let refused = proto::Welcome { answer: Some(proto::welcome::Answer::Refused((&error).into())) };
+    let said = match hear::<proto::Hello>(stream).await {
+        Ok(Heard::Message(..)) => say_and_wait(stream, &encode(VERSION, &refused)).await,
+        Ok(Heard::Stranger(_)) => say_and_wait(stream, STRANGER_TO_TLS.as_bytes()).await,
+        Err(error) => Err(error),
+    };
+    let refusal = Error::new(ErrorKind::Unsupported, "a client without TLS, which this port speaks");
+    match said {
+        Ok(()) => refusal,
+        Err(error) => refusal.caused_by(error),
+    }
+}
+
+async fn admit(door: &mut impl Doorkeeper, hello: &proto::Hello, peer: &Peer) -> Result<Terms> {
     let unknown = lacking(hello.required, FEATURES);
     if unknown != 0 {
         let what = format!("the client needs features {unknown:#x} that this server lacks: upgrade the server");
@@ -215,5 +338,32 @@ fn admit(door: &mut impl Doorkeeper, hello: &proto::Hello) -> Result<Terms> {
         let what = format!("the client lacks features {missing:#x} that this server needs: upgrade the client");
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
-    door.admit(hello)
+    if Role::try_from(hello.role).is_err() {
+        let what = format!("this server knows no role {}: upgrade it", hello.role);
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    if hello.user.len() > MAX_USER || hello.password.len() > MAX_PASSWORD {
+        let what = format!("a user's name has at most {MAX_USER} bytes, a password {MAX_PASSWORD}");
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    door.admit(hello, peer).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn password_is_sent_where_nobody_can_listen_or_a_person_says_so() {
+        let credentials = Some(Credentials { user: "alice".to_owned(), password: "secret".to_owned() });
+        let alice = Introduction { credentials, ..Introduction::new("main", "test") };
+        let (private, open) = (Peer { is_private: true, ..Peer::default() }, Peer::default());
+        let refused = alice.hello(&open).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+        assert!(refused.message().contains("mortars://"), "{refused}");
+        for hello in [alice.hello(&private), Introduction { insecure: true, ..alice }.hello(&open)] {
+            assert_eq!(hello.unwrap().password, "secret");
+        }
+        assert!(Introduction::new("main", "test").hello(&open).is_ok(), "there is no password");
+    }
 }

@@ -7,8 +7,8 @@
 //! | [`cluster`] | between those messages and the machines of `protocol`; also what is kept of transactions on disk |
 //! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
-//! | [`handshake`] | magic, version, features, space |
-//! | [`transport`] | addresses, listeners and streams: TCP, Unix sockets |
+//! | [`handshake`] | magic, version, features, who dials, space |
+//! | [`transport`] | addresses, listeners and streams: TCP, TLS, Unix sockets |
 //! | [`link`] | a connection at work: calls both ways, pipelined, coalesced, bounded |
 //!
 //! docs/wire.md describes the bytes.

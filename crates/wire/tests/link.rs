@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use model::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::frame::{Flags, Frame, HEADER};
 use wire::inbox::{Inbox, Next};
@@ -89,24 +89,6 @@ fn temporary_file(content: &[u8]) -> Arc<std::fs::File> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(content).unwrap();
     Arc::new(file)
-}
-
-#[test]
-fn bytes_come_back_as_they_went_over_tcp_and_unix_sockets() {
-    run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (server, _) = listener.accept().await.unwrap();
-        let tcp = world_of(Stream::Tcp(client), Stream::Tcp(server), Limits::default(), None);
-        for world in [tcp, unix(Limits::default(), None)] {
-            for size in [0, 1, 1000, (16 << 10) - 1, 16 << 10, 60_000, 70_000, 1 << 20, 9 << 20] {
-                let bytes: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();
-                let parts = vec![Bytes::from(bytes[..size / 3].to_vec()), Bytes::from(bytes[size / 3..].to_vec())];
-                let answer = world.caller.call(upload(), parts).await.unwrap();
-                assert!(answer.raw == bytes, "{size} bytes");
-            }
-        }
-    });
 }
 
 #[test]

@@ -86,6 +86,7 @@ impl Protocol for Mortar {
             required: handshake::REQUIRED,
             space: "main".into(),
             agent: "mortar-bench".into(),
+            ..proto::Hello::default()
         };
         connection.send(&handshake::encode(handshake::VERSION, &hello))?;
         loop {

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use wire::link::Limits;
-use wire::transport::Address;
+use wire::transport::{Address, tls};
 
 /// How a server is run; the defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to listen for clients.
     pub listen: Vec<Address>,
+    /// What addresses that speak TLS need.
+    pub tls: Option<tls::Server>,
     /// Where to answer `/metrics` and `/health` by HTTP, if anywhere.
     pub http: Option<SocketAddr>,
     /// Whether to listen where other machines can reach it, although nobody has to say who they are.
@@ -37,6 +39,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            tls: None,
             http: None,
             insecure: false,
             threads: io_threads(),

@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use wire::handshake::{self, Doorkeeper, Terms};
 use wire::link::{self, End, Link, Mailbox};
 use wire::proto;
-use wire::transport::{Accepted, Stream};
+use wire::transport::{Accepted, Peer, Stream};
 
 use super::{Role, Shared, ThreadMetrics};
 
@@ -43,13 +43,7 @@ impl<R: Role> Thread<R> {
         let this = self.clone();
         let beside = tokio::spawn(async move { R::beside(&this).await });
         while let Some(Arrival { connection, peer }) = arrivals.recv().await {
-            match connection.into_stream() {
-                Ok(stream) => drop(tokio::spawn(self.clone().serve(stream, peer))),
-                Err(error) => {
-                    warn!(peer, %error, "a connection cannot be watched");
-                    self.leave();
-                }
-            }
+            tokio::spawn(self.clone().serve(connection, peer));
         }
         beside.abort();
     }
@@ -59,12 +53,16 @@ impl<R: Role> Thread<R> {
         self.server.metrics.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn serve(self: Arc<Self>, mut stream: Stream, peer: String) {
+    async fn serve(self: Arc<Self>, connection: Accepted, peer: String) {
         let server = &self.server;
         let mut door = Door(server);
-        let greeting = handshake::welcome(&mut stream, &mut door, AGENT);
+        let greeting = async {
+            let mut stream = connection.into_stream().await?;
+            let (hello, _) = handshake::welcome(&mut stream, &mut door, AGENT).await?;
+            Ok::<_, Error>((stream, hello))
+        };
         match time::timeout(server.config.handshake_timeout, greeting).await {
-            Ok(Ok((hello, _))) => {
+            Ok(Ok((stream, hello))) => {
                 debug!(peer, agent = hello.agent, space = hello.space, "connected");
                 self.serve_welcome(stream, peer).await;
             }
@@ -103,7 +101,7 @@ impl<R: Role> Thread<R> {
 struct Door<'a, R>(&'a Shared<R>);
 
 impl<R: Role> Doorkeeper for Door<'_, R> {
-    fn admit(&mut self, hello: &proto::Hello) -> Result<Terms> {
+    async fn admit(&mut self, hello: &proto::Hello, _: &Peer) -> Result<Terms> {
         let Shared { role, config, metrics, .. } = self.0;
         if metrics.open.load(Ordering::Relaxed) > config.max_connections as u64 {
             let what = format!("the server has its {} connections: try again later", config.max_connections);

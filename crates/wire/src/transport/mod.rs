@@ -1,10 +1,11 @@
 //! Where a connection leads and what carries it.
 //!
-//! Each transport is one small file with `connect`, `bind` and what tunes its sockets; here they meet behind
+//! Each transport is a small module with `connect`, `bind` and what tunes its sockets; here they meet behind
 //! [`Address`], [`Listener`] and [`Stream`]. Enums rather than trait objects: a read or write of a busy connection is
 //! a direct call.
 
 mod tcp;
+pub mod tls;
 mod unix;
 
 use std::fmt;
@@ -21,6 +22,8 @@ use model::{Error, ErrorKind, Result};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
+use crate::handshake;
+
 /// The port of Mortar over TCP: MORT on a telephone's keys.
 pub const DEFAULT_PORT: u16 = 6678;
 
@@ -29,6 +32,8 @@ pub const DEFAULT_PORT: u16 = 6678;
 pub enum Address {
     /// `host:port`; the host may be a name, an IPv4 address or an IPv6 address in brackets.
     Tcp(String),
+    /// `tls:host:port`: the same, over TLS.
+    Tls(String),
     /// `unix:PATH`: a Unix socket in the file system.
     Unix(PathBuf),
 }
@@ -41,14 +46,16 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong("the path is empty")) } else { Ok(Self::Unix(path.into())) };
         }
-        let Some((host, port)) = text.rsplit_once(':') else {
-            return Err(wrong("write HOST:PORT or unix:PATH"));
+        let (host_port, is_tls) =
+            text.strip_prefix("tls:").filter(|rest| rest.contains(':')).map_or((text, false), |rest| (rest, true));
+        let Some((host, port)) = host_port.rsplit_once(':') else {
+            return Err(wrong("write HOST:PORT, tls:HOST:PORT or unix:PATH"));
         };
         if host.is_empty() || (host.contains(':') && !(host.starts_with('[') && host.ends_with(']'))) {
             return Err(wrong("write HOST:PORT, an IPv6 address in brackets"));
         }
         port.parse::<u16>().map_err(|_| wrong("the port is a number up to 65535"))?;
-        Ok(Self::Tcp(text.to_owned()))
+        Ok(if is_tls { Self::Tls(host_port.to_owned()) } else { Self::Tcp(host_port.to_owned()) })
     }
 }
 
@@ -56,9 +63,21 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host) => f.write_str(host),
+            Self::Tls(host) => write!(f, "tls:{host}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
+}
+
+/// Who is at the other end of a connection, as far as what carries it knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address; none if it is on this machine and came by a Unix socket.
+    pub address: Option<SocketAddr>,
+    /// Whom its certificate was issued to, if it has one that is believed.
+    pub subject: Option<tls::Subject>,
+    /// Nobody between the two can listen: they speak TLS, or are on one machine.
+    pub is_private: bool,
 }
 
 /// A connection's two directions of bytes.
@@ -66,20 +85,57 @@ impl fmt::Display for Address {
 pub enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
+    /// Over TLS over TCP.
+    Tls(tls::Session),
     /// Over a Unix socket.
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// Dials `address`.
+    /// Dials an `address` without TLS.
     pub async fn connect(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(host) => tcp::connect(host).await.map(Self::Tcp),
+            Address::Tls(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS wants to be set up first")),
             Address::Unix(path) => unix::connect(path).await.map(Self::Unix),
         }
     }
 
-    /// Sends up to `len` bytes of `file` from `offset` on, without a copy through this process.
+    /// Dials any `address`; one over TLS needs `tls`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if nobody is there, [`ErrorKind::Denied`] if the server's certificate is not believed,
+    /// [`ErrorKind::Unsupported`] if it does not speak TLS, [`ErrorKind::Invalid`] without `tls` where that is needed.
+    pub async fn dial(address: &Address, tls: Option<&tls::Client>) -> Result<Self> {
+        match (address, tls) {
+            (Address::Tls(host), Some(client)) => tls::connect(host, client).await.map(Self::Tls),
+            (Address::Tls(host), None) => {
+                let what = format!("{host} is dialled over TLS: name the file with the certificate of its authority");
+                Err(Error::new(ErrorKind::Invalid, what))
+            }
+            (plain, _) => {
+                Self::connect(plain).await.map_err(|error| tls::Trouble::Dialled(&plain.to_string()).explain(error))
+            }
+        }
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        let address = match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Tls(session) => session.tcp().peer_addr().ok(),
+            Self::Unix(_) => None,
+        };
+        let (subject, is_private) = match self {
+            Self::Tcp(_) => (None, address.is_some_and(|address| address.ip().to_canonical().is_loopback())),
+            Self::Tls(session) => (session.subject(), true),
+            Self::Unix(_) => (None, true),
+        };
+        Peer { address, subject, is_private }
+    }
+
+    /// Sends up to `len` bytes of `file` from `offset` on; except over TLS, without a copy through this process.
     ///
     /// 0 bytes sent means that the file is shorter than that. May block on the disk that holds the file.
     pub fn poll_send_file(
@@ -91,6 +147,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         loop {
             let ready = match self {
+                Self::Tls(session) => return session.poll_send_file(context, file, offset, len),
                 Self::Tcp(stream) => stream.poll_write_ready(context),
                 Self::Unix(stream) => stream.poll_write_ready(context),
             };
@@ -100,6 +157,7 @@ impl Stream {
                 Poll::Ready(Ok(())) => {}
             }
             let sent = match self {
+                Self::Tls(_) => return Poll::Pending,
                 Self::Tcp(stream) => stream.try_io(Interest::WRITABLE, || send_file(&*stream, file, offset, len)),
                 Self::Unix(stream) => stream.try_io(Interest::WRITABLE, || send_file(&*stream, file, offset, len)),
             };
@@ -121,6 +179,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buf),
+            Self::Tls(session) => session.poll_read(context, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buf),
         }
     }
@@ -130,6 +189,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(session) => session.writer().poll_write(context, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
@@ -141,6 +201,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(session) => session.writer().poll_write_vectored(context, slices),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
@@ -149,13 +210,17 @@ impl AsyncWrite for Stream {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tls(session) => session.writer().poll_flush(context),
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(session) => session.writer().poll_shutdown(context),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
@@ -166,16 +231,22 @@ impl AsyncWrite for Stream {
 pub enum Listener {
     /// Over TCP.
     Tcp(TcpListener),
+    /// Over TLS over TCP.
+    Tls(TcpListener, tls::Server),
     /// Over a Unix socket, whose file is removed on drop.
     Unix(unix::Socket),
 }
 
 impl Listener {
-    /// Listens at `address`.
-    pub async fn bind(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Tcp(host) => tcp::bind(host).await.map(Self::Tcp),
-            Address::Unix(path) => unix::Socket::bind(path).map(Self::Unix),
+    /// Listens at `address`; one over TLS needs `tls`.
+    pub async fn bind(address: &Address, tls: Option<&tls::Server>) -> io::Result<Self> {
+        match (address, tls) {
+            (Address::Tcp(host), _) => tcp::bind(host).await.map(Self::Tcp),
+            (Address::Tls(host), Some(server)) => Ok(Self::Tls(tcp::bind(host).await?, server.clone())),
+            (Address::Tls(_), None) => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate and a key: name their files"))
+            }
+            (Address::Unix(path), _) => unix::Socket::bind(path).map(Self::Unix),
         }
     }
 
@@ -186,6 +257,10 @@ impl Listener {
                 let (stream, peer) = tcp::accept(listener).await?;
                 Ok((Accepted::Tcp(stream), peer.to_string()))
             }
+            Self::Tls(listener, server) => {
+                let (stream, peer) = tcp::accept(listener).await?;
+                Ok((Accepted::Tls(stream, server.clone()), peer.to_string()))
+            }
             Self::Unix(socket) => Ok((Accepted::Unix(socket.accept().await?), "unix".to_owned())),
         }
     }
@@ -194,6 +269,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
+            Self::Tls(listener, _) => Ok(Address::Tls(listener.local_addr()?.to_string())),
             Self::Unix(socket) => Ok(Address::Unix(socket.path().to_owned())),
         }
     }
@@ -204,16 +280,33 @@ impl Listener {
 pub enum Accepted {
     /// Over TCP.
     Tcp(std::net::TcpStream),
+    /// Over TLS over TCP, which is not negotiated yet.
+    Tls(std::net::TcpStream, tls::Server),
     /// Over a Unix socket.
     Unix(std::os::unix::net::UnixStream),
 }
 
 impl Accepted {
-    /// The stream, served by the runtime of the calling task.
-    pub fn into_stream(self) -> io::Result<Stream> {
+    /// The stream, served by the runtime of the calling task. Over TLS the two sides agree first, which takes as long as the
+    /// other side likes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the other side does not speak TLS (and was told so), [`ErrorKind::Denied`] if its
+    /// certificate is not believed, [`ErrorKind::Unavailable`] if it hung up.
+    pub async fn into_stream(self) -> Result<Stream> {
+        let broken = |error: io::Error| Error::new(ErrorKind::Io, "a connection cannot be watched").caused_by(error);
         match self {
-            Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
-            Self::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
+            Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp).map_err(broken),
+            Self::Tls(stream, server) => {
+                let stream = TcpStream::from_std(stream).map_err(broken)?;
+                let mut first = [0];
+                let peeked = stream.peek(&mut first).await;
+                if peeked.map_err(|error| tls::Trouble::Accepted.explain(error))? == 1 && first[0] != tls::HANDSHAKE {
+                    return Err(handshake::refuse_plain(&mut Stream::Tcp(stream)).await);
+                }
+                tls::accept(stream, server.current()).await.map(Stream::Tls)
+            }
+            Self::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix).map_err(broken),
         }
     }
 }
@@ -224,6 +317,8 @@ impl Accepted {
 pub async fn beyond_loopback(address: &Address) -> io::Result<Vec<SocketAddr>> {
     match address {
         Address::Unix(_) => Ok(Vec::new()),
-        Address::Tcp(host) => Ok(tokio::net::lookup_host(host).await?.filter(|at| !at.ip().is_loopback()).collect()),
+        Address::Tcp(host) | Address::Tls(host) => {
+            Ok(tokio::net::lookup_host(host).await?.filter(|at| !at.ip().is_loopback()).collect())
+        }
     }
 }

@@ -107,7 +107,10 @@ fn transaction() -> Transaction {
 
 #[test]
 fn openings_are_what_they_were() {
-    let hello = proto::Hello { features: 5, required: 1, space: "main".to_owned(), agent: "test 1.0".to_owned() };
+    let (space, agent) = ("main".to_owned(), "test 1.0".to_owned());
+    let hello = proto::Hello { features: 5, required: 1, space, agent, ..proto::Hello::default() };
+    let (user, password) = ("alice".to_owned(), "secret".to_owned());
+    let somebody = proto::Hello { role: proto::Role::Admin as i32, user, password, ..hello.clone() };
     let accepted = proto::Accepted {
         features: 7,
         required: 1,
@@ -121,6 +124,7 @@ fn openings_are_what_they_were() {
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
     let openings = [
         ("hello", handshake::encode(1, &hello)),
+        ("hello-somebody", handshake::encode(1, &somebody)),
         ("welcome-accepted", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(accepted)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
@@ -267,7 +271,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        3 + 24 + 26 + cluster::VECTORS,
+        4 + 24 + 26 + cluster::VECTORS,
         "a vector is not of this version's tests, or the directory lacks some"
     );
 }

@@ -1,0 +1,289 @@
+//! Certificates and keys in files, and what is made of them.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{Error, ErrorKind, Result};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tracing::{info, warn};
+
+/// Bytes in the largest file of certificates: the authorities that a system trusts are a quarter of it.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Who one is: a certificate, with those that lead from it to its authority, and its key. PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The chain of certificates, one's own first.
+    pub certificate: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// Whose clients' certificates a server believes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clients {
+    /// A PEM file with the certificates of the authorities.
+    pub ca: PathBuf,
+    /// Clients without a certificate are sent away.
+    pub required: bool,
+}
+
+/// What a server needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// Who it is.
+    pub identity: Identity,
+    /// Whether clients may, or must, have certificates.
+    pub clients: Option<Clients>,
+}
+
+/// What a client needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// A PEM file with the certificates of the authorities that servers' certificates are believed from.
+    pub ca: PathBuf,
+    /// Who the client is, for servers that want to know.
+    pub identity: Option<Identity>,
+    /// The name that the server's certificate has to be for, if not that of the host dialled.
+    pub name: Option<String>,
+}
+
+/// How a server takes connections over TLS; clones share it.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<Watched<ServerFiles, ServerConfig>>);
+
+impl Server {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is not what it has to be; the error names it.
+    pub fn load(files: ServerFiles) -> Result<Self> {
+        Watched::load(files).map(Arc::new).map(Self)
+    }
+
+    /// Reads the files again, for connections that are still to come. Happens by itself when they have changed.
+    ///
+    /// # Errors
+    /// As [`Server::load`]; what was read before stays in use.
+    pub fn reload(&self) -> Result<()> {
+        self.0.reload()
+    }
+
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.0.current()
+    }
+}
+
+/// How a client makes connections over TLS; clones share it.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Watched<ClientFiles, ClientConfig>>);
+
+impl Client {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is not what it has to be; the error names it.
+    pub fn load(files: ClientFiles) -> Result<Self> {
+        Watched::load(files).map(Arc::new).map(Self)
+    }
+
+    /// Reads the files again, for connections that are still to come. Happens by itself when they have changed.
+    ///
+    /// # Errors
+    /// As [`Client::load`]; what was read before stays in use.
+    pub fn reload(&self) -> Result<()> {
+        self.0.reload()
+    }
+
+    pub(super) fn current(&self) -> Arc<ClientConfig> {
+        self.0.current()
+    }
+
+    pub(super) fn files(&self) -> &ClientFiles {
+        &self.0.files
+    }
+}
+
+/// Files that something is made of.
+trait Made: Sized {
+    type Config;
+    fn paths(&self) -> Vec<&Path>;
+    fn make(&self) -> Result<Self::Config>;
+}
+
+#[derive(Debug)]
+struct Watched<F, C> {
+    files: F,
+    state: Mutex<State<C>>,
+}
+
+#[derive(Debug)]
+struct State<C> {
+    config: Arc<C>,
+    /// How the files were when they were looked at last.
+    seen: Vec<Option<Stamp>>,
+}
+
+/// What changes when a file is written or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    modified: (i64, i64),
+    len: u64,
+}
+
+impl<C, F: Made<Config = C>> Watched<F, C> {
+    fn load(files: F) -> Result<Self> {
+        let seen = stamps(&files);
+        let config = Arc::new(files.make()?);
+        Ok(Self { files, state: Mutex::new(State { config, seen }) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<C>> {
+        // Two fields that are set one by one: a panic elsewhere spoils nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reload(&self) -> Result<()> {
+        let mut state = self.lock();
+        state.seen = stamps(&self.files);
+        state.config = Arc::new(self.files.make()?);
+        Ok(())
+    }
+
+    /// What is made of the files as they are now, or as they were when they were good.
+    fn current(&self) -> Arc<C> {
+        let mut state = self.lock();
+        let now = stamps(&self.files);
+        if state.seen != now {
+            state.seen = now;
+            match self.files.make() {
+                Ok(config) => {
+                    state.config = Arc::new(config);
+                    info!("took up the certificates that have changed");
+                }
+                Err(error) => warn!(%error, "certificates have changed and are no good; those of before stay in use"),
+            }
+        }
+        state.config.clone()
+    }
+}
+
+fn stamps(files: &impl Made) -> Vec<Option<Stamp>> {
+    let stamp =
+        |file: Metadata| Stamp { inode: file.ino(), modified: (file.mtime(), file.mtime_nsec()), len: file.len() };
+    files.paths().into_iter().map(|path| fs::metadata(path).ok().map(stamp)).collect()
+}
+
+impl Made for ServerFiles {
+    type Config = ServerConfig;
+
+    fn paths(&self) -> Vec<&Path> {
+        let ca = self.clients.iter().map(|clients| clients.ca.as_path());
+        [self.identity.certificate.as_path(), self.identity.key.as_path()].into_iter().chain(ca).collect()
+    }
+
+    fn make(&self) -> Result<ServerConfig> {
+        let config = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
+        let config = config.map_err(internal)?;
+        let config = match &self.clients {
+            None => config.with_no_client_auth(),
+            Some(clients) => {
+                let roots = Arc::new(authorities(&clients.ca)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = if clients.required { verifier } else { verifier.allow_unauthenticated() };
+                config.with_client_cert_verifier(verifier.build().map_err(internal)?)
+            }
+        };
+        let (chain, key) = self.identity.read()?;
+        config.with_single_cert(chain, key).map_err(|error| self.identity.misfit(error))
+    }
+}
+
+impl Made for ClientFiles {
+    type Config = ClientConfig;
+
+    fn paths(&self) -> Vec<&Path> {
+        let identity = self.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
+        [&self.ca].into_iter().chain(identity).map(PathBuf::as_path).collect()
+    }
+
+    fn make(&self) -> Result<ClientConfig> {
+        let config = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
+        let config = config.map_err(internal)?.with_root_certificates(authorities(&self.ca)?);
+        match &self.identity {
+            None => Ok(config.with_no_client_auth()),
+            Some(identity) => {
+                let (chain, key) = identity.read()?;
+                config.with_client_auth_cert(chain, key).map_err(|error| identity.misfit(error))
+            }
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Internal, "TLS cannot be set up").caused_by(error)
+}
+
+impl Identity {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let key = read(&self.key)?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| unfit(&self.key, "no private key", error))?;
+        Ok((certificates(&self.certificate)?, key))
+    }
+
+    fn misfit(&self, error: tokio_rustls::rustls::Error) -> Error {
+        let (certificate, key) = (self.certificate.display(), self.key.display());
+        let what = format!("the certificate in {certificate} and the key in {key} do not go together");
+        Error::new(ErrorKind::Invalid, what).caused_by(error)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error: std::io::Error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
+        Error::new(kind, format!("{} cannot be read", path.display())).caused_by(error)
+    };
+    let file = fs::metadata(path).map_err(failed)?;
+    if file.len() > MAX_FILE {
+        let what = format!("{} has {} bytes: too many for certificates and keys", path.display(), file.len());
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    fs::read(path).map_err(failed)
+}
+
+fn unfit(path: &Path, what: &str, error: pem::Error) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{} has {what} in PEM", path.display())).caused_by(error)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let bytes = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| unfit(path, "damaged certificates", error))?;
+    if found.is_empty() {
+        return Err(unfit(path, "no certificate", pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| {
+            let what = format!("{} has a certificate that is of no authority", path.display());
+            Error::new(ErrorKind::Invalid, what).caused_by(error)
+        })?;
+    }
+    Ok(roots)
+}

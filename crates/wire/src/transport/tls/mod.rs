@@ -1,0 +1,126 @@
+//! TLS 1.3 over TCP, by rustls.
+//!
+//! What a side needs is in PEM files ([`ServerFiles`], [`ClientFiles`]), which are looked at for each new connection: files
+//! that were replaced are used from then on, without a restart, and as long as they are no good the old ones stay in use.
+//! The words for what goes wrong are in one place, since most of it is the same from both sides.
+
+mod files;
+mod trouble;
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use model::{Error, ErrorKind, Result};
+use tokio::io::{AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+pub use files::{Client, ClientFiles, Clients, Identity, Server, ServerFiles};
+pub(crate) use trouble::Trouble;
+
+use super::tcp;
+
+/// What the first byte of a TLS connection is: a handshake record.
+pub(crate) const HANDSHAKE: u8 = 0x16;
+
+/// Bytes of a file that are read and encrypted at a time: some TLS records.
+const PIECE: usize = 64 << 10;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whom a certificate was issued to; the authority that this side trusts says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// All of the name, as in RFC 4514: `CN=alice,O=Example`.
+    pub name: String,
+    /// Its common name, if it has one.
+    pub common_name: Option<String>,
+}
+
+/// A connection over TLS.
+#[derive(Debug)]
+pub struct Session {
+    stream: Box<TlsStream<TcpStream>>,
+}
+
+pub(super) async fn connect(host: &str, client: &Client) -> Result<Session> {
+    let trouble = |error| Trouble::Dialled(host).explain(error);
+    let name = client.files().name.as_deref().unwrap_or_else(|| host_of(host));
+    let name = ServerName::try_from(name.to_owned())
+        .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name:?} is no name that a certificate can be for")))?;
+    let config = client.current();
+    let stream = tcp::connect(host).await.map_err(trouble)?;
+    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(trouble)?;
+    Ok(Session { stream: Box::new(stream.into()) })
+}
+
+/// The host of `host:port`, without the brackets of an IPv6 address.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+pub(super) async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> Result<Session> {
+    let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| Trouble::Accepted.explain(error))?;
+    Ok(Session { stream: Box::new(stream.into()) })
+}
+
+impl Session {
+    pub(super) fn tcp(&self) -> &TcpStream {
+        self.stream.get_ref().0
+    }
+
+    /// Whom the other side's certificate was issued to, if it has one.
+    pub(super) fn subject(&self) -> Option<Subject> {
+        let (_, session) = self.stream.get_ref();
+        session.peer_certificates().and_then(|chain| chain.first()).and_then(subject)
+    }
+
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match tokio::io::AsyncRead::poll_read(Pin::new(&mut *self.stream), context, buf) {
+            // Gone without a farewell. Frames say themselves whether they are whole.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            read => read,
+        }
+    }
+
+    pub(super) fn writer(&mut self) -> Pin<&mut TlsStream<TcpStream>> {
+        Pin::new(&mut *self.stream)
+    }
+
+    /// Reads a part of a file, and writes what the stream takes of it.
+    pub(super) fn poll_send_file(
+        &mut self,
+        context: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(PIECE, 0);
+            let read = file.read_at(&mut buffer[..len.min(PIECE)], offset)?;
+            if read == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            self.writer().poll_write(context, &buffer[..read])
+        })
+    }
+}
+
+fn subject(certificate: &CertificateDer<'_>) -> Option<Subject> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    let name = certificate.tbs_certificate().subject();
+    let common_name = name.common_name().ok().flatten().map(|name| name.value().into_owned());
+    Some(Subject { name: name.to_string(), common_name })
+}

@@ -1,0 +1,238 @@
+//! What every transport has to do: TCP, Unix sockets, and TLS with and without certificates of clients.
+
+use std::future::Future;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::ErrorKind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Reply, Service};
+use wire::outbox::Piece;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::{Address, Stream};
+
+use super::certificates::{Authority, client, server};
+use super::{local, meet, run};
+
+/// Gives back what it is sent, and parts of a file.
+struct Echo(Option<Piece>);
+
+impl Service for Echo {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        match (incoming.request, &self.0) {
+            (Request::Get(_), Some(piece)) => {
+                let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), piece.clone()];
+                reply.send_pieces(content(), pieces, Arc::new(()));
+            }
+            _ => reply.send_slice(content(), incoming.raw.as_slice()),
+        }
+    }
+}
+
+fn content() -> Response {
+    Response::Content(proto::Content {})
+}
+
+fn upload() -> Request {
+    Request::Upload(proto::Upload { upload: 1 })
+}
+
+/// One side of a connection at work.
+struct Side {
+    caller: Caller,
+    mailbox: Arc<Mailbox>,
+    end: tokio::task::JoinHandle<End>,
+}
+
+fn side(stream: Stream, piece: Option<Piece>) -> Side {
+    let (mailbox, limits) = (Arc::new(Mailbox::default()), Limits::default());
+    let link = Link::new(stream, Echo(piece), limits, limits.max_frame, mailbox.clone());
+    Side { caller: Caller::new(mailbox.clone(), 64 << 20), mailbox, end: tokio::spawn(link::drive(link)) }
+}
+
+/// Both ends of one connection over each transport.
+async fn pairs(dir: &Path) -> Vec<(&'static str, Stream, Stream)> {
+    let authority = Authority::new(dir, "authority");
+    let plain = (server(authority.server_for(&authority, false)), client(authority.client(None)));
+    let identity = authority.issue("client", "alice", &[], super::certificates::Age::Valid);
+    let mutual = (server(authority.server_for(&authority, true)), client(authority.client(Some(identity))));
+    let kinds = [
+        ("TCP", local(false), None),
+        ("Unix", Address::Unix(dir.join("socket")), None),
+        ("TLS", local(true), Some(plain)),
+        ("mutual TLS", local(true), Some(mutual)),
+    ];
+    let mut pairs = Vec::new();
+    for (name, address, tls) in kinds {
+        let (server, client) = tls.unzip();
+        let (near, far) = meet(&address, server.as_ref(), client.as_ref()).await;
+        pairs.push((name, near.unwrap(), far.unwrap()));
+    }
+    pairs
+}
+
+/// Runs a test on a connection over each transport.
+fn on_each<F: Future<Output = ()>>(test: impl Fn(&'static str, Stream, Stream) -> F) {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, near, far) in pairs(dir.path()).await {
+            test(name, near, far).await;
+        }
+    });
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+#[test]
+fn bytes_come_back_as_they_went() {
+    on_each(async |name, near, far| {
+        let (near, _far) = (side(near, None), side(far, None));
+        for size in [0, 1, 1000, (16 << 10) - 1, 16 << 10, 60_000, 70_000, 1 << 20, 9 << 20] {
+            let bytes = pattern(size);
+            let parts = vec![Bytes::from(bytes[..size / 3].to_vec()), Bytes::from(bytes[size / 3..].to_vec())];
+            let answer = near.caller.call(upload(), parts).await.unwrap();
+            assert!(answer.raw == bytes, "{name}: {size} bytes");
+        }
+    });
+}
+
+#[test]
+fn both_sides_tell_and_ask_much_at_once() {
+    on_each(async |name, near, far| {
+        let (near, far) = (side(near, None), side(far, None));
+        let (bytes, large) = (Bytes::from(pattern(100_000)), Bytes::from(pattern(1 << 20)));
+        let mut pending = Vec::new();
+        for _ in 0..30 {
+            for side in [&near, &far] {
+                assert!(side.mailbox.tell(upload(), vec![large.clone()]), "{name}");
+                pending.push(side.caller.begin(upload(), vec![bytes.clone()]).await.unwrap());
+            }
+        }
+        for mut call in pending {
+            assert!(call.answer().await.unwrap().raw == bytes, "{name}");
+        }
+    });
+}
+
+#[test]
+fn many_small_calls_are_on_the_way_at_a_time() {
+    on_each(async |name, near, far| {
+        let (near, _far) = (side(near, None), side(far, None));
+        let mut pending = Vec::new();
+        for number in 0..3000_u32 {
+            let raw = vec![Bytes::from(number.to_le_bytes().to_vec())];
+            pending.push(near.caller.begin(upload(), raw).await.unwrap());
+        }
+        for (number, mut call) in pending.into_iter().enumerate() {
+            assert_eq!(call.answer().await.unwrap().raw, (number as u32).to_le_bytes().as_slice(), "{name}");
+        }
+    });
+}
+
+#[test]
+fn parts_of_files_are_sent_behind_bytes() {
+    let stored = pattern(3 << 20);
+    let (offset, len) = (17, (2 << 20) + 5);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&stored).unwrap();
+    let checksum = wire::frame::crc32c(&stored[offset..offset + len]);
+    let piece = Piece::File { file: Arc::new(file), offset: offset as u64, len, checksum };
+    on_each(async |name, near, far| {
+        let (near, _far) = (side(near, None), side(far, Some(piece.clone())));
+        let answer = near.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap();
+        assert_eq!(&answer.raw[..5], b"head ", "{name}");
+        assert!(answer.raw[5..] == stored[offset..offset + len], "{name}");
+    });
+}
+
+#[test]
+fn file_that_is_too_short_fails_that_call_alone() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"short").unwrap();
+    let piece = Piece::File { file: Arc::new(file), offset: 0, len: 200_000, checksum: 1 };
+    on_each(async |name, near, far| {
+        let (near, _far) = (side(near, None), side(far, Some(piece.clone())));
+        let error = near.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}");
+        assert!(near.caller.call(upload(), vec![]).await.is_ok(), "{name}");
+    });
+}
+
+#[test]
+fn side_that_closes_is_heard() {
+    on_each(async |name, near, far| {
+        let (near, far) = (side(near, None), side(far, None));
+        near.caller.call(upload(), Vec::new()).await.unwrap();
+        near.mailbox.hang_up();
+        assert!(matches!(near.end.await.unwrap(), End::Closed), "{name}");
+        let end = far.end.await.unwrap();
+        assert!(matches!(end, End::HungUp), "{name}: {end:?}");
+    });
+}
+
+#[test]
+fn side_that_is_gone_between_two_frames_is_noticed() {
+    on_each(async |name, near, far| {
+        let far = side(far, None);
+        drop(near);
+        let end = far.end.await.unwrap();
+        assert!(matches!(end, End::HungUp | End::Broken(_)), "{name}: {end:?}");
+    });
+}
+
+#[test]
+fn what_was_asked_is_answered_before_a_drained_connection_closes() {
+    on_each(async |name, near, far| {
+        let (near, far) = (side(near, None), side(far, None));
+        let bytes = Bytes::from(pattern(2 << 20));
+        near.caller.call(upload(), Vec::new()).await.unwrap();
+        let mut pending = near.caller.begin(upload(), vec![bytes.clone()]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        far.mailbox.drain();
+        assert!(pending.answer().await.unwrap().raw == bytes, "{name}");
+        assert!(matches!(far.end.await.unwrap(), End::Closed), "{name}");
+    });
+}
+
+#[test]
+fn slow_reader_gets_all_of_it() {
+    on_each(async |name, mut near, mut far| {
+        let bytes = pattern(5 << 20);
+        let sent = bytes.clone();
+        let writing = tokio::spawn(async move {
+            far.write_all(&sent).await.unwrap();
+            far.flush().await.unwrap();
+            far
+        });
+        let (mut arrived, mut buffer) = (Vec::new(), vec![0; 70_000]);
+        while arrived.len() < bytes.len() {
+            tokio::task::yield_now().await;
+            let read = near.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "{name}: it ended after {}", arrived.len());
+            arrived.extend_from_slice(&buffer[..read]);
+        }
+        assert!(arrived == bytes, "{name}");
+        drop(writing.await.unwrap());
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 0, "{name}");
+    });
+}
+
+#[test]
+fn other_end_is_known() {
+    on_each(async |name, near, far| {
+        let (server, visitor) = (near.peer(), far.peer());
+        assert!(server.is_private && visitor.is_private, "{name}: it is all on this machine");
+        assert_eq!(server.address.is_some(), name != "Unix");
+        assert_eq!(visitor.address.is_some(), name != "Unix");
+        let whom = |subject: Option<wire::transport::tls::Subject>| subject.and_then(|subject| subject.common_name);
+        assert_eq!(whom(server.subject).as_deref(), name.contains("TLS").then_some("server"));
+        assert_eq!(whom(visitor.subject).as_deref(), (name == "mutual TLS").then_some("alice"));
+    });
+}

@@ -1,0 +1,55 @@
+//! What every transport has to do, and what is special to TLS.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+mod certificates;
+mod conformance;
+mod introductions;
+mod tls;
+
+use std::future::Future;
+use std::time::Duration;
+
+use model::{Result, SpaceId};
+use wire::handshake::{Doorkeeper, Terms};
+use wire::proto;
+use wire::transport::{Address, Listener, Peer, Stream, tls as transport_tls};
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs") });
+}
+
+/// Lets everybody in, and remembers who came.
+#[derive(Default)]
+struct Door {
+    came: Option<(proto::Hello, Peer)>,
+}
+
+impl Doorkeeper for Door {
+    async fn admit(&mut self, hello: &proto::Hello, peer: &Peer) -> Result<Terms> {
+        self.came = Some((hello.clone(), peer.clone()));
+        Ok(Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10 })
+    }
+}
+
+/// Where a server of a test listens over TCP or TLS.
+fn local(over_tls: bool) -> Address {
+    let host = "127.0.0.1:0".to_owned();
+    if over_tls { Address::Tls(host) } else { Address::Tcp(host) }
+}
+
+/// Both ends of a connection, or why there is none: the client's, then the server's.
+async fn meet(
+    address: &Address,
+    server: Option<&transport_tls::Server>,
+    client: Option<&transport_tls::Client>,
+) -> (Result<Stream>, Result<Stream>) {
+    let listener = Listener::bind(address, server).await.unwrap();
+    let address = listener.address().unwrap();
+    let accepting = async {
+        let (accepted, _) = listener.accept().await.unwrap();
+        accepted.into_stream().await
+    };
+    tokio::join!(Stream::dial(&address, client), accepting)
+}
