@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | [`meta_store`] | the trait of what keeps the catalogue: ordered keys to values, watched by all |
 //! | [`embedded`] | one that keeps it in a store of its own process, for one machine |
+//! | [`catalog`] | what the entries are, the operations on them, and a view of all that is kept current |
 //! | `conformance` | what every one of them must do |
 //!
 //! TODS (section 4.2) has a *meta-server* that keeps all this and is replicated by the database beneath it. Here the
 //! replication is etcd's, or there is none.
 
+pub mod catalog;
 pub mod embedded;
 mod key;
 pub mod limits;

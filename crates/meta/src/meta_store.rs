@@ -10,7 +10,7 @@
 //! 3. A watch gives every write that touches its keys, once, in order, whole; or it says that it cannot.
 //! 4. A session that is kept within its time to live stays; otherwise it ends, and its keys vanish together.
 //! 5. Losing a server costs a pause and never gives a wrong answer. What could not be found out is
-//!    [`ErrorKind::Unknown`](model::ErrorKind::Unknown), and nothing else is.
+//!    [`ErrorKind::Unknown`], and nothing else is.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -135,15 +135,15 @@ pub trait Watch: Send {
     /// Dropping the answer to come loses nothing: the next call gives it.
     ///
     /// # Errors
-    /// Those that waiting does not mend, such as [`ErrorKind::Denied`](model::ErrorKind::Denied).
+    /// Those that waiting does not mend, such as [`ErrorKind::Denied`].
     fn next(&mut self) -> Pending<'_, Watched>;
 }
 
 /// What keeps the catalogue. The module's documentation has the rules.
 ///
-/// All calls fail with [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if nobody could be asked, and nothing was
-/// changed then; with [`ErrorKind::TooLarge`](model::ErrorKind::TooLarge) and
-/// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if they are against the [`limits`].
+/// All calls fail with [`ErrorKind::Unavailable`] if nobody could be asked, and nothing was
+/// changed then; with [`ErrorKind::TooLarge`] and
+/// [`ErrorKind::Invalid`] if they are against the [`limits`].
 pub trait MetaStore: Send + Sync {
     /// All entries whose keys begin so.
     fn read(&self, prefix: Prefix) -> Pending<'_, State>;
@@ -153,8 +153,8 @@ pub trait MetaStore: Send + Sync {
 
     /// Does all changes, if everything is as expected. No key may be named twice by the changes, nor by the expectations.
     ///
-    /// Fails with [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if a key is to be attached to a session that has
-    /// ended, and with [`ErrorKind::Unknown`](model::ErrorKind::Unknown) if the answer was lost and could not be found out.
+    /// Fails with [`ErrorKind::NotFound`] if a key is to be attached to a session that has
+    /// ended, and with [`ErrorKind::Unknown`] if the answer was lost and could not be found out.
     fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written>;
 
     /// The writes to keys that begin so, after a revision.
@@ -165,7 +165,7 @@ pub trait MetaStore: Send + Sync {
 
     /// Gives a session its whole time to live again.
     ///
-    /// Fails with [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if it has ended: open another.
+    /// Fails with [`ErrorKind::NotFound`] if it has ended: open another.
     fn keep(&self, session: SessionId) -> Pending<'_, ()>;
 
     /// Ends a session: its keys vanish together. One that has ended already is no error.

@@ -1,0 +1,53 @@
+//! What the catalogue of a cluster says, and how it is changed.
+//!
+//! | module | has |
+//! | --- | --- |
+//! | `parameters`, `member`, `space`, `account`, `placement` | the entries: cluster, bricks and peer servers, spaces, users, where things are |
+//! | `class`, `field_type`, `evolution`, `index`, `schema` | classes: what records have, and how that changes |
+//! | `path`, `entry`, `names`, `limits` | keys, JSON, and what is allowed |
+//! | [`Editor`] | all operations, each a compare-and-set loop over a `draft` |
+//! | [`Catalog`] | all of it at one revision, in memory, quick to look things up in |
+//! | [`Follower`] | keeps a [`Catalog`] current |
+//!
+//! `docs/catalogue.md` has the keys and values with examples.
+
+mod account;
+mod class;
+mod draft;
+mod editor;
+mod entry;
+mod error;
+mod evolution;
+mod field_type;
+mod follower;
+mod ident;
+mod index;
+pub mod limits;
+mod literal;
+mod member;
+mod names;
+mod parameters;
+mod password;
+mod path;
+mod placement;
+mod schema;
+mod snapshot;
+mod space;
+
+pub use account::{ADMINISTRATORS, Group, User};
+pub use class::{Class, ClassDefinition, Field, FieldDefinition};
+pub use editor::{Edited, Editor};
+pub use error::CatalogError;
+pub use evolution::{EvolutionError, Step};
+pub use field_type::FieldType;
+pub use follower::Follower;
+pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
+pub use index::{Index, IndexState};
+pub use literal::Literal;
+pub use member::{Alive, Brick, Peer, Storage};
+pub use parameters::{FORMAT, Parameters};
+pub use password::Verifier;
+pub use placement::{Move, MovePhase, Moving, Placed, PlacementMap, Sheet, default_nodes, spread};
+pub use schema::{Schema, Shape};
+pub use snapshot::{Catalog, Member};
+pub use space::{FailurePolicy, Grantee, Permission, Permissions, Space, SpaceOptions};

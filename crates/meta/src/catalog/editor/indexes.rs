@@ -1,0 +1,93 @@
+//! Indexes.
+
+use super::classes::{CLASS, schema};
+use super::spaces::SPACE;
+use super::{Edited, Editor, Result, edit, found};
+use crate::catalog::error::CatalogError;
+use crate::catalog::ident::IndexId;
+use crate::catalog::index::{Index, IndexState};
+use crate::catalog::path::Path;
+use crate::catalog::space::Space;
+use crate::catalog::{limits, names};
+
+const INDEX: &str = "index";
+
+impl Editor {
+    /// Makes an index over the objects of a class, ordered by these fields. It is [`IndexState::Building`] until
+    /// [`index_ready`](Self::index_ready).
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`]; [`CatalogError::Missing`] for the space, the class or a field; [`CatalogError::Invalid`] for a
+    /// field that has no order, or the name.
+    pub async fn create_index(
+        &self,
+        space: &str,
+        name: &str,
+        class: &str,
+        fields: &[&str],
+        unique: bool,
+    ) -> Result<Edited<Index>> {
+        names::index(name)?;
+        edit!(self, |draft| {
+            let record: Space = draft.need(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let schema = schema(&draft, &record).await?;
+            if schema.index(name).is_some() {
+                return Err(CatalogError::Exists { what: INDEX, name: name.to_owned() });
+            }
+            if schema.indexes().count() >= limits::INDEXES {
+                return Err(CatalogError::TooMany { what: "indexes in a space", limit: limits::INDEXES as u64 });
+            }
+            let shape = found(schema.named(class), CLASS, class)?;
+            let mut numbers = Vec::new();
+            for field in fields {
+                let field = found(shape.field(field), "field", field)?;
+                if !field.field_type.is_scalar() {
+                    let why = format!("it is {}, which has no order", field.field_type);
+                    return Err(CatalogError::invalid("a field of an index", &field.name, why));
+                }
+                numbers.push(field.number);
+            }
+            let id = draft.number(&format!("indexes.{}", record.id.0), 1, u32::MAX.into()).await?;
+            let (class, fields, state) = (shape.class().id, numbers, IndexState::Building);
+            // It is at most `u32::MAX`.
+            let index = Index { id: IndexId(id as u32), name: name.to_owned(), class, fields, unique, state };
+            draft.put(&Path::Index(record.id, name.to_owned()), &index)?;
+            index
+        })
+    }
+
+    /// Says that an index has all objects.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`]: also if it was removed and made again meanwhile, so that its number is another.
+    pub async fn index_ready(&self, space: &str, name: &str, id: IndexId) -> Result<Edited<Index>> {
+        names::index(name)?;
+        edit!(self, |draft| {
+            let record: Space = draft.need(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let path = Path::Index(record.id, name.to_owned());
+            let index: Option<Index> = draft.get(&path).await?;
+            let mut index = found(index.filter(|index| index.id == id), INDEX, name)?;
+            index.state = IndexState::Ready;
+            draft.put(&path, &index)?;
+            index
+        })
+    }
+
+    /// Removes an index.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn remove_index(&self, space: &str, name: &str) -> Result<Edited<Index>> {
+        names::index(name)?;
+        edit!(self, |draft| {
+            let record: Space = draft.need(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let path = Path::Index(record.id, name.to_owned());
+            let index: Index = draft.need(&path, INDEX, name).await?;
+            draft.remove(&path)?;
+            index
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! Moves of logical nodes from brick to brick. Who may take which step when is for the rules of placement to say (M1); here
+//! each step needs the one before it.
+
+use model::NodeId;
+
+use super::spaces::map;
+use super::{Edited, Editor, Result, edit, found};
+use crate::catalog::error::CatalogError;
+use crate::catalog::ident::{BrickId, Epoch};
+use crate::catalog::member::Brick;
+use crate::catalog::path::Path;
+use crate::catalog::placement::{MovePhase, Moving, Placed, Sheet};
+
+impl Editor {
+    /// Begins to move a logical node: its new brick copies.
+    ///
+    /// # Errors
+    /// [`CatalogError::Moving`] if it moves already, or is there already; [`CatalogError::Missing`];
+    /// [`CatalogError::Invalid`] if the brick keeps objects otherwise than the one that serves the node.
+    pub async fn begin_move(&self, node: NodeId, to: BrickId) -> Result<Edited<Placed>> {
+        self.change_placed(node, Some(to), |placed, state| match placed.moving {
+            None if placed.brick != to => {
+                placed.moving = Some(Moving { to, phase: MovePhase::Copying });
+                Ok(())
+            }
+            None => Err(state("there already", "nothing is to be done")),
+            Some(_) => Err(state("moving already", "wait until it has moved, or cancel that")),
+        })
+        .await
+    }
+
+    /// Seals a logical node that moves: its brick takes nothing new from now on, and hands over.
+    ///
+    /// # Errors
+    /// [`CatalogError::Moving`] if it does not move; [`CatalogError::Missing`].
+    pub async fn seal(&self, node: NodeId) -> Result<Edited<Placed>> {
+        self.change_placed(node, None, |placed, state| match &mut placed.moving {
+            Some(moving) if moving.phase == MovePhase::Copying => {
+                moving.phase = MovePhase::Sealed;
+                Ok(())
+            }
+            Some(_) => Err(state("sealed already", "nothing is to be done")),
+            None => Err(state("not moving", "begin a move first")),
+        })
+        .await
+    }
+
+    /// Ends a move: the new brick has everything, and serves.
+    ///
+    /// # Errors
+    /// [`CatalogError::Moving`] if the node is not sealed; [`CatalogError::Missing`].
+    pub async fn finish_move(&self, node: NodeId) -> Result<Edited<Placed>> {
+        self.change_placed(node, None, |placed, state| match placed.moving {
+            Some(Moving { to, phase: MovePhase::Sealed }) => {
+                placed.brick = to;
+                placed.moving = None;
+                placed.moves = placed.moves.checked_add(1).ok_or_else(|| state("worn out", "copy its objects"))?;
+                Ok(())
+            }
+            _ => Err(state("not sealed", "seal it first")),
+        })
+        .await
+    }
+
+    /// Gives a move up: the old brick serves as before. It must not have handed over.
+    ///
+    /// # Errors
+    /// [`CatalogError::Moving`] if it does not move; [`CatalogError::Missing`].
+    pub async fn cancel_move(&self, node: NodeId) -> Result<Edited<Placed>> {
+        self.change_placed(node, None, |placed, state| match placed.moving.take() {
+            Some(_) => Ok(()),
+            None => Err(state("not moving", "nothing is to be done")),
+        })
+        .await
+    }
+
+    async fn change_placed(
+        &self,
+        node: NodeId,
+        to: Option<BrickId>,
+        change: impl Fn(&mut Placed, &dyn Fn(&str, &'static str) -> CatalogError) -> Result<()>,
+    ) -> Result<Edited<Placed>> {
+        let state = |state: &str, remedy| CatalogError::Moving { node: node.0, state: state.to_owned(), remedy };
+        edit!(self, |draft| {
+            let epoch = Epoch(draft.touch(&Path::Map).await?);
+            let (space, part) = found(map(&draft).await?.sheet_of(node), "logical node", node.0)?;
+            let path = Path::Sheet(space, part);
+            let mut sheet: Sheet = found(draft.get(&path).await?, "logical node", node.0)?;
+            let index = node.0.checked_sub(sheet.first.0).map(|index| index as usize);
+            let placed = found(index.and_then(|index| sheet.nodes.get_mut(index)), "logical node", node.0)?;
+            if let Some(to) = to {
+                let new: Brick = found(draft.get(&Path::Brick(to)).await?, "brick", to)?;
+                let old: Option<Brick> = draft.get(&Path::Brick(placed.brick)).await?;
+                if old.is_some_and(|old| old.storage != new.storage) {
+                    let why = format!("it keeps objects {}, unlike the node's", new.storage.adverb());
+                    return Err(CatalogError::invalid("the new brick of a logical node", to, why));
+                }
+            }
+            change(placed, &state)?;
+            placed.epoch = epoch;
+            let placed = placed.clone();
+            draft.put(&path, &sheet)?;
+            placed
+        })
+    }
+}

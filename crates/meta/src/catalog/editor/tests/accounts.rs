@@ -1,0 +1,77 @@
+//! Users, groups and permissions.
+
+use super::*;
+use crate::catalog::{ADMINISTRATORS, Grantee, Permission};
+
+#[tokio::test]
+async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
+    let editor = with_space().await;
+    editor.create_group("staff").await.unwrap();
+    for (name, groups) in [("ann", &["staff"][..]), ("bob", &[]), ("root", &[ADMINISTRATORS])] {
+        editor.create_user(name, Some("secret"), groups).await.unwrap();
+    }
+    editor.grant("main", Grantee::Group("staff"), Some(Permission::Write)).await.unwrap();
+    editor.grant("main", Grantee::User("ann"), Some(Permission::Read)).await.unwrap();
+    let permissions = || async {
+        let catalog = catalog(&editor).await;
+        let space = catalog.space("main").unwrap().clone();
+        ["ann", "bob", "root"].map(|name| catalog.permission(catalog.user(name).unwrap(), &space))
+    };
+    assert_eq!(permissions().await, [Some(Permission::Write), None, Some(Permission::Admin)]);
+    editor.set_groups("ann", &[]).await.unwrap();
+    assert_eq!(permissions().await[0], Some(Permission::Read));
+    editor.grant("main", Grantee::User("ann"), None).await.unwrap();
+    assert_eq!(permissions().await[0], None);
+    editor.set_disabled("root", true).await.unwrap();
+    assert_eq!(permissions().await[2], None);
+    assert!(Permission::Read < Permission::Write && Permission::Write < Permission::Admin);
+}
+
+#[tokio::test]
+async fn passwords_are_kept_so_that_nobody_reads_them() {
+    let editor = editor();
+    let ann = editor.create_user("ann", Some("secret"), &[]).await.unwrap().value;
+    assert!(ann.has_password("secret") && !ann.has_password("Secret"));
+    let state = editor.store().read(Prefix::all()).await.unwrap();
+    assert!(state.entries.iter().all(|(_, entry)| !entry.value.windows(6).any(|bytes| bytes == b"secret")));
+    assert!(!format!("{ann:?}").contains("argon2"), "{ann:?}");
+    let changed = editor.set_password("ann", Some("other")).await.unwrap().value;
+    assert!(changed.has_password("other") && !changed.has_password("secret"));
+    assert!(!editor.set_password("ann", None).await.unwrap().value.has_password(""));
+    assert_eq!(kind(editor.set_password("ann", Some("")).await), ErrorKind::Invalid);
+    assert_eq!(kind(editor.set_password("bob", Some("x")).await), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn nobody_inherits_permissions_with_a_name() {
+    let editor = with_space().await;
+    editor.create_group("staff").await.unwrap();
+    editor.create_user("ann", None, &["staff"]).await.unwrap();
+    editor.grant("main", Grantee::User("ann"), Some(Permission::Read)).await.unwrap();
+    editor.grant("main", Grantee::Group("staff"), Some(Permission::Read)).await.unwrap();
+    assert!(matches!(editor.remove_user("ann").await, Err(CatalogError::InUse { .. })));
+    assert!(matches!(editor.remove_group("staff").await, Err(CatalogError::InUse { .. })));
+    editor.grant("main", Grantee::User("ann"), None).await.unwrap();
+    editor.remove_user("ann").await.unwrap();
+    assert!(matches!(editor.remove_group("staff").await, Err(CatalogError::InUse { .. })));
+    editor.grant("main", Grantee::Group("staff"), None).await.unwrap();
+    editor.remove_group("staff").await.unwrap();
+    let catalog = catalog(&editor).await;
+    assert_eq!((catalog.users().count(), catalog.groups().count()), (0, 0));
+}
+
+#[tokio::test]
+async fn names_that_are_taken_or_not_there_are_refused() {
+    let editor = with_space().await;
+    editor.create_user("ann", None, &[]).await.unwrap();
+    assert!(matches!(editor.create_user("ann", None, &[]).await, Err(CatalogError::Exists { .. })));
+    assert!(matches!(editor.create_group(ADMINISTRATORS).await, Err(CatalogError::Exists { .. })));
+    assert_eq!(kind(editor.create_user("bob", None, &["none"]).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.create_user("a/b", None, &[]).await), ErrorKind::Invalid);
+    assert_eq!(kind(editor.set_groups("ann", &["none"]).await), ErrorKind::NotFound);
+    let read = Some(Permission::Read);
+    assert_eq!(kind(editor.grant("main", Grantee::User("bob"), read).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.grant("main", Grantee::Group("none"), read).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.grant("none", Grantee::User("ann"), read).await), ErrorKind::NotFound);
+    assert_eq!(catalog(&editor).await.users().count(), 1);
+}

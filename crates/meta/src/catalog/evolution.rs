@@ -1,0 +1,324 @@
+//! How classes change while their objects stay as they are.
+//!
+//! Everything that is allowed here keeps every old record readable through the new version:
+//!
+//! 1. A field's number is never used again, so what an old record has at a number is of that field or of none.
+//! 2. A field that is added says what older records have for it, now and for ever: its default of this moment, or null.
+//! 3. A field's type only becomes one that holds all that the old one held.
+//! 4. What an index is made of does not change under it.
+
+use model::{FieldNumber, Value};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::class::{self, Class, Field, FieldDefinition};
+use super::error::CatalogError;
+use super::field_type::FieldType;
+use super::literal::Literal;
+use super::schema::{Schema, Shape};
+
+/// One change of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// A new field. It is optional or has a default, for the objects that there are.
+    Add(FieldDefinition),
+    /// A field goes. What records have of it is not read any more.
+    Remove {
+        /// Its name.
+        field: String,
+    },
+    /// A field gets another name.
+    Rename {
+        /// Its name so far.
+        field: String,
+        /// Its name from now on.
+        to: String,
+    },
+    /// A field gets a type that holds all that its old one did.
+    Widen {
+        /// Its name.
+        field: String,
+        /// Its type from now on.
+        to: FieldType,
+    },
+    /// New objects get another default, or none.
+    SetDefault {
+        /// The field's name.
+        field: String,
+        /// The default from now on.
+        default: Option<Literal>,
+    },
+    /// A field may be null from now on.
+    MakeOptional {
+        /// Its name.
+        field: String,
+    },
+    /// A field may not be null any more; where it is, its default is read.
+    MakeRequired {
+        /// Its name.
+        field: String,
+    },
+}
+
+/// Why a class cannot change so.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EvolutionError {
+    /// It has no such field.
+    #[error("it has no field {0:?}")]
+    NoField(String),
+    /// The field is another class's.
+    #[error("its field {field:?} is of its parent {class:?}: change that class")]
+    Inherited {
+        /// The field.
+        field: String,
+        /// The class that it belongs to.
+        class: String,
+    },
+    /// The name is taken.
+    #[error("class {class:?} has a field {field:?} already: choose another name")]
+    FieldExists {
+        /// The name.
+        field: String,
+        /// The class that has it: this one, a parent, or one below.
+        class: String,
+    },
+    /// Old records would have no value.
+    #[error("old objects have no value for field {0:?}: make it optional, or give it a default")]
+    NoValue(String),
+    /// The type cannot become the other.
+    #[error("field {field:?} is {from} and cannot become {to}: {why}")]
+    Type {
+        /// The field.
+        field: String,
+        /// Its type.
+        from: Box<FieldType>,
+        /// The type that it was to get.
+        to: Box<FieldType>,
+        /// Why not.
+        why: &'static str,
+    },
+    /// An index is made of the field.
+    #[error("index {index:?} is made of field {field:?}: remove the index, and make it again afterwards")]
+    Indexed {
+        /// The field.
+        field: String,
+        /// The index.
+        index: String,
+    },
+    /// A class that is referred to does not exist.
+    #[error("its field {field:?} refers to class {class:?}, which the space does not have: create that first")]
+    NoClass {
+        /// The field.
+        field: String,
+        /// The class that is not there.
+        class: String,
+    },
+    /// A name, a type or a default is not allowed, or there are too many fields.
+    #[error("{0}")]
+    Definition(Box<CatalogError>),
+    /// There are no numbers left.
+    #[error("it has had so many fields or versions that there are no numbers left: make a new class")]
+    Exhausted,
+}
+
+impl From<CatalogError> for EvolutionError {
+    fn from(error: CatalogError) -> Self {
+        Self::Definition(Box::new(error))
+    }
+}
+
+/// What becomes of a class.
+#[derive(Debug)]
+pub(super) struct Evolved {
+    /// The class in its new version.
+    pub(super) class: Class,
+    /// The class at the top of its tree, if that is another one and has to count field numbers.
+    pub(super) root: Option<Class>,
+}
+
+/// Works out the next version of a class; `None` if the steps change nothing.
+pub(super) fn evolve(schema: &Schema, shape: &Shape, steps: &[Step]) -> Result<Option<Evolved>, EvolutionError> {
+    let mut root = schema.root(shape).as_ref().clone();
+    let mut change = Changing { schema, shape, class: shape.class().as_ref().clone(), last_number: root.last_number };
+    steps.iter().try_for_each(|step| change.step(step))?;
+    let Changing { mut class, last_number, .. } = change;
+    if class == **shape.class() {
+        return Ok(None);
+    }
+    let inherited = shape.fields().len() - shape.class().fields.len();
+    class::check_count(&class.name, inherited + class.fields.len())?;
+    for below in schema.below(class.id).filter(|below| below.class().id != class.id) {
+        class::check_count(
+            &below.class().name,
+            below.fields().len() + class.fields.len() - shape.class().fields.len(),
+        )?;
+    }
+    class.version = class.version.checked_add(1).ok_or(EvolutionError::Exhausted)?;
+    let is_counted_here = root.id == class.id;
+    if is_counted_here {
+        class.last_number = last_number;
+    }
+    let is_counted_there = !is_counted_here && root.last_number != last_number;
+    root.last_number = last_number;
+    Ok(Some(Evolved { class, root: is_counted_there.then_some(root) }))
+}
+
+struct Changing<'a> {
+    schema: &'a Schema,
+    shape: &'a Shape,
+    class: Class,
+    last_number: u32,
+}
+
+impl Changing<'_> {
+    fn step(&mut self, step: &Step) -> Result<(), EvolutionError> {
+        match step {
+            Step::Add(definition) => self.add(definition),
+            Step::Remove { field } => {
+                let at = self.own(field)?;
+                self.unindexed(at)?;
+                self.class.fields.remove(at);
+                Ok(())
+            }
+            Step::Rename { field, to } => {
+                let at = self.own(field)?;
+                if field != to {
+                    super::names::field(to)?;
+                    self.free(to)?;
+                    self.class.fields[at].name.clone_from(to);
+                }
+                Ok(())
+            }
+            Step::Widen { field, to } => self.widen(field, to),
+            Step::SetDefault { field, default } => {
+                let at = self.own(field)?;
+                let field = &mut self.class.fields[at];
+                class::check_default(&field.field_type, field.optional, default.as_ref())?;
+                field.default.clone_from(default);
+                Ok(())
+            }
+            Step::MakeOptional { field } => {
+                let at = self.own(field)?;
+                self.class.fields[at].optional = true;
+                Ok(())
+            }
+            Step::MakeRequired { field } => self.require(field),
+        }
+    }
+
+    fn add(&mut self, definition: &FieldDefinition) -> Result<(), EvolutionError> {
+        definition.check()?;
+        self.free(&definition.name)?;
+        self.referred(&definition.name, &definition.field_type)?;
+        if !definition.optional && definition.default.is_none() {
+            return Err(EvolutionError::NoValue(definition.name.clone()));
+        }
+        self.last_number = self.last_number.checked_add(1).ok_or(EvolutionError::Exhausted)?;
+        self.class.fields.push(field(definition.clone(), self.last_number, true));
+        Ok(())
+    }
+
+    fn widen(&mut self, field: &str, to: &FieldType) -> Result<(), EvolutionError> {
+        let at = self.own(field)?;
+        self.unindexed(at)?;
+        self.referred(field, to)?;
+        let is_below = |class: &str, of: &str| self.schema.is_below(class, of);
+        let from = &self.class.fields[at].field_type;
+        from.check_widening(to, &is_below).map_err(|why| EvolutionError::Type {
+            field: field.to_owned(),
+            from: Box::new(from.clone()),
+            to: Box::new(to.clone()),
+            why,
+        })?;
+        let field = &mut self.class.fields[at];
+        field.field_type = to.clone();
+        let widen = |literal: &mut Option<Literal>| {
+            if let Some(Literal(value)) = literal {
+                *value = to.widen(std::mem::replace(value, Value::Null)).map_err(CatalogError::from)?;
+            }
+            Ok::<_, EvolutionError>(())
+        };
+        widen(&mut field.default)?;
+        widen(&mut field.missing)?;
+        Ok(field.definition().check()?)
+    }
+
+    fn require(&mut self, field: &str) -> Result<(), EvolutionError> {
+        let at = self.own(field)?;
+        let field = &mut self.class.fields[at];
+        let no_null = |literal: &Option<Literal>| literal.clone().filter(|literal| literal.0 != Value::Null);
+        let Some(value) = no_null(&field.missing).or_else(|| no_null(&field.default)) else {
+            return Err(EvolutionError::NoValue(field.name.clone()));
+        };
+        field.default = no_null(&field.default);
+        field.missing = Some(value);
+        field.optional = false;
+        Ok(())
+    }
+
+    /// Where the class's own field of this name is.
+    fn own(&self, name: &str) -> Result<usize, EvolutionError> {
+        if let Some(at) = self.class.fields.iter().position(|field| field.name == name) {
+            return Ok(at);
+        }
+        match self.inherited(name) {
+            Some(class) => Err(EvolutionError::Inherited { field: name.to_owned(), class: class.to_owned() }),
+            None => Err(EvolutionError::NoField(name.to_owned())),
+        }
+    }
+
+    /// The parent that has a field of this name.
+    fn inherited(&self, name: &str) -> Option<&str> {
+        let parents = self.shape.lineage().iter().skip(1).filter_map(|id| self.schema.class(*id));
+        parents
+            .map(Shape::class)
+            .find(|class| class.fields.iter().any(|field| field.name == name))
+            .map(|class| &*class.name)
+    }
+
+    /// Checks that no field of the class, its parents and the classes below has this name.
+    fn free(&self, name: &str) -> Result<(), EvolutionError> {
+        let own = self.class.fields.iter().any(|field| field.name == name).then_some(&*self.class.name);
+        let below = || {
+            let below = self.schema.below(self.class.id).map(Shape::class).filter(|class| class.id != self.class.id);
+            below
+                .into_iter()
+                .find(|class| class.fields.iter().any(|field| field.name == name))
+                .map(|class| &*class.name)
+        };
+        match own.or_else(|| self.inherited(name)).or_else(below) {
+            Some(class) => Err(EvolutionError::FieldExists { field: name.to_owned(), class: class.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the classes exist that a type refers to.
+    fn referred(&self, field: &str, field_type: &FieldType) -> Result<(), EvolutionError> {
+        match field_type.references().into_iter().find(|class| self.schema.named(class).is_none()) {
+            Some(class) => Err(EvolutionError::NoClass { field: field.to_owned(), class: class.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    fn unindexed(&self, at: usize) -> Result<(), EvolutionError> {
+        let field = &self.class.fields[at];
+        match self.schema.indexes().find(|index| index.fields.contains(&field.number) && self.is_near(index.class)) {
+            Some(index) => Err(EvolutionError::Indexed { field: field.name.clone(), index: index.name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a class is of this one's tree, where a field number means one field.
+    fn is_near(&self, class: model::ClassId) -> bool {
+        self.schema.class(class).is_some_and(|other| other.lineage().last() == self.shape.lineage().last())
+    }
+}
+
+/// A field of this number. `is_late` if there may be records without it.
+pub(super) fn field(definition: FieldDefinition, number: u32, is_late: bool) -> Field {
+    let FieldDefinition { name, field_type, optional, default } = definition;
+    let missing = default.clone().filter(|_| is_late);
+    Field { number: FieldNumber(number), name, field_type, optional, default, missing }
+}

@@ -1,0 +1,147 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use model::ErrorKind;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::catalog::{Editor, SpaceOptions, StartNumber, Storage};
+use crate::{Change, Embedded, Expect, Key, Pending, Session, SessionId, State, Written};
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+async fn with_brick(store: Arc<dyn MetaStore>) -> Editor {
+    let editor = Editor::new(store);
+    let brick = editor.add_brick(&["a:1".to_owned()], Storage::Durable).await.unwrap().value.id;
+    let session = editor.store().open_session(Duration::from_secs(600)).await.unwrap().id;
+    editor.announce_brick(brick, StartNumber(1), session).await.unwrap();
+    editor
+}
+
+#[tokio::test]
+async fn it_shows_what_others_change_and_keeps_what_was_taken() {
+    let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+    let editor = with_brick(store.clone()).await;
+    let follower = Follower::start(store).await.unwrap();
+    let before = follower.catalog();
+    assert_eq!(before.bricks().filter(|(_, alive)| alive.is_some()).count(), 1);
+    let mut changed = follower.changed();
+    let made = editor.create_space("main", SpaceOptions::default()).await.unwrap();
+    let after = follower.reach(made.revision).await.unwrap();
+    assert_eq!(**after.space("main").unwrap(), made.value);
+    assert!(before.space("main").is_none(), "a catalogue that was taken does not change");
+    assert!(*changed.borrow_and_update() >= made.revision);
+    assert!(follower.load().revision() >= made.revision);
+    editor.create_user("ann", None, &[]).await.unwrap();
+    let gone = editor.remove_user("ann").await.unwrap();
+    assert!(follower.reach(gone.revision).await.unwrap().user("ann").is_none());
+}
+
+#[tokio::test]
+async fn following_gives_the_same_as_reading() {
+    let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+    let follower = Follower::start(store.clone()).await.unwrap();
+    let editor = with_brick(store.clone()).await;
+    editor.create_space("main", SpaceOptions::default()).await.unwrap();
+    let definition = crate::catalog::ClassDefinition { name: "A".to_owned(), parent: None, fields: Vec::new() };
+    editor.define("main", &[definition]).await.unwrap();
+    editor.create_index("main", "i", "A", &[], false).await.unwrap_err();
+    let last = editor.create_group("staff").await.unwrap();
+    let followed = follower.reach(last.revision).await.unwrap();
+    let read = Catalog::load(&store.read(Prefix::all()).await.unwrap());
+    assert_eq!(format!("{followed:?}"), format!("{read:?}"));
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_leaves_what_was_known() {
+    let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+    let editor = with_brick(store.clone()).await;
+    editor.create_space("main", SpaceOptions::default()).await.unwrap();
+    let follower = Follower::start(store.clone()).await.unwrap();
+    let put = |text: &'static str| {
+        let store = store.clone();
+        async move {
+            match store.write(vec![], vec![Change::put(key("spaces/main"), text)]).await.unwrap() {
+                Written::Done(revision) => revision,
+                Written::Conflict => panic!("it expects nothing"),
+            }
+        }
+    };
+    let broken = follower.reach(put("{").await).await.unwrap();
+    assert!(broken.space("main").is_some());
+    assert_eq!(broken.flawed().map(|(key, _)| key).collect::<Vec<_>>(), ["spaces/main"]);
+    let error = editor.grant("main", crate::catalog::Grantee::User("x"), None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let good = r#"{"id":1,"name":"main","first_node":1,"nodes":8,"storage":"memory","policy":"continue","newer":true}"#;
+    let mended = follower.reach(put(good).await).await.unwrap();
+    assert_eq!(mended.flawed().count(), 0);
+    assert_eq!(mended.space("main").unwrap().storage, Storage::Memory);
+}
+
+/// A store whose watches can be made to fail, or to have lost the history.
+struct Moody {
+    store: Embedded,
+    compacted: AtomicBool,
+    failures: Mutex<u32>,
+}
+
+impl MetaStore for Moody {
+    fn read(&self, prefix: Prefix) -> Pending<'_, State> {
+        self.store.read(prefix)
+    }
+
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
+        self.store.get(keys)
+    }
+
+    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written> {
+        self.store.write(expects, changes)
+    }
+
+    fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
+        let failures = &mut *self.failures.lock();
+        if *failures > 0 {
+            *failures -= 1;
+            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "nobody is there")) });
+        }
+        if self.compacted.swap(false, Ordering::Relaxed) {
+            return Box::pin(async { Ok(Box::new(Lost) as Box<dyn Watch>) });
+        }
+        self.store.watch(prefix, after)
+    }
+
+    fn open_session(&self, ttl: Duration) -> Pending<'_, Session> {
+        self.store.open_session(ttl)
+    }
+
+    fn keep(&self, session: SessionId) -> Pending<'_, ()> {
+        self.store.keep(session)
+    }
+
+    fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
+        self.store.end_session(session)
+    }
+}
+
+struct Lost;
+
+impl Watch for Lost {
+    fn next(&mut self) -> Pending<'_, Watched> {
+        Box::pin(async { Ok(Watched::Compacted) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_on_after_failures_and_when_history_is_gone() {
+    let store = Embedded::in_memory().unwrap();
+    let moody = Moody { store, compacted: AtomicBool::new(true), failures: Mutex::new(3) };
+    let moody: Arc<dyn MetaStore> = Arc::new(moody);
+    let follower = Follower::start(moody.clone()).await.unwrap();
+    let editor = Editor::new(moody);
+    let first = editor.create_group("a").await.unwrap();
+    assert_eq!(follower.reach(first.revision).await.unwrap().groups().count(), 1);
+    let second = editor.create_group("b").await.unwrap();
+    assert_eq!(follower.reach(second.revision).await.unwrap().groups().count(), 2);
+}

@@ -1,0 +1,109 @@
+//! Identifiers of the catalogue, and how those of `model` are written in JSON: as numbers, checked against their bits.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+identifier! {
+    /// A brick, with its store: one that has lost its store comes back under another number.
+    BrickId(u32)
+}
+identifier! {
+    /// A peer server, whose configuration stays the same from one start to the next.
+    PeerId(u32)
+}
+identifier! {
+    /// An index of a space.
+    IndexId(u32)
+}
+identifier! {
+    /// Counts the changes of the placement map.
+    Epoch(u64)
+}
+identifier! {
+    /// The number of a start: unique in the cluster, and larger than those of all starts before.
+    StartNumber(u64)
+}
+
+/// How a newtype of `model` is written: `#[serde(with = "ident::space")]`.
+macro_rules! written_as_number {
+    ($module:ident, $type:ident, $inner:ty, $max:expr) => {
+        pub(super) mod $module {
+            use model::$type;
+            use serde::de::Error;
+            use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+            pub(in crate::catalog) fn serialize<S: Serializer>(id: &$type, serializer: S) -> Result<S::Ok, S::Error> {
+                id.0.serialize(serializer)
+            }
+
+            pub(in crate::catalog) fn deserialize<'de, D: Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<$type, D::Error> {
+                checked(<$inner>::deserialize(deserializer)?)
+            }
+
+            pub(in crate::catalog) fn checked<E: Error>(number: $inner) -> Result<$type, E> {
+                if number > $max {
+                    return Err(E::custom(format_args!(
+                        "{number} is no {}: the largest is {}",
+                        stringify!($type),
+                        $max
+                    )));
+                }
+                Ok($type(number))
+            }
+        }
+    };
+}
+
+written_as_number!(space, SpaceId, u16, SpaceId::MAX.0);
+written_as_number!(class, ClassId, u32, ClassId::MAX.0);
+written_as_number!(node, NodeId, u32, NodeId::MAX.0);
+written_as_number!(field, FieldNumber, u32, u32::MAX);
+
+/// A class or none.
+pub(super) mod class_option {
+    use model::ClassId;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in crate::catalog) fn serialize<S: Serializer>(id: &Option<ClassId>, serializer: S) -> Result<S::Ok, S::Error> {
+        id.map(|id| id.0).serialize(serializer)
+    }
+
+    pub(in crate::catalog) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClassId>, D::Error> {
+        Option::<u32>::deserialize(from)?.map(super::class::checked).transpose()
+    }
+}
+
+/// Field numbers.
+pub(super) mod fields {
+    use model::FieldNumber;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in crate::catalog) fn serialize<S: Serializer>(
+        fields: &[FieldNumber],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        fields.iter().map(|field| field.0).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(in crate::catalog) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<FieldNumber>, D::Error> {
+        Ok(Vec::<u32>::deserialize(from)?.into_iter().map(FieldNumber).collect())
+    }
+}

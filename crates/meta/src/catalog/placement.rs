@@ -1,0 +1,272 @@
+//! Which brick serves each logical node, and which should.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{NodeId, SpaceId};
+use serde::{Deserialize, Serialize};
+
+use super::entry::Record;
+use super::error::CatalogError;
+use super::ident::{self, BrickId, Epoch};
+use super::limits;
+
+/// Logical nodes on one sheet of the map.
+pub(super) const SHEET: u32 = 64;
+/// The fewest logical nodes that a space gets unless it is told otherwise.
+const FEWEST: u32 = 8;
+/// Logical nodes for each brick unless it is told otherwise.
+const PER_BRICK: u32 = 4;
+
+/// Where up to 64 logical nodes of a space are that follow each other: a sheet of the placement map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sheet {
+    /// The first of them.
+    #[serde(with = "ident::node")]
+    pub first: NodeId,
+    /// Where they are.
+    pub nodes: Vec<Placed>,
+}
+
+/// Where a logical node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// The brick that serves it.
+    pub brick: BrickId,
+    /// The change of the map that made it so, in everything that is said here.
+    pub epoch: Epoch,
+    /// How often it has moved: part of the versions of its pages.
+    pub moves: u32,
+    /// The move that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Moving>,
+}
+
+/// A move from the brick that serves a logical node to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// Who will serve it.
+    pub to: BrickId,
+    /// How far that is.
+    pub phase: MovePhase,
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MovePhase {
+    /// The new brick copies; the old one serves.
+    Copying,
+    /// The old brick takes nothing new and hands over; nobody serves.
+    Sealed,
+}
+
+/// A move that would spread a space more evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Move {
+    /// The logical node.
+    pub node: NodeId,
+    /// Who serves it.
+    pub from: BrickId,
+    /// Who shall.
+    pub to: BrickId,
+}
+
+impl Record for Sheet {
+    fn check(&self) -> Result<(), CatalogError> {
+        let count = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let fits = self.first.0.checked_add(count).is_some_and(|end| end <= NodeId::MAX.0);
+        if !(1..=SHEET).contains(&count) || !fits {
+            return Err(CatalogError::invalid(
+                "a sheet of the map",
+                self.first.0,
+                format!("it has 1 to {SHEET} nodes"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How many logical nodes a space gets that is made while so many bricks live: enough to spread over several times as many.
+/// A power of two, so that it is spread evenly over any smaller power of two.
+#[must_use]
+pub fn default_nodes(bricks: usize) -> u32 {
+    let bricks = u32::try_from(bricks).unwrap_or(u32::MAX);
+    bricks.saturating_mul(PER_BRICK).clamp(FEWEST, limits::NODES).next_power_of_two().min(limits::NODES)
+}
+
+/// Gives new logical nodes to bricks: each brick gets as many as any other, or one more; those that serve fewest so far
+/// get more. Nodes that follow each other go to different bricks. Empty if there are no bricks.
+pub(super) fn assign(nodes: u32, bricks: &BTreeSet<BrickId>, load: &BTreeMap<BrickId, usize>) -> Vec<BrickId> {
+    let mut order: Vec<BrickId> = bricks.iter().copied().collect();
+    order.sort_by_key(|brick| (load.get(brick).copied().unwrap_or(0), *brick));
+    order.iter().copied().cycle().take(if order.is_empty() { 0 } else { nodes as usize }).collect()
+}
+
+/// The fewest moves after which each of these bricks serves as many of a space's logical nodes as any other, or one more.
+/// Nodes at bricks that are not among them all move. `load` is how many nodes each brick serves in all, which says who of
+/// several gets one more; it is kept up to date, for the next space.
+#[must_use]
+pub fn spread(
+    served: &BTreeMap<BrickId, Vec<NodeId>>,
+    bricks: &BTreeSet<BrickId>,
+    load: &mut BTreeMap<BrickId, usize>,
+) -> Vec<Move> {
+    if bricks.is_empty() {
+        return Vec::new();
+    }
+    let nodes: usize = served.values().map(Vec::len).sum();
+    let (each, more) = (nodes / bricks.len(), nodes % bricks.len());
+    // Those who have more than their part keep the one that is left over, so that fewest move; then those with little load.
+    let count = |brick: &BrickId| served.get(brick).map_or(0, Vec::len);
+    let mut order: Vec<BrickId> = bricks.iter().copied().collect();
+    order.sort_by_key(|brick| (count(brick) <= each, load.get(brick).copied().unwrap_or(0), *brick));
+    let target: BTreeMap<BrickId, usize> =
+        order.iter().enumerate().map(|(at, brick)| (*brick, each + usize::from(at < more))).collect();
+
+    let mut wanting: Vec<(BrickId, usize)> = Vec::new();
+    for brick in &order {
+        wanting.push((*brick, target[brick].saturating_sub(count(brick))));
+    }
+    let mut moves = Vec::new();
+    let mut wanting = wanting.into_iter().flat_map(|(brick, count)| std::iter::repeat_n(brick, count));
+    for (from, nodes) in served {
+        let kept = target.get(from).copied().unwrap_or(0);
+        for node in nodes.iter().skip(kept) {
+            let Some(to) = wanting.next() else { break };
+            if let Some(load) = load.get_mut(from) {
+                *load = load.saturating_sub(1);
+            }
+            *load.entry(to).or_default() += 1;
+            moves.push(Move { node: *node, from: *from, to });
+        }
+    }
+    moves
+}
+
+/// The placement map as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct PlacementMap {
+    pub(super) epoch: Epoch,
+    /// By the first node of each.
+    pub(super) sheets: BTreeMap<u32, (SpaceId, u32, Arc<Sheet>)>,
+}
+
+impl PlacementMap {
+    /// The last change that is in it.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Where a logical node is.
+    #[must_use]
+    pub fn lookup(&self, node: NodeId) -> Option<&Placed> {
+        let (first, (_, _, sheet)) = self.sheets.range(..=node.0).next_back()?;
+        sheet.nodes.get((node.0 - first) as usize)
+    }
+
+    /// Which sheet of which space has a logical node.
+    #[must_use]
+    pub(super) fn sheet_of(&self, node: NodeId) -> Option<(SpaceId, u32)> {
+        self.lookup(node)?;
+        let (_, (space, part, _)) = self.sheets.range(..=node.0).next_back()?;
+        Some((*space, *part))
+    }
+
+    /// All logical nodes, by ascending number.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Placed)> {
+        self.sheets.values().flat_map(|(_, _, sheet)| {
+            sheet.nodes.iter().enumerate().map(|(at, placed)| (NodeId(sheet.first.0 + at as u32), placed))
+        })
+    }
+
+    /// How many logical nodes each brick serves or will serve.
+    #[must_use]
+    pub fn load(&self) -> BTreeMap<BrickId, usize> {
+        let mut load = BTreeMap::new();
+        for (_, placed) in self.nodes() {
+            *load.entry(placed.destination()).or_default() += 1;
+        }
+        load
+    }
+}
+
+impl Placed {
+    /// Who serves the node in the end.
+    #[must_use]
+    pub fn destination(&self) -> BrickId {
+        self.moving.map_or(self.brick, |moving| moving.to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bricks(ids: impl IntoIterator<Item = u32>) -> BTreeSet<BrickId> {
+        ids.into_iter().map(BrickId).collect()
+    }
+
+    fn served(counts: &[(u32, u32)]) -> BTreeMap<BrickId, Vec<NodeId>> {
+        let mut next = 0;
+        let mut take = |count: u32| {
+            next += count;
+            (next - count..next).map(NodeId).collect()
+        };
+        counts.iter().map(|(brick, count)| (BrickId(*brick), take(*count))).collect()
+    }
+
+    fn after(mut served: BTreeMap<BrickId, Vec<NodeId>>, moves: &[Move]) -> Vec<(u32, usize)> {
+        for one in moves {
+            let from = served.get_mut(&one.from).unwrap();
+            assert!(from.contains(&one.node), "{one:?}");
+            from.retain(|node| *node != one.node);
+            served.entry(one.to).or_default().push(one.node);
+        }
+        served.iter().map(|(brick, nodes)| (brick.0, nodes.len())).collect()
+    }
+
+    #[test]
+    fn a_space_gets_several_nodes_for_each_brick_and_a_power_of_two() {
+        let counts: Vec<u32> = [0, 1, 2, 3, 4, 5, 64, 1 << 20, usize::MAX].into_iter().map(default_nodes).collect();
+        assert_eq!(counts, [8, 8, 8, 16, 16, 32, 256, 4096, 4096]);
+    }
+
+    #[test]
+    fn new_nodes_go_round_and_begin_where_there_is_least() {
+        let load = [(BrickId(1), 5), (BrickId(2), 3)].into();
+        let assigned: Vec<u32> = assign(8, &bricks([1, 2, 3]), &load).iter().map(|brick| brick.0).collect();
+        assert_eq!(assigned, [3, 2, 1, 3, 2, 1, 3, 2]);
+        assert!(assign(8, &bricks([]), &load).is_empty());
+    }
+
+    #[test]
+    fn spreading_moves_as_few_as_it_can() {
+        for (counts, alive, expected, moved) in [
+            (&[(1, 4), (2, 4)][..], &[1, 2][..], &[(1, 4), (2, 4)][..], 0),
+            (&[(1, 4), (2, 4)], &[1, 2, 3, 4], &[(1, 2), (2, 2), (3, 2), (4, 2)], 4),
+            (&[(1, 3), (2, 5)], &[1, 2, 3], &[(1, 3), (2, 3), (3, 2)], 2),
+            (&[(1, 5), (2, 3)], &[2, 3], &[(1, 0), (2, 4), (3, 4)], 5),
+            (&[(1, 1)], &[1, 2, 3], &[(1, 1)], 0),
+            (&[(1, 2)], &[], &[(1, 2)], 0),
+        ] {
+            let served = served(counts);
+            let mut load = served.iter().map(|(brick, nodes)| (*brick, nodes.len())).collect();
+            let moves = spread(&served, &bricks(alive.iter().copied()), &mut load);
+            assert_eq!(moves.len(), moved, "{counts:?} over {alive:?}");
+            assert_eq!(after(served, &moves), expected, "{counts:?} over {alive:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_over_goes_where_there_is_least_in_all() {
+        let served = served(&[(1, 7)]);
+        let mut load = [(BrickId(1), 7), (BrickId(2), 90), (BrickId(3), 4)].into();
+        let moves = spread(&served, &bricks([1, 2, 3]), &mut load);
+        assert_eq!(after(served, &moves), [(1, 3), (2, 2), (3, 2)]);
+        let served = self::served(&[(9, 7)]);
+        let moves = spread(&served, &bricks([1, 2, 3]), &mut [(BrickId(1), 50), (BrickId(2), 90)].into());
+        assert_eq!(after(served, &moves), [(1, 2), (2, 2), (3, 3), (9, 0)]);
+    }
+}

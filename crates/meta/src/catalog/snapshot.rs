@@ -1,0 +1,359 @@
+//! The whole catalogue at one revision, in memory.
+//!
+//! Nothing in it changes: the next revision is another [`Catalog`], which shares all that is the same. So whoever works
+//! with one sees one state for as long as it likes, and looking something up waits for nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{NodeId, SpaceId};
+
+use crate::{Changed, Entry, Key, Revision, State};
+
+use super::account::{ADMINISTRATORS, Group, User};
+use super::class::Class;
+use super::entry::{self, Record};
+use super::error::CatalogError;
+use super::ident::{BrickId, Epoch, PeerId};
+use super::index::Index;
+use super::member::{Alive, Brick, Counter, Peer, Storage};
+use super::parameters::Parameters;
+use super::path::Path;
+use super::placement::{self, Move, Placed, PlacementMap, Sheet};
+use super::schema::Schema;
+use super::space::{Permission, Space};
+
+/// The whole catalogue at one revision.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    revision: Revision,
+    parameters: Option<Arc<Parameters>>,
+    bricks: Arc<BTreeMap<BrickId, Member<Brick>>>,
+    peers: Arc<BTreeMap<PeerId, Member<Peer>>>,
+    spaces: Arc<Spaces>,
+    schemas: Arc<BTreeMap<SpaceId, Arc<SpaceSchema>>>,
+    users: Arc<BTreeMap<String, Arc<User>>>,
+    groups: Arc<BTreeMap<String, Arc<Group>>>,
+    map: Arc<PlacementMap>,
+    /// Entries that cannot be read, and why.
+    flawed: Arc<BTreeMap<Key, String>>,
+}
+
+/// A brick or a peer server, and whether it lives.
+#[derive(Clone, Debug)]
+pub struct Member<T> {
+    /// What is known of it; `None` for one that lives and was removed.
+    pub entry: Option<Arc<T>>,
+    /// Its life, if it has one.
+    pub alive: Option<Alive>,
+}
+
+impl<T> Default for Member<T> {
+    fn default() -> Self {
+        Self { entry: None, alive: None }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Spaces {
+    by_name: BTreeMap<String, Arc<Space>>,
+    by_id: BTreeMap<SpaceId, Arc<Space>>,
+}
+
+/// A space's schema, with what it is made of.
+#[derive(Clone, Debug, Default)]
+struct SpaceSchema {
+    classes: BTreeMap<String, Arc<Class>>,
+    indexes: BTreeMap<String, Arc<Index>>,
+    schema: Arc<Schema>,
+    flawed: Vec<String>,
+}
+
+// ---------------------------------------------------------------------------------------------- looking things up
+
+impl Catalog {
+    /// The revision that it is of.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The parameters of the cluster.
+    ///
+    /// # Errors
+    /// [`CatalogError::NotSetUp`].
+    pub fn parameters(&self) -> Result<&Arc<Parameters>, CatalogError> {
+        self.parameters.as_ref().ok_or(CatalogError::NotSetUp)
+    }
+
+    /// A brick, whether it lives or not.
+    #[must_use]
+    pub fn brick(&self, id: BrickId) -> Option<&Member<Brick>> {
+        self.bricks.get(&id).filter(|member| member.entry.is_some())
+    }
+
+    /// All bricks by number.
+    pub fn bricks(&self) -> impl Iterator<Item = (&Arc<Brick>, Option<&Alive>)> {
+        self.bricks.values().filter_map(|member| Some((member.entry.as_ref()?, member.alive.as_ref())))
+    }
+
+    /// A peer server, whether it lives or not.
+    #[must_use]
+    pub fn peer(&self, id: PeerId) -> Option<&Member<Peer>> {
+        self.peers.get(&id).filter(|member| member.entry.is_some())
+    }
+
+    /// All peer servers by number.
+    pub fn peers(&self) -> impl Iterator<Item = (&Arc<Peer>, Option<&Alive>)> {
+        self.peers.values().filter_map(|member| Some((member.entry.as_ref()?, member.alive.as_ref())))
+    }
+
+    /// The space with this name.
+    #[must_use]
+    pub fn space(&self, name: &str) -> Option<&Arc<Space>> {
+        self.spaces.by_name.get(name)
+    }
+
+    /// The space with this number.
+    #[must_use]
+    pub fn space_by_id(&self, id: SpaceId) -> Option<&Arc<Space>> {
+        self.spaces.by_id.get(&id)
+    }
+
+    /// All spaces by name.
+    pub fn spaces(&self) -> impl Iterator<Item = &Arc<Space>> {
+        self.spaces.by_name.values()
+    }
+
+    /// The classes and indexes of a space; none if it has none.
+    #[must_use]
+    pub fn schema(&self, space: SpaceId) -> Arc<Schema> {
+        self.schemas.get(&space).map(|known| known.schema.clone()).unwrap_or_default()
+    }
+
+    /// A user.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&Arc<User>> {
+        self.users.get(name)
+    }
+
+    /// All users by name.
+    pub fn users(&self) -> impl Iterator<Item = &Arc<User>> {
+        self.users.values()
+    }
+
+    /// All groups by name, without [`ADMINISTRATORS`].
+    pub fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.groups.values()
+    }
+
+    /// Whether a user may do everything.
+    #[must_use]
+    pub fn is_administrator(&self, user: &User) -> bool {
+        !user.disabled && user.groups.contains(ADMINISTRATORS)
+    }
+
+    /// What a user may do in a space; `None`: nothing.
+    #[must_use]
+    pub fn permission(&self, user: &User, space: &Space) -> Option<Permission> {
+        if user.disabled {
+            return None;
+        }
+        if self.is_administrator(user) {
+            return Some(Permission::Admin);
+        }
+        let groups = user.groups.iter().filter(|group| self.groups.contains_key(*group));
+        let by_group = groups.filter_map(|group| space.permissions.groups.get(group));
+        by_group.chain(space.permissions.users.get(&user.name)).max().copied()
+    }
+
+    /// Which brick serves each logical node.
+    #[must_use]
+    pub fn map(&self) -> &Arc<PlacementMap> {
+        &self.map
+    }
+
+    /// Where a logical node is.
+    #[must_use]
+    pub fn placed(&self, node: NodeId) -> Option<&Placed> {
+        self.map.lookup(node)
+    }
+
+    /// The space that a logical node belongs to.
+    #[must_use]
+    pub fn space_of(&self, node: NodeId) -> Option<&Arc<Space>> {
+        let (space, _) = self.map.sheet_of(node)?;
+        self.space_by_id(space)
+    }
+
+    /// Entries that cannot be read here, and why. What was known of them before is gone by; a newer program may have
+    /// written them.
+    pub fn flawed(&self) -> impl Iterator<Item = (String, &str)> {
+        let entries = self.flawed.iter().map(|(key, why)| (key.to_string(), why.as_str()));
+        let orphan = |space: SpaceId, name: &str| Path::Class(space, name.to_owned()).to_string();
+        let classes = self.schemas.iter().flat_map(move |(space, known)| {
+            known.flawed.iter().map(move |name| (orphan(*space, name), "its parents are not there, or go in a circle"))
+        });
+        entries.chain(classes)
+    }
+
+    /// The fewest moves that spread every space evenly over the bricks that live, are not leaving, and keep objects as
+    /// the space does. Logical nodes that move already go where they go.
+    #[must_use]
+    pub fn spread(&self) -> Vec<Move> {
+        let mut load = self.map.load();
+        let mut moves = Vec::new();
+        for space in self.spaces.by_id.values() {
+            let bricks = self.candidates(space.storage);
+            let mut served: BTreeMap<BrickId, Vec<NodeId>> = BTreeMap::new();
+            let mut moving = BTreeSet::new();
+            for node in space.node_ids() {
+                let Some(placed) = self.placed(node) else { continue };
+                let nodes = served.entry(placed.destination()).or_default();
+                if placed.moving.is_some() {
+                    // At the front: what a brick has too much is taken from the end.
+                    nodes.insert(0, node);
+                    moving.insert(node);
+                } else {
+                    nodes.push(node);
+                }
+            }
+            moves.extend(
+                placement::spread(&served, &bricks, &mut load).into_iter().filter(|one| !moving.contains(&one.node)),
+            );
+        }
+        moves
+    }
+
+    fn candidates(&self, storage: Storage) -> BTreeSet<BrickId> {
+        let fits = |brick: &Brick, alive: Option<&Alive>| alive.is_some() && !brick.leaving && brick.storage == storage;
+        self.bricks().filter(|(brick, alive)| fits(brick, *alive)).map(|(brick, _)| brick.id).collect()
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- keeping it current
+
+impl Catalog {
+    /// The catalogue that was read.
+    #[must_use]
+    pub fn load(state: &State) -> Self {
+        let mut catalog = Self::default();
+        let entries = state.entries.iter().map(|(key, entry)| (key, Some(entry)));
+        catalog.learn(state.revision, entries);
+        catalog
+    }
+
+    /// Becomes the catalogue after a write.
+    pub(super) fn apply(&mut self, revision: Revision, changes: &[Changed]) {
+        self.learn(revision, changes.iter().map(|one| (&one.key, one.entry.as_ref())));
+    }
+
+    fn learn<'a>(&mut self, revision: Revision, entries: impl Iterator<Item = (&'a Key, Option<&'a Entry>)>) {
+        let mut schemas = BTreeSet::new();
+        for (key, entry) in entries {
+            let Some(path) = Path::parse(key) else { continue };
+            let learned = self.learn_one(&path, key, entry, &mut schemas);
+            match learned {
+                Ok(()) if self.flawed.contains_key(key) => drop(Arc::make_mut(&mut self.flawed).remove(key)),
+                Ok(()) => {}
+                Err(why) => drop(Arc::make_mut(&mut self.flawed).insert(key.clone(), why.to_string())),
+            }
+        }
+        for space in schemas {
+            if let Some(known) = Arc::make_mut(&mut self.schemas).get_mut(&space) {
+                let known = Arc::make_mut(known);
+                let (schema, flawed) = Schema::new(known.classes.values().cloned(), known.indexes.clone());
+                (known.schema, known.flawed) = (Arc::new(schema), flawed);
+            }
+        }
+        self.revision = revision;
+    }
+
+    fn learn_one(
+        &mut self,
+        path: &Path,
+        key: &Key,
+        entry: Option<&Entry>,
+        schemas: &mut BTreeSet<SpaceId>,
+    ) -> Result<(), CatalogError> {
+        match path {
+            Path::Parameters => self.parameters = decode(key, entry)?,
+            Path::Brick(id) => {
+                let record = decode(key, entry)?;
+                set_member(Arc::make_mut(&mut self.bricks), *id, |member| member.entry = record);
+            }
+            Path::Peer(id) => {
+                let record = decode(key, entry)?;
+                set_member(Arc::make_mut(&mut self.peers), *id, |member| member.entry = record);
+            }
+            Path::AliveBrick(id) => {
+                let alive = decode::<Alive>(key, entry)?.map(Arc::unwrap_or_clone);
+                set_member(Arc::make_mut(&mut self.bricks), *id, |member| member.alive = alive);
+            }
+            Path::AlivePeer(id) => {
+                let alive = decode::<Alive>(key, entry)?.map(Arc::unwrap_or_clone);
+                set_member(Arc::make_mut(&mut self.peers), *id, |member| member.alive = alive);
+            }
+            Path::Space(name) => {
+                let record = decode::<Space>(key, entry)?;
+                let spaces = Arc::make_mut(&mut self.spaces);
+                if let Some(before) = spaces.by_name.remove(name) {
+                    spaces.by_id.remove(&before.id);
+                }
+                if let Some(space) = record {
+                    spaces.by_id.insert(space.id, space.clone());
+                    spaces.by_name.insert(name.clone(), space);
+                }
+            }
+            Path::Class(space, name) => {
+                let record = decode(key, entry)?;
+                set(&mut self.space_schema(*space).classes, name, record);
+                schemas.insert(*space);
+            }
+            Path::Index(space, name) => {
+                let record = decode(key, entry)?;
+                set(&mut self.space_schema(*space).indexes, name, record);
+                schemas.insert(*space);
+            }
+            Path::User(name) => set(Arc::make_mut(&mut self.users), name, decode(key, entry)?),
+            Path::Group(name) => set(Arc::make_mut(&mut self.groups), name, decode(key, entry)?),
+            Path::Map => {
+                let counter = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
+                Arc::make_mut(&mut self.map).epoch = Epoch(counter);
+            }
+            Path::Sheet(space, part) => {
+                let record = decode::<Sheet>(key, entry)?;
+                let map = Arc::make_mut(&mut self.map);
+                map.sheets.retain(|_, (of, number, _)| (&*of, &*number) != (space, part));
+                if let Some(sheet) = record {
+                    map.sheets.insert(sheet.first.0, (*space, *part, sheet));
+                }
+            }
+            Path::Number(_) | Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
+        }
+        Ok(())
+    }
+
+    fn space_schema(&mut self, space: SpaceId) -> &mut SpaceSchema {
+        Arc::make_mut(Arc::make_mut(&mut self.schemas).entry(space).or_default())
+    }
+}
+
+fn decode<T: Record>(key: &Key, entry: Option<&Entry>) -> Result<Option<Arc<T>>, CatalogError> {
+    entry.map(|entry| entry::decode(key, &entry.value).map(Arc::new)).transpose()
+}
+
+fn set<T>(of: &mut BTreeMap<String, Arc<T>>, name: &str, record: Option<Arc<T>>) {
+    match record {
+        Some(record) => of.insert(name.to_owned(), record),
+        None => of.remove(name),
+    };
+}
+
+fn set_member<K: Ord + Copy, T>(of: &mut BTreeMap<K, Member<T>>, id: K, set: impl FnOnce(&mut Member<T>)) {
+    let member = of.entry(id).or_default();
+    set(member);
+    if member.entry.is_none() && member.alive.is_none() {
+        of.remove(&id);
+    }
+}
