@@ -127,6 +127,16 @@ impl<'a> DecimalRef<'a> {
         }
     }
 
+    /// How many units of 10^-`scale` the number is, or `None` if that is no integer of 128 bits.
+    pub(crate) fn in_units(self, scale: i32) -> Option<i128> {
+        let (number, by) = (self.to_i128()?, scale.checked_sub(self.scale)?);
+        if number == 0 {
+            return Some(0);
+        }
+        let power = 10i128.checked_pow(by.unsigned_abs())?;
+        if by >= 0 { number.checked_mul(power) } else { (number % power == 0).then(|| number / power) }
+    }
+
     fn to_i128(self) -> Option<i128> {
         let mut bytes = [if self.unscaled[0] >= 0x80 { 0xff } else { 0 }; 16];
         let start = 16usize.checked_sub(self.unscaled.len())?;

@@ -122,8 +122,7 @@ impl Operand {
 
     /// Where a value stands among values in total order: before those that equal the operand, among, or behind them.
     fn place(&self, value: ValueRef<'_>) -> Ordering {
-        let total = || self.0.as_scalar().map_or(Ordering::Less, |operand| order::total(value, operand));
-        self.order(value).unwrap_or_else(total)
+        self.0.as_scalar().map_or(Ordering::Less, |operand| order::place(value, operand))
     }
 }
 
@@ -135,7 +134,8 @@ impl Operands {
     }
 
     /// Whether one of the operands equals the field.
-    fn contains(&self, field: ValueRef<'_>) -> bool {
+    #[must_use]
+    pub fn contains(&self, field: ValueRef<'_>) -> bool {
         self.0.binary_search_by(|operand| operand.place(field).reverse()).is_ok()
     }
 }
@@ -227,45 +227,13 @@ impl Filter {
             (Self::StartsWith(_, prefix), ValueRef::String(text)) => text.starts_with(prefix.as_str()),
             (Self::ContainsText(_, part), ValueRef::String(text)) => text.contains(part.as_str()),
             (Self::OneOf(_, operands), value) => operands.contains(value),
-            (Self::Contains(_, operand), value) => contains(value, operand)?,
+            (Self::Contains(_, operand), value) => match operand.0.as_scalar() {
+                Some(operand) => value.has(operand)?,
+                None => false,
+            },
             _ => false,
         })
     }
-}
-
-/// Whether a list or set has the operand as an element, or a map as a key.
-fn contains(value: ValueRef<'_>, operand: &Operand) -> Result<bool, Malformed> {
-    let Some(table) = value.table() else { return Ok(false) };
-    match value {
-        ValueRef::List(_) => {
-            for index in 0..table.len() {
-                if operand.order(table.value(index)?) == Some(Ordering::Equal) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        }
-        ValueRef::Map(_) => search(table.len() / 2, operand, |index| table.value(2 * index)),
-        _ => search(table.len(), operand, |index| table.value(index)),
-    }
-}
-
-/// Searches values that are in total order for one that equals the operand.
-fn search<'a>(
-    len: usize,
-    operand: &Operand,
-    value: impl Fn(usize) -> Result<ValueRef<'a>, Malformed>,
-) -> Result<bool, Malformed> {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low.midpoint(high);
-        match operand.place(value(middle)?) {
-            Ordering::Equal => return Ok(true),
-            Ordering::Less => low = middle + 1,
-            Ordering::Greater => high = middle,
-        }
-    }
-    Ok(false)
 }
 
 /// How many levels there may be below one that may have `levels`.

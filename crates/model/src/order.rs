@@ -64,6 +64,11 @@ pub(crate) fn total(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     }
 }
 
+/// Where a value stands among values in total order: before those that equal the scalar, among, or behind them.
+pub(crate) fn place(value: ValueRef<'_>, scalar: ValueRef<'_>) -> Ordering {
+    compare(value, scalar).unwrap_or_else(|| total(value, scalar))
+}
+
 fn tie(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     match (a, b) {
         // The sign of a NaN means nothing.

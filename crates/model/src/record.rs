@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use builder::RecordBuilder;
-pub(crate) use builder::encode_ref;
+pub(crate) use builder::{encode_ref, encode_value};
 pub(crate) use layout::Malformed;
 pub use value_ref::{Elements, Entries, ValueRef};
 

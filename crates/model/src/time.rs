@@ -1,6 +1,7 @@
 //! Dates and time stamps: counts from 1970, as wide as those of `java.time`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use jiff::civil;
 
@@ -101,6 +102,38 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// Reads what [`Display`](fmt::Display) writes.
+impl FromStr for Date {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::new(ErrorKind::Invalid, format!("{text:?} is no date, such as 2026-07-01"));
+        if let Some(days) = text.strip_prefix('@').and_then(|rest| rest.strip_suffix('d')) {
+            return Ok(Self { days: days.parse().map_err(|cause| wrong().caused_by(cause))? });
+        }
+        let date: civil::Date = text.parse().map_err(|cause: jiff::Error| wrong().caused_by(cause))?;
+        let epoch = civil::date(1970, 1, 1);
+        let span = epoch.until(date).map_err(|cause| wrong().caused_by(cause))?;
+        Ok(Self { days: i64::from(span.get_days()) })
+    }
+}
+
+/// Reads what [`Display`](fmt::Display) writes, and any other offset from UTC: `2026-07-01T14:30:00.5+02:00`.
+impl FromStr for Timestamp {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong =
+            || Error::new(ErrorKind::Invalid, format!("{text:?} is no time stamp, such as 2026-07-01T12:30:00Z"));
+        if let Some(seconds) = text.strip_prefix('@').and_then(|rest| rest.strip_suffix('s')) {
+            let number: crate::Decimal = seconds.parse().map_err(|cause: Error| wrong().caused_by(cause))?;
+            return number.as_ref().in_units(9).and_then(Self::from_nanos).ok_or_else(wrong);
+        }
+        let moment: jiff::Timestamp = text.parse().map_err(|cause: jiff::Error| wrong().caused_by(cause))?;
+        Self::from_nanos(moment.as_nanosecond()).ok_or_else(wrong)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -131,7 +164,29 @@ mod tests {
         assert_eq!(Timestamp::from_nanos((i128::from(i64::MAX) + 1) * NANOS), None);
     }
 
+    #[test]
+    fn what_is_no_date_or_time_stamp_is_refused() {
+        for text in ["", "2026-02-30", "yesterday", "@12", "@d", "@1.5d"] {
+            assert_eq!(text.parse::<Date>().unwrap_err().kind(), ErrorKind::Invalid, "{text}");
+        }
+        for text in ["", "2026-07-01", "now", "@s", "@1.0000000001s", "@1e+30s", "@1e-30s"] {
+            assert_eq!(text.parse::<Timestamp>().unwrap_err().kind(), ErrorKind::Invalid, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn displayed_dates_and_time_stamps_read_back(days: i64, near in -4_000_000i64..4_000_000, seconds: i64, nanos in 0u32..1_000_000_000) {
+            for days in [days, near] {
+                let date = Date { days };
+                prop_assert_eq!(date.to_string().parse::<Date>().unwrap(), date);
+            }
+            for seconds in [seconds, near * 86_400 - 1] {
+                let moment = Timestamp::new(seconds, nanos).unwrap();
+                prop_assert_eq!(moment.to_string().parse::<Timestamp>().unwrap(), moment);
+            }
+        }
+
         #[test]
         fn nanoseconds_round_trip_and_keep_the_order(a: i64, b: i64, x in 0u32..1_000_000_000, y in 0u32..1_000_000_000) {
             let (a, b) = (Timestamp::new(a, x).unwrap(), Timestamp::new(b, y).unwrap());

@@ -7,7 +7,8 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::order::{self, Family};
-use crate::{Date, Decimal, Oid, Timestamp, ValueRef};
+use crate::record::encode_value;
+use crate::{Date, Decimal, Oid, Result, Timestamp, ValueRef};
 
 /// A value with all that belongs to it; [`ValueRef`] is the same within an encoded record.
 ///
@@ -63,6 +64,23 @@ impl Value {
             Self::Reference(value) => ValueRef::Reference(*value),
             Self::List(_) | Self::Set(_) | Self::Map(_) => return None,
         })
+    }
+
+    /// The value's encoding, as it stands in records.
+    ///
+    /// # Errors
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) past [`limits::RECORD`](crate::limits::RECORD) or
+    /// [`limits::NESTING`](crate::limits::NESTING).
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        encode_value(self)
+    }
+
+    /// The value of an encoding from anywhere, checked whole.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if it is not what [`to_bytes`](Self::to_bytes) writes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        ValueRef::from_bytes(bytes)?.to_value()
     }
 
     fn family(&self) -> Family {

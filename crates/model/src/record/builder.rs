@@ -103,6 +103,13 @@ fn too_large(bytes: usize) -> Error {
     Malformed::Size { bytes }.received()
 }
 
+/// The encoding of a value.
+pub(crate) fn encode_value(value: &Value) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    encode(value, &mut out, limits::NESTING)?;
+    Ok(out)
+}
+
 /// Appends a value; `levels` of lists, sets and maps may be within each other.
 fn encode(value: &Value, out: &mut Vec<u8>, levels: usize) -> Result<()> {
     match value {

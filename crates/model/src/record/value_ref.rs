@@ -179,6 +179,56 @@ impl<'a> ValueRef<'a> {
         self.order(other, limits::NESTING).map_err(Malformed::stored)
     }
 
+    /// Orders two values as filters compare them: `None` if they are of different families, or lists, sets or maps.
+    ///
+    /// Numbers order by their exact value whatever their types: 1 = 1.0 = 1.00. NaN equals itself and is above them all.
+    #[must_use]
+    pub fn compare_as_filters(self, other: ValueRef<'_>) -> Option<Ordering> {
+        order::compare(self, other)
+    }
+
+    /// Whether this list or set has an element that equals the scalar as filters compare, or this map such a key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is looked at is damaged.
+    pub fn contains(self, scalar: ValueRef<'_>) -> Result<bool> {
+        self.has(scalar).map_err(Malformed::stored)
+    }
+
+    /// [`contains`](Self::contains) for callers in a loop.
+    pub(crate) fn has(self, scalar: ValueRef<'_>) -> Result<bool, Malformed> {
+        let Some(table) = self.table() else { return Ok(false) };
+        match self {
+            Self::List(_) => {
+                for index in 0..table.len() {
+                    if order::compare(table.value(index)?, scalar) == Some(Ordering::Equal) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Self::Map(_) => search(table.len() / 2, scalar, |index| table.value(2 * index)),
+            _ => search(table.len(), scalar, |index| table.value(index)),
+        }
+    }
+
+    /// The value's encoding, as it stands in records.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        super::encode_ref(self, &mut out);
+        out
+    }
+
+    /// The value of an encoding from anywhere, checked whole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is not what [`to_bytes`](Self::to_bytes) writes.
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self> {
+        let value = Self::parse(bytes).and_then(|value| value.check(limits::NESTING).map(|()| value));
+        value.map_err(Malformed::received)
+    }
+
     pub(crate) fn family(self) -> Family {
         match self {
             Self::Null => Family::Null,
@@ -289,6 +339,24 @@ impl<'a> ValueRef<'a> {
             }
         })
     }
+}
+
+/// Searches values that are in total order for one that equals the scalar as filters compare.
+fn search<'a>(
+    len: usize,
+    scalar: ValueRef<'_>,
+    value: impl Fn(usize) -> Result<ValueRef<'a>, Malformed>,
+) -> Result<bool, Malformed> {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low.midpoint(high);
+        match order::place(value(middle)?, scalar) {
+            Ordering::Equal => return Ok(true),
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+        }
+    }
+    Ok(false)
 }
 
 /// A two's complement integer in as few bytes as possible, none for 0.

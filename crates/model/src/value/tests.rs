@@ -139,4 +139,20 @@ proptest! {
             prop_assert_eq!(a.cmp(&b), order);
         }
     }
+
+    #[test]
+    fn values_round_trip_by_themselves(value in arbitrary::value()) {
+        let bytes = value.to_bytes().unwrap();
+        prop_assert_eq!(Value::from_bytes(&bytes).unwrap(), value);
+    }
+
+    #[test]
+    fn damaged_values_are_refused_or_are_other_values(value in arbitrary::value(), at: prop::sample::Index, byte: u8) {
+        let mut bytes = value.to_bytes().unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(other) = Value::from_bytes(&bytes) {
+            prop_assert_eq!(other.to_bytes().unwrap(), bytes);
+        }
+    }
 }
