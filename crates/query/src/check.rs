@@ -1,0 +1,515 @@
+//! Holds a query against a schema: names become numbers, parts get types, parameters their values.
+//!
+//! What does not fit is an error that shows the query with a caret under the part ([`crate::text`]). What comes out can
+//! be planned and evaluated without the schema; only values of the wrong type in records are left to be met then, and
+//! those compare with nothing.
+//!
+//! A decimal literal that meets a float64 becomes the nearest float64, as `0.1` is meant to equal the field that was set
+//! to `0.1`; a text literal that meets a date or a time stamp is read as one. Parameters stay what they are.
+
+mod output;
+mod typed;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{ClassId, Comparison, Operand, Result, Value};
+
+pub(crate) use typed::{
+    Any, Cond, Elements, GroupColumn, Groups, Order, OrderBy, Output, Path, Root, Step, Term, TextTest,
+};
+
+use crate::schema::nearest_double;
+use crate::text::{error_at, locate};
+use crate::{Expr, Function, Query, Schema, Type, number};
+
+/// A query that fits its schema.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    pub(crate) class: ClassId,
+    pub(crate) class_name: String,
+    /// The class, with those that extend it if they are asked for.
+    pub(crate) classes: Arc<BTreeSet<ClassId>>,
+    pub(crate) condition: Option<Cond>,
+    pub(crate) output: Output,
+    pub(crate) order: Vec<Order>,
+    pub(crate) skip: u64,
+    pub(crate) limit: Option<u64>,
+    columns: Vec<Column>,
+}
+
+/// A column of a projection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its name, or its text.
+    pub name: String,
+    /// Its type, unless it is always null.
+    pub ty: Option<Type>,
+}
+
+impl Query {
+    /// Holds the query against a schema.
+    ///
+    /// # Errors
+    /// [`Invalid`](model::ErrorKind::Invalid) with the place if it does not fit, [`NotFound`](model::ErrorKind::NotFound)
+    /// if there is no such class, [`TooLarge`](model::ErrorKind::TooLarge) past one of [`limits`](crate::limits).
+    pub fn check(&self, schema: &Schema) -> Result<Checked> {
+        // A query that somebody built may be of any depth.
+        self.encode()?;
+        let class = schema.class_named(&self.class)?;
+        let mut checker = Checker { query: self, schema, class: class.id, variables: vec![] };
+        let checked = checker.query();
+        checked.map_err(|wrong| {
+            let (text, place) = locate(self, wrong.at);
+            error_at(&text, place, wrong.message)
+        })
+    }
+}
+
+impl Checked {
+    /// The class asked for.
+    #[must_use]
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// The classes of the objects asked for.
+    #[must_use]
+    pub fn classes(&self) -> &BTreeSet<ClassId> {
+        &self.classes
+    }
+
+    /// The columns of the rows; empty if whole objects are wanted.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+}
+
+/// What does not fit, and which part of the query it is.
+struct Wrong<'q> {
+    at: &'q Expr,
+    message: String,
+}
+
+type Fits<'q, T> = Result<T, Wrong<'q>>;
+
+/// A value and its type; no type if it is always null.
+type Typed = (Term, Option<Type>);
+
+fn wrong<'q, T>(at: &'q Expr, message: impl Into<String>) -> Fits<'q, T> {
+    Err(Wrong { at, message: message.into() })
+}
+
+struct Checker<'q, 's> {
+    query: &'q Query,
+    schema: &'s Schema,
+    class: ClassId,
+    /// The variables around the part that is looked at, outermost first, and the types of what they stand for.
+    variables: Vec<(&'q str, Type)>,
+}
+
+impl<'q> Checker<'q, '_> {
+    fn cond(&mut self, expr: &'q Expr) -> Fits<'q, Cond> {
+        Ok(match expr {
+            Expr::And(parts) => Cond::And(parts.iter().map(|part| self.cond(part)).collect::<Fits<'q, _>>()?),
+            Expr::Or(parts) => Cond::Or(parts.iter().map(|part| self.cond(part)).collect::<Fits<'q, _>>()?),
+            Expr::Not(part) => Cond::Not(Box::new(self.cond(part)?)),
+            Expr::Compare(comparison, a, b) => self.compare(expr, *comparison, a, b)?,
+            Expr::Call(Function::StartsWith, of, arguments) => self.text(expr, TextTest::StartsWith, of, arguments)?,
+            Expr::Call(Function::EndsWith, of, arguments) => self.text(expr, TextTest::EndsWith, of, arguments)?,
+            Expr::Call(Function::Contains, of, arguments) => self.contains(expr, of, arguments)?,
+            Expr::Any { collection, variable, condition } => self.any(collection, variable, condition)?,
+            Expr::Literal(_) | Expr::Parameter(_) | Expr::Path(_) => match self.term(expr)? {
+                (Term::Literal(value), _) if matches!(*value, Value::Bool(_)) => {
+                    Cond::Constant(*value == Value::Bool(true))
+                }
+                (term, Some(Type::Bool)) => Cond::Compare(Comparison::Equal, term, Term::literal(true)),
+                (_, ty) => {
+                    return wrong(expr, format!("{} stands where a condition should be", self.words(ty.as_ref())));
+                }
+            },
+            Expr::List(_) | Expr::Arithmetic(..) | Expr::Negate(_) | Expr::Call(..) => {
+                return wrong(expr, "a value stands where a condition should be: compare it with something");
+            }
+            Expr::Aggregate(aggregate, _) => return wrong(expr, misplaced(aggregate.name())),
+        })
+    }
+
+    fn compare(&mut self, at: &'q Expr, comparison: Comparison, a: &'q Expr, b: &'q Expr) -> Fits<'q, Cond> {
+        let (left, right) = (self.term(a)?, self.term(b)?);
+        for (term, other) in [(&left, &right), (&right, &left)] {
+            if term.1.is_none() {
+                let is_null = match other.0.known() {
+                    Some(value) => Cond::Constant(*value == Value::Null),
+                    None => Cond::IsNull(other.0.clone()),
+                };
+                return match comparison {
+                    Comparison::Equal => Ok(is_null),
+                    Comparison::NotEqual => Ok(Cond::Not(Box::new(is_null))),
+                    _ => wrong(at, "nothing is less or more than null: ask for == null or != null"),
+                };
+            }
+        }
+        let (left, right) = self.agree(at, (a, left), (b, right), "be compared with")?;
+        if let Some((a, b)) = left.known().and_then(Value::as_scalar).zip(right.known().and_then(Value::as_scalar)) {
+            return Ok(Cond::Constant(a.compare_as_filters(b).is_some_and(|order| comparison.holds(order))));
+        }
+        Ok(Cond::Compare(comparison, left, right))
+    }
+
+    /// Makes two values comparable, if they are.
+    fn agree(
+        &self,
+        at: &'q Expr,
+        (a, (left, left_type)): (&'q Expr, Typed),
+        (b, (right, right_type)): (&'q Expr, Typed),
+        verb: &str,
+    ) -> Fits<'q, (Term, Term)> {
+        let (Some(left_type), Some(right_type)) = (left_type, right_type) else { return Ok((left, right)) };
+        let (left, left_type) = meet(a, left, left_type, &right_type)?;
+        let (right, right_type) = meet(b, right, right_type, &left_type)?;
+        if left_type.compares_with(&right_type) {
+            return Ok((left, right));
+        }
+        let (left, right) = (self.words(Some(&left_type)), self.words(Some(&right_type)));
+        wrong(at, format!("{left} cannot {verb} {right}"))
+    }
+
+    fn text(&mut self, at: &'q Expr, test: TextTest, of: &'q Expr, arguments: &'q [Expr]) -> Fits<'q, Cond> {
+        let (of, with) = (self.string(of)?, self.string(only(at, arguments)?)?);
+        Ok(Cond::Text(test, of, with))
+    }
+
+    fn contains(&mut self, at: &'q Expr, of: &'q Expr, arguments: &'q [Expr]) -> Fits<'q, Cond> {
+        let argument = only(at, arguments)?;
+        if let Expr::List(parts) = of {
+            return self.choice(argument, parts);
+        }
+        let (collection, ty) = self.collection(of)?;
+        if ty == Some(Type::String) {
+            return Ok(Cond::Text(TextTest::Contains, collection, self.string(argument)?));
+        }
+        let element = self.term(argument)?;
+        if let Some(Value::List(values)) = collection.known() {
+            return self.known_choice(at, element, values);
+        }
+        let Some(ty) = ty else { return Ok(Cond::Constant(false)) };
+        let Some(of_type) = ty.element() else {
+            return wrong(of, format!("{} has no elements: a list, a set, a map or a text has", self.words(Some(&ty))));
+        };
+        let (element, _) =
+            self.agree(at, (argument, element), (of, (Term::literal(Value::Null), Some(of_type.clone()))), "equal")?;
+        Ok(Cond::In(element, Elements::Of(collection)))
+    }
+
+    /// One of values that stand there.
+    fn choice(&mut self, element: &'q Expr, parts: &'q [Expr]) -> Fits<'q, Cond> {
+        let typed = self.term(element)?;
+        if is_literal(element) {
+            // It may mean something else beside each of them.
+            let equal = |part| self.compare(part, Comparison::Equal, element, part);
+            return parts
+                .iter()
+                .filter(|part| **part != Expr::Literal(Value::Null))
+                .map(equal)
+                .collect::<Fits<'q, _>>()
+                .map(Cond::Or);
+        }
+        let mut terms = Vec::with_capacity(parts.len());
+        for part in parts {
+            let one = self.term(part)?;
+            // Nothing equals null.
+            if one.1.is_some() {
+                terms.push(self.agree(part, (element, typed.clone()), (part, one), "equal")?.1);
+            }
+        }
+        if typed.1.is_none() {
+            return Ok(Cond::Constant(false));
+        }
+        let known: Option<Vec<Operand>> =
+            terms.iter().map(|term| term.known().and_then(|value| Operand::new(value.clone()).ok())).collect();
+        let elements = match known {
+            Some(operands) => Elements::Choice(Arc::new(operands.into_iter().collect())),
+            None => Elements::Terms(terms),
+        };
+        Ok(Cond::In(typed.0, elements))
+    }
+
+    /// One of the values of a parameter.
+    fn known_choice(&self, at: &'q Expr, typed: Typed, values: &[Value]) -> Fits<'q, Cond> {
+        let Some(ty) = &typed.1 else { return Ok(Cond::Constant(false)) };
+        let mut operands = Vec::with_capacity(values.len());
+        for value in values.iter().filter(|value| **value != Value::Null) {
+            let other = type_of(value);
+            match Operand::new(value.clone()) {
+                Ok(operand) if other.as_ref().is_some_and(|other| ty.compares_with(other)) => operands.push(operand),
+                _ => {
+                    let (one, other) = (self.words(Some(ty)), self.words(other.as_ref()));
+                    return wrong(at, format!("{one} cannot equal {other}, which is among the values of the list"));
+                }
+            }
+        }
+        Ok(Cond::In(typed.0, Elements::Choice(Arc::new(operands.into_iter().collect()))))
+    }
+
+    fn any(&mut self, collection: &'q Expr, variable: &'q str, condition: &'q Expr) -> Fits<'q, Cond> {
+        let (term, ty) = self.term(collection)?;
+        let Some(ty) = ty else { return Ok(Cond::Constant(false)) };
+        let Some(element) = ty.element() else {
+            return wrong(collection, format!("{} has no elements: a list, a set or a map has", self.words(Some(&ty))));
+        };
+        let number = self.variables.len();
+        self.variables.push((variable, element.clone()));
+        let condition = self.cond(condition);
+        self.variables.pop();
+        Ok(Cond::Any(Box::new(Any { variable: number, collection: term, condition: condition? })))
+    }
+
+    fn term(&mut self, expr: &'q Expr) -> Fits<'q, Typed> {
+        let (term, ty) = self.collection(expr)?;
+        match (&term, &ty) {
+            (Term::Literal(_), Some(Type::List(_) | Type::Set(_) | Type::Map(..))) => {
+                wrong(expr, "a whole list can only stand behind `in`")
+            }
+            _ => Ok((term, ty)),
+        }
+    }
+
+    /// A value that may also be a list that is known.
+    fn collection(&mut self, expr: &'q Expr) -> Fits<'q, Typed> {
+        match expr {
+            Expr::Literal(value) => Ok((Term::literal(value.clone()), type_of(value))),
+            Expr::Parameter(name) => match self.query.parameters.get(name) {
+                Some(value) => Ok((Term::literal(value.clone()), type_of(value))),
+                None => wrong(expr, format!("the parameter :{name} has no value")),
+            },
+            Expr::Path(names) => self.path(expr, names),
+            Expr::Negate(of) => self.numeric(of, Term::Negate, number::negate),
+            Expr::Arithmetic(operation, a, b) => {
+                let ((left, left_type), (right, right_type)) = (self.number(a)?, self.number(b)?);
+                let (Some(left_type), Some(right_type)) = (left_type, right_type) else {
+                    return Ok((Term::literal(Value::Null), None));
+                };
+                let (left, left_type) = meet(a, left, left_type, &right_type)?;
+                let (right, right_type) = meet(b, right, right_type, &left_type)?;
+                let ty = match (left_type, right_type) {
+                    (Type::Int64, Type::Int64) => Type::Int64,
+                    (Type::Float64, _) | (_, Type::Float64) => Type::Float64,
+                    _ => Type::Decimal,
+                };
+                let term = match (left.known(), right.known()) {
+                    (Some(a), Some(b)) => match number::apply(*operation, a, b) {
+                        Ok(value) => Term::literal(value),
+                        Err(error) => return wrong(expr, error.message()),
+                    },
+                    _ => Term::Arithmetic(*operation, Box::new(left), Box::new(right)),
+                };
+                Ok((term, Some(ty)))
+            }
+            Expr::Call(Function::Lower, of, arguments) => {
+                none(expr, Function::Lower, arguments)?;
+                Ok((Term::Lower(Box::new(self.string(of)?)), Some(Type::String)))
+            }
+            Expr::Call(Function::Upper, of, arguments) => {
+                none(expr, Function::Upper, arguments)?;
+                Ok((Term::Upper(Box::new(self.string(of)?)), Some(Type::String)))
+            }
+            Expr::Call(Function::Length, of, arguments) => {
+                none(expr, Function::Length, arguments)?;
+                let (term, ty) = self.term(of)?;
+                match &ty {
+                    Some(Type::String | Type::Bytes | Type::List(_) | Type::Set(_) | Type::Map(..)) | None => {
+                        Ok((Term::Length(Box::new(term)), Some(Type::Int64)))
+                    }
+                    ty => wrong(of, format!("{} has no length: a text or a collection has", self.words(ty.as_ref()))),
+                }
+            }
+            Expr::Call(Function::Abs, of, arguments) => {
+                none(expr, Function::Abs, arguments)?;
+                self.numeric(of, Term::Abs, number::abs)
+            }
+            Expr::Aggregate(aggregate, _) => wrong(expr, misplaced(aggregate.name())),
+            Expr::List(_) => wrong(expr, "a whole list can only stand behind `in`"),
+            Expr::And(_) | Expr::Or(_) | Expr::Not(_) | Expr::Compare(..) | Expr::Call(..) | Expr::Any { .. } => {
+                wrong(expr, "a condition stands where a value should be")
+            }
+        }
+    }
+
+    /// A function of a number.
+    fn numeric(
+        &mut self,
+        of: &'q Expr,
+        term: impl Fn(Box<Term>) -> Term,
+        fold: impl Fn(&Value) -> Result<Value>,
+    ) -> Fits<'q, Typed> {
+        let (operand, ty) = self.number(of)?;
+        match operand.known() {
+            Some(value) => match fold(value) {
+                Ok(value) => Ok((Term::literal(value), ty)),
+                Err(error) => wrong(of, error.message()),
+            },
+            None => Ok((term(Box::new(operand)), ty)),
+        }
+    }
+
+    /// A number, as its field's type has it.
+    fn number(&mut self, expr: &'q Expr) -> Fits<'q, Typed> {
+        match self.term(expr)? {
+            (term, None) => Ok((term, None)),
+            (term, Some(ty)) if ty.is_number() => Ok((as_type(term, &ty), Some(ty))),
+            (_, ty) => wrong(expr, format!("{} is not a number", self.words(ty.as_ref()))),
+        }
+    }
+
+    fn string(&mut self, expr: &'q Expr) -> Fits<'q, Term> {
+        match self.term(expr)? {
+            (term, Some(Type::String) | None) => Ok(term),
+            (_, ty) => wrong(expr, format!("{} is not a text", self.words(ty.as_ref()))),
+        }
+    }
+
+    fn path(&self, at: &'q Expr, names: &'q [String]) -> Fits<'q, Typed> {
+        let variable = names.first().and_then(|name| self.variables.iter().rposition(|(known, _)| known == name));
+        let (root, mut ty, rest) = match variable {
+            Some(number) => (Root::Variable(number), self.variables[number].1.clone(), &names[1..]),
+            None => (Root::This, Type::Reference(Some(self.class)), names),
+        };
+        let mut steps = Vec::with_capacity(rest.len());
+        for (index, name) in rest.iter().enumerate() {
+            let before = || names[..names.len() - rest.len() + index].join(".");
+            let class = match ty {
+                Type::Reference(Some(class)) => class,
+                Type::Reference(None) => {
+                    return wrong(
+                        at,
+                        format!("{} may be an object of any class: its fields cannot be asked for", before()),
+                    );
+                }
+                other => {
+                    return wrong(at, format!("{} is {}, which has no fields", before(), self.words(Some(&other))));
+                }
+            };
+            let Some(field) = self.schema.field_named(class, name) else {
+                return wrong(at, self.no_field(class, name));
+            };
+            let default = Some(&field.default).filter(|default| **default != Value::Null).cloned().map(Arc::new);
+            steps.push(Step { classes: self.schema.family(class), field: field.number, default });
+            ty = field.ty.clone();
+        }
+        let text = at.to_string().into();
+        Ok((Term::Path(Path { root, steps, text }), Some(ty)))
+    }
+
+    fn no_field(&self, class: ClassId, name: &str) -> String {
+        const NAMED: usize = 20;
+        let of = self.schema.class(class).map_or("", |class| &class.name);
+        let family = self.schema.family(class);
+        let below = family.iter().find(|id| self.schema.field_named(**id, name).is_some());
+        if let Some(below) = below.and_then(|id| self.schema.class(*id)) {
+            return format!("{of} has no field {name}; {} has, which extends it: ask for objects of that", below.name);
+        }
+        let fields = self.schema.fields(class);
+        let mut names: Vec<&str> = fields.iter().take(NAMED).map(|field| field.name.as_str()).collect();
+        if fields.len() > NAMED {
+            names.push("…");
+        }
+        match names.as_slice() {
+            [] => format!("{of} has no field {name}; it has none"),
+            names => format!("{of} has no field {name}; it has {}", names.join(", ")),
+        }
+    }
+
+    fn words(&self, ty: Option<&Type>) -> String {
+        match ty {
+            Some(ty @ Type::Int64) => format!("an {}", self.schema.name_of(ty)),
+            Some(ty) => format!("a {}", self.schema.name_of(ty)),
+            None => "null".into(),
+        }
+    }
+}
+
+/// A literal as what it meets.
+fn meet<'q>(expr: &'q Expr, term: Term, ty: Type, other: &Type) -> Fits<'q, (Term, Type)> {
+    if !is_literal(expr) {
+        return Ok((term, ty));
+    }
+    let met = match (term.known(), other) {
+        (Some(Value::Decimal(number)), Type::Float64) => Value::Float64(nearest_double(number)),
+        (Some(Value::String(text)), Type::Date) => match text.parse() {
+            Ok(date) => Value::Date(date),
+            Err(error) => return wrong(expr, error.message()),
+        },
+        (Some(Value::String(text)), Type::Timestamp) => match text.parse() {
+            Ok(moment) => Value::Timestamp(moment),
+            Err(error) => return wrong(expr, error.message()),
+        },
+        _ => return Ok((term, ty)),
+    };
+    Ok((Term::literal(met), other.clone()))
+}
+
+/// Whether a value stands there, and was not given as a parameter.
+fn is_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(_) => true,
+        Expr::Negate(of) => is_literal(of),
+        Expr::Arithmetic(_, a, b) => is_literal(a) && is_literal(b),
+        _ => false,
+    }
+}
+
+/// A value as its field's type has it, whatever it was written as.
+fn as_type(term: Term, ty: &Type) -> Term {
+    fn may_differ(ty: &Type) -> bool {
+        match ty {
+            Type::Float64 | Type::Decimal => true,
+            Type::List(element) | Type::Set(element) => may_differ(element),
+            Type::Map(key, value) => may_differ(key) || may_differ(value),
+            _ => false,
+        }
+    }
+    if matches!(term, Term::Path(_)) && may_differ(ty) { Term::Convert(Box::new(term), ty.clone()) } else { term }
+}
+
+/// The type of a value; `None` of null. Of a list, set or map that of its first element will do.
+fn type_of(value: &Value) -> Option<Type> {
+    let first = |element: Option<&Value>| Box::new(element.and_then(type_of).unwrap_or(Type::Reference(None)));
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(_) => Type::Bool,
+        Value::Int64(_) => Type::Int64,
+        Value::Float64(_) => Type::Float64,
+        Value::Decimal(_) => Type::Decimal,
+        Value::String(_) => Type::String,
+        Value::Bytes(_) => Type::Bytes,
+        Value::Date(_) => Type::Date,
+        Value::Timestamp(_) => Type::Timestamp,
+        Value::Reference(_) => Type::Reference(None),
+        Value::List(values) => Type::List(first(values.first())),
+        Value::Set(values) => Type::Set(first(values.first())),
+        Value::Map(entries) => Type::Map(first(entries.keys().next()), first(entries.values().next())),
+    })
+}
+
+fn only<'q>(at: &'q Expr, arguments: &'q [Expr]) -> Fits<'q, &'q Expr> {
+    match arguments {
+        [one] => Ok(one),
+        _ => wrong(at, format!("this takes one value in its ( ), and has {}", arguments.len())),
+    }
+}
+
+fn none<'q>(at: &'q Expr, function: Function, arguments: &'q [Expr]) -> Fits<'q, ()> {
+    match arguments {
+        [] => Ok(()),
+        _ => wrong(at, format!("{} takes nothing in its ( )", function.name())),
+    }
+}
+
+fn misplaced(aggregate: &str) -> String {
+    format!("{aggregate} is of many objects: it can only be a whole column, or a whole key to order by")
+}
+
+#[cfg(test)]
+mod tests;

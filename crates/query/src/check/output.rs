@@ -1,0 +1,146 @@
+//! What a query gives: objects, columns or groups, and their order.
+
+use std::sync::Arc;
+
+use super::{
+    Checked, Checker, Column, Cond, Fits, GroupColumn, Groups, Order, OrderBy, Output, Term, as_type, misplaced, wrong,
+};
+use crate::{Aggregate, Expr, Type};
+
+impl<'q> Checker<'q, '_> {
+    pub(super) fn query(&mut self) -> Fits<'q, Checked> {
+        let query = self.query;
+        let condition = query.condition.as_ref().map(|condition| self.cond(condition)).transpose()?;
+        let grouped = !query.group.is_empty() || query.parts().any(|part| matches!(part, Expr::Aggregate(..)));
+        let (output, order, columns) = if grouped { self.groups()? } else { self.rows()? };
+        let family = self.schema.family(self.class);
+        Ok(Checked {
+            class: self.class,
+            class_name: self.schema.class(self.class).map(|class| class.name.clone()).unwrap_or_default(),
+            classes: if query.only { Arc::new([self.class].into()) } else { family },
+            condition: condition.filter(|condition| *condition != Cond::Constant(true)),
+            output,
+            order,
+            skip: query.skip,
+            limit: query.limit,
+            columns,
+        })
+    }
+
+    fn rows(&mut self) -> Fits<'q, (Output, Vec<Order>, Vec<Column>)> {
+        let query = self.query;
+        let (mut terms, mut columns) = (Vec::new(), Vec::new());
+        for item in &query.select {
+            let (term, ty) = self.whole(&item.expr)?;
+            terms.push(term);
+            columns.push(Column { name: name(item.name.as_ref(), &item.expr), ty });
+        }
+        let mut order = Vec::new();
+        for key in &query.order {
+            let term = self.comparable(&key.expr, "be ordered by")?.0;
+            let by = OrderBy::Term(term);
+            order.push(Order { by, descending: key.descending, nulls_first: key.nulls_come_first() });
+        }
+        let output = if terms.is_empty() { Output::Objects } else { Output::Columns(terms) };
+        Ok((output, order, columns))
+    }
+
+    fn groups(&mut self) -> Fits<'q, (Output, Vec<Order>, Vec<Column>)> {
+        let query = self.query;
+        let mut keys = Vec::new();
+        for key in &query.group {
+            if let Expr::Aggregate(aggregate, _) = key {
+                return wrong(key, misplaced(aggregate.name()));
+            }
+            keys.push(self.comparable(key, "be grouped by")?);
+        }
+        let mut groups = Groups { keys: vec![], aggregates: vec![], columns: vec![] };
+        let mut columns = Vec::new();
+        if query.select.is_empty() {
+            let at = query.parts().find(|part| matches!(part, Expr::Aggregate(..))).or(query.group.first());
+            // There is one, as this is a grouping.
+            if let Some(at) = at {
+                return wrong(at, "say what is wanted of each group: `select … from …`");
+            }
+        }
+        for item in &query.select {
+            let (column, ty) = self.group_column(&item.expr, &keys, &mut groups)?;
+            groups.columns.push(column);
+            columns.push(Column { name: name(item.name.as_ref(), &item.expr), ty });
+        }
+        let mut order = Vec::new();
+        for key in &query.order {
+            let by = OrderBy::Group(self.group_column(&key.expr, &keys, &mut groups)?.0);
+            order.push(Order { by, descending: key.descending, nulls_first: key.nulls_come_first() });
+        }
+        groups.keys = keys.into_iter().map(|(term, ty)| convert(term, ty.as_ref())).collect();
+        Ok((Output::Groups(groups), order, columns))
+    }
+
+    fn group_column(
+        &mut self,
+        expr: &'q Expr,
+        keys: &[(Term, Option<Type>)],
+        groups: &mut Groups,
+    ) -> Fits<'q, (GroupColumn, Option<Type>)> {
+        let Expr::Aggregate(aggregate, of) = expr else {
+            let same = self.query.group.iter().position(|key| key == expr);
+            let Some(index) = same else {
+                return wrong(expr, "this is not alike within a group: group by it, or make it an aggregate");
+            };
+            return Ok((GroupColumn::Key(index), keys[index].1.clone()));
+        };
+        let of = of.as_deref().map(|of| self.aggregated(*aggregate, of)).transpose()?;
+        let ty = match (aggregate, of.as_ref().and_then(|(_, ty)| ty.as_ref())) {
+            (Aggregate::Count, _) => Some(Type::Int64),
+            (Aggregate::Average, Some(Type::Decimal)) => Some(Type::Decimal),
+            (Aggregate::Average, Some(_)) => Some(Type::Float64),
+            (_, ty) => ty.cloned(),
+        };
+        let wanted = (*aggregate, of.map(|(term, _)| term));
+        let known = groups.aggregates.iter().position(|known| *known == wanted);
+        let index = known.unwrap_or_else(|| {
+            groups.aggregates.push(wanted);
+            groups.aggregates.len() - 1
+        });
+        Ok((GroupColumn::Aggregate(index), ty))
+    }
+
+    fn aggregated(&mut self, aggregate: Aggregate, of: &'q Expr) -> Fits<'q, (Term, Option<Type>)> {
+        match aggregate {
+            Aggregate::Count => self.whole(of),
+            Aggregate::Sum | Aggregate::Average => self.number(of),
+            Aggregate::Min | Aggregate::Max => {
+                let (term, ty) = self.comparable(of, &format!("have a {}", aggregate.name()))?;
+                Ok((convert(term, ty.as_ref()), ty))
+            }
+        }
+    }
+
+    /// A value that is given to whoever asks.
+    fn whole(&mut self, expr: &'q Expr) -> Fits<'q, (Term, Option<Type>)> {
+        let (term, ty) = self.term(expr)?;
+        Ok((convert(term, ty.as_ref()), ty))
+    }
+
+    /// A value of which one can be less than another.
+    fn comparable(&mut self, expr: &'q Expr, verb: &str) -> Fits<'q, (Term, Option<Type>)> {
+        match self.term(expr)? {
+            (_, Some(ty @ (Type::List(_) | Type::Set(_) | Type::Map(..)))) => {
+                wrong(expr, format!("{} cannot {verb}", self.words(Some(&ty))))
+            }
+            typed => Ok(typed),
+        }
+    }
+}
+
+fn convert(term: Term, ty: Option<&Type>) -> Term {
+    match ty {
+        Some(ty) => as_type(term, ty),
+        None => term,
+    }
+}
+
+fn name(name: Option<&String>, expr: &Expr) -> String {
+    name.cloned().unwrap_or_else(|| expr.to_string())
+}

@@ -1,0 +1,272 @@
+//! A query whose names are resolved and whose types are known to fit.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use model::{ClassId, Comparison, FieldNumber, Operands, Value};
+
+use crate::{Aggregate, Arithmetic, Type};
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cond {
+    Constant(bool),
+    And(Vec<Cond>),
+    Or(Vec<Cond>),
+    Not(Box<Cond>),
+    IsNull(Term),
+    Compare(Comparison, Term, Term),
+    Text(TextTest, Term, Term),
+    /// The first is an element of the second.
+    In(Term, Elements),
+    /// The condition holds of one of the elements.
+    Any(Box<Any>),
+}
+
+/// A condition of the elements of a collection.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Any {
+    /// The number of the variable: how many are around this one.
+    pub(crate) variable: usize,
+    pub(crate) collection: Term,
+    pub(crate) condition: Cond,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextTest {
+    StartsWith,
+    EndsWith,
+    Contains,
+}
+
+/// Where elements are looked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Elements {
+    /// Known ones.
+    Choice(Arc<Operands>),
+    /// Ones to be worked out.
+    Terms(Vec<Term>),
+    /// Those of a collection.
+    Of(Term),
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Term {
+    /// Shared, as a parameter may stand in many places.
+    Literal(Arc<Value>),
+    Path(Path),
+    /// A number as its field's type has it, whatever type it was written as.
+    Convert(Box<Term>, Type),
+    Negate(Box<Term>),
+    Arithmetic(Arithmetic, Box<Term>, Box<Term>),
+    Lower(Box<Term>),
+    Upper(Box<Term>),
+    Length(Box<Term>),
+    Abs(Box<Term>),
+}
+
+/// A field, through references.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Path {
+    pub(crate) root: Root,
+    pub(crate) steps: Vec<Step>,
+    /// As it was written.
+    pub(crate) text: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    This,
+    Variable(usize),
+}
+
+/// From an object to one of its fields.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    /// The object must be of one of these; of another it is as if it were not there.
+    pub(crate) classes: Arc<BTreeSet<ClassId>>,
+    pub(crate) field: FieldNumber,
+    /// What the field is if the object's record is older; `None` for null.
+    pub(crate) default: Option<Arc<Value>>,
+}
+
+/// What comes of the objects that the condition holds of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Output {
+    /// They themselves.
+    Objects,
+    /// Values of each.
+    Columns(Vec<Term>),
+    /// Values of groups of them.
+    Groups(Groups),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Groups {
+    pub(crate) keys: Vec<Term>,
+    /// Each of a value, or of the objects.
+    pub(crate) aggregates: Vec<(Aggregate, Option<Term>)>,
+    pub(crate) columns: Vec<GroupColumn>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupColumn {
+    Key(usize),
+    Aggregate(usize),
+}
+
+/// A key to order by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Order {
+    pub(crate) by: OrderBy,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum OrderBy {
+    Term(Term),
+    Group(GroupColumn),
+}
+
+impl Term {
+    pub(crate) fn literal(value: impl Into<Value>) -> Self {
+        Self::Literal(Arc::new(value.into()))
+    }
+
+    /// The value, if it is known without an object.
+    pub(crate) fn known(&self) -> Option<&Value> {
+        match self {
+            Self::Literal(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The number of the field and its default, if it is a field of the object itself, as it stands in the record.
+    pub(crate) fn own_field(&self) -> Option<(FieldNumber, Option<&Value>)> {
+        match self {
+            Self::Path(Path { root: Root::This, steps, .. }) => match steps.as_slice() {
+                [step] => Some((step.field, step.default.as_deref())),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Calls with each path in it.
+    pub(crate) fn paths<'t>(&'t self, visit: &mut dyn FnMut(&'t Path)) {
+        match self {
+            Self::Literal(_) => {}
+            Self::Path(path) => visit(path),
+            Self::Convert(of, _)
+            | Self::Negate(of)
+            | Self::Lower(of)
+            | Self::Upper(of)
+            | Self::Length(of)
+            | Self::Abs(of) => of.paths(visit),
+            Self::Arithmetic(_, a, b) => {
+                a.paths(visit);
+                b.paths(visit);
+            }
+        }
+    }
+}
+
+impl Cond {
+    /// Calls with each path in it.
+    pub(crate) fn paths<'t>(&'t self, visit: &mut dyn FnMut(&'t Path)) {
+        match self {
+            Self::Constant(_) => {}
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.paths(visit)),
+            Self::Not(part) => part.paths(visit),
+            Self::IsNull(term) => term.paths(visit),
+            Self::Compare(_, a, b) | Self::Text(_, a, b) => {
+                a.paths(visit);
+                b.paths(visit);
+            }
+            Self::In(element, elements) => {
+                element.paths(visit);
+                match elements {
+                    Elements::Choice(_) => {}
+                    Elements::Terms(terms) => terms.iter().for_each(|term| term.paths(visit)),
+                    Elements::Of(term) => term.paths(visit),
+                }
+            }
+            Self::Any(any) => {
+                any.collection.paths(visit);
+                any.condition.paths(visit);
+            }
+        }
+    }
+}
+
+/// For explanations; long values and choices are cut.
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Literal(value) => short(&value.to_string(), f),
+            Self::Path(path) => f.write_str(&path.text),
+            Self::Convert(of, _) => of.fmt(f),
+            Self::Negate(of) => write!(f, "-{of}"),
+            Self::Arithmetic(operation, a, b) => write!(f, "({a} {} {b})", operation.sign()),
+            Self::Lower(of) => write!(f, "{of}.lower()"),
+            Self::Upper(of) => write!(f, "{of}.upper()"),
+            Self::Length(of) => write!(f, "{of}.length()"),
+            Self::Abs(of) => write!(f, "{of}.abs()"),
+        }
+    }
+}
+
+/// For explanations; long values and choices are cut.
+impl fmt::Display for Cond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let joined = |parts: &[Cond], sign: &str, f: &mut fmt::Formatter<'_>| {
+            for (index, part) in parts.iter().enumerate() {
+                let sign = if index > 0 { sign } else { "" };
+                match part {
+                    Self::And(_) | Self::Or(_) => write!(f, "{sign}({part})")?,
+                    _ => write!(f, "{sign}{part}")?,
+                }
+            }
+            Ok(())
+        };
+        match self {
+            Self::Constant(value) => value.fmt(f),
+            Self::And(parts) => joined(parts, " && ", f),
+            Self::Or(parts) => joined(parts, " || ", f),
+            Self::Not(part) => match &**part {
+                Self::IsNull(term) => write!(f, "{term} != null"),
+                part => write!(f, "!({part})"),
+            },
+            Self::IsNull(term) => write!(f, "{term} == null"),
+            Self::Compare(Comparison::Equal, a, b) => write!(f, "{a} == {b}"),
+            Self::Compare(comparison, a, b) => write!(f, "{a} {comparison} {b}"),
+            Self::Text(TextTest::StartsWith, of, with) => write!(f, "{of}.startsWith({with})"),
+            Self::Text(TextTest::EndsWith, of, with) => write!(f, "{of}.endsWith({with})"),
+            Self::Text(TextTest::Contains, of, part) => write!(f, "{of}.contains({part})"),
+            Self::In(element, Elements::Choice(choice)) => {
+                let values: Vec<String> = choice.as_slice().iter().take(8).map(|one| one.value().to_string()).collect();
+                let more = if choice.as_slice().len() > 8 { ", …" } else { "" };
+                write!(f, "{element} in [")?;
+                short(&values.join(", "), f)?;
+                write!(f, "{more}]")
+            }
+            Self::In(element, Elements::Terms(terms)) => {
+                let terms: Vec<String> = terms.iter().take(8).map(Term::to_string).collect();
+                write!(f, "{element} in [{}]", terms.join(", "))
+            }
+            Self::In(element, Elements::Of(collection)) => write!(f, "{element} in {collection}"),
+            Self::Any(any) => write!(f, "{}.any({})", any.collection, any.condition),
+        }
+    }
+}
+
+fn short(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => write!(f, "{}…", &text[..end]),
+        None => f.write_str(text),
+    }
+}

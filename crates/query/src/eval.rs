@@ -1,0 +1,323 @@
+//! What a condition or a value is, of one object.
+//!
+//! A referenced object may not be at hand: then its identifier is noted, and the evaluation stops with [`Stop::Missing`],
+//! to be begun again when the object is there. An object that is known not to exist, or is of a class that the path
+//! cannot lead to, is as good as a null reference.
+//!
+//! 1. A test with null on one side, or with values that do not compare, is false, as in [`model::Filter`].
+//! 2. `&&` and `||` go from left to right and stop as soon as they can. So a test on the left guards what stands behind it
+//!    from being divided by zero, and from being fetched.
+//! 3. A value of a record is taken as it stands, whatever its type is today; only [`Term::Convert`] converts it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Oid, RecordRef, Value, ValueRef};
+
+use crate::check::{Any, Cond, Elements, Path, Root, Step, Term, TextTest};
+use crate::{limits, number};
+
+/// Objects that conditions refer to, as far as they are known; `None` for one that does not exist.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Referenced {
+    objects: BTreeMap<Oid, Option<Bytes>>,
+    bytes: usize,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// An object is missing; it was noted.
+    Missing,
+    /// There is none.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Known<T> = Result<T, Stop>;
+
+/// A value on the way through an evaluation.
+#[derive(Clone, Debug)]
+pub(crate) enum Val<'a> {
+    /// Within a record, or a scalar of the query.
+    Ref(ValueRef<'a>),
+    /// Part of the query.
+    Part(&'a Value),
+    /// Worked out.
+    Own(Value),
+}
+
+impl Referenced {
+    pub(crate) fn insert(&mut self, oid: Oid, record: Option<Bytes>) {
+        let size = |record: &Option<Bytes>| 64 + record.as_ref().map_or(0, Bytes::len);
+        self.bytes += size(&record);
+        if let Some(before) = self.objects.insert(oid, record) {
+            self.bytes -= size(&before);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl<'a> Val<'a> {
+    const NULL: Self = Self::Ref(ValueRef::Null);
+
+    /// The value, unless it is null, a list, a set or a map.
+    pub(crate) fn scalar(&self) -> Option<ValueRef<'_>> {
+        let scalar = match self {
+            Self::Ref(value) => Some(*value),
+            Self::Part(value) => value.as_scalar(),
+            Self::Own(value) => value.as_scalar(),
+        };
+        scalar.filter(|scalar| {
+            !matches!(scalar, ValueRef::Null | ValueRef::List(_) | ValueRef::Set(_) | ValueRef::Map(_))
+        })
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self, Self::Ref(ValueRef::Null) | Self::Part(Value::Null) | Self::Own(Value::Null))
+    }
+
+    pub(crate) fn to_value(&self) -> Result<Value, Error> {
+        match self {
+            Self::Ref(value) => value.to_value(),
+            Self::Part(value) => Ok((*value).clone()),
+            Self::Own(value) => Ok(value.clone()),
+        }
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Ref(ValueRef::String(text)) => Some(text),
+            Self::Part(Value::String(text)) | Self::Own(Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The elements of a list or set, the keys of a map.
+    fn elements(self) -> Result<Vec<Val<'a>>, Error> {
+        match self {
+            Self::Ref(ValueRef::List(elements) | ValueRef::Set(elements)) => {
+                elements.iter().map(|element| element.map(Val::Ref)).collect()
+            }
+            Self::Ref(ValueRef::Map(entries)) => entries.iter().map(|entry| Ok(Val::Ref(entry?.0))).collect(),
+            Self::Part(Value::List(values)) => Ok(values.iter().map(Val::Part).collect()),
+            Self::Part(Value::Set(values)) => Ok(values.iter().map(Val::Part).collect()),
+            Self::Part(Value::Map(entries)) => Ok(entries.keys().map(Val::Part).collect()),
+            Self::Own(Value::List(values)) => Ok(values.into_iter().map(Val::Own).collect()),
+            Self::Own(Value::Set(values)) => Ok(values.into_iter().map(Val::Own).collect()),
+            Self::Own(Value::Map(entries)) => Ok(entries.into_keys().map(Val::Own).collect()),
+            _ => Ok(vec![]),
+        }
+    }
+
+    fn len(&self) -> Option<usize> {
+        Some(match self {
+            Self::Ref(ValueRef::List(elements) | ValueRef::Set(elements)) => elements.len(),
+            Self::Ref(ValueRef::Map(entries)) => entries.len(),
+            Self::Ref(ValueRef::Bytes(bytes)) => bytes.len(),
+            Self::Part(value) => match value {
+                Value::List(values) => values.len(),
+                Value::Set(values) => values.len(),
+                Value::Map(entries) => entries.len(),
+                Value::Bytes(bytes) => bytes.len(),
+                Value::String(text) => text.chars().count(),
+                _ => return None,
+            },
+            other => other.text()?.chars().count(),
+        })
+    }
+}
+
+/// An object that is asked about.
+pub(crate) struct Evaluator<'a> {
+    this: Oid,
+    record: RecordRef<'a>,
+    referenced: &'a Referenced,
+    /// What the variables stand for, the outermost first.
+    variables: Vec<Val<'a>>,
+    /// Objects that would have been needed.
+    missing: Vec<Oid>,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(crate) fn new(this: Oid, record: &'a [u8], referenced: &'a Referenced) -> Result<Self, Error> {
+        let record = read(this, record)?;
+        Ok(Self { this, record, referenced, variables: vec![], missing: vec![] })
+    }
+
+    /// The objects that were missing.
+    pub(crate) fn into_missing(self) -> Vec<Oid> {
+        self.missing
+    }
+
+    pub(crate) fn cond(&mut self, cond: &'a Cond) -> Known<bool> {
+        match cond {
+            Cond::Constant(value) => Ok(*value),
+            Cond::And(parts) => {
+                for part in parts {
+                    if !self.cond(part)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Cond::Or(parts) => {
+                for part in parts {
+                    if self.cond(part)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Cond::Not(part) => Ok(!self.cond(part)?),
+            Cond::IsNull(term) => Ok(self.term(term)?.is_null()),
+            Cond::Compare(comparison, a, b) => {
+                let (a, b) = (self.term(a)?, self.term(b)?);
+                let (Some(a), Some(b)) = (a.scalar(), b.scalar()) else { return Ok(false) };
+                Ok(a.compare_as_filters(b).is_some_and(|order| comparison.holds(order)))
+            }
+            Cond::Text(test, of, with) => {
+                let (of, with) = (self.term(of)?, self.term(with)?);
+                let (Some(of), Some(with)) = (of.text(), with.text()) else { return Ok(false) };
+                Ok(match test {
+                    TextTest::StartsWith => of.starts_with(with),
+                    TextTest::EndsWith => of.ends_with(with),
+                    TextTest::Contains => of.contains(with),
+                })
+            }
+            Cond::In(element, elements) => self.is_in(element, elements),
+            Cond::Any(any) => self.any(any),
+        }
+    }
+
+    fn is_in(&mut self, element: &'a Term, elements: &'a Elements) -> Known<bool> {
+        let element = self.term(element)?;
+        let Some(element) = element.scalar() else { return Ok(false) };
+        let equals = |other: &Val<'_>| {
+            other.scalar().is_some_and(|other| other.compare_as_filters(element).is_some_and(std::cmp::Ordering::is_eq))
+        };
+        match elements {
+            Elements::Choice(choice) => Ok(choice.contains(element)),
+            Elements::Terms(terms) => {
+                for term in terms {
+                    if equals(&self.term(term)?) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Elements::Of(collection) => match self.term(collection)? {
+                Val::Ref(collection) => Ok(collection.contains(element)?),
+                other => Ok(other.elements()?.iter().any(equals)),
+            },
+        }
+    }
+
+    /// Asks the condition of all elements even if an object is missing for one, so that all that are missing are fetched
+    /// together.
+    fn any(&mut self, any: &'a Any) -> Known<bool> {
+        let mut stopped = None;
+        for element in self.term(&any.collection)?.elements()? {
+            self.variables.truncate(any.variable);
+            self.variables.push(element);
+            match self.cond(&any.condition) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(Stop::Missing) if self.missing.len() < limits::NEEDED => stopped = Some(Stop::Missing),
+                Err(stop) if stopped.is_none() => return Err(stop),
+                // What is known of it may change when the missing objects are there.
+                Err(_) => break,
+            }
+        }
+        self.variables.truncate(any.variable);
+        stopped.map_or(Ok(false), Err)
+    }
+
+    pub(crate) fn term(&mut self, term: &'a Term) -> Known<Val<'a>> {
+        Ok(match term {
+            Term::Literal(value) => Val::Part(value),
+            Term::Path(path) => self.path(path)?,
+            Term::Convert(of, ty) => Val::Own(ty.convert(self.term(of)?.to_value()?)),
+            Term::Negate(of) => Val::Own(number::negate(&self.term(of)?.to_value()?)?),
+            Term::Abs(of) => Val::Own(number::abs(&self.term(of)?.to_value()?)?),
+            Term::Arithmetic(operation, a, b) => {
+                let (a, b) = (self.term(a)?.to_value()?, self.term(b)?.to_value()?);
+                Val::Own(number::apply(*operation, &a, &b)?)
+            }
+            Term::Lower(of) => self.term(of)?.text().map_or(Val::NULL, |text| Val::Own(text.to_lowercase().into())),
+            Term::Upper(of) => self.term(of)?.text().map_or(Val::NULL, |text| Val::Own(text.to_uppercase().into())),
+            Term::Length(of) => self.term(of)?.len().map_or(Val::NULL, |len| Val::Own((len as i64).into())),
+        })
+    }
+
+    fn path(&mut self, path: &'a Path) -> Known<Val<'a>> {
+        let mut steps = path.steps.iter();
+        let mut at = match path.root {
+            Root::This => match steps.next() {
+                Some(step) => self.field(self.this, self.record, step)?,
+                None => Val::Ref(ValueRef::Reference(self.this)),
+            },
+            Root::Variable(number) => self.variables.get(number).cloned().unwrap_or(Val::NULL),
+        };
+        for step in steps {
+            let oid = match at.scalar() {
+                Some(ValueRef::Reference(oid)) if step.classes.contains(&oid.class()) => oid,
+                _ => return Ok(Val::NULL),
+            };
+            let record = if oid == self.this {
+                self.record
+            } else {
+                match self.referenced.objects.get(&oid) {
+                    Some(Some(record)) => read(oid, record)?,
+                    Some(None) => return Ok(Val::NULL),
+                    None => {
+                        self.missing.push(oid);
+                        return Err(Stop::Missing);
+                    }
+                }
+            };
+            at = self.field(oid, record, step)?;
+        }
+        Ok(at)
+    }
+
+    fn field(&self, oid: Oid, record: RecordRef<'a>, step: &'a Step) -> Known<Val<'a>> {
+        Ok(match record.field(step.field).map_err(|error| named(oid, error))? {
+            Some(value) => Val::Ref(value),
+            None => step.default.as_deref().map_or(Val::NULL, Val::Part),
+        })
+    }
+}
+
+/// Whether a condition that needs no object but the one asked about holds of a record that has none of its fields; or may
+/// hold, if that cannot be said.
+pub(crate) fn holds_by_default(cond: &Cond) -> bool {
+    /// A record without fields: only its version.
+    const EMPTY: [u8; 1] = [1];
+    let referenced = Referenced::default();
+    let evaluated = Evaluator::new(Oid::MIN, &EMPTY, &referenced).map(|mut evaluator| evaluator.cond(cond));
+    !matches!(evaluated, Ok(Ok(false)))
+}
+
+fn read(oid: Oid, record: &[u8]) -> Result<RecordRef<'_>, Error> {
+    RecordRef::new(record).map_err(|error| named(oid, error))
+}
+
+/// The error with the object it is of.
+#[cold]
+fn named(oid: Oid, error: Error) -> Error {
+    let kind: ErrorKind = error.kind();
+    Error::new(kind, format!("object {oid}: {}", error.message())).caused_by(error)
+}

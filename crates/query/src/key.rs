@@ -1,0 +1,306 @@
+//! Keys of indexes: bytes that order as the values of fields do.
+//!
+//! A key is one component for each field, each of which ends itself, so no key is the beginning of another. Components
+//! order by family (null, bool, numbers, text, bytes, dates, time stamps, references) and within one as filters
+//! compare: 1 = 1.0 = 1.00 are the same bytes, whatever type a record was written with. Lists, sets and maps are all alike.
+//!
+//! 1. A key has at most [`limits::KEY`] bytes. A value that is too long for its share of them is cut, and marked: it stands
+//!    behind the same value that ends there, and before all larger ones. Nothing comes behind it, so that order is kept,
+//!    but values with a long common beginning are alike in it. Bounds of ranges take that into account: a range has all entries it should, and maybe
+//!    others; whoever reads it looks at the objects again.
+//! 2. A key with a cut component has a checksum of all values at its end, so that two entries are the same only if their values
+//!    are: a unique index needs to compare nothing but keys.
+//! 3. An entry with a null in it is never a duplicate ([`Entry::has_null`]).
+//!
+//! Component: a tag, then
+//! - text and bytes: as they are, a zero byte as `00 ff`; the end is `00 00`, or `00 01` if cut;
+//! - numbers: `0.d₁d₂… × 100^e` with e in one byte if it is within ±100, then each pair of digits plus 2; the end is `00`, or
+//!   `01` if cut. All but the tag is inverted in negative numbers;
+//! - dates, time stamps: counts, big-endian, the top bit turned; references: their 16 bytes.
+
+mod number;
+
+use model::checksum::crc64;
+use model::{Comparison, FieldNumber, RecordRef, Result, ValueRef};
+
+use crate::limits;
+
+/// What an object stands at in an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key; at most [`limits::KEY`] bytes.
+    pub key: Vec<u8>,
+    /// Whether one of the values is null. Then the entry is no duplicate of any.
+    pub has_null: bool,
+}
+
+/// Keys from one, which is part of the range, to another, which is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The least key.
+    pub from: Vec<u8>,
+    /// What is above the largest key.
+    pub to: Vec<u8>,
+}
+
+/// The first bytes of components. Codes are for ever; those of numbers are in a row, negative ones first.
+mod tag {
+    pub(super) const NULL: u8 = 0x05;
+    pub(super) const FALSE: u8 = 0x10;
+    pub(super) const TRUE: u8 = 0x11;
+    pub(super) const MINUS_INFINITY: u8 = 0x20;
+    pub(super) const NEGATIVE: u8 = 0x21;
+    pub(super) const ZERO: u8 = 0x22;
+    pub(super) const POSITIVE: u8 = 0x23;
+    pub(super) const INFINITY: u8 = 0x24;
+    pub(super) const NAN: u8 = 0x25;
+    pub(super) const STRING: u8 = 0x30;
+    pub(super) const BYTES: u8 = 0x31;
+    pub(super) const DATE: u8 = 0x40;
+    pub(super) const TIMESTAMP: u8 = 0x41;
+    pub(super) const REFERENCE: u8 = 0x50;
+    pub(super) const COLLECTION: u8 = 0x60;
+    /// Above every component.
+    pub(super) const END: u8 = 0xff;
+}
+
+/// Bytes of the checksum of a key with a cut component.
+const CHECKSUM: usize = 8;
+
+impl Entry {
+    /// The entry of these values, one for each field of the index.
+    ///
+    /// # Panics
+    /// If there are more than [`limits::KEY_FIELDS`].
+    #[must_use]
+    pub fn new(values: &[ValueRef<'_>]) -> Self {
+        assert!(values.len() <= limits::KEY_FIELDS, "an index of {} fields", values.len());
+        let mut prefix = Prefix::new(values.len());
+        values.iter().for_each(|value| prefix.push(*value));
+        let Prefix { mut key, cut, .. } = prefix;
+        if cut {
+            key.extend_from_slice(&crc64(&whole(values)).to_be_bytes());
+        }
+        Self { key, has_null: values.iter().any(|value| matches!(value, ValueRef::Null)) }
+    }
+
+    /// The entry of a record. A field that it lacks counts as null, whatever its default.
+    ///
+    /// # Errors
+    /// [`Corrupt`](model::ErrorKind::Corrupt) if one of the fields is damaged.
+    ///
+    /// # Panics
+    /// If there are more than [`limits::KEY_FIELDS`].
+    pub fn of(record: &RecordRef<'_>, fields: &[FieldNumber]) -> Result<Self> {
+        let values: Result<Vec<ValueRef<'_>>> =
+            fields.iter().map(|field| Ok(record.field(*field)?.unwrap_or(ValueRef::Null))).collect();
+        Ok(Self::new(&values?))
+    }
+}
+
+impl Range {
+    /// Every key.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { from: vec![], to: vec![tag::END] }
+    }
+
+    /// Whether no key is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.from >= self.to
+    }
+
+    /// Whether the key is in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *self.from <= *key && *key < *self.to
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { from: self.from.max(other.from), to: self.to.min(other.to) }
+    }
+
+    /// All keys that begin so; of a beginning that is the end of a component or within a text.
+    fn of_prefix(from: Vec<u8>) -> Self {
+        let to = successor(&from);
+        Self { from, to }
+    }
+}
+
+/// What comes of values when nothing is cut: equal bytes of equal values, ordered as they are.
+pub(crate) fn whole(values: &[ValueRef<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for value in values {
+        component(*value, usize::MAX, &mut out);
+    }
+    out
+}
+
+/// The beginning of a key: the components of its first fields, up to the first that is cut.
+#[derive(Clone, Debug)]
+pub(crate) struct Prefix {
+    key: Vec<u8>,
+    /// Whether the last component is cut. What could follow is known of no key then.
+    cut: bool,
+    /// How many fields are still to come.
+    fields: usize,
+}
+
+impl Prefix {
+    /// The empty beginning of a key of so many fields.
+    pub(crate) fn new(fields: usize) -> Self {
+        Self { key: vec![], cut: false, fields }
+    }
+
+    /// Adds the next component.
+    pub(crate) fn push(&mut self, value: ValueRef<'_>) {
+        if !self.cut {
+            let share = self.share();
+            self.fields = self.fields.saturating_sub(1);
+            self.cut = component(value, share, &mut self.key);
+        }
+    }
+
+    /// How many bytes the next component may have: its share of what is left. Keys that are alike up to there agree.
+    fn share(&self) -> usize {
+        (limits::KEY - CHECKSUM - self.key.len()) / self.fields.max(1)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// All keys that begin so.
+    pub(crate) fn range(&self) -> Range {
+        if self.key.is_empty() { Range::all() } else { Range::of_prefix(self.key.clone()) }
+    }
+
+    /// The keys whose next value compares so, and maybe others that are nearly it.
+    pub(crate) fn compare(&self, comparison: Comparison, value: ValueRef<'_>) -> Range {
+        if self.cut {
+            return self.range();
+        }
+        let (first, end) = family(value);
+        let mut key = self.key.clone();
+        let cut = component(value, self.share(), &mut key);
+        let (first, end) = (self.with(first), self.with(end));
+        match comparison {
+            Comparison::Equal => Range::of_prefix(key),
+            Comparison::NotEqual => Range { from: first, to: end },
+            Comparison::Less if !cut => Range { from: first, to: key },
+            Comparison::Less | Comparison::LessOrEqual => Range { from: first, to: successor(&key) },
+            Comparison::Greater if !cut => Range { from: successor(&key), to: end },
+            Comparison::Greater | Comparison::GreaterOrEqual => Range { from: key, to: end },
+        }
+    }
+
+    /// The keys whose next value is a text that begins so, and maybe others that nearly do.
+    pub(crate) fn starts_with(&self, text: &str) -> Range {
+        if self.cut {
+            return self.range();
+        }
+        let mut key = self.with(tag::STRING);
+        escape(text.as_bytes(), self.share() - 3, &mut key);
+        Range::of_prefix(key)
+    }
+
+    /// The keys whose next value is null.
+    pub(crate) fn null(&self) -> Range {
+        if self.cut { self.range() } else { Range { from: self.with(tag::NULL), to: self.with(tag::NULL + 1) } }
+    }
+
+    /// The keys whose next value is not null.
+    pub(crate) fn not_null(&self) -> Range {
+        if self.cut { self.range() } else { Range { from: self.with(tag::NULL + 1), to: self.with(tag::END) } }
+    }
+
+    fn with(&self, byte: u8) -> Vec<u8> {
+        let mut key = self.key.clone();
+        key.push(byte);
+        key
+    }
+}
+
+/// The first tag of a value's family, and what is above its last.
+fn family(value: ValueRef<'_>) -> (u8, u8) {
+    let (first, last) = match value {
+        ValueRef::Null => (tag::NULL, tag::NULL),
+        ValueRef::Bool(_) => (tag::FALSE, tag::TRUE),
+        ValueRef::Int64(_) | ValueRef::Float64(_) | ValueRef::Decimal(_) => (tag::MINUS_INFINITY, tag::NAN),
+        ValueRef::String(_) => (tag::STRING, tag::STRING),
+        ValueRef::Bytes(_) => (tag::BYTES, tag::BYTES),
+        ValueRef::Date(_) => (tag::DATE, tag::DATE),
+        ValueRef::Timestamp(_) => (tag::TIMESTAMP, tag::TIMESTAMP),
+        ValueRef::Reference(_) => (tag::REFERENCE, tag::REFERENCE),
+        ValueRef::List(_) | ValueRef::Set(_) | ValueRef::Map(_) => (tag::COLLECTION, tag::COLLECTION),
+    };
+    (first, last + 1)
+}
+
+/// Appends a component of at most `share` bytes; says whether it was cut.
+fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
+    const SIGN: u64 = 1 << 63;
+    match value {
+        ValueRef::Null => out.push(tag::NULL),
+        ValueRef::Bool(value) => out.push(if value { tag::TRUE } else { tag::FALSE }),
+        ValueRef::Int64(_) | ValueRef::Float64(_) | ValueRef::Decimal(_) => {
+            return number::component(value, share, out);
+        }
+        ValueRef::String(text) => return text_component(tag::STRING, text.as_bytes(), share, out),
+        ValueRef::Bytes(bytes) => return text_component(tag::BYTES, bytes, share, out),
+        ValueRef::Date(date) => {
+            out.push(tag::DATE);
+            out.extend_from_slice(&(date.days as u64 ^ SIGN).to_be_bytes());
+        }
+        ValueRef::Timestamp(moment) => {
+            out.push(tag::TIMESTAMP);
+            out.extend_from_slice(&(moment.seconds() as u64 ^ SIGN).to_be_bytes());
+            out.extend_from_slice(&moment.subsec_nanos().to_be_bytes());
+        }
+        ValueRef::Reference(oid) => {
+            out.push(tag::REFERENCE);
+            out.extend_from_slice(&oid.to_bytes());
+        }
+        ValueRef::List(_) | ValueRef::Set(_) | ValueRef::Map(_) => out.push(tag::COLLECTION),
+    }
+    false
+}
+
+fn text_component(tag: u8, bytes: &[u8], share: usize, out: &mut Vec<u8>) -> bool {
+    out.push(tag);
+    let cut = escape(bytes, share - 3, out);
+    out.extend_from_slice(&[0, u8::from(cut)]);
+    cut
+}
+
+/// Appends what fits `room` of bytes in which a zero takes two; says whether some did not.
+fn escape(bytes: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
+    let end = out.len().saturating_add(room);
+    for &byte in bytes {
+        let escaped: &[u8] = if byte == 0 { &[0, 0xff] } else { &[byte] };
+        if out.len() + escaped.len() > end {
+            return true;
+        }
+        out.extend_from_slice(escaped);
+    }
+    false
+}
+
+/// What is above everything that begins so.
+fn successor(prefix: &[u8]) -> Vec<u8> {
+    let mut next = prefix.to_vec();
+    while let Some(last) = next.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            return next;
+        }
+        next.pop();
+    }
+    vec![tag::END]
+}
+
+#[cfg(test)]
+mod tests;

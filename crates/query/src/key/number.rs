@@ -1,0 +1,97 @@
+//! Components of numbers.
+
+use bigdecimal::BigDecimal;
+use model::ValueRef;
+
+use super::tag;
+
+/// Exponents up to here, either way, take one byte.
+const NEAR: i64 = 100;
+/// The byte of exponent 0.
+const MIDDLE: u8 = 128;
+/// Stands before a smaller exponent of eight bytes, one above [`NEAR`] before a larger one.
+const BELOW: u8 = MIDDLE - NEAR as u8 - 1;
+const ABOVE: u8 = MIDDLE + NEAR as u8 + 1;
+/// The byte of a pair of zeros; below it are the ends.
+const ZEROS: u8 = 2;
+
+/// Appends the component of a number, of at most `share` bytes; says whether it was cut.
+pub(super) fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
+    let (digits, scale) = match value {
+        ValueRef::Int64(number) => (number.to_string(), 0),
+        ValueRef::Float64(number) => match float(number) {
+            Ok(digits) => digits,
+            Err(tag) => {
+                out.push(tag);
+                return false;
+            }
+        },
+        ValueRef::Decimal(number) => of_big(&number.to_big()),
+        _ => return false,
+    };
+    let (negative, digits) = match digits.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, digits.as_str()),
+    };
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        out.push(tag::ZERO);
+        return false;
+    }
+    out.push(if negative { tag::NEGATIVE } else { tag::POSITIVE });
+    let start = out.len();
+    let cut = magnitude(digits.as_bytes(), scale, share - 1, out);
+    if negative {
+        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    cut
+}
+
+/// The digits of a floating-point number, with their scale; or its tag, which says all if it has none.
+fn float(number: f64) -> Result<(String, i64), u8> {
+    /// Doubles within this are integers of 64 bits if they are integers at all.
+    const INTEGERS: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() <= INTEGERS {
+        return Ok(((number as i64).to_string(), 0));
+    }
+    match BigDecimal::try_from(number) {
+        Ok(exact) => Ok(of_big(&exact)),
+        Err(_) if number.is_nan() => Err(tag::NAN),
+        Err(_) if number > 0.0 => Err(tag::INFINITY),
+        Err(_) => Err(tag::MINUS_INFINITY),
+    }
+}
+
+fn of_big(number: &BigDecimal) -> (String, i64) {
+    let (digits, scale) = number.as_bigint_and_exponent();
+    (digits.to_string(), scale)
+}
+
+/// Appends exponent, digits and end of `digits × 10^-scale`, in at most `share` bytes; says whether digits were cut.
+fn magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) -> bool {
+    let end = out.len().saturating_add(share) - 1;
+    // The number is 0.digits × 10^point.
+    let point = digits.len() as i64 - scale;
+    let exponent = (point + 1).div_euclid(2);
+    if exponent.abs() <= NEAR {
+        out.push((i64::from(MIDDLE) + exponent) as u8);
+    } else {
+        out.push(if exponent < 0 { BELOW } else { ABOVE });
+        out.extend_from_slice(&(exponent as u64 ^ 1 << 63).to_be_bytes());
+    }
+    let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
+    let digits = &digits[..digits.len() - zeros];
+    // With a zero before them if the point is within a pair.
+    let odd = usize::from(point.rem_euclid(2) == 1);
+    let digit =
+        |index: usize| index.checked_sub(odd).and_then(|index| digits.get(index)).map_or(0, |digit| digit - b'0');
+    for pair in 0..(digits.len() + odd).div_ceil(2) {
+        if out.len() == end {
+            out.push(1);
+            return true;
+        }
+        out.push(ZEROS + 10 * digit(2 * pair) + digit(2 * pair + 1));
+    }
+    out.push(0);
+    false
+}

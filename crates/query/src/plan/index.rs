@@ -1,0 +1,207 @@
+//! Chooses an index.
+//!
+//! An index is of use if the first of its fields are to equal something, and then at most one more has a range; or if it
+//! has the order that is wanted, and only the first objects are. What scores highest is taken; statistics of values are
+//! not kept, so a field that equals something counts more than a range, and that more than half a range.
+//!
+//! A record that lacks a field stands in the index at null, also if the field has a default; if the default passes the
+//! test, the nulls are read too.
+
+use model::{Comparison, FieldNumber, Value};
+
+use super::push::mirrored;
+use super::{Index, IndexRanges};
+use crate::check::{Checked, Cond, Elements, OrderBy, Output, TextTest};
+use crate::eval::holds_by_default;
+use crate::key::{Prefix, Range};
+use crate::{Schema, limits};
+
+/// More operands than this are read as one range.
+const POINTS: usize = 64;
+/// An index is read for its order alone if at most so many objects are wanted.
+const FIRST: u64 = 10_000;
+
+/// A test of a field that says something of the place in an index.
+struct Test<'c> {
+    field: FieldNumber,
+    kind: Kind<'c>,
+    /// Whether records that lack the field pass it.
+    by_default: bool,
+    cond: &'c Cond,
+}
+
+enum Kind<'c> {
+    Null,
+    NotNull,
+    Compare(Comparison, &'c Value),
+    OneOf(Vec<&'c Value>),
+    StartsWith(&'c str),
+}
+
+/// How good an index is: what is equal, the range behind it, the order.
+type Score = (u32, bool, bool);
+
+/// The best index and what to read of it.
+pub(super) fn choose(checked: &Checked, parts: &[&Cond], schema: &Schema, indexes: &[Index]) -> Option<IndexRanges> {
+    let tests: Vec<Test<'_>> = parts.iter().filter_map(|part| test(part)).collect();
+    let usable = |index: &&Index| {
+        index.ready
+            && (1..=limits::KEY_FIELDS).contains(&index.fields.len())
+            && schema.family(index.class).contains(&checked.class)
+    };
+    let mut best: Option<(Score, IndexRanges)> = None;
+    for index in indexes.iter().filter(usable) {
+        if let Some((score, ranges)) = consider(checked, &tests, index)
+            && best.as_ref().is_none_or(|(least, _)| score > *least)
+        {
+            best = Some((score, ranges));
+        }
+    }
+    best.map(|(_, ranges)| ranges)
+}
+
+fn consider(checked: &Checked, tests: &[Test<'_>], index: &Index) -> Option<(Score, IndexRanges)> {
+    let mut prefix = Prefix::new(index.fields.len());
+    let (mut words, mut points, mut equal) = (Vec::new(), 0, 0);
+    for field in &index.fields {
+        let Some((test, value)) = tests.iter().find_map(|test| equals(test, *field)) else { break };
+        prefix.push(value.as_scalar()?);
+        words.push(test.cond.to_string());
+        points += 4;
+        equal += 1;
+    }
+    let mut ranges = vec![prefix.range()];
+    if let Some(field) = index.fields.get(equal) {
+        let (mut above, mut below) = (0, 0);
+        for test in tests.iter().filter(|test| test.field == *field) {
+            let of_test = of(test, &prefix);
+            ranges = both(&ranges, &of_test);
+            words.push(test.cond.to_string());
+            match &test.kind {
+                Kind::Compare(Comparison::Less | Comparison::LessOrEqual, _) => below = 1,
+                Kind::Compare(Comparison::Greater | Comparison::GreaterOrEqual, _) => above = 1,
+                Kind::NotNull | Kind::Compare(Comparison::NotEqual, _) => {}
+                _ => (above, below) = (1, 2),
+            }
+        }
+        points += above + below;
+    }
+    let order = order(checked, index, equal);
+    let ordered = order.is_some() && checked.limit.is_some();
+    let first = checked.limit.is_some_and(|limit| limit.saturating_add(checked.skip) <= FIRST);
+    if points == 0 && !(ordered && first) {
+        return None;
+    }
+    let all = index.unique && equal == index.fields.len();
+    let words = if words.is_empty() { "everything".into() } else { words.join(" && ") };
+    let ranges = IndexRanges {
+        index: index.id,
+        name: index.name.clone(),
+        fields: index.fields.clone(),
+        ranges,
+        reverse: ordered && order == Some(true),
+        ordered,
+        leading: equal + 1,
+        words,
+    };
+    Some(((points, all, ordered), ranges))
+}
+
+fn test(part: &Cond) -> Option<Test<'_>> {
+    let (term, kind) = match part {
+        Cond::IsNull(term) => (term, Kind::Null),
+        Cond::Not(not) => match &**not {
+            Cond::IsNull(term) => (term, Kind::NotNull),
+            _ => return None,
+        },
+        Cond::Compare(comparison, a, b) => match (a.known(), b.known()) {
+            (None, Some(value)) => (a, Kind::Compare(*comparison, value)),
+            (Some(value), None) => (b, Kind::Compare(mirrored(*comparison), value)),
+            _ => return None,
+        },
+        Cond::In(element, Elements::Choice(choice)) => {
+            (element, Kind::OneOf(choice.as_slice().iter().map(|operand| operand.value()).collect()))
+        }
+        Cond::Text(TextTest::StartsWith, of, with) => match with.known() {
+            Some(Value::String(text)) => (of, Kind::StartsWith(text)),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let (field, default) = term.own_field()?;
+    let by_default = default.is_some() && holds_by_default(part);
+    Some(Test { field, kind, by_default, cond: part })
+}
+
+/// The value that the field is to equal, if records that lack the field do not pass.
+fn equals<'t, 'c>(test: &'t Test<'c>, field: FieldNumber) -> Option<(&'t Test<'c>, &'c Value)> {
+    match test.kind {
+        Kind::Compare(Comparison::Equal, value) if test.field == field && !test.by_default => Some((test, value)),
+        _ => None,
+    }
+}
+
+/// The ranges of what passes a test, in order and apart.
+fn of(test: &Test<'_>, prefix: &Prefix) -> Vec<Range> {
+    let compare = |comparison, value: &Value| value.as_scalar().map(|value| prefix.compare(comparison, value));
+    let mut ranges: Vec<Range> = match &test.kind {
+        Kind::Null => vec![prefix.null()],
+        // Records that lack it may have a default, and stand at null.
+        Kind::NotNull if test.by_default => vec![prefix.range()],
+        Kind::NotNull => vec![prefix.not_null()],
+        Kind::Compare(comparison, value) => compare(*comparison, value).into_iter().collect(),
+        Kind::OneOf(values) if values.len() > POINTS => {
+            let ends = values.first().zip(values.last());
+            let ends =
+                ends.and_then(|(first, last)| compare(Comparison::Equal, first).zip(compare(Comparison::Equal, last)));
+            ends.map(|(first, last)| Range { from: first.from, to: last.to }).into_iter().collect()
+        }
+        Kind::OneOf(values) => values.iter().filter_map(|value| compare(Comparison::Equal, value)).collect(),
+        Kind::StartsWith(text) => vec![prefix.starts_with(text)],
+    };
+    if test.by_default {
+        ranges.push(prefix.null());
+    }
+    apart(ranges)
+}
+
+/// What is in a range of both.
+fn both(a: &[Range], b: &[Range]) -> Vec<Range> {
+    apart(a.iter().flat_map(|one| b.iter().map(|other| one.clone().and(other.clone()))).collect())
+}
+
+/// The same keys in ranges that are in order, apart and not empty.
+fn apart(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by(|a, b| a.from.cmp(&b.from));
+    let mut merged: Vec<Range> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.from <= last.to => last.to = range.to.max(std::mem::take(&mut last.to)),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Whether the index has the first objects first, or, if backwards, last; `None` if neither.
+///
+/// The first key by which objects differ must be the field behind those that are equal. Nulls come first in an index, and
+/// so do records that have a default instead.
+fn order(checked: &Checked, index: &Index, equal: usize) -> Option<bool> {
+    if matches!(checked.output, Output::Groups(_)) {
+        return None;
+    }
+    let fixed = &index.fields[..equal];
+    let key = checked.order.iter().find(|key| !own_field(&key.by).is_some_and(|(field, _)| fixed.contains(&field)))?;
+    let (field, default) = own_field(&key.by)?;
+    let fits = index.fields.get(equal) == Some(&field) && default.is_none() && key.nulls_first != key.descending;
+    fits.then_some(key.descending)
+}
+
+fn own_field(by: &OrderBy) -> Option<(FieldNumber, Option<&Value>)> {
+    match by {
+        OrderBy::Term(term) => term.own_field(),
+        OrderBy::Group(_) => None,
+    }
+}

@@ -1,0 +1,242 @@
+//! What of a condition bricks can decide.
+//!
+//! For each condition there is a filter above it (true of all that the condition holds of, and maybe of more) and one
+//! below it; both are the same where a filter says exactly what the condition says. `not` of what is below is above.
+//! A brick takes a field that is absent for null; so where the field has a default, the two part.
+
+use model::{Comparison, FieldNumber, Filter, Operand, Operands, Value, limits};
+
+use crate::check::{Cond, Elements, Path, Root, Term, TextTest};
+use crate::eval::holds_by_default;
+
+/// The filter for the parts of a conjunction, and what it leaves undecided.
+pub(super) fn split(parts: &[&Cond]) -> (Filter, Option<Cond>) {
+    let mut pusher = Pusher { room: limits::FILTER };
+    let (mut filters, mut residual) = (Vec::new(), Vec::new());
+    for part in parts {
+        let bound = pusher.bound(part, Side::Above);
+        if !bound.exact {
+            residual.push((*part).clone());
+        }
+        filters.extend(bound.filter);
+    }
+    let mut filter = Filter::And(filters);
+    if filter.encode().is_err() {
+        // Rather all of it at the peer server than none.
+        filter = Filter::And(vec![]);
+        residual = parts.iter().map(|part| (*part).clone()).collect();
+    }
+    let residual = match residual.len() {
+        0 => None,
+        1 => residual.pop(),
+        _ => Some(Cond::And(residual)),
+    };
+    (filter, residual)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// True whenever the condition is.
+    Above,
+    /// True only if the condition is.
+    Below,
+}
+
+/// A filter on one side of a condition.
+struct Bound {
+    /// `None` says nothing: always true above, never true below.
+    filter: Option<Filter>,
+    /// Whether it says just what the condition says.
+    exact: bool,
+}
+
+struct Pusher {
+    /// Bytes of operands that the filter may still have.
+    room: usize,
+}
+
+const NOTHING: Bound = Bound { filter: None, exact: false };
+
+impl Pusher {
+    fn bound(&mut self, cond: &Cond, side: Side) -> Bound {
+        match cond {
+            Cond::Constant(true) => Bound { filter: Some(Filter::And(vec![])), exact: true },
+            Cond::Constant(false) => Bound { filter: Some(Filter::Or(vec![])), exact: true },
+            Cond::And(parts) => self.junction(parts, side, Side::Above, Filter::And),
+            Cond::Or(parts) => self.junction(parts, side, Side::Below, Filter::Or),
+            Cond::Not(part) => {
+                let other = if side == Side::Above { Side::Below } else { Side::Above };
+                let bound = self.bound(part, other);
+                Bound { filter: bound.filter.map(Filter::negate), exact: bound.exact }
+            }
+            test => match self.exactly(test) {
+                Some((field, default, filter)) => with_default(test, field, default, filter, side),
+                None if side == Side::Above => self.roughly(test),
+                None => NOTHING,
+            },
+        }
+    }
+
+    /// A junction whose parts may be left out on one side of it, and make all of it say nothing on the other.
+    fn junction(&mut self, parts: &[Cond], side: Side, may_lack: Side, junction: fn(Vec<Filter>) -> Filter) -> Bound {
+        let (mut filters, mut exact) = (Vec::with_capacity(parts.len()), true);
+        for part in parts {
+            let bound = self.bound(part, side);
+            exact &= bound.exact;
+            match bound.filter {
+                Some(filter) => filters.push(filter),
+                None if side == may_lack => {}
+                None => return NOTHING,
+            }
+        }
+        match filters.len() {
+            0 if !exact => NOTHING,
+            1 => Bound { filter: filters.pop(), exact },
+            _ => Bound { filter: Some(junction(filters)), exact },
+        }
+    }
+
+    /// The filter that says the same as a test, if defaults are left aside: the field, its default, and the filter.
+    fn exactly<'c>(&mut self, test: &'c Cond) -> Option<(FieldNumber, Option<&'c Value>, Filter)> {
+        let (term, filter): (&Term, Box<dyn Fn(FieldNumber) -> Filter>) = match test {
+            Cond::IsNull(term) => (term, Box::new(Filter::IsNull)),
+            Cond::Compare(comparison, a, b) => {
+                let (field, comparison, value) = match (a.own_field(), b.own_field()) {
+                    (Some(_), None) => (a, *comparison, b.known()?),
+                    (None, Some(_)) => (b, mirrored(*comparison), a.known()?),
+                    _ => return None,
+                };
+                let operand = self.operand(value)?;
+                (field, Box::new(move |field| Filter::Compare(field, comparison, operand.clone())))
+            }
+            Cond::Text(test @ (TextTest::StartsWith | TextTest::Contains), of, with) => {
+                let (test, text) = (*test, self.text(with)?);
+                let filter = move |field| match test {
+                    TextTest::StartsWith => Filter::StartsWith(field, text.clone()),
+                    _ => Filter::ContainsText(field, text.clone()),
+                };
+                (of, Box::new(filter))
+            }
+            Cond::In(element, Elements::Choice(choice)) => {
+                let choice = self.operands(choice)?;
+                (element, Box::new(move |field| Filter::OneOf(field, choice.clone())))
+            }
+            Cond::In(element, Elements::Of(collection)) => {
+                let operand = self.operand(element.known()?)?;
+                (collection, Box::new(move |field| Filter::Contains(field, operand.clone())))
+            }
+            _ => return None,
+        };
+        let (field, default) = term.own_field()?;
+        Some((field, default, filter(field)))
+    }
+
+    /// A filter above a test that bricks cannot decide: the fields that it begins with are not null.
+    fn roughly(&mut self, test: &Cond) -> Bound {
+        let mut filters = Vec::new();
+        let mut not_null = |path: &Path| {
+            if let (Root::This, Some(step)) = (path.root, path.steps.first())
+                && step.default.is_none()
+            {
+                let filter = Filter::IsNull(step.field).negate();
+                if !filters.contains(&filter) {
+                    filters.push(filter);
+                }
+            }
+        };
+        match test {
+            Cond::Compare(_, a, b) | Cond::Text(_, a, b) => {
+                a.paths(&mut not_null);
+                b.paths(&mut not_null);
+            }
+            Cond::In(element, Elements::Of(collection)) => {
+                element.paths(&mut not_null);
+                collection.paths(&mut not_null);
+            }
+            Cond::In(element, _) => element.paths(&mut not_null),
+            Cond::Any(any) => any.collection.paths(&mut not_null),
+            _ => {}
+        }
+        if let Cond::Text(TextTest::EndsWith, of, with) = test
+            && let Some((field, None)) = of.own_field()
+            && let Some(text) = self.text(with)
+        {
+            filters = vec![Filter::ContainsText(field, text)];
+        }
+        match filters.len() {
+            0 => NOTHING,
+            1 => Bound { filter: filters.pop(), exact: false },
+            _ => Bound { filter: Some(Filter::And(filters)), exact: false },
+        }
+    }
+
+    fn operand(&mut self, value: &Value) -> Option<Operand> {
+        self.take(size(value))?;
+        Operand::new(value.clone()).ok()
+    }
+
+    fn operands(&mut self, operands: &Operands) -> Option<Operands> {
+        // The first test is quick, so that a long list that does not fit is not counted again and again.
+        if operands.as_slice().len() * 2 > self.room {
+            return None;
+        }
+        self.take(operands.as_slice().iter().map(|operand| size(operand.value())).sum())?;
+        Some(operands.clone())
+    }
+
+    fn text(&mut self, term: &Term) -> Option<String> {
+        match term.known()? {
+            Value::String(text) => {
+                self.take(text.len())?;
+                Some(text.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<()> {
+        self.room = self.room.checked_sub(bytes)?;
+        Some(())
+    }
+}
+
+/// A filter beside a test of a field that may have a default.
+fn with_default(test: &Cond, field: FieldNumber, default: Option<&Value>, filter: Filter, side: Side) -> Bound {
+    let exact = Bound { filter: Some(filter.clone()), exact: true };
+    if default.is_none() {
+        return exact;
+    }
+    match test {
+        // A brick takes it for null, and it is not.
+        Cond::IsNull(_) => match side {
+            Side::Above => Bound { filter: Some(filter), exact: false },
+            Side::Below => NOTHING,
+        },
+        test if holds_by_default(test) => match side {
+            Side::Above => Bound { filter: Some(Filter::Or(vec![filter, Filter::IsNull(field)])), exact: false },
+            Side::Below => Bound { filter: Some(filter), exact: false },
+        },
+        _ => exact,
+    }
+}
+
+/// The comparison that holds with its sides exchanged.
+pub(super) fn mirrored(comparison: Comparison) -> Comparison {
+    match comparison {
+        Comparison::Less => Comparison::Greater,
+        Comparison::LessOrEqual => Comparison::GreaterOrEqual,
+        Comparison::Greater => Comparison::Less,
+        Comparison::GreaterOrEqual => Comparison::LessOrEqual,
+        same => same,
+    }
+}
+
+/// About how many bytes a value takes in a filter.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => 8 + text.len(),
+        Value::Bytes(bytes) => 8 + bytes.len(),
+        Value::Decimal(number) => 8 + number.as_ref().unscaled().len(),
+        _ => 24,
+    }
+}

@@ -1,0 +1,106 @@
+//! Sorting, of as many rows as are wanted.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use model::{Result, ValueRef};
+
+use super::{Row, size, too_much};
+use crate::key::whole;
+use crate::limits;
+
+/// The first rows in order, of those that were added.
+#[derive(Debug)]
+pub(super) struct Sorter {
+    /// How many rows are wanted.
+    most: u64,
+    /// The last on top.
+    rows: BinaryHeap<Held>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Held {
+    key: Vec<u8>,
+    /// Where it stands in the order of the index, if that is of use.
+    place: Option<Vec<u8>>,
+    row: Row,
+}
+
+/// Appends what orders as the value does in a key of an order. Such keys, one behind the other, order as tuples.
+pub(super) fn sort_key(value: ValueRef<'_>, descending: bool, nulls_first: bool, out: &mut Vec<u8>) {
+    if matches!(value, ValueRef::Null) {
+        out.push(if nulls_first { 0 } else { 2 });
+        return;
+    }
+    out.push(1);
+    let start = out.len();
+    out.extend_from_slice(&whole(&[value]));
+    if descending {
+        // No value's bytes are the beginning of another's.
+        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+}
+
+impl Sorter {
+    pub(super) fn new(most: u64) -> Self {
+        Self { most, rows: BinaryHeap::new(), bytes: 0 }
+    }
+
+    pub(super) fn add(&mut self, key: Vec<u8>, place: Option<Vec<u8>>, row: Row) -> Result<()> {
+        if self.is_full() && self.rows.peek().is_none_or(|last| key >= last.key) {
+            return Ok(());
+        }
+        let held = Held { key, place, row };
+        self.bytes += held.bytes();
+        self.rows.push(held);
+        if self.rows.len() as u64 > self.most {
+            self.bytes -= self.rows.pop().map_or(0, |held| held.bytes());
+        }
+        if self.bytes > limits::HELD { Err(too_much("sorting")) } else { Ok(()) }
+    }
+
+    /// Whether all that stands at this place of the index, or behind it, is behind the last row that is wanted.
+    pub(super) fn is_behind(&self, place: &[u8]) -> bool {
+        let last = self.rows.peek().and_then(|last| last.place.as_deref());
+        self.is_full() && last.is_none_or(|last| place > last)
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() as u64 >= self.most
+    }
+
+    pub(super) fn into_rows(self) -> Vec<Row> {
+        self.rows.into_sorted_vec().into_iter().map(|held| held.row).collect()
+    }
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        let row = match &self.row {
+            Row::Object(_, record) => record.len() + 64,
+            Row::Values(values) => size(values),
+        };
+        row + self.key.len() + self.place.as_ref().map_or(0, Vec::len) + 64
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Held {}

@@ -1,0 +1,122 @@
+//! The text form of queries, for command lines and messages.
+//!
+//! ```text
+//! [select ITEM [as NAME], ...] from [only] CLASS [where CONDITION]
+//!     [group by KEY, ...] [order by KEY [asc|desc] [nulls first|last], ...] [skip N] [limit N]
+//! ```
+//!
+//! Reading it is a tokenizer and a parser by binding power (Pratt), which docs/decisions/query.md weighs against libraries.
+//! Writing it is [`Display`](std::fmt::Display), and reading what was written gives the query again. Errors of either
+//! [`Query::parse`] or [`Query::check`] show the text with a caret under the place; the latter of the query as it would be
+//! written, so a query that never was a text has a place to point at too.
+
+mod lexer;
+mod parser;
+mod print;
+
+use std::fmt::Write;
+
+use model::{Error, ErrorKind, Result};
+
+use crate::{Expr, Query, limits};
+use parser::Parser;
+
+pub(crate) use print::locate;
+
+impl Query {
+    /// Reads a query: `from Person where age > 30 order by name limit 10`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] with the place if the text is no query, [`ErrorKind::TooLarge`] past one of [`limits`].
+    pub fn parse(text: &str) -> Result<Self> {
+        bounded(Parser::new(text)?.query(None)?)
+    }
+
+    /// Reads what comes behind the class of a query, for where the class is known: `age > 30 order by name limit 10`, or
+    /// `select max(age) where name.startsWith("A")`, or nothing.
+    ///
+    /// # Errors
+    /// As of [`Query::parse`].
+    pub fn parse_of(class: &str, text: &str) -> Result<Self> {
+        bounded(Parser::new(text)?.query(Some(class))?)
+    }
+}
+
+impl Expr {
+    /// Reads a condition or a value: `boss.age + 1 > 30`.
+    ///
+    /// # Errors
+    /// As of [`Query::parse`].
+    pub fn parse(text: &str) -> Result<Self> {
+        let query = bounded(Query::of("").filter(Parser::new(text)?.whole_expr()?))?;
+        query.condition.ok_or_else(|| Error::new(ErrorKind::Internal, "a condition was lost"))
+    }
+}
+
+/// An error at a place of a text: the message, the line, and a caret under the place.
+pub(crate) fn error_at(text: &str, place: std::ops::Range<usize>, message: impl AsRef<str>) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{}\n{}", message.as_ref(), quote(text, place)))
+}
+
+/// The line of a text that a place is in, with carets under the place. Long lines are cut on both sides.
+fn quote(text: &str, place: std::ops::Range<usize>) -> String {
+    /// Characters before and behind the place that are shown.
+    const AROUND: usize = 60;
+    let start = text[..place.start].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = text[place.start..].find('\n').map_or(text.len(), |newline| place.start + newline);
+    let (before, from_place) = (&text[start..place.start], &text[place.start..end]);
+    let skipped = before.chars().count().saturating_sub(AROUND);
+    let mut line = if skipped > 0 { "…".to_owned() } else { String::new() };
+    line.extend(before.chars().skip(skipped).map(visible));
+    let indent = line.chars().count();
+    let marked = text[place.start..place.end.clamp(place.start, end)].chars().count().clamp(1, AROUND);
+    line.extend(from_place.chars().take(marked + AROUND).map(visible));
+    if from_place.chars().nth(marked + AROUND).is_some() {
+        line.push('…');
+    }
+    let mut out = format!("  {line}\n  ");
+    // Writing to a string does not fail.
+    let _ = write!(out, "{:indent$}{:^<marked$}", "", "");
+    out
+}
+
+/// What stands for a character in a line of a message.
+fn visible(character: char) -> char {
+    if character.is_control() { ' ' } else { character }
+}
+
+/// Whether a text can stand as a name without quotes.
+fn is_plain(name: &str) -> bool {
+    let mut characters = name.chars();
+    characters.next().is_some_and(lexer::starts_name) && characters.all(lexer::continues_name)
+}
+
+/// Words that cannot stand as the first name of a path, in lower or upper case.
+const RESERVED: [&str; 24] = [
+    "select", "from", "only", "where", "group", "order", "by", "asc", "desc", "nulls", "skip", "offset", "limit", "as",
+    "and", "or", "not", "in", "null", "true", "false", "this", "nan", "infinity",
+];
+
+/// Whether a plain name is a word with a meaning of its own.
+fn is_reserved(name: &str) -> bool {
+    matches!(name, "NaN" | "Infinity") || RESERVED.iter().any(|word| is_word(name, word))
+}
+
+/// Whether a name is this word, in lower or upper case.
+fn is_word(name: &str, word: &str) -> bool {
+    name == word
+        || (name.len() == word.len() && name.bytes().zip(word.bytes()).all(|(a, b)| a == b.to_ascii_uppercase()))
+}
+
+/// A query that is not too large; a long sum is deep, although its text is not.
+fn bounded(query: Query) -> Result<Query> {
+    query.encode().map(|_| query)
+}
+
+fn too_long(len: usize) -> Error {
+    let most = limits::QUERY;
+    Error::new(ErrorKind::TooLarge, format!("the text of a query may have {most} bytes; this one has {len}"))
+}
+
+#[cfg(test)]
+mod tests;
