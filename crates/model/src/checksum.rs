@@ -16,7 +16,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     if bytes.is_empty() { 0 } else { crc_fast::crc32_iscsi(bytes) }
 }
 
-/// CRC-64/NVME: where 32 bits would too often be alike by chance, as in keys that stand for longer ones.
+/// CRC-64/NVME, the same on every machine and in every version: where 32 bits would too often be alike by chance, as in keys
+/// that stand for longer ones, and to spread over places. It keeps no secret.
 #[must_use]
 pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)

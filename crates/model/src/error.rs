@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Io = 10,
     /// A mistake in Mortar: please report it.
     Internal = 11,
+    /// The transaction has met another one: begin it again. Nothing was changed.
+    Conflict = 12,
 }
 
 impl ErrorKind {
@@ -47,6 +49,7 @@ impl ErrorKind {
             8 => Self::Unknown,
             9 => Self::Unsupported,
             10 => Self::Io,
+            12 => Self::Conflict,
             _ => Self::Internal,
         }
     }
@@ -66,6 +69,7 @@ impl ErrorKind {
             Self::Unsupported => "unsupported",
             Self::Io => "io",
             Self::Internal => "internal",
+            Self::Conflict => "conflict",
         }
     }
 }
