@@ -15,6 +15,7 @@
 //! | [`pram`] | the order of writes outside of transactions | N1 |
 //! | [`redirect`] | how a group helps itself | R1 to R4, D1 to D4 |
 //! | [`placement`] | which bricks serve a logical node, and from when on | M1 |
+//! | [`residents`] | which copies stay when there is not room for all | |
 //! | [`replica`] | what all members of a group hold, so that it counts | M1 |
 //!
 //! and what a process consists of, each put together from these:
@@ -43,6 +44,7 @@ pub mod plant;
 pub mod pram;
 pub mod redirect;
 pub mod replica;
+pub mod residents;
 pub mod session;
 pub mod tree;
 pub mod upstream;

@@ -1,0 +1,244 @@
+//! Which copies stay when there is not room for all.
+//!
+//! What is used once, by a scan perhaps, must not drive out what is used again and again. So there are two queues (S3-FIFO;
+//! Yang and others, SOSP 2023): a copy enters the small one; if it is used again before it gets to the front, it moves to
+//! the main one, else it goes, and its name is remembered for a while: if it comes again soon, it enters the main one at
+//! once. In the main queue a copy that was used goes round again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use model::PageId;
+
+/// The small queue's part of all bytes: one in so many.
+const SMALL: usize = 10;
+/// Uses that count.
+const MOST_USES: u8 = 3;
+
+#[derive(Clone, Copy, Debug)]
+struct Resident {
+    bytes: usize,
+    uses: u8,
+    is_main: bool,
+}
+
+/// The copies that there are, as far as their size and use go.
+#[derive(Clone, Debug)]
+pub struct Residents {
+    limit: usize,
+    pages: BTreeMap<PageId, Resident>,
+    small: VecDeque<PageId>,
+    main: VecDeque<PageId>,
+    small_bytes: usize,
+    main_bytes: usize,
+    /// Pages that went from the small queue lately, in order.
+    gone: VecDeque<PageId>,
+    is_gone: BTreeSet<PageId>,
+    last: Option<PageId>,
+}
+
+impl Residents {
+    /// Room for so many bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            pages: BTreeMap::new(),
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            small_bytes: 0,
+            main_bytes: 0,
+            gone: VecDeque::new(),
+            is_gone: BTreeSet::new(),
+            last: None,
+        }
+    }
+
+    /// A copy was used.
+    pub fn used(&mut self, page: PageId) {
+        // Uses one after the other are one use: an object is looked at several times by one who has it at hand.
+        if self.last == Some(page) {
+            return;
+        }
+        self.last = Some(page);
+        if let Some(resident) = self.pages.get_mut(&page) {
+            resident.uses = (resident.uses + 1).min(MOST_USES);
+        }
+    }
+
+    /// A copy has come, or has another size now.
+    pub fn came(&mut self, page: PageId, bytes: usize) {
+        if let Some(resident) = self.pages.get_mut(&page) {
+            let total = if resident.is_main { &mut self.main_bytes } else { &mut self.small_bytes };
+            *total = *total - resident.bytes + bytes;
+            resident.bytes = bytes;
+            return;
+        }
+        let is_main = self.is_gone.remove(&page);
+        self.pages.insert(page, Resident { bytes, uses: 0, is_main });
+        self.enter(page, bytes, is_main);
+    }
+
+    fn enter(&mut self, page: PageId, bytes: usize, is_main: bool) {
+        if is_main {
+            self.main.push_back(page);
+            self.main_bytes += bytes;
+        } else {
+            self.small.push_back(page);
+            self.small_bytes += bytes;
+        }
+    }
+
+    /// A copy is gone for another reason.
+    pub fn gone(&mut self, page: PageId) {
+        if let Some(resident) = self.pages.remove(&page) {
+            self.leave(resident);
+        }
+    }
+
+    fn leave(&mut self, resident: Resident) {
+        let total = if resident.is_main { &mut self.main_bytes } else { &mut self.small_bytes };
+        *total -= resident.bytes;
+    }
+
+    /// Bytes of all copies.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.small_bytes + self.main_bytes
+    }
+
+    /// The next copy to be removed, if there is not room for all. It counts no more.
+    pub fn evict(&mut self) -> Option<PageId> {
+        while self.bytes() > self.limit {
+            let from_small = self.small_bytes * SMALL > self.limit || self.main_bytes == 0;
+            let page = if from_small { self.evict_small() } else { self.evict_main() };
+            if page.is_some() {
+                return page;
+            }
+            if self.small.is_empty() && self.main.is_empty() {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn evict_small(&mut self) -> Option<PageId> {
+        let page = self.small.pop_front()?;
+        let resident = *self.pages.get(&page).filter(|resident| !resident.is_main)?;
+        self.leave(resident);
+        // The use for which it came does not count.
+        if resident.uses > 1 {
+            self.pages.insert(page, Resident { uses: 0, is_main: true, ..resident });
+            self.enter(page, resident.bytes, true);
+            return None;
+        }
+        self.pages.remove(&page);
+        self.remember(page);
+        Some(page)
+    }
+
+    fn evict_main(&mut self) -> Option<PageId> {
+        let page = self.main.pop_front()?;
+        let resident = self.pages.get_mut(&page).filter(|resident| resident.is_main)?;
+        if resident.uses > 0 {
+            resident.uses -= 1;
+            self.main.push_back(page);
+            return None;
+        }
+        let resident = *resident;
+        self.leave(resident);
+        self.pages.remove(&page);
+        Some(page)
+    }
+
+    fn remember(&mut self, page: PageId) {
+        if self.is_gone.insert(page) {
+            self.gone.push_back(page);
+        }
+        while self.gone.len() > self.pages.len().max(16) {
+            if let Some(oldest) = self.gone.pop_front() {
+                self.is_gone.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{NodeId, SpaceId};
+
+    use super::*;
+
+    fn page(number: u64) -> PageId {
+        PageId { space: SpaceId(1), node: NodeId(1), number }
+    }
+
+    /// Uses a page as a cache would; says whether it had to come.
+    fn visit(residents: &mut Residents, number: u64) -> bool {
+        let came = !residents.pages.contains_key(&page(number));
+        if came {
+            residents.came(page(number), 1);
+            while let Some(page) = residents.evict() {
+                assert!(!residents.pages.contains_key(&page));
+            }
+        }
+        residents.used(page(number));
+        came
+    }
+
+    #[test]
+    fn all_stay_while_there_is_room() {
+        let mut residents = Residents::new(100);
+        (0..100).for_each(|number| assert!(visit(&mut residents, number)));
+        (0..100).for_each(|number| assert!(!visit(&mut residents, number)));
+        assert_eq!(residents.bytes(), 100);
+    }
+
+    #[test]
+    fn scan_does_not_drive_out_what_is_used_again() {
+        let mut residents = Residents::new(100);
+        for _ in 0..4 {
+            (0..50).for_each(|number| {
+                visit(&mut residents, number);
+            });
+        }
+        (1_000..11_000).for_each(|number| {
+            visit(&mut residents, number);
+        });
+        let missed = (0..50).filter(|number| visit(&mut residents, *number)).count();
+        assert!(missed <= 5, "{missed} of 50 were driven out by a scan");
+    }
+
+    #[test]
+    fn what_is_not_used_any_more_goes() {
+        let mut residents = Residents::new(100);
+        for _ in 0..4 {
+            (0..100).for_each(|number| {
+                visit(&mut residents, number);
+            });
+        }
+        for _ in 0..20 {
+            (200..290).for_each(|number| {
+                visit(&mut residents, number);
+            });
+        }
+        let missed = (200..290).filter(|number| visit(&mut residents, *number)).count();
+        assert!(missed <= 9, "{missed} of 90 that are in use are not there");
+    }
+
+    #[test]
+    fn bytes_stay_below_the_limit_whatever_comes_and_goes() {
+        let mut residents = Residents::new(1_000);
+        for step in 0..10_000_u64 {
+            let number = step * 7_919 % 257;
+            match step % 5 {
+                0 => residents.gone(page(number)),
+                1 | 2 => residents.used(page(number)),
+                _ => residents.came(page(number), (step % 97) as usize),
+            }
+            while residents.evict().is_some() {}
+            let bytes: usize = residents.pages.values().map(|resident| resident.bytes).sum();
+            assert_eq!(bytes, residents.bytes());
+            assert!(bytes <= 1_000);
+        }
+    }
+}
