@@ -5,6 +5,7 @@
 //! | [`proto`] | the messages of `proto/mortar.proto`, generated |
 //! | [`convert`] | between those messages and the vocabulary of `model` |
 //! | [`cluster`] | between those messages and the machines of `protocol`; also what is kept of transactions on disk |
+//! | [`driving`] | what drivers of the machines have in common: time, alarm, the way to others |
 //! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
 //! | [`handshake`] | magic, version, features, who dials, space |
@@ -15,6 +16,7 @@
 
 pub mod cluster;
 pub mod convert;
+pub mod driving;
 pub mod frame;
 pub mod handshake;
 pub mod inbox;

@@ -69,7 +69,10 @@ pub(super) fn ms(ms: u64) -> Result<Ms> {
 }
 
 /// The logical node with this number.
-pub(super) fn node(number: u32) -> Result<NodeId> {
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] past its 24 bits.
+pub fn node(number: u32) -> Result<NodeId> {
     let node = NodeId(number);
     if node <= NodeId::MAX { Ok(node) } else { Err(invalid(format!("node {number} is over 24 bits"))) }
 }

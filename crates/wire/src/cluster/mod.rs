@@ -35,7 +35,7 @@ use crate::proto::cluster;
 use crate::proto::request::Request as Envelope;
 use states::{Check, Data};
 
-pub use ids::PARTICIPANTS;
+pub use ids::{PARTICIPANTS, node};
 pub use record::{decode_record, encode_record};
 pub use states::{READS, WRITES};
 

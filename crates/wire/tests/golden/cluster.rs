@@ -19,7 +19,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 44 + 7 + 8;
+pub(crate) const VECTORS: usize = 44 + 9 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -199,6 +199,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         ("reserve", Request::Reserve(reserve.into())),
         ("look", Request::Look(proto::Look { oid: sent(1) })),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
+        ("get-space", Request::GetSpace(proto::GetSpace {})),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -209,6 +210,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         ("looked", Response::Looked(looked), raw),
         ("looked-none", Response::Looked(looked_to_proto(version(42), None).0), Vec::new()),
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
+        ("space-of", Response::SpaceOf(proto::SpaceOf { space: 1, nodes: vec![NODE.0, 5] }), Vec::new()),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
