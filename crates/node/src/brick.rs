@@ -8,9 +8,13 @@
 //! ```
 
 mod blocking;
+mod chores;
 mod completions;
+mod hosted;
 mod listing;
 mod long_job;
+mod nodes;
+mod page_rows;
 mod resident;
 mod service;
 mod session;
@@ -18,15 +22,21 @@ mod session;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, SpaceId};
 use store::Store;
 use tokio::sync::Semaphore;
+use wire::driving::Post;
 use wire::handshake::Terms;
+use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
+use crate::placement::BrickId;
+use crate::realm::Realm;
 use crate::server::{self, Config, Figure, Metrics, Server, TICK, Thread};
 use completions::Completions;
+use nodes::Nodes;
+pub(crate) use nodes::SKEW_MS;
 use service::{Answerer, MAX_READ, Timing};
 use session::Session;
 
@@ -52,10 +62,15 @@ impl Brick {
     /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine and `config` does not call that
     /// [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
     pub async fn start(store: Store, config: Config) -> Result<Self> {
-        let in_memory = store.status().in_memory;
-        let (long_jobs, sessions) = (Arc::new(Semaphore::new(long_job::AT_A_TIME)), Mutex::default());
-        let role = Role { store, in_memory, long_jobs, sessions };
-        Ok(Self { server: Server::start(role, config).await? })
+        Ok(Self { server: Server::start(Role::new(store, None), config).await? })
+    }
+
+    /// The same for a brick of a cluster: it serves the logical nodes that the placement map gives to `id`.
+    ///
+    /// # Errors
+    /// As [`Brick::start`].
+    pub async fn start_in(realm: Arc<Realm>, id: BrickId, store: Store, config: Config) -> Result<Self> {
+        Ok(Self { server: Server::start(Role::new(store, Some((realm, id))), config).await? })
     }
 
     /// Where it listens, in the order asked for, with the ports that the system chose.
@@ -83,9 +98,24 @@ pub(crate) struct Role {
     /// Places for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
     sessions: Mutex<Vec<Weak<Session>>>,
+    /// Its part of a cluster, if it has one.
+    nodes: Option<Arc<Nodes>>,
 }
 
 impl Role {
+    fn new(store: Store, cluster: Option<(Arc<Realm>, BrickId)>) -> Self {
+        let in_memory = store.status().in_memory;
+        let (long_jobs, sessions) = (Arc::new(Semaphore::new(long_job::AT_A_TIME)), Mutex::default());
+        let nodes = cluster.map(|(realm, id)| Nodes::new(store.clone(), realm, id));
+        Self { store, in_memory, long_jobs, sessions, nodes }
+    }
+
+    /// The part of the cluster that it has.
+    fn nodes(&self) -> Result<&Arc<Nodes>> {
+        let alone = || Error::new(ErrorKind::Unsupported, "this store is no part of a cluster");
+        self.nodes.as_ref().ok_or_else(alone)
+    }
+
     fn register(&self, session: &Arc<Session>) {
         // A list that is whole between any two statements: a panic elsewhere spoils nothing.
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,10 +132,17 @@ impl Role {
 impl server::Role for Role {
     type Service = Answerer;
     type Local = Completions;
+    type Pass = ();
 
     const NAME: &'static str = "brick";
 
-    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<Terms> {
+    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<(Terms, ())> {
+        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
+        let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight };
+        if self.nodes.is_some() && hello.space.is_empty() {
+            // Another process of the cluster: it speaks of all spaces.
+            return Ok((terms(SpaceId(0)), ()));
+        }
         let spaces = self.store.spaces()?;
         let space = spaces.iter().find(|(_, name)| *name == hello.space).map(|(space, _)| *space);
         let space = space.ok_or_else(|| {
@@ -113,11 +150,10 @@ impl server::Role for Role {
             let what = format!("there is no space {:?} here; there are: {}", hello.space, known.join(", "));
             Error::new(ErrorKind::NotFound, what)
         })?;
-        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok(Terms { space, max_frame, max_read: MAX_READ, max_in_flight })
+        Ok((terms(space), ()))
     }
 
-    fn serve(thread: &Arc<Thread<Self>>) -> Answerer {
+    fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> Answerer {
         let role = &thread.server.role;
         let session = Arc::new(Session::new(role.store.clone()));
         role.register(&session);
@@ -128,11 +164,16 @@ impl server::Role for Role {
             session,
             thread: thread.clone(),
             timing: Timing::default(),
+            post: Post::new(mailbox.clone()),
         }
     }
 
     async fn beside(thread: &Thread<Self>) {
-        thread.local.run(&thread.metrics).await;
+        let completions = thread.local.run(&thread.metrics);
+        match thread.server.role.nodes.as_ref().filter(|_| thread.is_first) {
+            Some(nodes) => drop(tokio::join!(completions, nodes.look_after())),
+            None => completions.await,
+        }
     }
 
     fn tick(&self, config: &Config) {
@@ -170,7 +211,10 @@ impl server::Role for Role {
     }
 
     fn ailment(&self) -> Option<String> {
-        self.store.status().disk_full.then(|| "the disk is full: reads are served, writes fail".to_owned())
+        if self.store.status().disk_full {
+            return Some("the disk is full: reads are served, writes fail".to_owned());
+        }
+        self.nodes.as_ref().and_then(|nodes| nodes.ailment())
     }
 
     fn close(&self) -> Result<()> {

@@ -6,13 +6,19 @@
 //!         connection ── one task: read a batch, answer, write once
 //!       /metrics, /health ── HTTP
 //!             │ requests
-//!   role: brick ─ a store
+//!   role: brick ─ a store, and logical nodes of a cluster
+//!         peer server ─ what clients connect to, above which are bricks
 //! ```
 //!
-//! [`Brick::start`] is the way in.
+//! [`Brick::start`] and [`PeerServer::start`] are the ways in.
 
 mod brick;
+mod peer;
+pub mod placement;
+pub mod realm;
 mod server;
+mod uplink;
 
 pub use brick::Brick;
+pub use peer::PeerServer;
 pub use server::Config;

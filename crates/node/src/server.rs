@@ -37,6 +37,8 @@ pub(crate) trait Role: Sized + Send + Sync + 'static {
     type Service: Service + Send;
     /// What each I/O thread has for itself.
     type Local: Default + Send + Sync;
+    /// What is known of whoever was let in.
+    type Pass: Send;
 
     /// Its name in logs.
     const NAME: &'static str;
@@ -45,10 +47,10 @@ pub(crate) trait Role: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// What whoever may not is told.
-    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<Terms>;
+    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<(Terms, Self::Pass)>;
 
-    /// Somebody has come in.
-    fn serve(thread: &Arc<Thread<Self>>) -> Self::Service;
+    /// Somebody has come in, and is reached through `mailbox`.
+    fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Self::Service;
 
     /// What a thread does beside its connections, as long as it runs.
     fn beside(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
@@ -152,9 +154,9 @@ impl<R: Role> Server<R> {
         let (phase, watched) = watch::channel(Phase::Serving);
         let mut workers = Vec::new();
         let mut receivers = Vec::new();
-        for metrics in &shared.metrics.threads {
+        for (number, metrics) in shared.metrics.threads.iter().enumerate() {
             let (sender, receiver) = mpsc::unbounded_channel();
-            workers.push((Thread::new(shared.clone(), metrics.clone()), sender));
+            workers.push((Thread::new(shared.clone(), metrics.clone(), number == 0), sender));
             receivers.push(receiver);
         }
         let io: Vec<Arc<Thread<R>>> = workers.iter().map(|(thread, _)| thread.clone()).collect();

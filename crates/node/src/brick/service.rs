@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
+use wire::cluster::{Message, Reserve, looked_to_proto};
 use wire::convert;
+use wire::driving::Post;
 use wire::frame::Raw;
 use wire::link::{Incoming, Reply, Service};
 use wire::outbox::Piece;
@@ -43,6 +45,8 @@ pub(crate) struct Answerer {
     pub(crate) session: Arc<Session>,
     pub(crate) thread: Arc<Thread<Role>>,
     pub(crate) timing: Timing,
+    /// The way to whoever is connected.
+    pub(crate) post: Post,
 }
 
 /// How long commits in memory take.
@@ -92,6 +96,18 @@ impl Service for Answerer {
             metrics.received.add(raw.len() as u64);
         }
         match request {
+            Request::Up(_) | Request::Ask(_) => {
+                let nodes = self.thread.server.role.nodes();
+                let handled = nodes.and_then(|nodes| nodes.message(&self.post, Message::decode(request, raw)?));
+                if let Err(error) = handled {
+                    reply.refuse(&error);
+                }
+            }
+            Request::Look(look) => match self.look(look) {
+                Ok((response, raw)) => self.send(response, &raw, reply),
+                Err(error) => reply.fail(&error),
+            },
+            Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
             Request::Read(read) => self.read(read, reply),
@@ -186,6 +202,27 @@ impl Answerer {
             show(stat, content.as_deref().map(|bytes| store::Content { bytes, crc32c: None }));
         }
         Ok(found.is_some())
+    }
+
+    /// The newest durable state of an object of a cluster.
+    fn look(&self, look: proto::Look) -> Result<(Response, Bytes)> {
+        let (version, object) = self.thread.server.role.nodes()?.look(convert::oid(look.oid, "object")?)?;
+        let (looked, raw) = looked_to_proto(version, object.as_ref());
+        Ok((Response::Looked(looked), raw.into_iter().next().unwrap_or_default()))
+    }
+
+    /// Gives page numbers that nobody else gets.
+    fn reserve(&self, reserve: proto::Reserve, reply: Reply<'_>) {
+        let asked = Reserve::try_from(reserve).and_then(|reserve| Ok((reserve, self.thread.server.role.nodes()?)));
+        let (Reserve { space, node, pages }, nodes) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return reply.fail(&error),
+        };
+        let deferred = reply.defer();
+        nodes.reserve(node, space, u64::from(pages), move |reserved| match reserved {
+            Ok(first) => deferred.send(Response::Reserved(proto::Reserved { first }), Vec::new()),
+            Err(error) => deferred.fail(&error),
+        });
     }
 
     fn read(&self, read: proto::Read, reply: Reply<'_>) {

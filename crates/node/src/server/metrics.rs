@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 34] = [
+pub(crate) const KINDS: [&str; 35] = [
     "ping",
     "commit",
     "get_stat",
@@ -46,6 +46,7 @@ pub(crate) const KINDS: [&str; 34] = [
     "reserve",
     "look",
     "get_numbers",
+    "get_space",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -85,6 +86,7 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::Reserve(_) => 31,
         Request::Look(_) => 32,
         Request::GetNumbers(_) => 33,
+        Request::GetSpace(_) => 34,
     }
 }
 

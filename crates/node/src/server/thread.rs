@@ -23,6 +23,8 @@ pub(crate) struct Thread<R: Role> {
     pub(crate) server: Arc<Shared<R>>,
     pub(crate) metrics: Arc<ThreadMetrics>,
     pub(crate) local: R::Local,
+    /// Whether it is the one that does what is done once.
+    pub(crate) is_first: bool,
     /// Connections that it serves or is about to.
     pub(crate) load: AtomicUsize,
 }
@@ -34,8 +36,8 @@ pub(crate) struct Arrival {
 }
 
 impl<R: Role> Thread<R> {
-    pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadMetrics>) -> Arc<Self> {
-        Arc::new(Self { server, metrics, local: R::Local::default(), load: AtomicUsize::new(0) })
+    pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadMetrics>, is_first: bool) -> Arc<Self> {
+        Arc::new(Self { server, metrics, local: R::Local::default(), is_first, load: AtomicUsize::new(0) })
     }
 
     /// Serves arrivals until there will be none.
@@ -55,7 +57,7 @@ impl<R: Role> Thread<R> {
 
     async fn serve(self: Arc<Self>, connection: Accepted, peer: String) {
         let server = &self.server;
-        let mut door = Door(server);
+        let mut door = Door { server, pass: None };
         let greeting = async {
             let mut stream = connection.into_stream().await?;
             let (hello, _) = handshake::welcome(&mut stream, &mut door, AGENT).await?;
@@ -64,7 +66,9 @@ impl<R: Role> Thread<R> {
         match time::timeout(server.config.handshake_timeout, greeting).await {
             Ok(Ok((stream, hello))) => {
                 debug!(peer, agent = hello.agent, space = hello.space, "connected");
-                self.serve_welcome(stream, peer).await;
+                if let Some(pass) = door.pass {
+                    self.serve_welcome(stream, peer, pass).await;
+                }
             }
             Ok(Err(error)) => {
                 server.metrics.refused.fetch_add(1, Ordering::Relaxed);
@@ -78,10 +82,10 @@ impl<R: Role> Thread<R> {
         self.leave();
     }
 
-    async fn serve_welcome(self: &Arc<Self>, stream: Stream, peer: String) {
+    async fn serve_welcome(self: &Arc<Self>, stream: Stream, peer: String, pass: R::Pass) {
         let (server, mailbox) = (&self.server, Arc::new(Mailbox::default()));
         let registered = server.register(&peer, &mailbox);
-        let (service, limits) = (R::serve(self), server.config.limits);
+        let (service, limits) = (R::serve(self, pass, &mailbox), server.config.limits);
         let end = link::drive(Link::new(stream, service, limits, limits.max_frame, mailbox)).await;
         drop(registered);
         match end {
@@ -98,16 +102,22 @@ impl<R: Role> Thread<R> {
 }
 
 /// Decides who may come in.
-struct Door<'a, R>(&'a Shared<R>);
+struct Door<'a, R: Role> {
+    server: &'a Shared<R>,
+    /// Of whoever may.
+    pass: Option<R::Pass>,
+}
 
 impl<R: Role> Doorkeeper for Door<'_, R> {
     async fn admit(&mut self, hello: &proto::Hello, _: &Peer) -> Result<Terms> {
-        let Shared { role, config, metrics, .. } = self.0;
+        let Shared { role, config, metrics, .. } = self.server;
         if metrics.open.load(Ordering::Relaxed) > config.max_connections as u64 {
             let what = format!("the server has its {} connections: try again later", config.max_connections);
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
-        role.admit(config, hello)
+        let (terms, pass) = role.admit(config, hello)?;
+        self.pass = Some(pass);
+        Ok(terms)
     }
 }
 

@@ -1,0 +1,473 @@
+//! One logical node that a brick serves: drives its machine, and keeps its pages and transactions as rows of the store.
+//!
+//! Every record of the machine becomes rows: what is known of a transaction is one row, replaced when that changes, and what
+//! it writes are rows of objects. The store makes them durable together, shows them when they are, and frees its log by
+//! itself: so nothing is logged twice, and opening reads rows.
+//!
+//! What the store shows is durable. So if a page is found newer than what has come out of the machine, the machine is told
+//! first that its records are durable: what changed is told before the page is shown (D2).
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
+use protocol::brick::{Brick, Locked, Output, Ticket};
+use protocol::commit::participant::Settings;
+use protocol::commit::{Answer, Outcome, Record, Rejected, Request, Writes, by_page};
+use protocol::ident::{HolderId, Timestamp, Version};
+use protocol::lease::Ms;
+use protocol::page_cache::{Content, Fetched};
+use protocol::tree::Up;
+use store::{RowChanges, Store};
+use tracing::{error, warn};
+use wire::cluster::{Message, decode_record, encode_record};
+
+use super::chores::{Chore, Chores};
+use super::page_rows::{self as rows, Head};
+use wire::driving::Post;
+
+/// How far ahead of use positions are taken from the store.
+const POSITIONS: u64 = 1 << 20;
+/// Entries that the window of a page may have.
+const WINDOW: usize = 256;
+/// Page numbers that can be reserved; those above are computed.
+const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
+
+/// Who asks a logical node for something.
+#[derive(Clone, Debug)]
+pub(crate) enum Asker {
+    /// Somebody at the other end of a connection.
+    Post(Post),
+    /// Another logical node of this brick.
+    Node(NodeId),
+}
+
+/// A page that has changes that are not durable, or that have not come out of the machine.
+#[derive(Clone, Copy, Debug)]
+struct Changing {
+    /// With all changes that came out.
+    out: Version,
+    /// With all changes.
+    newest: Head,
+    changes: u32,
+}
+
+/// A logical node.
+pub(crate) struct Hosted {
+    node: NodeId,
+    moves: u32,
+    skew_ms: u64,
+    store: Store,
+    in_memory: bool,
+    chores: Arc<Chores>,
+    machine: Brick<Asker, Object>,
+    /// Where each holder is.
+    holders: HashMap<HolderId, Post>,
+    changing: HashMap<PageId, Changing>,
+    /// Rows to be written.
+    rows: RowChanges,
+    /// The position of the last record, and of the last whose rows went to the store.
+    last: u64,
+    sent: u64,
+    /// Positions up to which what is with the store reaches, in order.
+    under_way: VecDeque<u64>,
+    /// No position above it has been used.
+    limit: u64,
+    /// The first page number of each space that was never handed out.
+    free: HashMap<SpaceId, u64>,
+    /// How often it was opened: what was written before counts no more.
+    life: u64,
+    /// Why it cannot be served.
+    failed: Option<Error>,
+}
+
+impl Hosted {
+    /// Opens a logical node with what the store has of it.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub(crate) fn open(
+        store: Store,
+        (node, moves): (NodeId, u32),
+        skew_ms: u64,
+        chores: Arc<Chores>,
+        now: Ms,
+    ) -> Result<Self> {
+        let machine = Brick::new(Settings { node, moves, skew_ms, window_limit: WINDOW });
+        let in_memory = store.status().in_memory;
+        let mut hosted = Self {
+            node,
+            moves,
+            skew_ms,
+            store,
+            in_memory,
+            chores,
+            machine,
+            holders: HashMap::new(),
+            changing: HashMap::new(),
+            rows: RowChanges::new(),
+            last: 0,
+            sent: 0,
+            under_way: VecDeque::new(),
+            limit: 0,
+            free: HashMap::new(),
+            life: 0,
+            failed: None,
+        };
+        hosted.recover(now)?;
+        Ok(hosted)
+    }
+
+    fn recover(&mut self, now: Ms) -> Result<()> {
+        let settings = Settings { node: self.node, moves: self.moves, skew_ms: self.skew_ms, window_limit: WINDOW };
+        self.machine = Brick::new(settings);
+        let (from, to) = rows::known_range(self.node);
+        let (machine, mut failed) = (&mut self.machine, None);
+        let mut take = |row: &[u8]| match decode_record(row) {
+            Ok((at, record)) => {
+                machine.recover(at, record);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        self.store.rows(&from, &to, |_, row| take(row))?;
+        for key in [rows::bound_key(self.node), rows::horizon_key(self.node)] {
+            if let Some(row) = self.store.row(&key)? {
+                let _ = take(&row);
+            }
+        }
+        failed.map_or(Ok(()), Err)?;
+        self.limit = rows::read_number(&self.store, &rows::limit_key(self.node))?;
+        (self.last, self.sent) = (self.limit, self.limit);
+        if self.limit > 0 {
+            self.machine.recovered(self.limit, now);
+        }
+        Ok(())
+    }
+
+    /// Begins anew with what is durable, after the store has refused rows: whoever waits will ask again.
+    fn reopen(&mut self, now: Ms) {
+        self.life += 1;
+        self.holders.clear();
+        self.changing.clear();
+        self.under_way.clear();
+        self.rows = RowChanges::new();
+        if let Err(error) = self.recover(now) {
+            self.fail(error);
+        }
+    }
+
+    fn fail(&mut self, why: Error) {
+        error!(node = self.node.0, error = %why, "a logical node cannot be served any more");
+        self.failed.get_or_insert(why);
+    }
+
+    /// Why it cannot be served, if it cannot.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    // -------------------------------------------------------------------------------------------- what comes
+
+    /// A coordinator asks.
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have sent it.
+    pub(crate) fn request(
+        &mut self,
+        from: Asker,
+        request: Request<Object>,
+        seen: Timestamp,
+        now: Ms,
+    ) -> Result<(), Rejected> {
+        let mut failure = None;
+        let (changing, store) = (&self.changing, &self.store);
+        let handled = self.machine.request(from, request, seen, now, &mut stored(changing, store, &mut failure));
+        self.after(failure, now);
+        handled
+    }
+
+    /// A holder says something.
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have sent it.
+    pub(crate) fn up(&mut self, post: &Post, holder: HolderId, message: Up<Object>, now: Ms) -> Result<(), Rejected> {
+        if matches!(message, Up::Renew { .. }) {
+            self.holders.insert(holder, post.clone());
+        }
+        let mut failure = None;
+        let (changing, store) = (&self.changing, &self.store);
+        let handled = self.machine.handle_up(holder, message, now, &mut stored(changing, store, &mut failure));
+        self.after(failure, now);
+        handled
+    }
+
+    /// A participant answers what this node has asked.
+    pub(crate) fn answered(&mut self, node: NodeId, answer: Answer, now: Ms) {
+        self.machine.answered(node, answer, now);
+        self.after(None, now);
+    }
+
+    /// Does what it is time for.
+    pub(crate) fn poll(&mut self, now: Ms) {
+        let mut failure = None;
+        let (changing, store) = (&self.changing, &self.store);
+        self.machine.poll(now, &mut stored(changing, store, &mut failure));
+        let directory = self.machine.directory();
+        self.holders.retain(|holder, _| directory.knows(*holder));
+        self.after(failure, now);
+    }
+
+    /// When [`Hosted::poll`] has something to do.
+    pub(crate) fn deadline(&self) -> Ms {
+        if self.failed.is_some() { Ms::MAX } else { self.machine.deadline() }
+    }
+
+    /// The store has made the oldest rows that are with it durable, or not.
+    pub(crate) fn written(&mut self, life: u64, result: Result<()>, now: Ms) {
+        if life != self.life {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                let position = self.under_way.pop_front().unwrap_or(self.sent);
+                self.forced(position, now);
+            }
+            Err(error) => {
+                warn!(node = self.node.0, %error, "the store took no rows: the logical node begins anew");
+                self.reopen(now);
+            }
+        }
+        self.after(None, now);
+    }
+
+    fn forced(&mut self, position: u64, now: Ms) {
+        let mut failure = None;
+        let (changing, store) = (&self.changing, &self.store);
+        self.machine.forced(position, now, &mut stored(changing, store, &mut failure));
+        if let Some(error) = failure {
+            self.fail(error);
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- what comes out
+
+    /// Does what the machine wants, in order.
+    fn after(&mut self, failure: Option<Error>, now: Ms) {
+        if let Some(error) = failure {
+            self.fail(error);
+        }
+        loop {
+            let outputs: Vec<Output<Asker, Object>> = self.machine.outputs().collect();
+            if self.failed.is_some() || outputs.is_empty() && !self.send_rows(now) {
+                break;
+            }
+            for output in outputs {
+                if let Err(error) = self.output(output, now) {
+                    self.fail(error);
+                }
+            }
+        }
+        self.chores.wake_at(self.deadline());
+    }
+
+    fn output(&mut self, output: Output<Asker, Object>, now: Ms) -> Result<()> {
+        match output {
+            Output::Append(position, record) => self.append(position, record)?,
+            Output::Dropped(txns) => {
+                txns.into_iter().for_each(|txn| self.rows.remove(&rows::known_key(self.node, txn)));
+            }
+            Output::Store(change, _) => {
+                if let Some(changing) = self.changing.get_mut(&change.page) {
+                    changing.changes -= 1;
+                    changing.out = change.version;
+                    if changing.changes == 0 {
+                        self.changing.remove(&change.page);
+                    }
+                }
+            }
+            Output::Read(ticket) => self.read(ticket, now)?,
+            Output::Answer(to, answer) => self.answer(to, answer, now)?,
+            Output::Ask(node, request) => {
+                let seen = self.machine.clock();
+                self.chores.add(Chore::Ask { from: self.node, node, seen, request });
+            }
+            Output::Down(holder, message) => {
+                if let Some(post) = self.holders.get(&holder) {
+                    post.send(&Message::Down { node: self.node, holder, message });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, to: Asker, answer: Answer, now: Ms) -> Result<()> {
+        let locked = match &answer {
+            Answer::Locked { oid, mode, .. } => {
+                let (head, value) = rows::read_one(&self.store, *oid)?;
+                self.shown(oid.page(), head.version, now);
+                Some(Locked { oid: *oid, mode: *mode, version: head.version, value })
+            }
+            _ => None,
+        };
+        let (node, seen) = (self.node, self.machine.clock());
+        match to {
+            Asker::Post(post) => post.send(&Message::Answer { node, seen, answer, locked }),
+            Asker::Node(to) => self.chores.add(Chore::Answer { to, node, answer }),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, ticket: Ticket, now: Ms) -> Result<()> {
+        let fetched: Fetched<Object> = rows::read_page(&self.store, ticket.page)?;
+        self.shown(ticket.page, fetched.version, now);
+        self.machine.read(ticket, fetched);
+        Ok(())
+    }
+
+    /// The store has shown a page at this version: so the record is durable, if nobody has said so yet.
+    fn shown(&mut self, page: PageId, version: Version, now: Ms) {
+        if self.changing.get(&page).is_some_and(|changing| changing.out < version) {
+            self.forced(version.position, now);
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- rows
+
+    fn append(&mut self, position: u64, record: Record<Object>) -> Result<()> {
+        self.last = position;
+        if position > self.limit {
+            self.limit = position + POSITIONS;
+            self.rows.put(&rows::limit_key(self.node), rows::encode_number(self.limit));
+        }
+        let at = Version { moves: self.moves, position };
+        if let Record::Committed { timestamp, writes, .. }
+        | Record::Decided { outcome: Outcome::Committed(timestamp), writes, .. } = &record
+        {
+            self.change(at, *timestamp, writes.clone())?;
+        }
+        let key = match (&record, record.txn()) {
+            (_, Some(txn)) => rows::known_key(self.node, txn),
+            (Record::Horizon(_), None) => rows::horizon_key(self.node),
+            (_, None) => rows::bound_key(self.node),
+        };
+        self.rows.put(&key, encode_record(&record.into_row(at), at));
+        Ok(())
+    }
+
+    fn change(&mut self, at: Version, timestamp: Timestamp, writes: Writes<Object>) -> Result<()> {
+        for (page, contents) in by_page(writes) {
+            let before = match self.changing.get(&page) {
+                Some(changing) => changing.newest,
+                None => rows::read_head(&self.store, page)?,
+            };
+            let newest = Head { version: at, timestamp: before.timestamp.max(timestamp) };
+            let out = before.version;
+            let changing = self.changing.entry(page).or_insert(Changing { out, newest, changes: 0 });
+            (changing.newest, changing.changes) = (newest, changing.changes + 1);
+            self.rows.put(&rows::head_key(page), newest.encode());
+            for (slot, content) in contents {
+                self.put(page, slot, content)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, page: PageId, slot: u16, content: Content<Object>) -> Result<()> {
+        let before = rows::read_object(&self.store, page, slot)?.map(|object| object.class);
+        let class = match &content {
+            Content::Value(object) => Some(object.class),
+            Content::Absent => None,
+        };
+        if let Some(class) = before.filter(|_| before != class) {
+            self.rows.remove(&rows::extent_key(class, page, slot));
+        }
+        if let Some(class) = class.filter(|_| before != class) {
+            self.rows.put(&rows::extent_key(class, page, slot), bytes::Bytes::new());
+        }
+        match content {
+            Content::Value(object) => self.rows.put(&rows::object_key(page, slot), rows::encode_object(&object)),
+            Content::Absent => self.rows.remove(&rows::object_key(page, slot)),
+        }
+        Ok(())
+    }
+
+    /// Hands rows to the store. Says whether more may have come out of the machine.
+    fn send_rows(&mut self, now: Ms) -> bool {
+        if self.sent == self.last {
+            return false;
+        }
+        self.sent = self.last;
+        if self.rows.is_empty() {
+            // Records that need no rows are as durable as those before them.
+            match self.under_way.back_mut() {
+                Some(position) => *position = self.last,
+                None => self.forced(self.last, now),
+            }
+            return true;
+        }
+        let rows = std::mem::take(&mut self.rows);
+        if self.in_memory {
+            match self.store.commit_rows(rows) {
+                Ok(_) => self.forced(self.last, now),
+                Err(error) => {
+                    warn!(node = self.node.0, %error, "the store took no rows: the logical node begins anew");
+                    self.reopen(now);
+                }
+            }
+            return true;
+        }
+        self.under_way.push_back(self.last);
+        let (chores, node, life) = (self.chores.clone(), self.node, self.life);
+        self.store.submit_rows(rows, move |result| {
+            chores.add(Chore::Written { node, life, result: result.map(drop) });
+        });
+        false
+    }
+
+    // -------------------------------------------------------------------------------------------- beside the machine
+
+    /// Hands out page numbers of a space that nobody else gets, as many as asked for. `done` learns the first of them, when
+    /// that is durable.
+    pub(crate) fn reserve(&mut self, space: SpaceId, pages: u64, done: impl FnOnce(Result<u64>) + Send + 'static) {
+        let key = rows::free_key(self.node, space);
+        let first = match self.free.get(&space) {
+            Some(free) => *free,
+            None => match rows::read_number(&self.store, &key) {
+                Ok(free) => free,
+                Err(error) => return done(Err(error)),
+            },
+        };
+        let free = first + pages;
+        if free > RESERVABLE {
+            let what = format!("logical node {:x} has no page numbers left", self.node.0);
+            return done(Err(Error::new(ErrorKind::Full, what)));
+        }
+        self.free.insert(space, free);
+        let mut changes = RowChanges::new();
+        changes.put(&key, rows::encode_number(free));
+        self.store.submit_rows(changes, move |result| done(result.map(|_| first)));
+    }
+}
+
+/// The version of a page, with all changes that came out of the machine.
+fn stored<'a>(
+    changing: &'a HashMap<PageId, Changing>,
+    store: &'a Store,
+    failure: &'a mut Option<Error>,
+) -> impl FnMut(PageId) -> Version + 'a {
+    |page| match changing.get(&page) {
+        Some(changing) => changing.out,
+        None => match rows::read_head(store, page) {
+            Ok(head) => head.version,
+            Err(error) => {
+                failure.get_or_insert(error);
+                Version::ZERO
+            }
+        },
+    }
+}

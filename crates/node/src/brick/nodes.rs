@@ -1,0 +1,279 @@
+//! The logical nodes of a brick, and the task that looks after them.
+//!
+//! Messages are handled on the thread of the connection that they came by, with the logical node locked. What the store has
+//! made durable, what nodes ask each other, and what it is time for is done by one task ([`Nodes::look_after`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use protocol::ident::Version;
+use protocol::lease::Ms;
+use store::Store;
+use tracing::{error, info, warn};
+use wire::cluster::Message;
+
+use super::chores::{Chore, Chores};
+use super::hosted::{Asker, Hosted};
+use super::page_rows as rows;
+use crate::placement::{BrickId, Place};
+use crate::realm::Realm;
+use crate::uplink::{Below, Uplinks};
+use wire::driving::Post;
+use wire::driving::Time;
+
+/// How far the clocks of machines may differ, in milliseconds.
+pub(crate) const SKEW_MS: u64 = 5_000;
+
+/// A logical node and the epoch as of which it is served here.
+struct Served {
+    epoch: u64,
+    hosted: Mutex<Hosted>,
+}
+
+/// The logical nodes of a brick.
+pub(crate) struct Nodes {
+    store: Store,
+    pub(crate) time: Time,
+    served: ArcSwap<BTreeMap<NodeId, Arc<Served>>>,
+    chores: Arc<Chores>,
+    /// The way to other bricks, where nodes have participants.
+    others: Arc<Uplinks>,
+    realm: Arc<Realm>,
+    id: BrickId,
+    /// Why not all nodes are served, if they are not.
+    ailment: Mutex<Option<String>>,
+}
+
+impl Served {
+    fn lock(&self) -> Result<MutexGuard<'_, Hosted>> {
+        let hosted = self.hosted.lock();
+        // A machine that has panicked may have done half of something.
+        let hosted = hosted.map_err(|_| Error::new(ErrorKind::Internal, "the logical node has panicked"))?;
+        match hosted.failure() {
+            Some(why) => Err(Error::new(why.kind(), format!("the logical node cannot be served: {}", why.message()))),
+            None => Ok(hosted),
+        }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn new(store: Store, realm: Arc<Realm>, id: BrickId) -> Arc<Self> {
+        let (served, chores, ailment) = (ArcSwap::default(), Arc::default(), Mutex::default());
+        let (time, others) = (Time::begin(), Uplinks::new());
+        Arc::new(Self { store, time, served, chores, others, realm, id, ailment })
+    }
+
+    /// Serves what the placement map says, and connects to the other bricks.
+    fn follow_map(self: &Arc<Self>) {
+        let map = self.realm.placement.map();
+        let mine = map.nodes.iter().filter(|(_, place)| place.brick == self.id);
+        let failed = self.serve(mine.map(|(node, place)| (*node, *place))).err();
+        if let Some(error) = &failed {
+            error!(%error, "a logical node cannot be served");
+        }
+        *self.ailment.lock().unwrap_or_else(PoisonError::into_inner) = failed.map(|error| error.to_string());
+        let others = map.bricks.iter().filter(|(brick, _)| **brick != self.id);
+        self.others.keep(&others.map(|(brick, address)| (*brick, address.clone())).collect(), self);
+    }
+
+    /// Why it is not well, if it is not.
+    pub(crate) fn ailment(&self) -> Option<String> {
+        self.ailment.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others
+    /// are served.
+    fn serve(&self, wanted: impl Iterator<Item = (NodeId, Place)>) -> Result<()> {
+        let before = self.served.load_full();
+        let (mut after, mut failed) = (BTreeMap::new(), None);
+        for (node, Place { epoch, moves, .. }) in wanted {
+            if let Some(served) = before.get(&node).filter(|served| served.epoch == epoch) {
+                after.insert(node, served.clone());
+                continue;
+            }
+            let (store, chores) = (self.store.clone(), self.chores.clone());
+            match Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now()) {
+                Ok(hosted) => {
+                    info!(node = node.0, epoch, "serving a logical node");
+                    after.insert(node, Arc::new(Served { epoch, hosted: Mutex::new(hosted) }));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.served.store(Arc::new(after));
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn served(&self, node: NodeId) -> Option<Arc<Served>> {
+        self.served.load().get(&node).cloned()
+    }
+
+    /// A logical node that is asked for something by whoever is answered with an error.
+    fn named(&self, node: NodeId) -> Result<Arc<Served>> {
+        self.served(node).ok_or_else(|| {
+            let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
+            Error::new(ErrorKind::Unavailable, what)
+        })
+    }
+
+    // -------------------------------------------------------------------------------------------- messages
+
+    /// Somebody says something.
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have said it: whoever did should be disconnected.
+    pub(crate) fn message(&self, from: &Post, message: Message) -> Result<()> {
+        let now = self.time.now();
+        match message {
+            Message::Up { node, epoch, holder, message } => {
+                let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
+                let handled = served.lock()?.up(from, holder, message, now);
+                handled.map_err(rejected)
+            }
+            Message::Ask { node, epoch, seen, request } => {
+                let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
+                let handled = served.lock()?.request(Asker::Post(from.clone()), request, seen, now);
+                handled.map_err(rejected)
+            }
+            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
+        }
+    }
+
+    fn admit(&self, from: &Post, node: NodeId, epoch: u64) -> Option<Arc<Served>> {
+        let served = self.served(node);
+        match served.as_ref().filter(|served| served.epoch == epoch) {
+            Some(_) => served,
+            None => {
+                let epoch = served.map_or(0, |served| served.epoch);
+                from.send(&Message::Elsewhere { node, epoch });
+                None
+            }
+        }
+    }
+
+    /// The newest durable state of an object, and the version of its page.
+    ///
+    /// # Errors
+    /// If its logical node is not served here, or it cannot be read.
+    pub(crate) fn look(&self, oid: Oid) -> Result<(Version, Option<Object>)> {
+        self.named(oid.page().node)?;
+        let (head, object) = rows::read_one(&self.store, oid)?;
+        Ok((head.version, object))
+    }
+
+    /// Hands out page numbers: see [`Hosted::reserve`].
+    pub(crate) fn reserve(
+        &self,
+        node: NodeId,
+        space: SpaceId,
+        pages: u64,
+        done: impl FnOnce(Result<u64>) + Send + 'static,
+    ) {
+        match self.named(node) {
+            Ok(served) => match served.lock() {
+                Ok(mut hosted) => hosted.reserve(space, pages, done),
+                Err(error) => done(Err(error)),
+            },
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- looking after
+
+    /// Does what is left to be done and what it is time for, for ever.
+    pub(crate) async fn look_after(self: &Arc<Self>) {
+        let (mut map, mut chores) = (self.realm.placement.watch(), Vec::new());
+        self.follow_map();
+        loop {
+            self.chores.alarm.clear();
+            self.chores.take(&mut chores);
+            for chore in chores.drain(..) {
+                self.chore(chore);
+            }
+            let now = self.time.now();
+            let next = self.served.load().values().map(|served| Self::poll(served, now)).min();
+            self.chores.alarm.set(next.unwrap_or(Ms::MAX));
+            tokio::select! {
+                () = self.chores.alarm.wait(&self.time) => {}
+                changed = map.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.follow_map();
+                }
+            }
+        }
+    }
+
+    fn poll(served: &Served, now: Ms) -> Ms {
+        let Ok(mut hosted) = served.lock() else { return Ms::MAX };
+        if hosted.deadline() <= now {
+            hosted.poll(now);
+        }
+        hosted.deadline()
+    }
+
+    fn chore(&self, chore: Chore) {
+        let now = self.time.now();
+        let with = |node: NodeId, act: &mut dyn FnMut(&mut Hosted)| {
+            if let Some(served) = self.served(node)
+                && let Ok(mut hosted) = served.lock()
+            {
+                act(&mut hosted);
+            }
+        };
+        match chore {
+            Chore::Written { node, life, result } => {
+                let mut result = Some(result);
+                with(node, &mut |hosted| hosted.written(life, result.take().unwrap_or(Ok(())), now));
+            }
+            Chore::Answer { to, node, answer } => {
+                with(to, &mut |hosted| hosted.answered(node, answer.clone(), now));
+            }
+            Chore::Ask { from, node, seen, request } => match self.served(node) {
+                Some(served) => {
+                    let Ok(mut hosted) = served.lock() else { return };
+                    if let Err(error) = hosted.request(Asker::Node(from), request, seen, now) {
+                        warn!(node = node.0, %error, "a logical node refuses what another one asks");
+                    }
+                }
+                None => {
+                    let Some(place) = self.realm.placement.of(node) else { return };
+                    if let Some(post) = self.others.post(place.brick) {
+                        post.send(&Message::Ask { node, epoch: place.epoch, seen, request });
+                    }
+                }
+            },
+        }
+    }
+}
+
+impl Below for Nodes {
+    fn connected(&self, _: BrickId) {}
+
+    fn message(&self, _: BrickId, message: Message) -> Result<()> {
+        match message {
+            Message::Answer { node, answer, .. } => {
+                // Whoever has asked knows the transaction.
+                let now = self.time.now();
+                for served in self.served.load().values() {
+                    if let Ok(mut hosted) = served.lock() {
+                        hosted.answered(node, answer.clone(), now);
+                    }
+                }
+                Ok(())
+            }
+            // It is asked again, by the map that is the newest then.
+            Message::Elsewhere { .. } => Ok(()),
+            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
+        }
+    }
+
+    fn disconnected(&self, _: BrickId) {}
+}
+
+fn rejected(why: protocol::commit::Rejected) -> Error {
+    Error::new(ErrorKind::Invalid, why.to_string())
+}

@@ -1,0 +1,223 @@
+//! How the pages of logical nodes, and what is known of their transactions, stand in the rows of a store.
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `P` node space page | head: version and largest commit timestamp of the page |
+//! | `P` node space page slot | an object: class, kind, data |
+//! | `E` node space class page slot | nothing: the extent of a class |
+//! | `F` node space | the first page number that was never reserved |
+//! | `K` node transaction | what is known of a transaction: a record of the protocol |
+//! | `B` node | the bound of promises (V4) |
+//! | `H` node | the horizon (C3) |
+//! | `L` node | a position above all that were used |
+//!
+//! All numbers are big-endian, so a page is one range of keys, head first, and an extent is in the order of its pages.
+
+use std::ops::ControlFlow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use protocol::ident::{Timestamp, TxnId, Version};
+use protocol::page_cache::Fetched;
+use smallvec::SmallVec;
+use store::Store;
+
+/// A key; all fit in place.
+pub(crate) type Key = SmallVec<[u8; 24]>;
+
+/// Bytes of the number of a page.
+const PAGE_LEN: usize = 6;
+/// Bytes of the key of a page's head.
+const HEAD_KEY: usize = 1 + 4 + 2 + PAGE_LEN;
+/// Bytes of a page's head.
+const HEAD: usize = 4 + 8 + 8;
+/// Bytes before an object's data.
+const OBJECT_HEAD: usize = 5;
+
+fn key(table: u8, parts: &[&[u8]]) -> Key {
+    let mut key = Key::new();
+    key.push(table);
+    for part in parts {
+        key.extend_from_slice(part);
+    }
+    key
+}
+
+fn number(page: u64) -> [u8; PAGE_LEN] {
+    let [_, _, number @ ..] = page.to_be_bytes();
+    number
+}
+
+/// The key of a page's head, before those of its objects.
+pub(crate) fn head_key(page: PageId) -> Key {
+    key(b'P', &[&page.node.0.to_be_bytes(), &page.space.0.to_be_bytes(), &number(page.number)])
+}
+
+/// The key of an object.
+pub(crate) fn object_key(page: PageId, slot: u16) -> Key {
+    let mut key = head_key(page);
+    key.extend_from_slice(&slot.to_be_bytes());
+    key
+}
+
+/// The key behind all of a page.
+fn page_end(page: PageId) -> Key {
+    let mut key = head_key(page);
+    key.extend_from_slice(&[0xff; 3]);
+    key
+}
+
+/// The key of an object in the extent of its class.
+pub(crate) fn extent_key(class: ClassId, page: PageId, slot: u16) -> Key {
+    let mut key = extent_prefix(page.node, page.space, class);
+    key.extend_from_slice(&number(page.number));
+    key.extend_from_slice(&slot.to_be_bytes());
+    key
+}
+
+/// What the keys of an extent begin with.
+pub(crate) fn extent_prefix(node: NodeId, space: SpaceId, class: ClassId) -> Key {
+    key(b'E', &[&node.0.to_be_bytes(), &space.0.to_be_bytes(), &class.0.to_be_bytes()])
+}
+
+/// The key of the first page number that is free.
+pub(crate) fn free_key(node: NodeId, space: SpaceId) -> Key {
+    key(b'F', &[&node.0.to_be_bytes(), &space.0.to_be_bytes()])
+}
+
+/// The key of what is known of a transaction.
+pub(crate) fn known_key(node: NodeId, txn: TxnId) -> Key {
+    key(b'K', &[&node.0.to_be_bytes(), &txn.start.0.to_be_bytes(), &txn.client.0.to_be_bytes()])
+}
+
+/// What the keys of all known transactions begin with, and the key behind them.
+pub(crate) fn known_range(node: NodeId) -> (Key, Key) {
+    (key(b'K', &[&node.0.to_be_bytes()]), key(b'K', &[&node.0.to_be_bytes(), &[0xff; 17]]))
+}
+
+/// The key of the bound of promises.
+pub(crate) fn bound_key(node: NodeId) -> Key {
+    key(b'B', &[&node.0.to_be_bytes()])
+}
+
+/// The key of the horizon.
+pub(crate) fn horizon_key(node: NodeId) -> Key {
+    key(b'H', &[&node.0.to_be_bytes()])
+}
+
+/// The key of the position above all that were used.
+pub(crate) fn limit_key(node: NodeId) -> Key {
+    key(b'L', &[&node.0.to_be_bytes()])
+}
+
+/// A page's version and largest commit timestamp.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) version: Version,
+    pub(crate) timestamp: Timestamp,
+}
+
+impl Head {
+    /// The row of a head.
+    pub(crate) fn encode(self) -> Bytes {
+        let mut row = BytesMut::with_capacity(HEAD);
+        row.put_u32(self.version.moves);
+        row.put_u64(self.version.position);
+        row.put_u64(self.timestamp.0);
+        row.freeze()
+    }
+
+    fn decode(page: PageId, row: &[u8]) -> Result<Self> {
+        let row: &[u8; HEAD] = row.try_into().map_err(|_| damaged(page, "its head has another length"))?;
+        let [m0, m1, m2, m3, p @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *row;
+        let version = Version { moves: u32::from_be_bytes([m0, m1, m2, m3]), position: u64::from_be_bytes(p) };
+        Ok(Self { version, timestamp: Timestamp(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7])) })
+    }
+}
+
+/// The row of an object.
+pub(crate) fn encode_object(object: &Object) -> Bytes {
+    let mut row = BytesMut::with_capacity(OBJECT_HEAD + object.data.len());
+    row.put_u32(object.class.0);
+    row.put_u8(object.kind as u8);
+    row.put_slice(&object.data);
+    row.freeze()
+}
+
+fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
+    let (head, data) = row.split_first_chunk::<OBJECT_HEAD>().ok_or_else(|| damaged(page, "an object has no head"))?;
+    let [c0, c1, c2, c3, kind] = *head;
+    let kind = Kind::from_code(kind).ok_or_else(|| damaged(page, "an object is of no known kind"))?;
+    Ok(Object { class: ClassId(u32::from_be_bytes([c0, c1, c2, c3])), kind, data: Bytes::copy_from_slice(data) })
+}
+
+fn damaged(page: PageId, why: &str) -> Error {
+    let what =
+        format!("page {:x} of logical node {:x} is damaged: {why}; restore it from a backup", page.number, page.node.0);
+    Error::new(ErrorKind::Corrupt, what)
+}
+
+/// The head of a page; that of one that was never changed if there is none.
+pub(crate) fn read_head(store: &Store, page: PageId) -> Result<Head> {
+    match store.row(&head_key(page))? {
+        Some(row) => Head::decode(page, &row),
+        None => Ok(Head::default()),
+    }
+}
+
+/// An object of a page; `None` if the slot is free.
+pub(crate) fn read_object(store: &Store, page: PageId, slot: u16) -> Result<Option<Object>> {
+    store.row(&object_key(page, slot))?.map(|row| decode_object(page, &row)).transpose()
+}
+
+/// An object with the head of its page, of one state.
+pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)> {
+    let page = oid.page();
+    loop {
+        let before = read_head(store, page)?;
+        let object = read_object(store, page, oid.slot())?.filter(|object| object.class == oid.class());
+        if read_head(store, page)? == before {
+            return Ok((before, object));
+        }
+    }
+}
+
+/// A whole page, of one state.
+pub(crate) fn read_page(store: &Store, page: PageId) -> Result<Fetched<Object>> {
+    let mut fetched = Fetched { version: Version::ZERO, timestamp: Timestamp::ZERO, objects: Default::default() };
+    let mut failed = None;
+    store.rows(&head_key(page), &page_end(page), |key, row| {
+        let taken = match key.get(HEAD_KEY..) {
+            Some([]) => Head::decode(page, row).map(|head| {
+                (fetched.version, fetched.timestamp) = (head.version, head.timestamp);
+            }),
+            Some([high, low]) => decode_object(page, row).map(|object| {
+                fetched.objects.insert(u16::from_be_bytes([*high, *low]), object);
+            }),
+            _ => Err(damaged(page, "it has a row of another length")),
+        };
+        match taken {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    failed.map_or(Ok(fetched), Err)
+}
+
+/// A row that is one number.
+pub(crate) fn encode_number(number: u64) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+/// Reads a row that is one number; 0 if there is none.
+pub(crate) fn read_number(store: &Store, key: &[u8]) -> Result<u64> {
+    let Some(row) = store.row(key)? else { return Ok(0) };
+    let bytes = row.as_ref().try_into().map_err(|_| {
+        let what = format!("row {key:02x?} is damaged: it is no number; restore it from a backup");
+        Error::new(ErrorKind::Corrupt, what)
+    })?;
+    Ok(u64::from_be_bytes(bytes))
+}

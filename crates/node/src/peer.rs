@@ -1,0 +1,309 @@
+//! The peer server: clients connect to any, and see one store (TODS, section 3).
+//!
+//! ```text
+//!   clients ── Up, Call ──▶ ┌──────────────┐ ── Up, Ask ──▶ bricks
+//!           ◀── Down, Reply │  cache node  │ ◀── Down, Answer
+//!                           └──────────────┘
+//! ```
+//!
+//! It drives one [`CacheNode`], which is coordinator and the middle of every cache tree. Messages are handled on the thread of
+//! the connection that they came by; one task connects to the bricks of the map, and does what it is time for.
+
+mod guest;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use model::{Error, ErrorKind, NodeId, Object, Result};
+use protocol::cache_node::{CacheNode, Output};
+use protocol::ident::HolderId;
+use protocol::lease::Ms;
+use protocol::redirect::Helpers;
+use tracing::debug;
+use wire::cluster::Message;
+use wire::driving::{Alarm, Post, Time};
+use wire::handshake::Terms;
+use wire::link::Mailbox;
+use wire::proto;
+use wire::transport::Address;
+
+use crate::brick::SKEW_MS;
+use crate::placement::{BrickId, Place};
+use crate::realm::{Realm, Space};
+use crate::server::{self, Config, Figure, Metrics, Server, Thread};
+use crate::uplink::{Below, Uplinks};
+use guest::Guest;
+
+/// Session numbers that a start of a process has.
+pub(crate) const SESSIONS: u32 = 20;
+/// How soon a tree that its brick did not serve is tried again, in milliseconds.
+const AGAIN_MS: Ms = 200;
+
+/// A peer server that serves.
+///
+/// Dropped, it goes on serving until the process ends; [`PeerServer::shutdown`] ends it in good order.
+pub struct PeerServer {
+    server: Server<Role>,
+}
+
+impl std::fmt::Debug for PeerServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerServer").field("addresses", &self.addresses()).finish_non_exhaustive()
+    }
+}
+
+impl PeerServer {
+    /// Serves clients of the cluster that `realm` tells of. `start` is a number that no other process ever had.
+    ///
+    /// # Errors
+    /// As [`Brick::start`](crate::Brick::start).
+    pub async fn start(realm: Arc<Realm>, start: u64, config: Config) -> Result<Self> {
+        let peer = Peer::new(realm, start);
+        Ok(Self { server: Server::start(Role { peer }, config).await? })
+    }
+
+    /// Where it listens, in the order asked for, with the ports that the system chose.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.server.addresses
+    }
+
+    /// Where `/metrics` and `/health` are, if anywhere.
+    #[must_use]
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.server.http
+    }
+
+    /// Ends it: takes no more connections, and answers what was asked.
+    pub async fn shutdown(self) -> Result<()> {
+        self.server.shutdown().await
+    }
+}
+
+/// What all threads of a peer server share.
+pub(crate) struct Role {
+    peer: Arc<Peer>,
+}
+
+impl server::Role for Role {
+    type Service = Guest;
+    type Local = ();
+    type Pass = Arc<Space>;
+
+    const NAME: &'static str = "peer server";
+
+    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<(Terms, Arc<Space>)> {
+        let space = self.peer.realm.space(&hello.space)?;
+        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
+        Ok((Terms { space: space.id, max_frame, max_read: 0, max_in_flight }, space))
+    }
+
+    fn serve(thread: &Arc<Thread<Self>>, space: Arc<Space>, mailbox: &Arc<Mailbox>) -> Guest {
+        Guest::new(thread.server.role.peer.clone(), space, Post::new(mailbox.clone()), thread.clone())
+    }
+
+    async fn beside(thread: &Thread<Self>) {
+        if thread.is_first {
+            thread.server.role.peer.look_after().await;
+        }
+    }
+
+    fn tick(&self, _: &Config) {}
+
+    fn figures(&self, _: &Metrics) -> Vec<Figure> {
+        Vec::new()
+    }
+
+    fn ailment(&self) -> Option<String> {
+        None
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What is locked while a message is handled.
+struct State {
+    node: CacheNode<Post, Object>,
+    /// Where each holder below is.
+    holders: HashMap<HolderId, Post>,
+    /// Trees whose brick did not serve them, and when to try again.
+    again: HashMap<NodeId, Ms>,
+    /// Who serves each logical node, as far as the machine has heard.
+    places: BTreeMap<NodeId, Place>,
+}
+
+/// A peer server.
+pub(crate) struct Peer {
+    state: Mutex<State>,
+    pub(crate) realm: Arc<Realm>,
+    pub(crate) uplinks: Arc<Uplinks>,
+    alarm: Alarm,
+    time: Time,
+}
+
+impl Peer {
+    fn new(realm: Arc<Realm>, start: u64) -> Arc<Self> {
+        let node = CacheNode::peer_server(HolderId(start << SESSIONS), Helpers::Nobody, SKEW_MS);
+        let state = State { node, holders: HashMap::new(), again: HashMap::new(), places: BTreeMap::new() };
+        let (uplinks, alarm, time) = (Uplinks::new(), Alarm::default(), Time::begin());
+        Arc::new(Self { state: Mutex::new(state), realm, uplinks, alarm, time })
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        // A machine that has panicked may have done half of something.
+        self.state.lock().map_err(|_| Error::new(ErrorKind::Internal, "the peer server has panicked"))
+    }
+
+    /// Gives the machine something, and does what it wants.
+    fn work<T>(&self, act: impl FnOnce(&mut State, Ms) -> T) -> Result<T> {
+        let mut state = self.lock()?;
+        let done = act(&mut state, self.time.now());
+        self.drain(&mut state);
+        if let Some(deadline) = state.node.deadline() {
+            self.alarm.set(deadline);
+        }
+        Ok(done)
+    }
+
+    fn drain(&self, state: &mut State) {
+        loop {
+            let outputs = state.node.outputs();
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs {
+                self.output(state, output);
+            }
+        }
+    }
+
+    fn output(&self, state: &State, output: Output<Post, Object>) {
+        match output {
+            Output::Up(node, holder, message) => {
+                self.send_up(node, |epoch| Message::Up { node, epoch, holder, message });
+            }
+            Output::Ask(node, request) => {
+                let seen = state.node.clock();
+                self.send_up(node, |epoch| Message::Ask { node, epoch, seen, request });
+            }
+            Output::Down(node, holder, message) => {
+                if let Some(post) = state.holders.get(&holder) {
+                    post.send(&Message::Down { node, holder, message });
+                }
+            }
+            Output::Reply(post, txn, reply) => post.send(&Message::Reply { txn, reply }),
+            Output::Call(..) => debug!("a peer server passes no calls on"),
+        }
+    }
+
+    /// Says something to the brick of a logical node. What cannot be said now is said again by the machine.
+    fn send_up(&self, node: NodeId, message: impl FnOnce(u64) -> Message) {
+        let Some(place) = self.realm.placement.of(node) else { return };
+        if let Some(post) = self.uplinks.post(place.brick) {
+            post.send(&message(place.epoch));
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- looking after
+
+    /// Connects to bricks, and does what it is time for, for ever.
+    async fn look_after(self: &Arc<Self>) {
+        let mut map = self.realm.placement.watch();
+        self.follow_map();
+        loop {
+            tokio::select! {
+                changed = map.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.follow_map();
+                }
+                () = self.alarm.wait(&self.time) => {}
+            }
+            self.alarm.clear();
+            let polled = self.work(|state, now| {
+                let due: Vec<NodeId> =
+                    state.again.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
+                for node in due {
+                    state.again.remove(&node);
+                    self.connect(state, node, now);
+                }
+                if let Some(at) = state.again.values().min() {
+                    self.alarm.set(*at);
+                }
+                state.node.poll(now);
+            });
+            if polled.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// There is a map, perhaps another one: trees of nodes that are elsewhere now begin anew there.
+    fn follow_map(self: &Arc<Self>) {
+        let map = self.realm.placement.map();
+        self.uplinks.keep(&map.bricks, self);
+        // Whoever panicked has said so.
+        let _ = self.work(|state, now| {
+            let before = std::mem::replace(&mut state.places, map.nodes.clone());
+            for node in map.nodes.iter().filter(|(node, place)| before.get(node) != Some(place)).map(|(node, _)| *node)
+            {
+                state.node.disconnect(Some(node), now);
+                self.connect(state, node, now);
+            }
+        });
+    }
+
+    fn connect(&self, state: &mut State, node: NodeId, now: Ms) {
+        let place = self.realm.placement.of(node);
+        if place.is_some_and(|place| self.uplinks.post(place.brick).is_some()) {
+            state.node.connect(Some(node), now);
+        }
+    }
+
+    fn nodes_of(&self, brick: BrickId) -> Vec<NodeId> {
+        let map = self.realm.placement.map();
+        map.nodes.iter().filter(|(_, place)| place.brick == brick).map(|(node, _)| *node).collect()
+    }
+}
+
+impl Below for Peer {
+    fn connected(&self, brick: BrickId) {
+        let _ = self.work(|state, now| {
+            for node in self.nodes_of(brick) {
+                state.node.connect(Some(node), now);
+            }
+        });
+    }
+
+    fn message(&self, _: BrickId, message: Message) -> Result<()> {
+        self.work(|state, now| match message {
+            Message::Down { node, holder, message } => {
+                state.node.handle_down(node, holder, message, now);
+                Ok(())
+            }
+            Message::Answer { node, seen, answer, locked } => {
+                let learned = state.node.answered(node, answer, locked, seen, now);
+                learned.map_err(|ahead| Error::new(ErrorKind::Invalid, ahead.to_string()))
+            }
+            Message::Elsewhere { node, .. } => {
+                state.node.disconnect(Some(node), now);
+                state.again.insert(node, now + AGAIN_MS);
+                self.alarm.set(now + AGAIN_MS);
+                Ok(())
+            }
+            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a peer server")),
+        })?
+    }
+
+    fn disconnected(&self, brick: BrickId) {
+        let _ = self.work(|state, now| {
+            for node in self.nodes_of(brick) {
+                state.node.disconnect(Some(node), now);
+            }
+        });
+    }
+}

@@ -1,0 +1,228 @@
+//! A client of a peer server: what it may say, and what it asks beside the rules.
+
+use std::sync::Arc;
+
+use model::{Error, ErrorKind, NodeId, PageId, Result};
+use protocol::gateway::Call;
+use protocol::ident::HolderId;
+use protocol::tree::Up;
+use tracing::info;
+use wire::cluster::{self, Message};
+use wire::convert;
+use wire::driving::Post;
+use wire::link::{Deferred, Incoming, Reply, Service};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::{Peer, Role, SESSIONS};
+use crate::realm::Space;
+use crate::server::{Thread, kind};
+
+/// Pages that a client may reserve at a time.
+const MAX_RESERVED: u32 = 1 << 16;
+/// Numbers that a client may take at a time.
+const MAX_NUMBERS: u32 = 16;
+
+/// The requests of one client.
+pub(crate) struct Guest {
+    peer: Arc<Peer>,
+    space: Arc<Space>,
+    post: Post,
+    thread: Arc<Thread<Role>>,
+    /// The number of the client, once it has said one: that of its session numbers and transactions.
+    number: Option<u64>,
+}
+
+impl Guest {
+    pub(super) fn new(peer: Arc<Peer>, space: Arc<Space>, post: Post, thread: Arc<Thread<Role>>) -> Self {
+        Self { peer, space, post, thread, number: None }
+    }
+
+    /// A message of the rules.
+    fn message(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Up { node, holder, message, .. } => {
+                self.is_own(holder.0 >> SESSIONS)?;
+                self.is_here(node, pages_of(&message))?;
+                let post = &self.post;
+                self.peer.work(|state, now| {
+                    if matches!(message, Up::Renew { .. }) {
+                        state.holders.insert(holder, post.clone());
+                    }
+                    state.node.handle_up(node, holder, message, now);
+                    Ok(())
+                })?
+            }
+            Message::Call { txn, call } => {
+                self.is_own(txn.client.0)?;
+                self.are_here(&call)?;
+                let post = self.post.clone();
+                let called = self.peer.work(|state, now| state.node.call(post, txn, call, now))?;
+                called.map(drop).map_err(rejected)
+            }
+            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a peer server")),
+        }
+    }
+
+    /// Whether this is the number of this client. The first that it says is.
+    fn is_own(&mut self, number: u64) -> Result<()> {
+        match *self.number.get_or_insert(number) == number {
+            true => Ok(()),
+            false => {
+                Err(Error::new(ErrorKind::Invalid, "a client speaks of the sessions or transactions of another one"))
+            }
+        }
+    }
+
+    /// Whether pages are of this client's space, and of a logical node of it.
+    fn is_here(&self, node: NodeId, pages: impl IntoIterator<Item = PageId>) -> Result<()> {
+        let elsewhere = pages.into_iter().find(|page| page.space != self.space.id || page.node != node);
+        if let Some(page) = elsewhere {
+            let what = format!("page {page:?} is not of space {} and logical node {:x}", self.space.name, node.0);
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
+        if !self.space.nodes.contains(&node) {
+            let what = format!("space {} has no logical node {:x}", self.space.name, node.0);
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        Ok(())
+    }
+
+    fn are_here(&self, call: &Call<model::Object>) -> Result<()> {
+        match call {
+            Call::Commit { parts, .. } => parts.iter().try_for_each(|(node, part)| {
+                let reads = part.reads.iter().map(|read| read.oid.page());
+                self.is_here(*node, reads.chain(part.writes.keys().map(|oid| oid.page())))
+            }),
+            Call::Check { reads, .. } => {
+                reads.iter().try_for_each(|(node, reads)| self.is_here(*node, reads.iter().map(|read| read.oid.page())))
+            }
+            Call::Lock { oid, .. } => self.is_here(oid.page().node, [oid.page()]),
+            Call::Resolve { participants } | Call::Release { participants } => {
+                participants.iter().try_for_each(|node| self.is_here(*node, []))
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- beside the rules
+
+    /// Passes a request on to the brick of a logical node, and its answer back.
+    fn pass_on(&self, node: NodeId, request: Request, deferred: Deferred) {
+        let Some(place) = self.peer.realm.placement.of(node) else {
+            let what = format!("nobody serves logical node {:x} now: try again", node.0);
+            return deferred.fail(&Error::new(ErrorKind::Unavailable, what));
+        };
+        let uplinks = self.peer.uplinks.clone();
+        tokio::spawn(async move {
+            let answer = match uplinks.ask(place.brick, request, Vec::new()).await {
+                Ok(mut pending) => pending.answer().await,
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(answer) => deferred.send(answer.response, vec![answer.raw]),
+                Err(error) => deferred.fail(&error),
+            }
+        });
+    }
+
+    /// Whether a request can be answered here.
+    fn check(&self, request: &Request) -> Result<()> {
+        match request {
+            Request::Reserve(reserve) => {
+                self.is_here(cluster::node(reserve.node)?, [])?;
+                if reserve.space != u32::from(self.space.id.0) || reserve.pages == 0 || reserve.pages > MAX_RESERVED {
+                    let what = format!("1 to {MAX_RESERVED} pages of the connection's space can be reserved at a time");
+                    return Err(Error::new(ErrorKind::Invalid, what));
+                }
+                Ok(())
+            }
+            Request::Look(look) => {
+                let page = convert::oid(look.oid, "object")?.page();
+                self.is_here(page.node, [page])
+            }
+            Request::GetNumbers(numbers) if numbers.count == 0 || numbers.count > MAX_NUMBERS => {
+                let what = format!("1 to {MAX_NUMBERS} numbers can be taken at a time");
+                Err(Error::new(ErrorKind::Invalid, what))
+            }
+            Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
+            _ => {
+                let what = "a peer server does not do this: connect to the store itself";
+                Err(Error::new(ErrorKind::Unsupported, what))
+            }
+        }
+    }
+
+    /// Answers a request that was checked.
+    fn answer(&self, request: Request, reply: Reply<'_>) {
+        match request {
+            Request::Reserve(reserve) => self.pass_on(NodeId(reserve.node), Request::Reserve(reserve), reply.defer()),
+            Request::Look(look) => match convert::oid(look.oid, "object") {
+                Ok(oid) => self.pass_on(oid.page().node, Request::Look(look), reply.defer()),
+                Err(error) => reply.fail(&error),
+            },
+            Request::GetNumbers(numbers) => {
+                let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
+                tokio::spawn(async move {
+                    match realm.numbers(u64::from(numbers.count)).await {
+                        Ok(first) => deferred.send(Response::Numbers(proto::Numbers { first }), Vec::new()),
+                        Err(error) => deferred.fail(&error),
+                    }
+                });
+            }
+            Request::GetSpace(_) => {
+                let nodes = self.space.nodes.iter().map(|node| node.0).collect();
+                reply.send(Response::SpaceOf(proto::SpaceOf { space: u32::from(self.space.id.0), nodes }));
+            }
+            Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
+            _ => reply.send(Response::Done(proto::Done {})),
+        }
+    }
+}
+
+impl Service for Guest {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        let Incoming { request, raw } = incoming;
+        self.thread.metrics.requests.0[kind(&request)].add(1);
+        if matches!(request, Request::Up(_) | Request::Call(_)) {
+            let handled = Message::decode(request, raw).and_then(|message| self.message(message));
+            if let Err(error) = handled {
+                info!(%error, "a client breaks the protocol, and is disconnected");
+                reply.refuse(&error);
+            }
+            return;
+        }
+        match self.check(&request) {
+            Ok(()) => self.answer(request, reply),
+            Err(error) => reply.fail(&error),
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let post = &self.post;
+        // Whoever panicked has said so.
+        let _ = self.peer.work(|state, now| {
+            let gone: Vec<HolderId> =
+                state.holders.iter().filter(|(_, at)| *at == post).map(|(holder, _)| *holder).collect();
+            state.node.disconnected(post, |_, holder| gone.contains(&holder), now);
+            gone.iter().for_each(|holder| drop(state.holders.remove(holder)));
+        });
+    }
+}
+
+/// The pages that a message is about.
+fn pages_of<T>(message: &Up<T>) -> Vec<PageId> {
+    match message {
+        Up::Renew { .. } => Vec::new(),
+        Up::Fetch { page, .. } | Up::Acknowledge { page, .. } | Up::Evict { page, .. } | Up::Helped { page, .. } => {
+            vec![*page]
+        }
+        Up::Write { writes, .. } => writes.keys().map(|oid| oid.page()).collect(),
+    }
+}
+
+fn rejected(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, why.to_string())
+}

@@ -1,0 +1,173 @@
+//! Connections to bricks: made again when they break.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Result};
+use tokio::task::AbortHandle;
+use tokio::time;
+use tracing::{debug, info, warn};
+use wire::cluster::Message;
+use wire::handshake;
+use wire::link::{self, Caller, Incoming, Limits, Link, Mailbox, Pending, Reply, Service};
+use wire::proto::request::Request;
+use wire::transport::{Address, Stream};
+
+use crate::placement::BrickId;
+use crate::server::AGENT;
+use wire::driving::Post;
+
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 64 << 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long one attempt to connect may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whoever has connections to bricks.
+pub(crate) trait Below: Send + Sync + 'static {
+    /// There is a connection to a brick.
+    fn connected(&self, brick: BrickId);
+
+    /// A brick says something.
+    ///
+    /// # Errors
+    /// If no brick says that: the connection ends.
+    fn message(&self, brick: BrickId, message: Message) -> Result<()>;
+
+    /// The connection to a brick is gone.
+    fn disconnected(&self, brick: BrickId);
+}
+
+/// A connection that there is.
+#[derive(Clone)]
+struct Up {
+    post: Post,
+    caller: Caller,
+}
+
+struct Uplink {
+    address: Address,
+    task: AbortHandle,
+    up: Option<Up>,
+}
+
+/// The connections to bricks.
+pub(crate) struct Uplinks {
+    links: Mutex<BTreeMap<BrickId, Uplink>>,
+}
+
+impl Uplinks {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { links: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, Uplink>> {
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps connections to these bricks, and to no others. Called on the runtime that drives them.
+    pub(crate) fn keep(self: &Arc<Self>, bricks: &BTreeMap<BrickId, Address>, below: &Arc<impl Below>) {
+        let mut links = self.lock();
+        links.retain(|brick, link| {
+            let same = bricks.get(brick) == Some(&link.address);
+            if !same {
+                link.task.abort();
+                if let Some(up) = link.up.take() {
+                    up.post.hang_up();
+                }
+            }
+            same
+        });
+        for (brick, address) in bricks {
+            links.entry(*brick).or_insert_with(|| {
+                let (uplinks, below) = (self.clone(), Arc::downgrade(below));
+                let task = tokio::spawn(run(uplinks, *brick, address.clone(), below)).abort_handle();
+                Uplink { address: address.clone(), task, up: None }
+            });
+        }
+    }
+
+    /// The way to a brick, if there is a connection.
+    pub(crate) fn post(&self, brick: BrickId) -> Option<Post> {
+        self.lock().get(&brick)?.up.as_ref().map(|up| up.post.clone())
+    }
+
+    /// Asks a brick something that it answers once.
+    ///
+    /// # Errors
+    /// If there is no connection to it.
+    pub(crate) async fn ask(&self, brick: BrickId, request: Request, raw: Vec<Bytes>) -> Result<Pending> {
+        let caller = self.lock().get(&brick).and_then(|link| link.up.as_ref()).map(|up| up.caller.clone());
+        let away = || Error::new(ErrorKind::Unavailable, format!("brick {} cannot be reached now: try again", brick.0));
+        caller.ok_or_else(away)?.begin(request, raw).await
+    }
+
+    fn set(&self, brick: BrickId, up: Option<Up>) {
+        if let Some(link) = self.lock().get_mut(&brick) {
+            link.up = up;
+        }
+    }
+}
+
+/// Keeps one connection.
+async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, below: Weak<B>) {
+    let mut pause = FIRST_PAUSE;
+    while let Some(user) = below.upgrade() {
+        match time::timeout(PATIENCE, open(&address)).await.unwrap_or_else(|_| Err(silent(&address))) {
+            Ok((stream, max_frame)) => {
+                pause = FIRST_PAUSE;
+                let mailbox = Arc::new(Mailbox::default());
+                let post = Post::new(mailbox.clone());
+                let service = FromBrick { brick, below: below.clone(), post: post.clone() };
+                let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
+                uplinks.set(brick, Some(Up { post, caller: Caller::new(mailbox, BUDGET) }));
+                info!(brick = brick.0, %address, "connected to a brick");
+                user.connected(brick);
+                drop(user);
+                let end = link::drive(link).await;
+                info!(brick = brick.0, %address, %end, "the connection to a brick ended");
+                uplinks.set(brick, None);
+                if let Some(user) = below.upgrade() {
+                    user.disconnected(brick);
+                }
+            }
+            Err(error) => debug!(brick = brick.0, %address, %error, "a brick cannot be reached"),
+        }
+        time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn open(address: &Address) -> Result<(Stream, u32)> {
+    let cannot = |error| Error::new(ErrorKind::Unavailable, format!("cannot connect to {address}")).caused_by(error);
+    let mut stream = Stream::connect(address).await.map_err(cannot)?;
+    let terms = handshake::dial(&mut stream, "", AGENT).await?;
+    Ok((stream, terms.max_frame))
+}
+
+fn silent(address: &Address) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{address} does not answer within {PATIENCE:?}"))
+}
+
+/// What comes from a brick.
+struct FromBrick<B> {
+    brick: BrickId,
+    below: Weak<B>,
+    post: Post,
+}
+
+impl<B: Below> Service for FromBrick<B> {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        let Incoming { request, raw } = incoming;
+        let Some(below) = self.below.upgrade() else { return self.post.hang_up() };
+        let handled = Message::decode(request, raw).and_then(|message| below.message(self.brick, message));
+        if let Err(error) = handled {
+            warn!(brick = self.brick.0, %error, "a brick breaks the protocol");
+            reply.refuse(&error);
+        }
+    }
+}
