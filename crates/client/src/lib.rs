@@ -22,6 +22,7 @@
 mod blob;
 pub mod blocking;
 mod client;
+pub mod cluster;
 mod link;
 mod reports;
 mod snapshot;

@@ -140,8 +140,7 @@ impl World {
         let now = self.shown(pid);
         match (message, &mut self.processes[pid].role) {
             (Tree::Up(node, holder, message), Some(Role::Middle(middle))) => {
-                let handled = middle.handle_up(node, holder, message, now);
-                self.oracle.allowed(handled);
+                middle.handle_up(node, holder, message, now)
             }
             (Tree::Down(node, session, message), Some(Role::Middle(middle))) => {
                 middle.handle_down(node, session, message, now);
@@ -188,7 +187,7 @@ impl World {
             }
             (Single::Call(txn, call), Some(Role::Middle(middle))) => match middle.call(from, *txn, call.clone(), now) {
                 Ok(output) => self.middle_output(to, output),
-                Err(rejected) => self.oracle.allowed(Err::<(), _>(rejected)),
+                Err(ahead) => self.oracle.allowed(Err::<(), _>(ahead)),
             },
             (Single::Reply(txn, reply), Some(Role::Middle(middle))) => {
                 let output = middle.reply(*txn, reply.clone());
@@ -206,7 +205,7 @@ impl World {
         let Some(Role::Middle(middle)) = &mut self.processes[pid].role else { return };
         let outputs = middle.outputs();
         let invariants = middle.invariants();
-        self.oracle.demand(invariants);
+        self.oracle.demand(pid, invariants);
         outputs.into_iter().for_each(|output| self.middle_output(pid, Some(output)));
     }
 

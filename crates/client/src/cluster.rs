@@ -1,0 +1,154 @@
+//! A cluster as its services see it: objects that are read from copies at hand, and changed in transactions.
+//!
+//! ```no_run
+//! # use client::cluster::Cluster;
+//! # async fn example() -> client::Result<()> {
+//! let cluster = Cluster::connect("mortar://localhost:6680,localhost:6681/main").await?;
+//! let counter = cluster
+//!     .transact(|t| async move {
+//!         let counter = t.create_blob("1")?;
+//!         t.bind("counter", counter).await?;
+//!         Ok(counter)
+//!     })
+//!     .await?;
+//! # let _ = counter; Ok(()) }
+//! ```
+//!
+//! The rules are the machine's of [`protocol::session`]; here is what it needs: a connection to one of the peer servers,
+//! to the next when that breaks, and a task that does what it is time for. A read of what is at hand takes a lock and no
+//! await; whoever misses waits for what the connection brings.
+
+mod core;
+mod link;
+mod names;
+mod options;
+mod outcome;
+mod rooms;
+mod transaction;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Object, Oid, Result, SpaceId};
+use protocol::ident::TxnId;
+use rand::RngExt;
+use tokio::time;
+
+use self::core::Core;
+pub use options::ClusterOptions;
+pub use outcome::{Clash, Decided};
+pub use transaction::{Hint, Level, Transaction};
+
+/// Tries of a transaction that meets others before it takes locks.
+const OPTIMISTIC_TRIES: u32 = 3;
+/// How long a transaction rests after its first conflict, at most; twice as long after each further one.
+const FIRST_REST: Duration = Duration::from_millis(1);
+const LONGEST_REST: Duration = Duration::from_millis(100);
+
+/// A client of a cluster, for one of its spaces. Clones are the same client: they share copies and connection.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    core: Arc<Core>,
+}
+
+impl Cluster {
+    /// Connects to `mortar://HOST:PORT[,HOST:PORT…][/SPACE]`: to the first peer server that answers, and to another one
+    /// when that is lost.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, ClusterOptions::default()).await
+    }
+
+    /// Connects as `options` say.
+    pub async fn connect_with(url: &str, options: ClusterOptions) -> Result<Self> {
+        Ok(Self { core: link::connect(url, options).await? })
+    }
+
+    /// The space of this client.
+    #[must_use]
+    pub fn space(&self) -> SpaceId {
+        self.core.space
+    }
+
+    // -------------------------------------------------------------------------------------------- transactions
+
+    /// Begins a transaction. Dropped before its commit, nothing of it happens.
+    #[must_use]
+    pub fn begin(&self, level: Level) -> Transaction {
+        Transaction::begin(&self.core, level, None)
+    }
+
+    /// Runs a transaction to its end: `body` reads and writes, and is run again if that has met another transaction; with
+    /// locks after the third time. What it returns is returned when the transaction is committed.
+    ///
+    /// `body` may run several times, and some of its tries may read what never was together: only the one that commits
+    /// counts, or that fails with what it read being right.
+    ///
+    /// # Errors
+    /// What `body` fails with, if all that it read was there at one time: nothing of the transaction has happened then.
+    /// [`ErrorKind::Unknown`] if it was not possible to find out in time whether it has.
+    pub async fn transact<T, F>(&self, mut body: impl FnMut(Transaction) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut first: Option<TxnId> = None;
+        let mut rest = FIRST_REST;
+        for tries in 0_u32.. {
+            let level = if tries < OPTIMISTIC_TRIES { Level::Optimistic } else { Level::Locks };
+            let transaction = Transaction::begin(&self.core, level, first);
+            first.get_or_insert(transaction.id());
+            let result = body(transaction.clone()).await;
+            let clash = match result {
+                Ok(value) => match transaction.commit().await? {
+                    Decided::Committed(_) => return Ok(value),
+                    Decided::Conflict(clash) => clash.to_string(),
+                    Decided::Unknown(txn) => return Err(outcome::unknown(txn)),
+                },
+                Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+                // What it read may never have been together: then its error means nothing.
+                Err(error) => match transaction.check().await? {
+                    Decided::Conflict(clash) => clash.to_string(),
+                    _ => return Err(error),
+                },
+            };
+            transaction.abort();
+            tracing::debug!(tries, clash, "a transaction is tried again");
+            let part: f64 = rand::rng().random();
+            time::sleep(rest.mul_f64(part)).await;
+            rest = (rest * 2).min(LONGEST_REST);
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the transaction met others each time"))
+    }
+
+    /// Finds out how a transaction has ended whose commit was [`Decided::Unknown`]: if it has not happened, it never will.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if nobody who knows answers in time.
+    pub async fn resolve(&self, txn: TxnId) -> Result<Decided> {
+        self.core.resolve(txn).await
+    }
+
+    // -------------------------------------------------------------------------------------------- outside of transactions
+
+    /// An object, outside of any transaction: the nearest copy. `None` if there is none.
+    pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.get(oid).await
+    }
+
+    /// Replaces an object outside of any transaction, and waits until that is durable. Others see this client's writes in the
+    /// order in which they were begun.
+    pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
+        object.check()?;
+        self.core.put(oid, protocol::page_cache::Content::Value(object)).await
+    }
+
+    /// The newest durable state of an object, past all copies.
+    pub async fn look(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.look(oid).await
+    }
+
+    /// Ends the client: what waits fails.
+    pub fn close(&self) {
+        self.core.close();
+    }
+}

@@ -1,0 +1,400 @@
+//! What all handles of a client share: the machine, its connection, and who waits for what.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use protocol::page_cache::{Content, Found};
+use protocol::residents::Residents;
+use protocol::session::{Ended, Output, Session};
+use protocol::tree::Down;
+use tokio::sync::{Notify, oneshot};
+use tokio::time;
+use wire::cluster::{Message, looked_from_proto};
+use wire::driving::{Alarm, Post, Time};
+use wire::frame::Raw;
+use wire::link::Caller;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::outcome::{Decided, decided};
+use super::rooms::Rooms;
+use super::{ClusterOptions, outcome};
+
+/// What an object takes in memory beside its data.
+const OVERHEAD: usize = 96;
+/// Ends of transactions that nobody has waited for, that are kept.
+const REMEMBERED: usize = 4_096;
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Wait {
+    /// News of a page.
+    Page(PageId),
+    /// News of a transaction.
+    Txn(TxnId),
+}
+
+/// A connection that there is.
+#[derive(Clone)]
+pub(super) struct Up {
+    pub(super) post: Post,
+    pub(super) caller: Caller,
+}
+
+/// What is locked while the machine is at work.
+pub(super) struct State {
+    pub(super) session: Session<Object>,
+    pub(super) up: Option<Up>,
+    waiting: HashMap<Wait, Vec<oneshot::Sender<()>>>,
+    /// Who waits for the end of a transaction; those that ended unasked.
+    ending: HashMap<TxnId, oneshot::Sender<Ended>>,
+    pub(super) ended: BTreeMap<TxnId, Ended>,
+    /// Who waits for a write outside of transactions.
+    writing: HashMap<u64, oneshot::Sender<bool>>,
+    last_write: u64,
+    residents: Residents,
+    pub(super) closed: bool,
+}
+
+/// A client.
+pub(super) struct Core {
+    state: Mutex<State>,
+    pub(super) rooms: Rooms,
+    pub(super) alarm: Alarm,
+    pub(super) time: Time,
+    pub(super) space: SpaceId,
+    /// The logical nodes of the space.
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) options: ClusterOptions,
+    /// Tells the task that connects that the client is closed.
+    pub(super) closing: Notify,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("space", &self.space).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Invalid, "the client was closed")
+}
+
+impl Core {
+    pub(super) fn new(
+        session: Session<Object>,
+        (space, nodes): (SpaceId, Vec<NodeId>),
+        time: Time,
+        options: ClusterOptions,
+    ) -> Arc<Self> {
+        let state = State {
+            session,
+            up: None,
+            waiting: HashMap::new(),
+            ending: HashMap::new(),
+            ended: BTreeMap::new(),
+            writing: HashMap::new(),
+            last_write: 0,
+            residents: Residents::new(options.cache_bytes),
+            closed: false,
+        };
+        let (rooms, alarm, closing) = (Rooms::default(), Alarm::default(), Notify::new());
+        Arc::new(Self { state: Mutex::new(state), rooms, alarm, time, space, nodes, options, closing })
+    }
+
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        // A machine that has panicked may have done half of something.
+        let state = self.state.lock().map_err(|_| Error::new(ErrorKind::Internal, "the client has panicked"))?;
+        if state.closed { Err(closed()) } else { Ok(state) }
+    }
+
+    /// Gives the machine something, and does what it wants.
+    pub(super) fn work<T>(&self, act: impl FnOnce(&mut State, Ms) -> T) -> Result<T> {
+        let mut state = self.lock()?;
+        let done = act(&mut state, self.time.now());
+        self.drain(&mut state);
+        Ok(done)
+    }
+
+    pub(super) fn drain(&self, state: &mut State) {
+        loop {
+            let outputs: Vec<Output<Object>> = state.session.outputs().collect();
+            if outputs.is_empty() {
+                break;
+            }
+            for output in outputs {
+                state.output(output);
+            }
+        }
+        if let Some(deadline) = state.session.deadline() {
+            self.alarm.set(deadline);
+        }
+    }
+
+    /// Does what it is time for, until the client is closed.
+    pub(super) async fn look_after(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.alarm.wait(&self.time) => {}
+                () = self.closing.notified() => return,
+            }
+            self.alarm.clear();
+            if self.work(|state, now| state.session.poll(now)).is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn close(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.closed = true;
+            state.waiting.clear();
+            state.ending.clear();
+            state.writing.clear();
+            if let Some(up) = state.up.take() {
+                up.post.hang_up();
+            }
+        }
+        self.closing.notify_waiters();
+    }
+
+    // -------------------------------------------------------------------------------------------- waiting
+
+    /// Looks until there is something to see, for as long as the client's patience lasts.
+    pub(super) async fn until<T>(
+        &self,
+        wait: Wait,
+        mut look: impl FnMut(&mut State, Ms) -> Result<Option<T>>,
+    ) -> Result<T> {
+        // What is at hand takes no timer.
+        if let Some(found) = self.work(|state, now| look(state, now))?? {
+            return Ok(found);
+        }
+        let looking = async {
+            loop {
+                let (found, come) = self.work(|state, now| (look(state, now), state.wait(wait)))?;
+                if let Some(found) = found? {
+                    return Ok(found);
+                }
+                // Dropped, if the client was closed: the next look says so.
+                let _ = come.await;
+            }
+        };
+        let patience = self.options.timeout;
+        time::timeout(patience, looking).await.unwrap_or_else(|_| {
+            let what = format!("nothing has come for {patience:?}: the servers cannot be reached, or are busy");
+            Err(Error::new(ErrorKind::Unavailable, what))
+        })
+    }
+
+    /// An object outside of transactions.
+    pub(super) async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        self.until(Wait::Page(oid.page()), |state, now| {
+            state.residents.used(oid.page());
+            Ok(found(oid, state.session.get(oid, now)))
+        })
+        .await
+    }
+
+    /// Writes an object outside of transactions, and waits until it is durable.
+    pub(super) async fn put(&self, oid: Oid, content: Content<Object>) -> Result<()> {
+        let (sender, written) = oneshot::channel();
+        self.work(|state, now| {
+            state.last_write += 1;
+            let number = state.last_write;
+            state.writing.insert(number, sender);
+            state.session.put(oid, content, number, now);
+        })?;
+        match time::timeout(self.options.timeout, written).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Err(_)) => Err(closed()),
+            Ok(Ok(false)) | Err(_) => {
+                Err(Error::new(ErrorKind::Unknown, format!("it is not known whether {oid} was written: read it")))
+            }
+        }
+    }
+
+    /// Waits for the end of a transaction that was committed.
+    pub(super) async fn ended(&self, txn: TxnId) -> Result<Decided> {
+        let (sender, ended) = oneshot::channel();
+        {
+            let mut state = self.lock()?;
+            if let Some(ended) = state.ended.remove(&txn) {
+                return Ok(decided(txn, ended));
+            }
+            state.ending.insert(txn, sender);
+        }
+        match time::timeout(self.options.timeout, ended).await {
+            Ok(Ok(ended)) => Ok(decided(txn, ended)),
+            Ok(Err(_)) => Err(outcome::unknown(txn)),
+            Err(_) => Ok(Decided::Unknown(txn)),
+        }
+    }
+
+    /// Finds out how a transaction has ended.
+    pub(super) async fn resolve(&self, txn: TxnId) -> Result<Decided> {
+        self.work(|state, now| state.session.resolve(txn, now))?;
+        self.ended(txn).await
+    }
+
+    // -------------------------------------------------------------------------------------------- beside the rules
+
+    /// Asks the peer server something that it answers once, and may be asked again.
+    pub(super) async fn ask(&self, request: Request) -> Result<(Response, Bytes)> {
+        let asking = async {
+            loop {
+                let caller = self.lock()?.up.as_ref().map(|up| up.caller.clone());
+                let error = match caller {
+                    Some(caller) => match caller.call(request.clone(), Vec::new()).await {
+                        Ok(answer) => return Ok((answer.response, answer.raw)),
+                        Err(error) => error,
+                    },
+                    None => Error::new(ErrorKind::Unavailable, "no peer server is connected"),
+                };
+                if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
+                    return Err(error);
+                }
+                time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        let patience = self.options.timeout;
+        time::timeout(patience, asking).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, format!("no peer server has answered within {patience:?}")))
+        })
+    }
+
+    /// The newest durable state of an object.
+    pub(super) async fn look(&self, oid: Oid) -> Result<Option<Object>> {
+        let request = Request::Look(proto::Look { oid: Some(oid.into()) });
+        let (Response::Looked(looked), raw) = self.ask(request).await? else {
+            return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+        };
+        looked_from_proto(oid, looked, Raw::Owned(raw)).map(|(_, object)| object)
+    }
+}
+
+impl State {
+    fn wait(&mut self, wait: Wait) -> oneshot::Receiver<()> {
+        let (sender, come) = oneshot::channel();
+        let waiting = self.waiting.entry(wait).or_default();
+        waiting.retain(|sender| !sender.is_closed());
+        waiting.push(sender);
+        come
+    }
+
+    fn wake(&mut self, wait: Wait) {
+        for waiting in self.waiting.remove(&wait).unwrap_or_default() {
+            // Whoever waited may have gone.
+            let _ = waiting.send(());
+        }
+    }
+
+    fn wake_node(&mut self, node: Option<NodeId>) {
+        let of_node = |wait: &Wait| matches!(wait, Wait::Page(page) if node.is_none_or(|node| page.node == node));
+        let waits: Vec<Wait> = self.waiting.keys().copied().filter(of_node).collect();
+        waits.into_iter().for_each(|wait| self.wake(wait));
+    }
+
+    fn output(&mut self, output: Output<Object>) {
+        match output {
+            Output::Up(node, holder, message) => self.send(&Message::Up { node, epoch: 0, holder, message }),
+            Output::Call(txn, call) => self.send(&Message::Call { txn, call }),
+            Output::Ended(txn, ended) => {
+                self.wake(Wait::Txn(txn));
+                let ended = match self.ending.remove(&txn) {
+                    Some(ending) => ending.send(ended).err(),
+                    None => Some(ended),
+                };
+                // Whoever waited may have gone, and come again.
+                if let Some(ended) = ended {
+                    self.ended.insert(txn, ended);
+                    if self.ended.len() > REMEMBERED {
+                        self.ended.pop_first();
+                    }
+                }
+            }
+            Output::Written(number) => self.written(number, true),
+            Output::Unknown(number) => self.written(number, false),
+        }
+    }
+
+    fn written(&mut self, number: u64, is_known: bool) {
+        if let Some(writing) = self.writing.remove(&number) {
+            let _ = writing.send(is_known);
+        }
+    }
+
+    /// Says something to the peer server. What is lost without a connection the machine says again.
+    fn send(&self, message: &Message) {
+        if let Some(up) = &self.up {
+            up.post.send(message);
+        }
+    }
+
+    /// The peer server has said something.
+    pub(super) fn message(&mut self, message: Message, now: Ms) -> Result<()> {
+        match message {
+            Message::Down { node, holder, message } => {
+                let news = match &message {
+                    Down::Fetched { page, .. } => Some(Wait::Page(*page)),
+                    _ => None,
+                };
+                let of_all = matches!(message, Down::Leased { .. } | Down::Closed);
+                self.session.handle_down(node, holder, message, now);
+                if let Some(Wait::Page(page)) = news {
+                    self.came(page);
+                    self.wake(Wait::Page(page));
+                }
+                if of_all {
+                    self.wake_node(Some(node));
+                }
+                Ok(())
+            }
+            Message::Reply { txn, reply } => {
+                self.session.reply(txn, reply);
+                self.wake(Wait::Txn(txn));
+                Ok(())
+            }
+            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a client")),
+        }
+    }
+
+    /// A page has come: others may have to go.
+    fn came(&mut self, page: PageId) {
+        let bytes = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len()).sum();
+        self.residents.came(page, bytes);
+        while let Some(page) = self.residents.evict() {
+            self.session.evict(page);
+        }
+    }
+
+    /// There is a connection to a peer server, or none any more.
+    pub(super) fn set_up(&mut self, up: Option<Up>, now: Ms) {
+        let is_up = up.is_some();
+        self.up = up;
+        match is_up {
+            true => self.session.connect(None, now),
+            false => self.session.disconnect(None, now),
+        }
+        self.wake_node(None);
+    }
+
+    /// A transaction reads a page.
+    pub(super) fn used(&mut self, page: PageId) {
+        self.residents.used(page);
+    }
+}
+
+/// What was found, if anything was: an object of another class than that of the identifier is not the one.
+pub(super) fn found(oid: Oid, found: Found<'_, Object>) -> Option<Option<Object>> {
+    match found {
+        Found::Value(object) => Some(Some(object.clone()).filter(|object| object.class == oid.class())),
+        Found::Absent => Some(None),
+        Found::Miss => None,
+    }
+}

@@ -1,0 +1,169 @@
+//! The connection of a client: to one peer server of its list, and to the next when that is lost.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Result, SpaceId};
+use protocol::ident::{ClientId, HolderId};
+use protocol::session::Session;
+use tokio::time;
+use tracing::{debug, info, warn};
+use wire::cluster::{self, Message};
+use wire::driving::{Post, Time};
+use wire::handshake;
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Reply, Service};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::{Address, Stream};
+
+use super::ClusterOptions;
+use super::core::{Core, Up};
+use crate::Url;
+
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 64 << 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How far the clocks of machines may differ, in milliseconds.
+const SKEW_MS: u64 = 5_000;
+/// Session numbers that a client has: bits below its own number.
+const SESSIONS: u32 = 20;
+
+/// The peer servers of a cluster, and the space.
+struct Target {
+    peers: Vec<Address>,
+    space: String,
+}
+
+fn target(url: &str) -> Result<Target> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
+    if scheme != "mortar" || !hosts.contains(',') {
+        let Url { address, space } = url.parse()?;
+        return Ok(Target { peers: vec![address], space });
+    }
+    let urls = hosts.split(',').map(|host| format!("mortar://{host}/{space}").parse::<Url>());
+    let urls = urls.collect::<Result<Vec<_>>>()?;
+    let space = urls.first().map(|url| url.space.clone()).unwrap_or_default();
+    Ok(Target { peers: urls.into_iter().map(|url| url.address).collect(), space })
+}
+
+/// Connects a new client.
+pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Core>> {
+    let target = target(url)?;
+    let mut first_error = None;
+    for (at, peer) in target.peers.iter().enumerate() {
+        match enter(peer, &target.space, &options).await {
+            Ok((stream, space, max_frame)) => return begin(target, at, (stream, space, max_frame), options).await,
+            Err(error) => drop(first_error.get_or_insert(error)),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "the address names no peer server")))
+}
+
+/// Asks for what a client needs to begin, on a connection that ends then.
+async fn begin(
+    target: Target,
+    at: usize,
+    (stream, space, max_frame): (Stream, SpaceId, u32),
+    options: ClusterOptions,
+) -> Result<Arc<Core>> {
+    let mailbox = Arc::new(Mailbox::default());
+    let caller = Caller::new(mailbox.clone(), BUDGET);
+    let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
+    tokio::spawn(link::drive(link));
+    let asked = time::timeout(options.connect_timeout, async {
+        let numbers = caller.call(Request::GetNumbers(proto::GetNumbers { count: 1 }), Vec::new()).await?;
+        let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await?;
+        Ok::<_, Error>((numbers.response, nodes.response))
+    });
+    let late = |_| Error::new(ErrorKind::Unavailable, "the peer server does not answer");
+    let (Response::Numbers(numbers), Response::SpaceOf(of)) = asked.await.map_err(late)?? else {
+        return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+    };
+    caller.hang_up();
+    let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
+    let holder = HolderId(numbers.first << SESSIONS);
+    let mut session = Session::new(ClientId(numbers.first), holder, SKEW_MS);
+    if options.snapshots {
+        session.subscribe();
+    }
+    let core = Core::new(session, (space, nodes), Time::begin(), options);
+    tokio::spawn(core.clone().look_after());
+    tokio::spawn(keep(Arc::downgrade(&core), target, at));
+    Ok(core)
+}
+
+async fn enter(peer: &Address, space: &str, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {
+    let entering = async {
+        let cannot = |error| Error::new(ErrorKind::Unavailable, format!("cannot connect to {peer}")).caused_by(error);
+        let mut stream = Stream::connect(peer).await.map_err(cannot)?;
+        let terms = handshake::dial(&mut stream, space, &options.agent).await?;
+        Ok((stream, terms.space, terms.max_frame))
+    };
+    let patience = options.connect_timeout;
+    time::timeout(patience, entering).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("{peer} does not answer within {patience:?}")))
+    })
+}
+
+/// Keeps a client connected, as long as it lives.
+async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
+    let mut pause = FIRST_PAUSE;
+    while let Some(client) = core.upgrade() {
+        let peer = &target.peers[at % target.peers.len()];
+        match enter(peer, &target.space, &client.options).await {
+            Ok((_, space, _)) if space != client.space => {
+                warn!(%peer, "this peer server is of another cluster: the space has another number");
+            }
+            Ok((stream, _, max_frame)) => {
+                pause = FIRST_PAUSE;
+                let mailbox = Arc::new(Mailbox::default());
+                let post = Post::new(mailbox.clone());
+                let caller = Caller::new(mailbox.clone(), BUDGET);
+                let service = FromPeer { core: core.clone(), post: post.clone() };
+                let link = Link::new(stream, service, Limits::default(), max_frame, mailbox);
+                if client.work(|state, now| state.set_up(Some(Up { post, caller }), now)).is_err() {
+                    return;
+                }
+                drop(client);
+                let end = link::drive(link).await;
+                let Some(client) = core.upgrade() else { return };
+                if client.work(|state, now| state.set_up(None, now)).is_err() {
+                    return;
+                }
+                match end {
+                    End::Closed => debug!(%peer, "closed the connection"),
+                    end => info!(%peer, %end, "the connection to a peer server ended"),
+                }
+            }
+            Err(error) => debug!(%peer, %error, "a peer server cannot be reached"),
+        }
+        at += 1;
+        if at.is_multiple_of(target.peers.len()) {
+            time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// What comes from the peer server.
+struct FromPeer {
+    core: Weak<Core>,
+    post: Post,
+}
+
+impl Service for FromPeer {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        let Incoming { request, raw } = incoming;
+        let Some(core) = self.core.upgrade() else { return self.post.hang_up() };
+        let handled = Message::decode(request, raw)
+            .and_then(|message| core.work(|state, now| state.message(message, now)))
+            .and_then(|handled| handled);
+        if let Err(error) = handled {
+            info!(%error, "the peer server breaks the protocol, or the client is closed");
+            reply.refuse(&error);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! How transactions of a cluster end.
+
+use std::fmt;
+
+use model::{Error, ErrorKind, Oid};
+use protocol::commit::Refusal;
+use protocol::ident::{Timestamp, TxnId};
+use protocol::session::Ended;
+use protocol::validate::Cause;
+
+/// How a transaction has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a transaction that met another one has changed nothing"]
+pub enum Decided {
+    /// It happened, at this time.
+    Committed(Timestamp),
+    /// It did not, since it met another one: begin it again.
+    Conflict(Clash),
+    /// It could not be found out in time: [`Cluster::resolve`](super::Cluster::resolve) does.
+    Unknown(TxnId),
+}
+
+/// What stands against a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// This object has changed since it was read; `None` of the cause: a copy here already said so.
+    Object(Oid, Option<Cause>),
+    /// An older transaction wanted what it had locked, or somebody has given it up.
+    Aborted,
+}
+
+impl fmt::Display for Clash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(oid, Some(Cause::Held(_))) => write!(f, "{oid} is in use by another transaction that commits"),
+            Self::Object(oid, _) => write!(f, "{oid} has changed since it was read"),
+            Self::Aborted => write!(f, "the transaction gave way to another one"),
+        }
+    }
+}
+
+impl Clash {
+    /// The error that ends a transaction's body.
+    pub(super) fn error(self) -> Error {
+        Error::new(ErrorKind::Conflict, self.to_string())
+    }
+}
+
+/// What an end means for whoever waits for it.
+pub(super) fn decided(txn: TxnId, ended: Ended) -> Decided {
+    match ended {
+        Ended::Committed(at) => Decided::Committed(at),
+        Ended::Doomed(oid) => Decided::Conflict(Clash::Object(oid, None)),
+        Ended::Refused(Refusal::Conflict(conflict)) => {
+            Decided::Conflict(Clash::Object(conflict.oid, Some(conflict.cause)))
+        }
+        Ended::Refused(_) => Decided::Conflict(Clash::Aborted),
+        Ended::Unknown => Decided::Unknown(txn),
+    }
+}
+
+/// The error of a transaction of which it is not known whether it happened.
+pub(super) fn unknown(txn: TxnId) -> Error {
+    let what = format!("it could not be found out whether transaction {txn:?} has happened: ask again, or read");
+    Error::new(ErrorKind::Unknown, what)
+}

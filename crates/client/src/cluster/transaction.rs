@@ -1,0 +1,447 @@
+//! A transaction of a cluster.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value};
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use protocol::locks::Mode;
+use protocol::page_cache::Content;
+use protocol::session;
+
+use super::core::{Core, State, Wait, found};
+use super::names;
+use super::outcome::{Clash, Decided, decided};
+use super::rooms::PAGE;
+
+/// How a transaction reads, and what is known of it then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Copies, which are validated at its commit: strictly serializable. The default.
+    #[default]
+    Optimistic,
+    /// Copies, of one time a little ago: serializable, and nothing is sent over a slow link for it. It cannot write. Needs
+    /// [`ClusterOptions::snapshots`](super::ClusterOptions::snapshots).
+    Snapshot,
+    /// The newest state at the bricks, which it locks: strictly serializable, and it waits where others would meet a
+    /// conflict.
+    Locks,
+}
+
+/// Where a new object should live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// With others that this client creates.
+    #[default]
+    Anywhere,
+    /// In the page of this object, if there is room.
+    Near(Oid),
+    /// At this logical node of the space.
+    At(NodeId),
+}
+
+/// What a transaction has written, and what it creates under temporary identifiers.
+#[derive(Debug, Default)]
+struct Changes {
+    writes: BTreeMap<Oid, Option<Object>>,
+    hints: BTreeMap<Oid, Hint>,
+    /// The real identifiers, when it is committed.
+    real: BTreeMap<Oid, Oid>,
+    is_over: bool,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    txn: TxnId,
+    level: Level,
+    changes: Mutex<Changes>,
+}
+
+/// A transaction. Clones are the same one. When the last is dropped before its commit, nothing of it happens.
+#[derive(Clone)]
+pub struct Transaction {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({:?}, {:?})", self.inner.txn, self.inner.level)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let is_over = self.changes.get_mut().map_or(true, |changes| changes.is_over);
+        if !is_over {
+            self.forget();
+        }
+    }
+}
+
+impl Inner {
+    fn forget(&self) {
+        // A client that is closed has forgotten it.
+        let _ = self.core.work(|state, _| {
+            state.session.abort(self.txn);
+            state.ended.remove(&self.txn);
+        });
+    }
+}
+
+impl Transaction {
+    pub(super) fn begin(core: &Arc<Core>, level: Level, first: Option<TxnId>) -> Self {
+        let wanted = match level {
+            Level::Optimistic => session::Level::Optimistic,
+            Level::Snapshot => session::Level::Snapshot,
+            Level::Locks => session::Level::Locks { first },
+        };
+        // Of a client that is closed the first read says so.
+        let begun = core.work(|state, now| state.session.begin(wanted, now));
+        let txn = begun.unwrap_or(TxnId { start: Default::default(), client: protocol::ident::ClientId(0) });
+        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes: Mutex::default() }) }
+    }
+
+    /// Its number, by which its outcome can be asked for.
+    #[must_use]
+    pub fn id(&self) -> TxnId {
+        self.inner.txn
+    }
+
+    fn changes(&self) -> Result<MutexGuard<'_, Changes>> {
+        let changes = self.inner.changes.lock();
+        let changes = changes.map_err(|_| Error::new(ErrorKind::Internal, "the transaction has panicked"))?;
+        match changes.is_over {
+            true => Err(Error::new(ErrorKind::Invalid, "the transaction is over: begin another")),
+            false => Ok(changes),
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- reading
+
+    /// An object; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the transaction has met another one and cannot commit any more.
+    pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        if let Some(written) = self.changes()?.writes.get(&oid) {
+            return Ok(written.clone());
+        }
+        self.read(oid, Mode::Shared).await
+    }
+
+    /// An object that this transaction is going to write: with locks, it is locked so at once.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_for_update(&self, oid: Oid) -> Result<Option<Object>> {
+        if let Some(written) = self.changes()?.writes.get(&oid) {
+            return Ok(written.clone());
+        }
+        self.read(oid, Mode::Exclusive).await
+    }
+
+    async fn read(&self, oid: Oid, mode: Mode) -> Result<Option<Object>> {
+        let Inner { core, txn, level, .. } = &*self.inner;
+        if oid.is_temporary() {
+            return Ok(None);
+        }
+        if oid.space() != core.space {
+            let what = format!("{oid} is of another space than the client's, which is {}", core.space.0);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let wait = if *level == Level::Locks { Wait::Txn(*txn) } else { Wait::Page(oid.page()) };
+        core.until(wait, |state, now| look(state, *txn, oid, mode, now)).await
+    }
+
+    /// What a name is bound to.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
+        Ok(self.find_name(path).await?.1)
+    }
+
+    /// The slot of a name, or the one where it would go, and what it is bound to.
+    async fn find_name(&self, path: &str) -> Result<(Oid, Option<Oid>)> {
+        let first = names::place(self.inner.core.space, &self.inner.core.nodes, path)?;
+        let mut free = None;
+        for slot in 0..names::SLOTS {
+            let place = Oid::new(names::CLASS, first.page(), slot);
+            match self.get(place).await? {
+                Some(object) => {
+                    let (bound, target) = names::decode(&object.data)?;
+                    if bound == path {
+                        return Ok((place, Some(target)));
+                    }
+                }
+                // Names behind one that was unbound are still looked for.
+                None => drop(free.get_or_insert(place)),
+            }
+        }
+        let full = || Error::new(ErrorKind::Full, format!("too many names have the hash of {path:?}: choose another"));
+        Ok((free.ok_or_else(full)?, None))
+    }
+
+    // -------------------------------------------------------------------------------------------- writing
+
+    fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
+        if self.inner.level == Level::Snapshot {
+            return Err(Error::new(ErrorKind::Invalid, "a group snapshot only reads: begin an optimistic transaction"));
+        }
+        if let Some(object) = &object {
+            object.check()?;
+            if object.class != oid.class() {
+                let what = format!("an object of class {} cannot stand at {oid}", object.class.0);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+        }
+        if oid.space() != self.inner.core.space {
+            let what = format!("{oid} is of another space than the client's, which is {}", self.inner.core.space.0);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        self.changes()?.writes.insert(oid, object);
+        Ok(())
+    }
+
+    /// Creates an object, under an identifier that is temporary until the commit: [`Transaction::real`] tells the real one
+    /// then. References to it in what this transaction writes are replaced.
+    pub fn create(&self, class: ClassId, object: Object, hint: Hint) -> Result<Oid> {
+        let index = self.changes()?.hints.len() as u64;
+        let oid = Oid::temporary(self.inner.core.space, class, index);
+        self.write(oid, Some(object))?;
+        self.changes()?.hints.insert(oid, hint);
+        Ok(oid)
+    }
+
+    /// Creates a blob.
+    pub fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid> {
+        self.create(ClassId::NONE, Object::blob(data.into()), Hint::Anywhere)
+    }
+
+    /// Replaces an object.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`], with locks; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an object that cannot be.
+    pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
+        self.lock(oid).await?;
+        self.write(oid, Some(object))
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub async fn delete(&self, oid: Oid) -> Result<()> {
+        self.lock(oid).await?;
+        self.write(oid, None)
+    }
+
+    async fn lock(&self, oid: Oid) -> Result<()> {
+        if self.inner.level == Level::Locks && !oid.is_temporary() && !self.changes()?.writes.contains_key(&oid) {
+            self.read(oid, Mode::Exclusive).await?;
+        }
+        Ok(())
+    }
+
+    /// Binds a name to an object, which this transaction may have created.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub async fn bind(&self, path: &str, target: Oid) -> Result<()> {
+        let (place, _) = self.find_name(path).await?;
+        self.put(place, names::encode(path, target)?).await
+    }
+
+    /// Removes a name. Says whether it was bound.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub async fn unbind(&self, path: &str) -> Result<bool> {
+        let (place, target) = self.find_name(path).await?;
+        if target.is_some() {
+            self.delete(place).await?;
+        }
+        Ok(target.is_some())
+    }
+
+    // -------------------------------------------------------------------------------------------- the end
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    /// If it is over already, or what it creates has no place; nothing of it has happened then.
+    pub async fn commit(&self) -> Result<Decided> {
+        let Inner { core, txn, .. } = &*self.inner;
+        self.settle().await?;
+        let writes: Vec<(Oid, Option<Object>)> = {
+            let changes = &mut *self.changes()?;
+            changes.is_over = true;
+            std::mem::take(&mut changes.writes).into_iter().collect()
+        };
+        core.work(|state, now| {
+            for (oid, object) in writes {
+                let content = object.map_or(Content::Absent, Content::Value);
+                state.session.write(*txn, oid, content);
+            }
+            state.session.commit(*txn, now);
+        })?;
+        core.ended(*txn).await
+    }
+
+    /// Ends the transaction without what it writes: was all that it read there at one time?
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub async fn check(&self) -> Result<Decided> {
+        {
+            let mut changes = self.changes()?;
+            changes.writes.clear();
+            changes.hints.clear();
+        }
+        self.commit().await
+    }
+
+    /// Gives the transaction up: nothing of it happens.
+    pub fn abort(&self) {
+        if let Ok(mut changes) = self.changes() {
+            changes.is_over = true;
+            drop(changes);
+            self.inner.forget();
+        }
+    }
+
+    /// The real identifier of an object that the transaction has created, once it is committed.
+    #[must_use]
+    pub fn real(&self, oid: Oid) -> Option<Oid> {
+        self.inner.changes.lock().ok()?.real.get(&oid).copied()
+    }
+
+    /// Gives what is new its place, and replaces temporary identifiers by real ones.
+    async fn settle(&self) -> Result<()> {
+        let new: Vec<(Oid, usize, Hint)> = {
+            let changes = self.changes()?;
+            let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(|object| object.data.len());
+            changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
+        };
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut real = BTreeMap::new();
+        let mut anywhere: BTreeMap<Option<NodeId>, Vec<(Oid, usize)>> = BTreeMap::new();
+        for (oid, len, hint) in new {
+            let node = match hint {
+                Hint::Near(other) => match self.place_near(oid, other, len, &real).await? {
+                    Some(place) => {
+                        real.insert(oid, place);
+                        continue;
+                    }
+                    None => Some(other.page().node).filter(|_| !other.is_temporary()),
+                },
+                Hint::At(node) => Some(node),
+                Hint::Anywhere => None,
+            };
+            anywhere.entry(node).or_default().push((oid, len));
+        }
+        for (node, objects) in anywhere {
+            let wanted: Vec<(ClassId, usize)> = objects.iter().map(|(oid, len)| (oid.class(), *len)).collect();
+            let places = self.inner.core.rooms.place(&self.inner.core, node, &wanted).await?;
+            real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
+        }
+        let mut changes = self.changes()?;
+        let writes = std::mem::take(&mut changes.writes);
+        for (oid, object) in writes {
+            let Some(oid) = (if oid.is_temporary() { real.get(&oid).copied() } else { Some(oid) }) else { continue };
+            let object = object.map(|object| with_real(object, &real)).transpose()?;
+            changes.writes.insert(oid, object);
+        }
+        changes.real = real;
+        Ok(())
+    }
+
+    /// A free slot in the page of another object. It is read, so that two who choose the same one meet in validation.
+    async fn place_near(&self, oid: Oid, near: Oid, len: usize, real: &BTreeMap<Oid, Oid>) -> Result<Option<Oid>> {
+        let Some(near) = (if near.is_temporary() { real.get(&near).copied() } else { Some(near) }) else {
+            return Ok(None);
+        };
+        let page = near.page();
+        if self.inner.level == Level::Locks || self.get(near).await?.is_none() {
+            return Ok(None);
+        }
+        let taken: Vec<u16> = real.values().filter(|oid| oid.page() == page).map(|oid| oid.slot()).collect();
+        let place = self.inner.core.work(|state, _| {
+            let (mut bytes, mut slots) = (len, taken);
+            for (slot, object, _) in state.session.cache().valid(page) {
+                bytes += object.data.len();
+                slots.push(slot);
+            }
+            let free = (0..u16::MAX).find(|slot| !slots.contains(slot));
+            free.filter(|_| bytes <= PAGE).map(|slot| Oid::new(oid.class(), page, slot))
+        })?;
+        let Some(place) = place else { return Ok(None) };
+        // An object of another class may be there that this client has not seen as valid.
+        let is_free = self.read(place, Mode::Shared).await?.is_none();
+        Ok(Some(place).filter(|_| is_free))
+    }
+}
+
+/// Looks at an object in a transaction, if that is not over.
+fn look(state: &mut State, txn: TxnId, oid: Oid, mode: Mode, now: Ms) -> Result<Option<Option<Object>>> {
+    if let Some(ended) = state.ended.get(&txn) {
+        let Decided::Conflict(clash) = decided(txn, *ended) else { return Err(Clash::Aborted.error()) };
+        return Err(clash.error());
+    }
+    state.used(oid.page());
+    let seen = found(oid, state.session.read_for(txn, oid, mode, now));
+    if let Some(doomed) = state.session.doomed(txn) {
+        return Err(Clash::Object(doomed, None).error());
+    }
+    Ok(seen)
+}
+
+/// An object whose references to what is created are real.
+fn with_real(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
+    if object.kind != model::Kind::Record {
+        return Ok(object);
+    }
+    let fields = RecordRef::new(&object.data)?.to_fields()?;
+    if !fields.values().any(has_temporary) {
+        return Ok(object);
+    }
+    let mut record = RecordBuilder::new();
+    for (number, value) in fields {
+        record.set_value(number, &replaced(value, real)?)?;
+    }
+    Ok(Object { data: record.build()?, ..object })
+}
+
+fn has_temporary(value: &Value) -> bool {
+    match value {
+        Value::Reference(oid) => oid.is_temporary(),
+        Value::List(list) => list.iter().any(has_temporary),
+        Value::Set(set) => set.iter().any(has_temporary),
+        Value::Map(map) => map.iter().any(|(key, value)| has_temporary(key) || has_temporary(value)),
+        _ => false,
+    }
+}
+
+fn replaced(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
+    Ok(match value {
+        Value::Reference(oid) if oid.is_temporary() => {
+            let unknown = || {
+                let what = format!("a record refers to {oid}, which this transaction does not create");
+                Error::new(ErrorKind::Invalid, what)
+            };
+            Value::Reference(*real.get(&oid).ok_or_else(unknown)?)
+        }
+        Value::List(list) => Value::List(list.into_iter().map(|value| replaced(value, real)).collect::<Result<_>>()?),
+        Value::Set(set) => Value::Set(set.into_iter().map(|value| replaced(value, real)).collect::<Result<_>>()?),
+        Value::Map(map) => {
+            let entries = map.into_iter().map(|(key, value)| Ok((replaced(key, real)?, replaced(value, real)?)));
+            Value::Map(entries.collect::<Result<_>>()?)
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,361 @@
+//! Clusters in one process: bricks in memory or on disk, peer servers before them, and clients.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use client::cluster::{Cluster, ClusterOptions, Decided, Hint, Level};
+use client::{ErrorKind, Oid};
+use model::{ClassId, NodeId, Object, SpaceId};
+use node::placement::{BrickId, Map, Place};
+use node::realm::{Realm, Space};
+use node::{Brick, Config, PeerServer};
+use store::{Options, Store};
+use wire::transport::Address;
+
+struct World {
+    realm: Arc<Realm>,
+    bricks: Vec<Brick>,
+    peers: Vec<PeerServer>,
+}
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+impl World {
+    /// A cluster with a logical node at each brick; in memory, or in directories of `dir`.
+    async fn start(bricks: u32, peers: u64, dir: Option<&Path>) -> Self {
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        // Of several tests in a process the first one sets it.
+        let _ = log.with_test_writer().try_init();
+        let numbers = AtomicU64::new(100);
+        let realm = Realm::new(move |count| {
+            let first = numbers.fetch_add(count, Ordering::Relaxed);
+            Box::pin(async move { Ok(first) })
+        });
+        let nodes: Vec<NodeId> = (1..=bricks).map(NodeId).collect();
+        realm.set_spaces([Space { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.clone() }]);
+        let mut world = Self { realm, bricks: Vec::new(), peers: Vec::new() };
+        let mut map = Map::default();
+        for number in 1..=bricks {
+            let store = match dir {
+                Some(dir) => Store::open(&dir.join(format!("brick-{number}")), Options::default()).unwrap(),
+                None => Store::in_memory(Options::default()).unwrap(),
+            };
+            let brick = Brick::start_in(world.realm.clone(), BrickId(number), store, config()).await.unwrap();
+            map.bricks.insert(BrickId(number), brick.addresses()[0].clone());
+            map.nodes.insert(NodeId(number), Place { brick: BrickId(number), epoch: 1, moves: 0 });
+            world.bricks.push(brick);
+        }
+        world.realm.placement.set(map);
+        for number in 1..=peers {
+            world.peers.push(PeerServer::start(world.realm.clone(), number, config()).await.unwrap());
+        }
+        world
+    }
+
+    fn url(&self) -> String {
+        let host = |peer: &PeerServer| match &peer.addresses()[0] {
+            Address::Tcp(host) => host.clone(),
+            other => other.to_string(),
+        };
+        format!("mortar://{}/main", self.peers.iter().map(host).collect::<Vec<_>>().join(","))
+    }
+
+    async fn client(&self) -> Cluster {
+        Cluster::connect(&self.url()).await.unwrap()
+    }
+
+    async fn end(self) {
+        for peer in self.peers {
+            peer.shutdown().await.unwrap();
+        }
+        for brick in self.bricks {
+            brick.shutdown().await.unwrap();
+        }
+    }
+}
+
+fn number(object: Option<Object>) -> u64 {
+    std::str::from_utf8(&object.unwrap().data).unwrap().parse().unwrap()
+}
+
+/// The number of an object, for a transaction: what is not there yet makes it fail.
+fn found(object: Option<Object>) -> client::Result<u64> {
+    let missing = || client::Error::new(ErrorKind::NotFound, "there is no such counter");
+    object.ok_or_else(missing).map(|object| number(Some(object)))
+}
+
+fn blob(number: u64) -> Object {
+    Object::blob(number.to_string().into())
+}
+
+/// Creates an object at each logical node, and binds it to a name.
+async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
+    let names: Vec<String> = (1..=count).map(|node| format!("counters/{node}")).collect();
+    cluster
+        .transact(|t| {
+            let names = &names;
+            async move {
+                for (node, name) in (1..).zip(names) {
+                    let oid = t.create(ClassId::NONE, blob(0), Hint::At(NodeId(node)))?;
+                    t.bind(name, oid).await?;
+                }
+                Ok(())
+            }
+        })
+        .await
+        .unwrap();
+    let t = cluster.begin(Level::Optimistic);
+    let mut oids = Vec::new();
+    for name in &names {
+        oids.push(t.resolve(name).await.unwrap().unwrap());
+    }
+    oids
+}
+
+#[tokio::test]
+async fn what_one_client_commits_another_one_reads() {
+    let world = World::start(2, 2, None).await;
+    let (one, other) = (world.client().await, world.client().await);
+    let oids = counters(&one, 2).await;
+    assert_ne!(oids[0].page().node, oids[1].page().node);
+    let t = one.begin(Level::Optimistic);
+    for oid in &oids {
+        t.put(*oid, blob(7)).await.unwrap();
+    }
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    let read = other.begin(Level::Optimistic);
+    for oid in &oids {
+        assert_eq!(number(read.get(*oid).await.unwrap()), 7);
+    }
+    assert!(matches!(read.commit().await.unwrap(), Decided::Committed(_)));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn transfers_between_bricks_keep_the_sum() {
+    let dir = tempfile::tempdir().unwrap();
+    for dir in [None, Some(dir.path())] {
+        let world = World::start(3, 2, dir).await;
+        let setup = world.client().await;
+        let oids = counters(&setup, 3).await;
+        let mut tasks = Vec::new();
+        for task in 0..6_u64 {
+            let (cluster, oids) = (world.client().await, oids.clone());
+            tasks.push(tokio::spawn(async move {
+                for step in 0..30 {
+                    let (from, to) = (oids[(task + step) as usize % 3], oids[(task + 2 * step + 1) as usize % 3]);
+                    cluster
+                        .transact(|t| async move {
+                            let (a, b) = (found(t.get(from).await?)?, found(t.get(to).await?)?);
+                            t.put(from, blob(a + 1)).await?;
+                            if from != to {
+                                t.put(to, blob(b + 1)).await?;
+                            }
+                            Ok(())
+                        })
+                        .await
+                        .unwrap();
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let expected: u64 = (0..6_u64)
+            .flat_map(|task| {
+                (0..30_u64).map(move |step| if (task + step) % 3 == (task + 2 * step + 1) % 3 { 1 } else { 2 })
+            })
+            .sum();
+        let t = setup.begin(Level::Optimistic);
+        let mut sum = 0;
+        for oid in &oids {
+            sum += number(t.get(*oid).await.unwrap());
+        }
+        assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+        assert_eq!(sum, expected);
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn stale_read_is_a_conflict_that_names_the_object() {
+    let world = World::start(1, 1, None).await;
+    let (one, other) = (world.client().await, world.client().await);
+    let oid = counters(&one, 1).await[0];
+    let slow = other.begin(Level::Optimistic);
+    assert_eq!(number(slow.get(oid).await.unwrap()), 0);
+    one.transact(|t| async move { t.put(oid, blob(1)).await }).await.unwrap();
+    slow.put(oid, blob(5)).await.unwrap();
+    match slow.commit().await.unwrap() {
+        Decided::Conflict(clash) => assert!(clash.to_string().contains(&oid.to_string()), "{clash}"),
+        other => panic!("{other:?}"),
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn locks_make_others_wait() {
+    let world = World::start(2, 1, None).await;
+    let cluster = world.client().await;
+    let oids = counters(&cluster, 2).await;
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let (cluster, oids) = (world.client().await, oids.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                loop {
+                    let t = cluster.begin(Level::Locks);
+                    let tried = async {
+                        for oid in &oids {
+                            let old = number(t.get_for_update(*oid).await?);
+                            t.put(*oid, blob(old + 1)).await?;
+                        }
+                        t.commit().await
+                    };
+                    match tried.await {
+                        Ok(Decided::Committed(_)) => break,
+                        Ok(_) => {}
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+                    }
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for oid in oids {
+        assert_eq!(number(cluster.look(oid).await.unwrap()), 40);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn snapshot_sees_one_time() {
+    let world = World::start(2, 1, None).await;
+    let mut options = ClusterOptions::default();
+    options.snapshots = true;
+    let writer = world.client().await;
+    let reader = Cluster::connect_with(&world.url(), options).await.unwrap();
+    let oids = counters(&writer, 2).await;
+    let wanted = oids.clone();
+    let writing = tokio::spawn(async move {
+        for value in 1..=50 {
+            let oids = &oids;
+            writer
+                .transact(|t| async move {
+                    for oid in oids {
+                        t.put(*oid, blob(value)).await?;
+                    }
+                    Ok(())
+                })
+                .await
+                .unwrap();
+        }
+    });
+    let mut seen = 0;
+    for _ in 0..50 {
+        let t = reader.begin(Level::Snapshot);
+        let read = async { Ok::<_, client::Error>((t.get(wanted[0]).await?, t.get(wanted[1]).await?)) };
+        let (a, b) = match read.await {
+            Ok((a, b)) => (number(a), number(b)),
+            Err(error) if error.kind() == ErrorKind::Conflict => continue,
+            Err(error) => panic!("{error}"),
+        };
+        if let Decided::Committed(_) = t.commit().await.unwrap() {
+            assert_eq!(a, b);
+            assert!(seen <= a, "a snapshot is older than the one before");
+            seen = a;
+        }
+    }
+    writing.await.unwrap();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn references_to_what_is_created_are_real_after_the_commit() {
+    use model::{FieldNumber, RecordBuilder, RecordRef, ValueRef};
+    let world = World::start(2, 1, None).await;
+    let cluster = world.client().await;
+    let class = ClassId(5);
+    let t = cluster.begin(Level::Optimistic);
+    let leaf = t.create_blob("leaf").unwrap();
+    let record = |leaf| {
+        let mut record = RecordBuilder::new();
+        record.set(FieldNumber(1), ValueRef::Reference(leaf)).unwrap();
+        Object::record(class, record.build().unwrap())
+    };
+    let root = t.create(class, record(leaf), Hint::Anywhere).unwrap();
+    t.bind("root", root).await.unwrap();
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    let (leaf, root) = (t.real(leaf).unwrap(), t.real(root).unwrap());
+    let other = world.client().await.begin(Level::Optimistic);
+    assert_eq!(other.resolve("root").await.unwrap(), Some(root));
+    let found = other.get(root).await.unwrap().unwrap();
+    let field = RecordRef::new(&found.data).unwrap().field(FieldNumber(1)).unwrap().unwrap();
+    assert!(matches!(field, ValueRef::Reference(oid) if oid == leaf), "{field:?}");
+    // A hint puts objects into the same page.
+    let t = cluster.begin(Level::Optimistic);
+    let near = t.create(ClassId::NONE, blob(1), Hint::Near(root)).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    assert_eq!(t.real(near).unwrap().page(), root.page());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn writes_outside_of_transactions_are_seen_in_order() {
+    let world = World::start(2, 2, None).await;
+    let (writer, reader) = (world.client().await, world.client().await);
+    let oids = counters(&writer, 2).await;
+    let (first, second) = (oids[0], oids[1]);
+    let writing = tokio::spawn(async move {
+        for value in 1..=40 {
+            writer.put(first, blob(value)).await.unwrap();
+            writer.put(second, blob(value)).await.unwrap();
+        }
+    });
+    while !writing.is_finished() {
+        // Read the other way round: what was written first is never older.
+        let b = number(reader.get(second).await.unwrap());
+        let a = number(reader.get(first).await.unwrap());
+        assert!(a >= b, "{a} was read after {b}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    writing.await.unwrap();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn bricks_have_after_a_restart_what_they_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::start(2, 1, Some(dir.path())).await;
+    let cluster = world.client().await;
+    let oids = counters(&cluster, 2).await;
+    let (a, b) = (oids[0], oids[1]);
+    for value in 1..=20 {
+        let both = |t: client::cluster::Transaction| async move {
+            t.put(a, blob(value)).await?;
+            t.put(b, blob(value)).await
+        };
+        cluster.transact(both).await.unwrap();
+    }
+    cluster.close();
+    world.end().await;
+    let world = World::start(2, 1, Some(dir.path())).await;
+    let cluster = world.client().await;
+    let t = cluster.begin(Level::Optimistic);
+    let mut found = BTreeMap::new();
+    for oid in oids {
+        found.insert(oid, number(t.get(oid).await.unwrap()));
+    }
+    assert!(found.values().all(|value| *value == 20), "{found:?}");
+    cluster.transact(|t| async move { t.put(a, blob(21)).await }).await.unwrap();
+    world.end().await;
+}
