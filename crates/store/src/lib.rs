@@ -31,6 +31,7 @@ pub mod log;
 mod mob;
 mod open;
 mod options;
+mod order;
 mod patch;
 mod progress;
 mod read;

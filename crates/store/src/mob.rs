@@ -4,11 +4,10 @@
 //! *horizon* (the oldest snapshot, or the newest durable position if there is none) and all above it. One writer at a
 //! time inserts; any number of readers look up meanwhile.
 //!
-//! Rows are found by hash and, for listings, through an ordered index of the keys.
+//! Rows are found by hash and, for listings, through an ordered index of the keys (`order`).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -18,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::key::Key;
+use crate::order::Order;
 use crate::patch::Patch;
 use crate::slab::Slabs;
 
@@ -72,25 +72,6 @@ const SHARDS: usize = 64;
 type Versions = SmallVec<[(Seq, Row); 1]>;
 type Table = HashTable<(Key, Versions)>;
 
-/// The keys in order, for listings and for the installer. New ones wait unsorted until somebody asks.
-#[derive(Default)]
-struct Order {
-    sorted: BTreeSet<Key>,
-    recent: Vec<Key>,
-}
-
-impl Order {
-    fn sorted(&mut self) -> &mut BTreeSet<Key> {
-        // Many keys are sorted at once and merged; for a few that would cost more than to find each its place.
-        if self.recent.len() > self.sorted.len() / 8 {
-            self.sorted.append(&mut self.recent.drain(..).collect());
-        } else {
-            self.sorted.extend(self.recent.drain(..));
-        }
-        &mut self.sorted
-    }
-}
-
 /// What a transaction adds to the buffer.
 #[derive(Default)]
 struct Added {
@@ -107,7 +88,7 @@ pub(crate) struct Mob {
     /// Memory for the rows; the writer's.
     pub(crate) slabs: Mutex<Slabs>,
     shards: Box<[RwLock<Table>]>,
-    order: RwLock<Order>,
+    order: Order,
     /// The tables that there are keys of, a bit for each letter: most listings need not look further.
     tables: AtomicU32,
     /// Rows with versions that somebody still saw when they were changed, in the order of the changes. Only for a buffer
@@ -133,7 +114,7 @@ impl Mob {
         Self {
             slabs: Mutex::new(slabs),
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            order: RwLock::new(Order::default()),
+            order: Order::default(),
             tables: AtomicU32::new(0),
             later: Mutex::default(),
             hash: foldhash::fast::RandomState::default(),
@@ -145,9 +126,7 @@ impl Mob {
     /// Makes the buffer empty and keeps its memory for the next rows: growing while transactions wait would cost them.
     pub(crate) fn empty(&mut self) {
         self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
-        let order = self.order.get_mut();
-        order.sorted.clear();
-        order.recent.clear();
+        self.order.clear();
         self.slabs.get_mut().reclaim();
         *self.tables.get_mut() = 0;
         *self.bytes.get_mut() = 0;
@@ -187,14 +166,7 @@ impl Mob {
         if from >= to || self.is_empty() || !self.has_table_of(from, to) {
             return;
         }
-        let bounds = (Bound::Included(from), Bound::Excluded(to));
-        let order = self.order.read();
-        if order.recent.is_empty() {
-            keys.extend(order.sorted.range::<[u8], _>(bounds).take(limit).cloned());
-            return;
-        }
-        drop(order);
-        keys.extend(self.order.write().sorted().range::<[u8], _>(bounds).take(limit).cloned());
+        self.order.range(from, to, limit, keys);
     }
 
     /// Whether there may be keys of a table from that of `from` up to that of `to`.
@@ -283,7 +255,7 @@ impl Mob {
     fn count(&self, added: Added, seq: Seq) {
         if !added.keys.is_empty() {
             self.tables.fetch_or(added.tables, Ordering::Release);
-            self.order.write().recent.extend(added.keys);
+            self.order.add(added.keys);
         }
         self.last.store(seq, Ordering::Release);
         self.bytes.fetch_add(added.bytes, Ordering::Relaxed);
@@ -317,7 +289,7 @@ impl Mob {
         if matches!(&versions[..], [(seq, Row::Gone)] if *seq <= horizon) {
             freed += key.len() + OVERHEAD;
             let ((key, _), _) = found.remove();
-            self.order.write().sorted().remove(&key);
+            self.order.remove(&key);
         }
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
@@ -331,7 +303,7 @@ impl Mob {
                 freed += (kept..versions.len()).map(|index| cost(key, versions, index)).sum::<usize>();
                 versions.truncate(kept);
                 if versions.is_empty() {
-                    self.order.write().sorted().remove(key);
+                    self.order.remove(key);
                 }
                 !versions.is_empty()
             });
