@@ -144,7 +144,12 @@ impl Cluster {
 
     /// The newest durable state of an object, past all copies.
     pub async fn look(&self, oid: Oid) -> Result<Option<Object>> {
-        self.core.look(oid).await
+        self.core.look(oid, false).await
+    }
+
+    /// An object as the cache of the peer server has it: for what is read once, and not kept here.
+    pub async fn glance(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.look(oid, true).await
     }
 
     /// Ends the client: what waits fails.

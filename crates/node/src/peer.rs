@@ -9,13 +9,14 @@
 //! It drives one [`CacheNode`], which is coordinator and the middle of every cache tree. Messages are handled on the thread of
 //! the connection that they came by; one task connects to the bricks of the map, and does what it is time for.
 
+mod cache;
 mod guest;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use model::{Error, ErrorKind, NodeId, Object, Result};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result};
 use protocol::cache_node::{CacheNode, Output};
 use protocol::ident::HolderId;
 use protocol::lease::Ms;
@@ -33,10 +34,13 @@ use crate::placement::{BrickId, Place};
 use crate::realm::{Realm, Space};
 use crate::server::{self, Config, Figure, Metrics, Server, Thread};
 use crate::uplink::{Below, Uplinks};
+use cache::{Looked, ObjectCache};
 use guest::Guest;
 
 /// Session numbers that a start of a process has.
 pub(crate) const SESSIONS: u32 = 20;
+/// Bytes of objects that are cached.
+const CACHE_BYTES: usize = 256 << 20;
 /// How soon a tree that its brick did not serve is tried again, in milliseconds.
 const AGAIN_MS: Ms = 200;
 
@@ -112,7 +116,14 @@ impl server::Role for Role {
     fn tick(&self, _: &Config) {}
 
     fn figures(&self, _: &Metrics) -> Vec<Figure> {
-        Vec::new()
+        let Ok(state) = self.peer.lock() else { return Vec::new() };
+        let cache = &state.cache;
+        vec![
+            Figure::counter("cache_hits_total", cache.hits, "Reads that found their object in the object cache."),
+            Figure::counter("cache_misses_total", cache.misses, "Reads that did not."),
+            Figure::gauge("cache_bytes", cache.bytes() as u64, "Bytes of objects in the object cache."),
+            Figure::gauge("holders", state.holders.len() as u64, "Sessions of clients."),
+        ]
     }
 
     fn ailment(&self) -> Option<String> {
@@ -127,6 +138,7 @@ impl server::Role for Role {
 /// What is locked while a message is handled.
 struct State {
     node: CacheNode<Post, Object>,
+    cache: ObjectCache,
     /// Where each holder below is.
     holders: HashMap<HolderId, Post>,
     /// Trees whose brick did not serve them, and when to try again.
@@ -137,6 +149,8 @@ struct State {
 
 /// A peer server.
 pub(crate) struct Peer {
+    /// The number of the process.
+    start: u64,
     state: Mutex<State>,
     pub(crate) realm: Arc<Realm>,
     pub(crate) uplinks: Arc<Uplinks>,
@@ -147,9 +161,10 @@ pub(crate) struct Peer {
 impl Peer {
     fn new(realm: Arc<Realm>, start: u64) -> Arc<Self> {
         let node = CacheNode::peer_server(HolderId(start << SESSIONS), Helpers::Nobody, SKEW_MS);
-        let state = State { node, holders: HashMap::new(), again: HashMap::new(), places: BTreeMap::new() };
         let (uplinks, alarm, time) = (Uplinks::new(), Alarm::default(), Time::begin());
-        Arc::new(Self { state: Mutex::new(state), realm, uplinks, alarm, time })
+        let cache = ObjectCache::new(start, CACHE_BYTES, time.now());
+        let state = State { node, cache, holders: HashMap::new(), again: HashMap::new(), places: BTreeMap::new() };
+        Arc::new(Self { start, state: Mutex::new(state), realm, uplinks, alarm, time })
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
@@ -162,25 +177,26 @@ impl Peer {
         let mut state = self.lock()?;
         let done = act(&mut state, self.time.now());
         self.drain(&mut state);
-        if let Some(deadline) = state.node.deadline() {
-            self.alarm.set(deadline);
-        }
         Ok(done)
     }
 
     fn drain(&self, state: &mut State) {
         loop {
-            let outputs = state.node.outputs();
-            if outputs.is_empty() {
-                return;
+            let (outputs, own) = (state.node.outputs(), state.cache.outputs());
+            if outputs.is_empty() && own.is_empty() {
+                break;
             }
             for output in outputs {
                 self.output(state, output);
             }
+            for (node, holder, message) in own {
+                state.node.handle_up(node, holder, message, self.time.now());
+            }
         }
+        self.alarm.set(state.node.deadline().unwrap_or(Ms::MAX).min(state.cache.deadline()));
     }
 
-    fn output(&self, state: &State, output: Output<Post, Object>) {
+    fn output(&self, state: &mut State, output: Output<Post, Object>) {
         match output {
             Output::Up(node, holder, message) => {
                 self.send_up(node, |epoch| Message::Up { node, epoch, holder, message });
@@ -188,6 +204,9 @@ impl Peer {
             Output::Ask(node, request) => {
                 let seen = state.node.clock();
                 self.send_up(node, |epoch| Message::Ask { node, epoch, seen, request });
+            }
+            Output::Down(node, holder, message) if holder.0 >> SESSIONS == self.start => {
+                state.cache.down(node, holder, message, self.time.now());
             }
             Output::Down(node, holder, message) => {
                 if let Some(post) = state.holders.get(&holder) {
@@ -205,6 +224,25 @@ impl Peer {
         if let Some(post) = self.uplinks.post(place.brick) {
             post.send(&message(place.epoch));
         }
+    }
+
+    /// An object as the cache has it, if it is at hand.
+    pub(crate) fn look(&self, oid: Oid) -> Result<Option<Looked>> {
+        let mut state = self.lock()?;
+        let found = state.cache.get(oid, self.time.now());
+        if found.is_none() {
+            self.drain(&mut state);
+        }
+        Ok(found)
+    }
+
+    /// The same when it has come.
+    pub(crate) fn look_later(&self, oid: Oid, then: impl FnOnce(Result<Looked>) + Send + 'static) {
+        // Whoever panicked has said so, and who waits is told when this is dropped.
+        let _ = self.work(|state, now| match state.cache.get(oid, now) {
+            Some(found) => then(Ok(found)),
+            None => state.cache.wait(oid, now, Box::new(then)),
+        });
     }
 
     // -------------------------------------------------------------------------------------------- looking after
@@ -235,6 +273,7 @@ impl Peer {
                     self.alarm.set(*at);
                 }
                 state.node.poll(now);
+                state.cache.poll(now);
             });
             if polled.is_err() {
                 return;

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
 use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::handshake;
-use wire::link::{self, Caller, Incoming, Limits, Link, Mailbox, Pending, Reply, Service};
+use wire::link::{self, Answer, Caller, Incoming, Limits, Link, Mailbox, Reply, Service};
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
 
@@ -96,14 +95,17 @@ impl Uplinks {
         self.lock().get(&brick)?.up.as_ref().map(|up| up.post.clone())
     }
 
-    /// Asks a brick something that it answers once.
-    ///
-    /// # Errors
-    /// If there is no connection to it.
-    pub(crate) async fn ask(&self, brick: BrickId, request: Request, raw: Vec<Bytes>) -> Result<Pending> {
-        let caller = self.lock().get(&brick).and_then(|link| link.up.as_ref()).map(|up| up.caller.clone());
-        let away = || Error::new(ErrorKind::Unavailable, format!("brick {} cannot be reached now: try again", brick.0));
-        caller.ok_or_else(away)?.begin(request, raw).await
+    /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
+    pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
+        let links = self.lock();
+        match links.get(&brick).and_then(|link| link.up.as_ref()) {
+            Some(up) => up.caller.ask(request, then),
+            None => {
+                drop(links);
+                let what = format!("brick {} cannot be reached now: try again", brick.0);
+                then(Err(Error::new(ErrorKind::Unavailable, what)));
+            }
+        }
     }
 
     fn set(&self, brick: BrickId, up: Option<Up>) {

@@ -135,6 +135,11 @@ async fn what_one_client_commits_another_one_reads() {
         assert_eq!(number(read.get(*oid).await.unwrap()), 7);
     }
     assert!(matches!(read.commit().await.unwrap(), Decided::Committed(_)));
+    // What was validated is there for those too who ask outside of transactions.
+    for oid in &oids {
+        assert_eq!(number(other.look(*oid).await.unwrap()), 7);
+        assert_eq!(number(other.glance(*oid).await.unwrap()), 7);
+    }
     world.end().await;
 }
 

@@ -268,9 +268,9 @@ impl Core {
         })
     }
 
-    /// The newest durable state of an object.
-    pub(super) async fn look(&self, oid: Oid) -> Result<Option<Object>> {
-        let request = Request::Look(proto::Look { oid: Some(oid.into()) });
+    /// An object as the brick has it, or the cache of the peer server.
+    pub(super) async fn look(&self, oid: Oid, cached: bool) -> Result<Option<Object>> {
+        let request = Request::Look(proto::Look { oid: Some(oid.into()), cached });
         let (Response::Looked(looked), raw) = self.ask(request).await? else {
             return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
         };

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use model::{Error, ErrorKind, NodeId, PageId, Result};
+use model::{Error, ErrorKind, NodeId, Oid, PageId, Result};
 use protocol::gateway::Call;
 use protocol::ident::HolderId;
 use protocol::tree::Up;
 use tracing::info;
-use wire::cluster::{self, Message};
+use wire::cluster::{self, Message, looked_to_proto};
 use wire::convert;
 use wire::driving::Post;
 use wire::link::{Deferred, Incoming, Reply, Service};
@@ -113,17 +113,31 @@ impl Guest {
             let what = format!("nobody serves logical node {:x} now: try again", node.0);
             return deferred.fail(&Error::new(ErrorKind::Unavailable, what));
         };
-        let uplinks = self.peer.uplinks.clone();
-        tokio::spawn(async move {
-            let answer = match uplinks.ask(place.brick, request, Vec::new()).await {
-                Ok(mut pending) => pending.answer().await,
-                Err(error) => Err(error),
-            };
-            match answer {
-                Ok(answer) => deferred.send(answer.response, vec![answer.raw]),
-                Err(error) => deferred.fail(&error),
-            }
+        self.peer.uplinks.ask(place.brick, request, move |answer| match answer {
+            Ok(answer) => deferred.send(answer.response, vec![answer.raw]),
+            Err(error) => deferred.fail(&error),
         });
+    }
+
+    /// Reads an object in the cache of this peer server.
+    fn look(&self, oid: Oid, reply: Reply<'_>) {
+        match self.peer.look(oid) {
+            Ok(Some((version, object))) => {
+                let (looked, raw) = looked_to_proto(version, object.as_ref());
+                reply.send_bytes(Response::Looked(looked), &raw);
+            }
+            Ok(None) => {
+                let deferred = reply.defer();
+                self.peer.look_later(oid, move |found| match found {
+                    Ok((version, object)) => {
+                        let (looked, raw) = looked_to_proto(version, object.as_ref());
+                        deferred.send(Response::Looked(looked), raw);
+                    }
+                    Err(error) => deferred.fail(&error),
+                });
+            }
+            Err(error) => reply.fail(&error),
+        }
     }
 
     /// Whether a request can be answered here.
@@ -158,6 +172,7 @@ impl Guest {
         match request {
             Request::Reserve(reserve) => self.pass_on(NodeId(reserve.node), Request::Reserve(reserve), reply.defer()),
             Request::Look(look) => match convert::oid(look.oid, "object") {
+                Ok(oid) if look.cached => self.look(oid, reply),
                 Ok(oid) => self.pass_on(oid.page().node, Request::Look(look), reply.defer()),
                 Err(error) => reply.fail(&error),
             },

@@ -20,8 +20,29 @@ pub(super) const STREAM_AHEAD: usize = 4 << 20;
 pub(super) enum Asker {
     /// One answer.
     One(oneshot::Sender<Result<Answer>>, OwnedSemaphorePermit),
+    /// One answer, which this takes where it arrives.
+    Then(Taker),
     /// Any number of them.
     Many(Stream),
+}
+
+/// What takes an answer where it arrives. Dropped before, it takes the error that there is none.
+pub(super) struct Taker(Option<Box<dyn FnOnce(Result<Answer>) + Send>>);
+
+impl Taker {
+    pub(super) fn take(mut self, answer: Result<Answer>) {
+        if let Some(then) = self.0.take() {
+            then(answer);
+        }
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then(Err(gone()));
+        }
+    }
 }
 
 /// The driver's end of a stream of answers.
@@ -46,6 +67,7 @@ impl Asker {
         match self {
             // Whoever asked may have gone.
             Self::One(asker, _) => drop(asker.send(Err(error))),
+            Self::Then(then) => then.take(Err(error)),
             Self::Many(stream) => drop(stream.send(Err(error))),
         }
     }
@@ -81,6 +103,14 @@ impl Caller {
         let call = Item::Call { request, raw, asker: Asker::One(asker, permit) };
         self.mailbox.push(call).map_err(|_| gone())?;
         Ok(Pending { answer })
+    }
+
+    /// Asks, and has `then` take the answer on the task that drives the connection: so it must be quick. For whoever
+    /// passes on what others ask, and is bounded by what they may ask.
+    pub fn ask(&self, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
+        let asker = Asker::Then(Taker(Some(Box::new(then))));
+        // If the connection has ended, it was told so when it was dropped.
+        let _ = self.mailbox.push(Item::Call { request, raw: Vec::new(), asker });
     }
 
     /// Asks, and waits for the answer.

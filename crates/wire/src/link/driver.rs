@@ -361,6 +361,7 @@ fn take_answer(frame: Frame<'_>, asked: &mut HashMap<u32, Asker>) -> Result<bool
     match asked.remove(&frame.id) {
         // Whoever asked may have gone; the permit of its call ends here in either case.
         Some(Asker::One(asker, _permit)) => drop(asker.send(answer)),
+        Some(Asker::Then(then)) => then.take(answer),
         Some(Asker::Many(stream)) => drop(stream.send(answer)),
         None => return Err(FrameError::Stray(frame.id)),
     }

@@ -197,7 +197,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4 };
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
-        ("look", Request::Look(proto::Look { oid: sent(1) })),
+        ("look", Request::Look(proto::Look { oid: sent(1), cached: false })),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
     ];

@@ -1,0 +1,142 @@
+//! The object cache of a peer server (TODS, section 5.3): a holder like those below, in the same process.
+//!
+//! It is a client's machine that only reads, so the rules of coherence are the same ones. Its messages go to and come from
+//! the cache node directly.
+
+use std::collections::HashMap;
+
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
+use protocol::ident::{ClientId, HolderId, Version};
+use protocol::lease::Ms;
+use protocol::page_cache::Found;
+use protocol::residents::Residents;
+use protocol::session::{Output, Session};
+use protocol::tree::{Down, Up};
+
+use super::SESSIONS;
+use crate::brick::SKEW_MS;
+
+/// What an object takes in memory beside its data.
+const OVERHEAD: usize = 96;
+/// How long somebody waits for an object, in milliseconds.
+const PATIENCE_MS: Ms = 10_000;
+
+/// What was found: the version of the page, and the object.
+pub(super) type Looked = (Version, Option<Object>);
+
+/// Somebody who waits for an object.
+struct Waiting {
+    oid: Oid,
+    until: Ms,
+    then: Box<dyn FnOnce(Result<Looked>) + Send>,
+}
+
+/// The cache.
+pub(super) struct ObjectCache {
+    session: Session<Object>,
+    residents: Residents,
+    waiting: HashMap<PageId, Vec<Waiting>>,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+}
+
+impl ObjectCache {
+    /// A cache of so many bytes. `start` is the number of the process.
+    pub(super) fn new(start: u64, bytes: usize, now: Ms) -> Self {
+        let mut session = Session::new(ClientId(start), HolderId(start << SESSIONS), SKEW_MS);
+        session.connect(None, now);
+        let (residents, waiting) = (Residents::new(bytes), HashMap::new());
+        Self { session, residents, waiting, hits: 0, misses: 0 }
+    }
+
+    /// An object, if it is at hand; else it is fetched.
+    pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<Looked> {
+        self.residents.used(oid.page());
+        let found = match self.session.get(oid, now) {
+            Found::Value(object) => Some(Some(object.clone()).filter(|object| object.class == oid.class())),
+            Found::Absent => Some(None),
+            Found::Miss => None,
+        };
+        let found = found.map(|object| (self.session.cache().version(oid.page()).unwrap_or_default(), object));
+        *(if found.is_some() { &mut self.hits } else { &mut self.misses }) += 1;
+        found
+    }
+
+    /// Somebody waits for an object that is being fetched.
+    pub(super) fn wait(&mut self, oid: Oid, now: Ms, then: Box<dyn FnOnce(Result<Looked>) + Send>) {
+        self.waiting.entry(oid.page()).or_default().push(Waiting { oid, until: now + PATIENCE_MS, then });
+    }
+
+    /// The cache node says something.
+    pub(super) fn down(&mut self, node: NodeId, holder: HolderId, message: Down<Object>, now: Ms) {
+        let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
+        let is_of_all = matches!(message, Down::Leased { .. } | Down::Closed);
+        self.session.handle_down(node, holder, message, now);
+        if let Some(page) = fetched {
+            self.came(page);
+            self.retry(page, now);
+        }
+        if is_of_all {
+            let pages: Vec<PageId> = self.waiting.keys().copied().filter(|page| page.node == node).collect();
+            pages.into_iter().for_each(|page| self.retry(page, now));
+        }
+    }
+
+    /// A page has come: others may have to go.
+    fn came(&mut self, page: PageId) {
+        let bytes = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len()).sum();
+        self.residents.came(page, bytes);
+        while let Some(page) = self.residents.evict() {
+            self.session.evict(page);
+        }
+    }
+
+    /// There may be news of a page for those who wait.
+    fn retry(&mut self, page: PageId, now: Ms) {
+        for waiting in self.waiting.remove(&page).unwrap_or_default() {
+            match self.get(waiting.oid, now) {
+                Some(found) => (waiting.then)(Ok(found)),
+                None => self.waiting.entry(page).or_default().push(waiting),
+            }
+        }
+    }
+
+    /// What it has to say to the cache node.
+    pub(super) fn outputs(&mut self) -> Vec<(NodeId, HolderId, Up<Object>)> {
+        let up = |output| match output {
+            Output::Up(node, holder, message) => Some((node, holder, message)),
+            // It begins no transactions, and writes nothing.
+            _ => None,
+        };
+        self.session.outputs().filter_map(up).collect()
+    }
+
+    /// Does what it is time for.
+    pub(super) fn poll(&mut self, now: Ms) {
+        self.session.poll(now);
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut late = Vec::new();
+        self.waiting.retain(|_, waiting| {
+            late.extend(waiting.extract_if(.., |one| one.until <= now));
+            !waiting.is_empty()
+        });
+        for waiting in late {
+            let what =
+                format!("{} has not come for {PATIENCE_MS} ms: its brick cannot be reached; try again", waiting.oid);
+            (waiting.then)(Err(Error::new(ErrorKind::Unavailable, what)));
+        }
+    }
+
+    /// When [`ObjectCache::poll`] has something to do.
+    pub(super) fn deadline(&self) -> Ms {
+        let waiting = self.waiting.values().flatten().map(|waiting| waiting.until).min();
+        self.session.deadline().into_iter().chain(waiting).min().unwrap_or(Ms::MAX)
+    }
+
+    /// Bytes of all that it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.residents.bytes()
+    }
+}
