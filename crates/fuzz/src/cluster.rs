@@ -30,6 +30,7 @@ pub(crate) fn run(input: &[u8]) {
 fn questions(request: &Request) {
     match request {
         Request::Reserve(reserve) => drop(wire::cluster::Reserve::try_from(*reserve)),
+        Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
         Request::Look(look) => drop(wire::cluster::look_from_proto(*look)),
         _ => {}
     }

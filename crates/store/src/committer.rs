@@ -18,7 +18,6 @@ use crate::error;
 use crate::intake::Rested;
 use crate::log::{Batch, LogError};
 use crate::round::Round;
-use crate::rows::RowSequence;
 
 /// How long the log rests before a mark says that its last frames were forced.
 const REST: Duration = Duration::from_millis(20);
@@ -176,10 +175,8 @@ impl Core {
         }
         self.end_round(&mut writer);
         let (later, later_rounds) = writer.pending.answered();
-        decided.extend(later);
-        // Before the next are applied.
-        decided.iter().filter_map(|one| one.sequence.as_ref()).for_each(RowSequence::break_off);
         drop(writer);
+        decided.extend(later);
         rounds.extend(later_rounds);
         tracing::error!(%error, transactions = decided.len(), "cannot force the log");
         for one in decided {

@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{ClassId, ErrorKind, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordBuilder, SpaceId, limits};
+use model::{
+    ClassId, Comparison, ErrorKind, FieldNumber, Filter, Kind, NodeId, Object, Oid, Operand, PageId, RecordBuilder,
+    SpaceId, Value, limits,
+};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -18,7 +21,9 @@ use protocol::locks::Mode;
 use protocol::page_cache::{self, Content, Contents, FetchId, Fetched, Invalidation};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Conflict, Read, Seen};
-use wire::cluster::{Message, decode_record, encode_record, looked_from_proto, looked_to_proto};
+use wire::cluster::{
+    IndexRange, Message, Place, Scan, Scanned, decode_record, encode_record, looked_from_proto, looked_to_proto,
+};
 use wire::frame::Raw;
 use wire::proto;
 use wire::proto::cluster;
@@ -330,6 +335,47 @@ fn kept() -> BoxedStrategy<Record<Object>> {
     .boxed()
 }
 
+fn place() -> BoxedStrategy<Place> {
+    (vec(any::<u8>(), 0..10), oid()).prop_map(|(key, oid)| Place { key: key.into(), oid }).boxed()
+}
+
+fn scan() -> BoxedStrategy<Scan> {
+    let key = || vec(any::<u8>(), 0..10).prop_map(Bytes::from);
+    let range = (any::<u32>(), key(), key(), any::<bool>()).prop_map(|(index, from, to, reverse)| IndexRange {
+        index,
+        from,
+        to,
+        reverse,
+    });
+    let filter = any::<i64>().prop_map(|value| Filter::compare(FieldNumber(1), Comparison::Less, operand(value)));
+    let what = (btree_set(class(), 0..4), option::of(range), option::of(place()), option::of(filter));
+    let whence = (any::<u64>(), 0..=limits::LISTING as u32, any::<bool>());
+    (node(), what, whence)
+        .prop_map(|(node, (classes, range, after, filter), (epoch, limit, count))| Scan {
+            space: SpaceId(1),
+            node,
+            epoch,
+            classes,
+            range,
+            after,
+            limit,
+            filter,
+            count,
+        })
+        .boxed()
+}
+
+fn operand(value: i64) -> Operand {
+    Operand::new(Value::Int64(value)).unwrap()
+}
+
+fn scanned() -> BoxedStrategy<Scanned> {
+    let object = oid().prop_flat_map(|oid| (Just(oid), version(), object(oid.class())));
+    (vec(object, 0..5), reads(), option::of(place()), any::<u64>(), any::<u64>())
+        .prop_map(|(found, guards, next, examined, count)| Scanned { found, guards, next, examined, count })
+        .boxed()
+}
+
 proptest! {
     #[test]
     fn messages_arrive_as_they_were_sent(sent in message()) {
@@ -369,6 +415,16 @@ proptest! {
         prop_assert_eq!(decode_record(&bytes).unwrap(), (version, record));
         prop_assert!(decode_record(&bytes[..bytes.len() - 1]).is_err());
         prop_assert!(decode_record(&[&bytes, &b"x"[..]].concat()).is_err());
+    }
+
+    #[test]
+    fn scans_and_what_they_find_arrive(scan in scan(), scanned in scanned(), extra in any::<u8>()) {
+        prop_assert_eq!(Scan::from_proto(scan.clone().into_proto().unwrap()).unwrap(), scan);
+        let (message, raw) = scanned.clone().into_proto();
+        let raw = raw.concat();
+        prop_assert_eq!(Scanned::from_proto(message.clone(), Raw::Borrowed(&raw)).unwrap(), scanned);
+        let longer = [raw, vec![extra]].concat();
+        prop_assert!(Scanned::from_proto(message, Raw::Borrowed(&longer)).is_err());
     }
 
     #[test]
@@ -413,7 +469,7 @@ fn written(class: u32, states: &[[u32; 2]]) -> Option<cluster::Writes> {
         let page = PageId { space: SpaceId(1), node: NodeId(2), number: 7 };
         let oid = proto::Oid::from(Oid::new(ClassId(class), page, slot as u16));
         writes.oids.extend([oid.high, oid.low]);
-        writes.states.extend(state);
+        writes.states.push(state[0] << 24 | state[1]);
     }
     Some(writes)
 }
@@ -435,7 +491,7 @@ fn identifiers_out_of_their_range_are_refused() {
 fn identifiers_that_nobody_else_knows_are_refused() {
     let temporary = proto::Oid::from(Oid::temporary(SpaceId(1), ClassId::NONE, 4));
     for oid in [temporary, proto::Oid::default()] {
-        let reads = cluster::Reads { oids: vec![oid.high, oid.low], seen: vec![0, 5], written: Vec::new() };
+        let reads = cluster::Reads { oids: vec![oid.high, oid.low], seen: vec![5], ..cluster::Reads::default() };
         let (kind, why) = refused(commit(Some(reads), None), b"");
         assert_eq!(kind, ErrorKind::Invalid);
         assert!(why.ends_with("names no object that others can know"), "{why}");
@@ -471,8 +527,14 @@ fn lists_that_are_out_of_order_are_refused() {
     let Some(mut writes) = written(7, &[[0, 0], [0, 0]]) else { unreachable!() };
     writes.oids.rotate_left(2);
     assert_eq!(refused(commit(None, Some(writes)), b"").0, ErrorKind::Invalid);
-    let twice = cluster::Reads { oids: vec![1, 1], seen: vec![0, 5], written: vec![0, 0] };
-    assert_eq!(refused(commit(Some(twice), None), b"").0, ErrorKind::Invalid);
+    let read = cluster::Reads { oids: vec![1, 1], seen: vec![5], ..cluster::Reads::default() };
+    let twice = cluster::Reads { written: vec![0, 0], writers: vec![6, 6], ..read.clone() };
+    let nowhere = cluster::Reads { written: vec![1], writers: vec![6], ..read.clone() };
+    let moved = cluster::Reads { written: vec![0], writers: vec![6], moves: vec![1], ..read.clone() };
+    let short = cluster::Reads { seen: vec![], ..read };
+    for reads in [twice, nowhere, moved, short] {
+        assert_eq!(refused(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
+    }
 }
 
 #[test]
@@ -481,6 +543,18 @@ fn more_participants_than_a_transaction_may_have_are_refused() {
     let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));
     let request = Envelope::Call(cluster::Call { txn: some_txn(), call });
     assert_eq!(refused(request, b"").0, ErrorKind::TooLarge);
+}
+
+#[test]
+fn scans_for_more_than_one_answer_holds_are_refused() {
+    let many = cluster::Scan { limit: limits::LISTING as u32 + 1, ..cluster::Scan::default() };
+    let long = cluster::IndexRange { from: vec![0; wire::cluster::KEY + 1].into(), ..cluster::IndexRange::default() };
+    let long = cluster::Scan { range: Some(long), ..cluster::Scan::default() };
+    let classes = (0..=wire::cluster::CLASSES as u32).collect();
+    let classes = cluster::Scan { classes, ..cluster::Scan::default() };
+    for scan in [many, long, classes] {
+        assert_eq!(Scan::from_proto(scan).unwrap_err().kind(), ErrorKind::TooLarge);
+    }
 }
 
 #[test]

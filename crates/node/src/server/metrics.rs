@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 35] = [
+pub(crate) const KINDS: [&str; 36] = [
     "ping",
     "commit",
     "get_stat",
@@ -47,6 +47,7 @@ pub(crate) const KINDS: [&str; 35] = [
     "look",
     "get_numbers",
     "get_space",
+    "scan",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -87,6 +88,7 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::Look(_) => 32,
         Request::GetNumbers(_) => 33,
         Request::GetSpace(_) => 34,
+        Request::Scan(_) => 35,
     }
 }
 

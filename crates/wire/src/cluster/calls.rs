@@ -98,7 +98,7 @@ fn locked_to_proto(locked: &Locked<Object>, raw: &mut Vec<Bytes>) -> proto::Lock
         oid: Some(locked.oid.into()),
         exclusive: locked.mode == Mode::Exclusive,
         version: Some(locked.version.into()),
-        state: Some(states::state_to_proto(locked.value.as_ref(), raw)),
+        state: Some(states::state(locked.value.as_ref(), raw)),
     }
 }
 
@@ -108,7 +108,7 @@ fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, Mode, Optio
     let locked = match (ids::some_version(found.version)?, found.state) {
         (None, None) => None,
         (Some(version), Some(state)) => {
-            let value = data.object(oid.class(), state.kind, state.data_length)?;
+            let value = data.object(oid.class(), state)?;
             Some(Locked { oid, mode, version, value })
         }
         _ => return Err(missing("version or state of the locked object")),

@@ -50,18 +50,15 @@ pub(super) fn pair(start: u64, client: u64) -> Result<TxnId> {
 
 pub(super) fn version(field: Option<proto::Version>) -> Result<Version> {
     let field = field.ok_or_else(|| missing("version"))?;
-    at(u64::from(field.moves), field.position)
+    at(field.moves, field.position)
 }
 
 pub(super) fn some_version(field: Option<proto::Version>) -> Result<Option<Version>> {
     field.map(|field| version(Some(field))).transpose()
 }
 
-pub(super) fn at(moves: u64, position: u64) -> Result<Version> {
-    match u32::try_from(moves) {
-        Ok(moves) if position < TOP => Ok(Version { moves, position }),
-        _ => Err(invalid(format!("{moves}:{position} is no version"))),
-    }
+pub(super) fn at(moves: u32, position: u64) -> Result<Version> {
+    if position < TOP { Ok(Version { moves, position }) } else { Err(invalid(format!("{position} is no position"))) }
 }
 
 pub(super) fn ms(ms: u64) -> Result<Ms> {

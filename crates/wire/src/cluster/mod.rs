@@ -16,6 +16,7 @@
 mod calls;
 mod ids;
 mod record;
+mod scan;
 mod states;
 mod tree;
 mod verdict;
@@ -37,6 +38,7 @@ use states::{Check, Data};
 
 pub use ids::{PARTICIPANTS, node};
 pub use record::{decode_record, encode_record};
+pub use scan::{CLASSES, IndexRange, KEY, Place, Scan, Scanned};
 pub use states::{READS, WRITES};
 
 /// A message between processes of a cluster.
@@ -239,7 +241,7 @@ pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
 #[must_use]
 pub fn looked_to_proto(version: Version, object: Option<&Object>) -> (proto::Looked, Vec<Bytes>) {
     let mut raw = Vec::new();
-    let state = Some(states::state_to_proto(object, &mut raw));
+    let state = states::state(object, &mut raw);
     (proto::Looked { version: Some(version.into()), state }, raw)
 }
 
@@ -247,8 +249,7 @@ pub fn looked_to_proto(version: Version, object: Option<&Object>) -> (proto::Loo
 pub fn looked_from_proto(oid: Oid, looked: proto::Looked, raw: Raw<'_>) -> Result<(Version, Option<Object>)> {
     let mut data = Data::new(raw, Check::Lengths);
     let version = ids::version(looked.version)?;
-    let state = looked.state.ok_or_else(|| missing("state of the object"))?;
-    let object = data.object(oid.class(), state.kind, state.data_length)?;
+    let object = data.object(oid.class(), looked.state)?;
     data.finish()?;
     Ok((version, object))
 }

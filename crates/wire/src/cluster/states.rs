@@ -21,6 +21,11 @@ pub const WRITES: usize = limits::OPERATIONS;
 /// Bytes of a raw part up to which its objects share one copy of it. It is about what a page has.
 const SHARE: usize = 16 << 10;
 
+/// Bits of a state that say how long the data is; the others say the kind.
+const LENGTH_BITS: u32 = 24;
+const MAX_LENGTH: u32 = (1 << LENGTH_BITS) - 1;
+const _: () = assert!(limits::OBJECT < MAX_LENGTH as usize);
+
 /// Whether records are looked through, which costs about as much as copying them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
@@ -82,21 +87,22 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// The object with this kind and length, if there is one.
-    pub(super) fn object(&mut self, class: ClassId, kind: u32, length: u32) -> Result<Option<Object>> {
-        let kind = match u8::try_from(kind).ok().and_then(Kind::from_code) {
+    /// The object with this state, if there is one.
+    pub(super) fn object(&mut self, class: ClassId, state: u32) -> Result<Option<Object>> {
+        let (kind, length) = (state >> LENGTH_BITS, (state & MAX_LENGTH) as usize);
+        let kind = match Kind::from_code(kind as u8) {
             Some(kind @ (Kind::Blob | Kind::Record)) => kind,
-            None if kind == 0 && length == 0 => return Ok(None),
+            None if state == 0 => return Ok(None),
             _ => return Err(invalid(format!("no object of a page is of kind {kind} and has {length} bytes"))),
         };
-        if length as usize > limits::OBJECT {
+        if length > limits::OBJECT {
             let what = format!("an object has {length} bytes, and may have {}: part it into several", limits::OBJECT);
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         if kind == Kind::Blob && class != ClassId::NONE {
             return Err(invalid(format!("a blob belongs to no class, this one to {}", class.0)));
         }
-        let object = Object { class, kind, data: self.take(length as usize)? };
+        let object = Object { class, kind, data: self.take(length)? };
         if self.check == Check::Records {
             object.check()?;
         }
@@ -112,19 +118,15 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Kind and length of what is there, whose data is kept for the raw part. A length that no length can say is over every
-/// limit; the frame is then too large, which refuses it.
-fn described(object: Option<&Object>, raw: &mut Vec<Bytes>) -> [u32; 2] {
-    let Some(object) = object else { return [0, 0] };
+/// The state of what is there, whose data is kept for the raw part. A length that no state can say is over the limit of an
+/// object, which is what a state says then.
+pub(super) fn state(object: Option<&Object>, raw: &mut Vec<Bytes>) -> u32 {
+    let Some(object) = object else { return 0 };
     if !object.data.is_empty() {
         raw.push(object.data.clone());
     }
-    [object.kind as u32, u32::try_from(object.data.len()).unwrap_or(u32::MAX)]
-}
-
-pub(super) fn state_to_proto(object: Option<&Object>, raw: &mut Vec<Bytes>) -> proto::State {
-    let [kind, data_length] = described(object, raw);
-    proto::State { kind, data_length }
+    let length = u32::try_from(object.data.len()).unwrap_or(u32::MAX).min(MAX_LENGTH);
+    (object.kind as u32) << LENGTH_BITS | length
 }
 
 // ------------------------------------------------------------------------------------------------ reads
@@ -133,38 +135,55 @@ pub(super) fn reads_to_proto<'a>(reads: impl Iterator<Item = &'a Read>) -> Optio
     let mut list = proto::Reads::default();
     let (most, _) = reads.size_hint();
     list.oids.reserve(2 * most);
-    list.seen.reserve(2 * most);
+    list.seen.reserve(most);
     for (index, read) in reads.enumerate() {
         let oid = crate::proto::Oid::from(read.oid);
         list.oids.extend([oid.high, oid.low]);
         match read.seen {
-            Seen::At(version) => list.seen.extend([u64::from(version.moves), version.position]),
+            Seen::At(version) => {
+                list.seen.push(version.position);
+                if version.moves > 0 {
+                    list.moves.resize(index, 0);
+                    list.moves.push(version.moves);
+                }
+            }
             Seen::Written(txn) => {
-                list.seen.extend([txn.start.0, txn.client.0]);
+                list.seen.push(txn.start.0);
                 list.written.push(index as u32);
+                list.writers.push(txn.client.0);
             }
         }
     }
-    (!list.oids.is_empty()).then_some(list)
+    if !list.moves.is_empty() {
+        list.moves.resize(list.seen.len(), 0);
+    }
+    (!list.seen.is_empty()).then_some(list)
 }
 
 pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
     let Some(list) = list else { return Ok(Vec::new()) };
     let oids = things::<2, _>(&list.oids, READS, "reads")?;
-    let seen = things::<2, _>(&list.seen, READS, "reads")?;
-    if oids.len() != seen.len() {
-        return Err(invalid(format!("{} objects were read, and {} states", oids.len(), seen.len())));
+    let moves = (!list.moves.is_empty()).then_some(&list.moves);
+    let fits = oids.len() == list.seen.len() && moves.is_none_or(|moves| moves.len() == oids.len());
+    if !fits || list.written.len() != list.writers.len() {
+        return Err(invalid(format!("{} objects were read, and another number of states", oids.len())));
     }
-    let mut written = list.written.iter().copied().peekable();
+    let mut written = list.written.iter().zip(&list.writers).peekable();
     let mut reads = Vec::with_capacity(oids.len());
-    for (index, (oid, [high, low])) in oids.iter().zip(seen).enumerate() {
-        let is_written = written.next_if_eq(&(index as u32)).is_some();
-        let seen = if is_written { Seen::Written(ids::pair(*high, *low)?) } else { Seen::At(ids::at(*high, *low)?) };
+    for (index, (oid, seen)) in oids.iter().zip(&list.seen).enumerate() {
+        let moves = moves.map_or(0, |moves| moves[index]);
+        let seen = match written.next_if(|(at, _)| **at as usize == index) {
+            Some((_, writer)) if moves == 0 => Seen::Written(ids::pair(*seen, *writer)?),
+            Some(_) => return Err(invalid("what a transaction wrote was not moved")),
+            None => Seen::At(ids::at(moves, *seen)?),
+        };
         reads.push(Read { oid: ids::halves(*oid)?, seen });
     }
     match written.next() {
         None => Ok(reads),
-        Some(index) => Err(invalid(format!("there is no read {index} of what a transaction wrote, or not in order"))),
+        Some((index, _)) => {
+            Err(invalid(format!("there is no read {index} of what a transaction wrote, or not in order")))
+        }
     }
 }
 
@@ -190,13 +209,13 @@ pub(super) fn writes_to_proto<'a>(
     let mut list = proto::Writes::default();
     let (most, _) = writes.size_hint();
     list.oids.reserve(2 * most);
-    list.states.reserve(2 * most);
+    list.states.reserve(most);
     for (oid, content) in writes {
         let object = value(content);
         debug_assert!(object.is_none_or(|object| object.class == oid.class()), "{oid} has another class");
         let oid = crate::proto::Oid::from(*oid);
         list.oids.extend([oid.high, oid.low]);
-        list.states.extend(described(object, raw));
+        list.states.push(state(object, raw));
     }
     (!list.oids.is_empty()).then_some(list)
 }
@@ -219,18 +238,17 @@ fn each_write(
 ) -> Result<()> {
     let Some(list) = list else { return Ok(()) };
     let oids = things::<2, _>(&list.oids, WRITES, "writes")?;
-    let states = things::<2, _>(&list.states, WRITES, "writes")?;
-    if oids.len() != states.len() {
-        return Err(invalid(format!("{} objects are written, and {} states", oids.len(), states.len())));
+    if oids.len() != list.states.len() {
+        return Err(invalid(format!("{} objects are written, and {} states", oids.len(), list.states.len())));
     }
     let mut last = Oid::MIN;
-    for (oid, [kind, length]) in oids.iter().zip(states) {
+    for (oid, state) in oids.iter().zip(&list.states) {
         let oid = ids::halves(*oid)?;
         if oid <= last {
             return Err(invalid(format!("{oid} is written behind {last}: out of order, or twice")));
         }
         last = oid;
-        each(oid, content(data.object(oid.class(), *kind, *length)?));
+        each(oid, content(data.object(oid.class(), *state)?));
     }
     Ok(())
 }
@@ -288,11 +306,10 @@ fn slots_to_proto<'a>(
     raw: &mut Vec<Bytes>,
 ) -> Option<proto::Slots> {
     let (most, _) = objects.size_hint();
-    let mut states = Vec::with_capacity(4 * most);
+    let mut states = Vec::with_capacity(3 * most);
     raw.reserve(most);
     for (slot, object) in objects {
-        let [kind, length] = described(object, raw);
-        states.extend([u32::from(slot), object.map_or(0, |object| object.class.0), kind, length]);
+        states.extend([u32::from(slot), object.map_or(0, |object| object.class.0), state(object, raw)]);
     }
     Some(proto::Slots { states })
 }
@@ -311,14 +328,14 @@ fn slots<V>(
     value: impl Fn(Option<Object>) -> Option<V>,
 ) -> Result<BTreeMap<u16, V>> {
     let list = list.unwrap_or_default();
-    let states = things::<4, _>(&list.states, usize::from(u16::MAX) + 1, "slots")?;
+    let states = things::<3, _>(&list.states, usize::from(u16::MAX) + 1, "slots")?;
     let mut all: Vec<(u16, V)> = Vec::with_capacity(states.len());
-    for [slot, class, kind, length] in states {
+    for [slot, class, state] in states {
         let slot = ids::slot(*slot)?;
         if let Some((last, _)) = all.last().filter(|(last, _)| *last >= slot) {
             return Err(invalid(format!("slot {slot} behind slot {last}: out of order, or twice")));
         }
-        let object = data.object(ids::class(*class)?, *kind, *length)?;
+        let object = data.object(ids::class(*class)?, *state)?;
         all.push((slot, value(object).ok_or_else(|| invalid(format!("no object in slot {slot} of a whole page")))?));
     }
     Ok(all.into_iter().collect())

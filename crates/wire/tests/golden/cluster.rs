@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use model::{FieldNumber, NodeId, Object, Oid, RecordBuilder, SpaceId};
+use model::{Comparison, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder, SpaceId, Value};
 use protocol::brick::Locked;
 use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
@@ -12,14 +12,16 @@ use protocol::locks::Mode;
 use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Conflict, Read, Seen};
-use wire::cluster::{Message, Reserve, decode_record, encode_record, looked_to_proto};
+use wire::cluster::{
+    IndexRange, Message, Place, Reserve, Scan, Scanned, decode_record, encode_record, looked_to_proto,
+};
 use wire::frame::{Flags, Raw};
 use wire::proto;
 
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 44 + 9 + 8;
+pub(crate) const VECTORS: usize = 44 + 11 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -190,6 +192,28 @@ fn messages_between_processes_are_what_they_were() {
     }
 }
 
+fn scan() -> Scan {
+    let (from, to) = (Bytes::from_static(b"\x22"), Bytes::from_static(b"\x30"));
+    let operand = Operand::new(Value::Int64(7)).unwrap();
+    Scan {
+        space: SpaceId(1),
+        node: NODE,
+        epoch: 12,
+        classes: [oid(1).class()].into(),
+        range: Some(IndexRange { index: 3, from, to, reverse: true }),
+        after: Some(Place { key: Bytes::from_static(b"\x2f"), oid: oid(2) }),
+        limit: 100,
+        filter: Some(Filter::compare(FieldNumber(1), Comparison::Less, operand)),
+        count: false,
+    }
+}
+
+fn scanned() -> Scanned {
+    let found = vec![(oid(1), version(42), object(7)), (oid(3), version(42), object(8))];
+    let next = Some(Place { key: Bytes::new(), oid: oid(3) });
+    Scanned { found, guards: reads(), next, examined: 5, count: 2 }
+}
+
 #[test]
 fn questions_of_clients_of_a_cluster_are_what_they_were() {
     use proto::request::Request;
@@ -198,6 +222,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
         ("look", Request::Look(proto::Look { oid: sent(1), cached: false })),
+        ("scan", Request::Scan(scan().into_proto().unwrap())),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
     ];
@@ -205,7 +230,9 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
     let (looked, raw) = looked_to_proto(version(42), Some(&object(7)));
+    let (scanned, entries) = scanned().into_proto();
     let responses = [
+        ("scanned", Response::Scanned(scanned), entries),
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
         ("looked", Response::Looked(looked), raw),
         ("looked-none", Response::Looked(looked_to_proto(version(42), None).0), Vec::new()),
