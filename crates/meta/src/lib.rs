@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`meta_store`] | the trait of what keeps the catalogue: ordered keys to values, watched by all |
 //! | [`embedded`] | one that keeps it in a store of its own process, for one machine |
+//! | [`etcd`] | one that keeps it in an etcd, for many machines |
 //! | [`catalog`] | what the entries are, the operations on them, and a view of all that is kept current |
 //! | `conformance` | what every one of them must do |
 //!
@@ -12,6 +13,7 @@
 
 pub mod catalog;
 pub mod embedded;
+pub mod etcd;
 mod key;
 pub mod limits;
 pub mod meta_store;
@@ -20,6 +22,7 @@ pub mod meta_store;
 pub mod conformance;
 
 pub use embedded::Embedded;
+pub use etcd::{Etcd, EtcdConfig};
 pub use key::{Key, Prefix};
 pub use meta_store::{
     Batch, Change, Changed, Entry, Expect, MetaStore, Pending, Revision, Session, SessionId, State, Watch, Watched,

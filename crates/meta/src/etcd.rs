@@ -1,0 +1,254 @@
+//! A catalogue in etcd 3.4 or later: for clusters that must survive the loss of a machine.
+//!
+//! It speaks JSON over HTTP/1.1 with etcd's gateway, which every member has at its client address. Any member will do:
+//! one that does not answer, or has no leader, is left for the next. So the loss of a leader is a pause: reads are
+//! linearizable, writes happen once (`write`), watches lose nothing (`watch`). Sessions are etcd's leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Result};
+
+mod api;
+mod cluster;
+mod http;
+mod keys;
+mod watch;
+mod write;
+
+use crate::{
+    Change, Entry, Expect, Key, MetaStore, Pending, Prefix, Revision, Session, SessionId, State, Watch, Written,
+    limits, meta_store,
+};
+use api::{Int, LeaseId, Nothing, Op, Range, RangeAnswer, Txn, TxnAnswer};
+use cluster::{Cluster, code, error};
+use http::Failure;
+use keys::Namespace;
+use watch::EtcdWatch;
+use write::Markers;
+
+/// Addresses of an etcd.
+const MOST_ENDPOINTS: usize = 32;
+/// Entries that are read at a time.
+const PAGE: i64 = 256;
+/// How often a read begins again that a compaction got in the way of.
+const RESTARTS: usize = 10;
+
+/// Where an etcd is and how it is used.
+#[derive(Clone)]
+pub struct EtcdConfig {
+    /// The members' client addresses: `http://HOST:PORT`.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with; an etcd may keep the catalogues of several clusters.
+    pub namespace: String,
+    /// Name and password, if etcd asks for them.
+    pub user: Option<(String, String)>,
+    /// How long one member may take to answer before another is asked.
+    pub attempt: Duration,
+    /// How long an operation may take until it fails: at least as long as choosing another leader takes.
+    pub patience: Duration,
+}
+
+impl EtcdConfig {
+    /// An etcd with these members, used as is usual.
+    #[must_use]
+    pub fn new(endpoints: impl IntoIterator<Item = String>) -> Self {
+        let (namespace, user) = ("mortar".to_owned(), None);
+        let (attempt, patience) = (Duration::from_secs(3), Duration::from_secs(30));
+        Self { endpoints: endpoints.into_iter().collect(), namespace, user, attempt, patience }
+    }
+}
+
+/// A catalogue in etcd. Clones are the same one.
+#[derive(Clone)]
+pub struct Etcd {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Cluster,
+    namespace: Namespace,
+    markers: Markers,
+}
+
+impl Etcd {
+    /// The catalogue that is kept there. Nobody is asked yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for addresses or a namespace that cannot be.
+    pub fn new(config: &EtcdConfig) -> Result<Self> {
+        let (cluster, namespace) = (Cluster::new(config)?, Namespace::new(&config.namespace)?);
+        Ok(Self { inner: Arc::new(Inner { cluster, namespace, markers: Markers::default() }) })
+    }
+}
+
+impl Inner {
+    /// Reads a prefix, page by page, all of them as of the first one's revision.
+    async fn read(&self, prefix: &Prefix) -> Result<State> {
+        for _ in 0..RESTARTS {
+            match self.read_once(prefix).await {
+                Err(Failure::Refused { code: code::OUT_OF_RANGE, .. }) => {}
+                Err(failure) => return Err(error(failure)),
+                Ok(state) => return state,
+            }
+        }
+        let message =
+            format!("etcd forgot its history {RESTARTS} times while the catalogue was read: compact it less often");
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    async fn read_once(&self, prefix: &Prefix) -> Result<Result<State>, Failure> {
+        let (key, range_end) = self.namespace.range(prefix);
+        let mut request = Range { key, range_end, limit: Int(PAGE), revision: Int(0) };
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        loop {
+            let page: RangeAnswer = match self.cluster.ask("/v3/kv/range", &request).await {
+                // More than an answer may have: fewer at a time.
+                Err(failure) if is_too_long(&failure) && request.limit.0 > 1 => {
+                    request.limit.0 /= 2;
+                    continue;
+                }
+                answered => answered?,
+            };
+            if request.revision.0 == 0 {
+                request.revision = page.header.revision;
+            }
+            let last = page.kvs.last().map(|found| found.key.clone());
+            for found in page.kvs {
+                bytes += found.key.0.len() + found.value.0.len();
+                match self.namespace.entry(found) {
+                    Ok(entry) => entries.push(entry),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            if bytes > limits::READ {
+                return Ok(Err(meta_store::read_too_large(prefix)));
+            }
+            match last {
+                Some(mut last) if page.more => {
+                    last.0.push(0);
+                    request.key = last;
+                }
+                _ => return Ok(Ok(State { revision: Revision(request.revision.to_u64()), entries })),
+            }
+        }
+    }
+
+    async fn get(&self, mut keys: Vec<Key>) -> Result<State> {
+        keys.sort_unstable();
+        keys.dedup();
+        let mut ranges: Vec<Range> =
+            keys.iter().map(|key| Range { key: self.namespace.key(key), ..Range::default() }).collect();
+        if ranges.is_empty() {
+            // Only the revision is asked for, and a transaction of nothing is not said to be linearizable.
+            ranges.push(Range { key: self.namespace.marker(0), ..Range::default() });
+        }
+        let (revision, found) = match self.get_at_once(&ranges).await {
+            Err(failure) if is_too_long(&failure) => self.get_each(ranges).await.map_err(error)?,
+            answered => answered.map_err(error)?,
+        };
+        let mut entries: Vec<(Key, Entry)> = Vec::new();
+        for found in found {
+            entries.push(self.namespace.entry(found)?);
+        }
+        Ok(State { revision, entries })
+    }
+
+    async fn get_at_once(&self, ranges: &[Range]) -> Result<(Revision, Vec<api::KeyValue>), Failure> {
+        let txn = Txn { success: ranges.iter().cloned().map(Op::Range).collect(), ..Txn::default() };
+        let answer: TxnAnswer = self.cluster.ask("/v3/kv/txn", &txn).await?;
+        let found = answer.responses.into_iter().filter_map(|one| one.response_range).flat_map(|one| one.kvs);
+        Ok((Revision(answer.header.revision.to_u64()), found.collect()))
+    }
+
+    /// One after the other, as of the revision of the first.
+    async fn get_each(&self, ranges: Vec<Range>) -> Result<(Revision, Vec<api::KeyValue>), Failure> {
+        let (mut revision, mut found) = (Int(0), Vec::new());
+        for range in ranges {
+            let answer: RangeAnswer = self.cluster.ask("/v3/kv/range", &Range { revision, ..range }).await?;
+            if revision.0 == 0 {
+                revision = answer.header.revision;
+            }
+            found.extend(answer.kvs);
+        }
+        Ok((Revision(revision.to_u64()), found))
+    }
+
+    async fn end_session(&self, session: SessionId) -> Result<()> {
+        let revoked: Result<Nothing, Failure> =
+            self.cluster.ask("/v3/lease/revoke", &LeaseId { id: lease(session)? }).await;
+        match revoked {
+            Err(Failure::Refused { code: code::NOT_FOUND, .. }) => Ok(()),
+            answered => answered.map(drop).map_err(error),
+        }
+    }
+
+    async fn keep(&self, session: SessionId) -> Result<()> {
+        let kept = write::keep(&self.cluster, lease(session)?).await?;
+        kept.ok_or_else(|| meta_store::session_ended(session))
+    }
+}
+
+fn lease(session: SessionId) -> Result<Int> {
+    i64::try_from(session.0).map(Int).map_err(|_| meta_store::session_ended(session))
+}
+
+/// Whether an answer was more than could be sent or taken.
+fn is_too_long(failure: &Failure) -> bool {
+    match failure {
+        Failure::TooLong => true,
+        Failure::Refused { code: code::RESOURCE_EXHAUSTED, message } => message.contains("larger than max"),
+        _ => false,
+    }
+}
+
+impl MetaStore for Etcd {
+    fn read(&self, prefix: Prefix) -> Pending<'_, State> {
+        Box::pin(async move { self.inner.read(&prefix).await })
+    }
+
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
+        Box::pin(async {
+            meta_store::check_get(&keys)?;
+            self.inner.get(keys).await
+        })
+    }
+
+    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written> {
+        Box::pin(async {
+            meta_store::check_write(&expects, &changes)?;
+            let inner = self.inner.clone();
+            // It goes on to its end when nobody waits for it any more: its marker must be known afterwards.
+            let writing =
+                tokio::spawn(
+                    async move { inner.markers.write(&inner.cluster, &inner.namespace, &expects, &changes).await },
+                );
+            let ended = |_| Error::new(ErrorKind::Unknown, "the process ends while it writes to the catalogue");
+            writing.await.map_err(ended)?
+        })
+    }
+
+    fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
+        let watch = EtcdWatch::new(self.inner.clone(), prefix, after);
+        Box::pin(async { Ok(Box::new(watch) as Box<dyn Watch>) })
+    }
+
+    fn open_session(&self, ttl: Duration) -> Pending<'_, Session> {
+        Box::pin(async move {
+            meta_store::check_ttl(ttl)?;
+            let granted = write::grant(&self.inner.cluster, ttl).await?;
+            Ok(Session { id: SessionId(granted.id.to_u64()), ttl: Duration::from_secs(granted.ttl.to_u64()) })
+        })
+    }
+
+    fn keep(&self, session: SessionId) -> Pending<'_, ()> {
+        Box::pin(self.inner.keep(session))
+    }
+
+    fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
+        Box::pin(self.inner.end_session(session))
+    }
+}
+
+#[cfg(test)]
+mod tests;

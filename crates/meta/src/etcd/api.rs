@@ -1,0 +1,315 @@
+//! What etcd's JSON gateway takes and gives: protobuf's mapping to JSON, in which bytes are base64 and long integers text.
+//!
+//! Fields with the value zero are left out by both sides.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Base64(pub(super) Vec<u8>);
+
+impl Base64 {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Base64 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        STANDARD.decode(text.as_bytes()).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// A long integer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Int(pub(super) i64);
+
+impl Int {
+    fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// As a number that is not negative; what is negative is nothing that etcd says.
+    pub(super) fn to_u64(self) -> u64 {
+        u64::try_from(self.0).unwrap_or(0)
+    }
+}
+
+impl Serialize for Int {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Int {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(i64),
+            Text(String),
+        }
+        match Either::deserialize(deserializer)? {
+            Either::Number(number) => Ok(Self(number)),
+            Either::Text(text) => text.parse().map(Self).map_err(D::Error::custom),
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+// ---------------------------------------------------------------------------------------------- answers
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Header {
+    pub(super) revision: Int,
+    #[cfg(test)]
+    pub(super) member_id: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct KeyValue {
+    pub(super) key: Base64,
+    pub(super) value: Base64,
+    pub(super) mod_revision: Int,
+    pub(super) lease: Int,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RangeAnswer {
+    pub(super) header: Header,
+    pub(super) kvs: Vec<KeyValue>,
+    pub(super) more: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TxnAnswer {
+    pub(super) header: Header,
+    pub(super) succeeded: bool,
+    pub(super) responses: Vec<OpAnswer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OpAnswer {
+    pub(super) response_range: Option<RangeAnswer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Lease {
+    #[serde(rename = "ID")]
+    pub(super) id: Int,
+    #[serde(rename = "TTL")]
+    pub(super) ttl: Int,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Token {
+    pub(super) token: String,
+}
+
+/// An answer of no interest.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Nothing {}
+
+/// A part of a stream.
+#[derive(Debug, Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub(super) struct Streamed<T> {
+    pub(super) result: Option<T>,
+    pub(super) error: Option<StreamError>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamError {
+    #[serde(alias = "code")]
+    pub(super) grpc_code: i32,
+    pub(super) message: String,
+}
+
+/// A refusal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    pub(super) code: Option<i32>,
+    pub(super) message: String,
+    pub(super) error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WatchAnswer {
+    pub(super) header: Header,
+    pub(super) created: bool,
+    pub(super) canceled: bool,
+    pub(super) compact_revision: Int,
+    pub(super) cancel_reason: String,
+    /// More of the same comes with the next answer.
+    pub(super) fragment: bool,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Event {
+    /// Left out for a put.
+    #[serde(rename = "type")]
+    pub(super) kind: EventKind,
+    pub(super) kv: KeyValue,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum EventKind {
+    #[default]
+    Put,
+    Delete,
+}
+
+// ---------------------------------------------------------------------------------------------- requests
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Range {
+    pub(super) key: Base64,
+    #[serde(skip_serializing_if = "Base64::is_empty")]
+    pub(super) range_end: Base64,
+    #[serde(skip_serializing_if = "Int::is_zero")]
+    pub(super) limit: Int,
+    #[serde(skip_serializing_if = "Int::is_zero")]
+    pub(super) revision: Int,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Put {
+    pub(super) key: Base64,
+    pub(super) value: Base64,
+    #[serde(skip_serializing_if = "Int::is_zero")]
+    pub(super) lease: Int,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) ignore_lease: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DeleteRange {
+    pub(super) key: Base64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) enum Op {
+    #[serde(rename = "request_range")]
+    Range(Range),
+    #[serde(rename = "request_put")]
+    Put(Put),
+    #[serde(rename = "request_delete_range")]
+    DeleteRange(DeleteRange),
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Compare {
+    pub(super) key: Base64,
+    target: &'static str,
+    result: &'static str,
+    mod_revision: Int,
+}
+
+impl Compare {
+    /// The key was last put by this revision; it is not there if that is zero.
+    pub(super) fn revision(key: Base64, revision: Int) -> Self {
+        Self { key, target: "MOD", result: "EQUAL", mod_revision: revision }
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Txn {
+    pub(super) compare: Vec<Compare>,
+    pub(super) success: Vec<Op>,
+    pub(super) failure: Vec<Op>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Grant {
+    #[serde(rename = "TTL")]
+    pub(super) ttl: Int,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LeaseId {
+    #[serde(rename = "ID")]
+    pub(super) id: Int,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Authenticate<'a> {
+    pub(super) name: &'a str,
+    pub(super) password: &'a str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct WatchRequest {
+    pub(super) create_request: CreateWatch,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct CreateWatch {
+    pub(super) key: Base64,
+    pub(super) range_end: Base64,
+    pub(super) start_revision: Int,
+    pub(super) progress_notify: bool,
+    pub(super) fragment: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_as_the_gateway_wants_them() {
+        let key = || Base64(b"k".to_vec());
+        let txn = Txn {
+            compare: vec![Compare::revision(key(), Int(0))],
+            success: vec![
+                Op::Put(Put { key: key(), value: Base64(vec![0xff]), lease: Int(i64::MAX), ignore_lease: false }),
+                Op::DeleteRange(DeleteRange { key: key() }),
+            ],
+            failure: vec![Op::Range(Range { key: key(), limit: Int(1), ..Range::default() })],
+        };
+        let expected = concat!(
+            r#"{"compare":[{"key":"aw==","target":"MOD","result":"EQUAL","mod_revision":"0"}],"#,
+            r#""success":[{"request_put":{"key":"aw==","value":"/w==","lease":"9223372036854775807"}},"#,
+            r#"{"request_delete_range":{"key":"aw=="}}],"failure":[{"request_range":{"key":"aw==","limit":"1"}}]}"#
+        );
+        assert_eq!(serde_json::to_string(&txn).unwrap(), expected);
+    }
+
+    #[test]
+    fn answers_are_read_with_whatever_is_left_out() {
+        let text = r#"{"result":{"header":{"cluster_id":"1","revision":"7"},"events":[{"kv":{"key":"aw==","mod_revision":7}},
+                       {"type":"DELETE","kv":{"key":"aw==","mod_revision":"8"}}]}}"#;
+        let answer: Streamed<WatchAnswer> = serde_json::from_str(text).unwrap();
+        let answer = answer.result.unwrap();
+        assert_eq!((answer.header.revision, answer.created, answer.fragment), (Int(7), false, false));
+        assert_eq!(answer.events[0].kind, EventKind::Put);
+        assert_eq!((answer.events[1].kind, answer.events[1].kv.mod_revision), (EventKind::Delete, Int(8)));
+        assert!(serde_json::from_str::<Int>("\"x\"").is_err() && serde_json::from_str::<Base64>("\"_\"").is_err());
+    }
+}

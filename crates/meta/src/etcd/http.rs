@@ -1,0 +1,248 @@
+//! HTTP/1.1 to one of etcd's members: requests with an answer, and answers that go on.
+//!
+//! An answer is bounded in size and time. What failed says whether the request can have had an effect.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use model::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::time;
+
+use super::api::Refusal;
+
+/// Bytes of an answer, and of a part of a stream.
+pub(super) const ANSWER: usize = 64 << 20;
+/// Connections that are kept for later.
+const IDLE: usize = 4;
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// What went wrong with a request.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It was not sent: it had no effect.
+    NotSent(String),
+    /// Its answer did not come: nobody knows.
+    Lost(String),
+    /// It was answered with an error, by gRPC's codes.
+    Refused {
+        /// The code.
+        code: i32,
+        /// The words.
+        message: String,
+    },
+    /// Its answer has more than [`ANSWER`] bytes.
+    TooLong,
+}
+
+/// One of etcd's members.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// `host:port`.
+    authority: String,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+impl Member {
+    /// The member at an address such as `http://127.0.0.1:2379`.
+    pub(super) fn new(url: &str) -> Result<Self> {
+        let refuse = |why: &str| Err(Error::new(ErrorKind::Invalid, format!("etcd's address {url:?}: {why}")));
+        if url.starts_with("https://") {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("etcd's address {url:?}: TLS is not supported yet"),
+            ));
+        }
+        let Some(authority) = url.strip_prefix("http://") else { return refuse("http://HOST:PORT please") };
+        let authority = authority.trim_end_matches('/');
+        let port = authority
+            .rsplit_once(':')
+            .filter(|(host, _)| !host.is_empty())
+            .and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none() || authority.contains('/') || HeaderValue::from_str(authority).is_err() {
+            return refuse("http://HOST:PORT please");
+        }
+        Ok(Self { authority: authority.to_owned(), idle: Mutex::default() })
+    }
+
+    /// The member's address.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Sends a request and waits for its whole answer.
+    pub(super) async fn call(
+        &self,
+        path: &str,
+        body: Bytes,
+        token: Option<&HeaderValue>,
+        within: Duration,
+    ) -> Result<Bytes, Failure> {
+        let began = time::Instant::now();
+        let (sender, response) = self.send(path, body, token, within).await?;
+        let ok = response.status().is_success();
+        let collected = Limited::new(response.into_body(), ANSWER).collect();
+        let collected = time::timeout(within.saturating_sub(began.elapsed()), collected).await;
+        let bytes = match collected {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(Failure::TooLong),
+            Ok(Err(error)) => return Err(Failure::Lost(format!("{}: {error}", self.authority))),
+            Err(_) => return Err(self.late()),
+        };
+        self.keep(sender);
+        if ok { Ok(bytes) } else { Err(self.refused(&bytes)) }
+    }
+
+    /// Sends a request and gives its answer as lines, of which the first may take so long.
+    pub(super) async fn stream(
+        &self,
+        path: &str,
+        body: Bytes,
+        token: Option<&HeaderValue>,
+        within: Duration,
+    ) -> Result<Lines, Failure> {
+        let (sender, response) = self.send(path, body, token, within).await?;
+        if response.status().is_success() {
+            return Ok(Lines { body: response.into_body(), buffer: BytesMut::new(), searched: 0, _sender: sender });
+        }
+        let collected = time::timeout(within, Limited::new(response.into_body(), ANSWER).collect()).await;
+        match collected {
+            Ok(Ok(collected)) => Err(self.refused(&collected.to_bytes())),
+            _ => Err(self.late()),
+        }
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        body: Bytes,
+        token: Option<&HeaderValue>,
+        within: Duration,
+    ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), Failure> {
+        let mut request = Request::post(path)
+            .header(HOST, &self.authority)
+            .header(CONTENT_TYPE, "application/json")
+            // A member that has lost its leader says so, instead of waiting for one.
+            .header("Grpc-Metadata-hasleader", "true");
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| Failure::NotSent(error.to_string()))?;
+        let mut sender = self.connection().await?;
+        match time::timeout(within, sender.try_send_request(request)).await {
+            Ok(Ok(response)) => Ok((sender, response)),
+            // It comes back if nothing of it was sent.
+            Ok(Err(mut error)) => {
+                let was_sent = error.take_message().is_none();
+                let message = format!("{}: {}", self.authority, error.error());
+                Err(if was_sent { Failure::Lost(message) } else { Failure::NotSent(message) })
+            }
+            Err(_) => Err(self.late()),
+        }
+    }
+
+    /// A connection that was kept, or a new one.
+    async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+        while let Some(mut sender) = { self.idle.lock().pop() } {
+            if sender.ready().await.is_ok() {
+                return Ok(sender);
+            }
+        }
+        let failed = |error: String| Failure::NotSent(format!("{}: {error}", self.authority));
+        let connecting = time::timeout(CONNECT, TcpStream::connect(&self.authority)).await;
+        let stream = match connecting {
+            Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
+            Err(_) => return Err(failed(format!("no connection within {CONNECT:?}"))),
+        };
+        // Each request is one small write.
+        let _ = stream.set_nodelay(true);
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
+        // It ends with the sender, or when the other side does; whoever waits for an answer learns why.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+
+    fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE {
+            idle.push(sender);
+        }
+    }
+
+    fn late(&self) -> Failure {
+        Failure::Lost(format!("{} does not answer", self.authority))
+    }
+
+    fn refused(&self, body: &[u8]) -> Failure {
+        match serde_json::from_slice::<Refusal>(body) {
+            Ok(Refusal { code: Some(code), message, error }) => {
+                Failure::Refused { code, message: if message.is_empty() { error } else { message } }
+            }
+            _ => {
+                let shown: String = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
+                Failure::Lost(format!("{} answers as etcd 3.4 and later do not: {shown:?}", self.authority))
+            }
+        }
+    }
+}
+
+/// An answer that goes on, line by line.
+pub(super) struct Lines {
+    body: Incoming,
+    buffer: BytesMut,
+    /// So much of the buffer has no end of a line.
+    searched: usize,
+    _sender: SendRequest<Full<Bytes>>,
+}
+
+impl Lines {
+    /// The next line; `None` at the end. Nothing is lost if this is dropped before it is done.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + at + 1).freeze();
+                self.searched = 0;
+                return Ok(Some(line));
+            }
+            self.searched = self.buffer.len();
+            if self.searched > ANSWER {
+                return Err(Failure::TooLong);
+            }
+            match self.body.frame().await {
+                // What came without the end of its line was cut off.
+                None => return Ok(None),
+                Some(Err(error)) => return Err(Failure::Lost(error.to_string())),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_checked_before_anybody_connects() {
+        assert_eq!(Member::new("http://127.0.0.1:2379/").unwrap().authority(), "127.0.0.1:2379");
+        assert_eq!(Member::new("http://[::1]:2379").unwrap().authority(), "[::1]:2379");
+        for url in ["127.0.0.1:2379", "http://", "http://a", "http://:1", "http://a:x", "http://a:1/b", "http://a\n:1"]
+        {
+            assert_eq!(Member::new(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+        }
+        assert_eq!(Member::new("https://a:1").unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}
