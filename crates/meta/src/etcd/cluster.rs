@@ -31,7 +31,7 @@ pub(super) mod code {
 pub(super) struct Cluster {
     members: Vec<Member>,
     /// Who is asked first: the last one that answered.
-    current: AtomicUsize,
+    pub(super) current: AtomicUsize,
     user: Option<(String, String)>,
     token: Mutex<Option<HeaderValue>>,
     attempt: Duration,

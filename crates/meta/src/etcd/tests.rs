@@ -67,10 +67,12 @@ async fn with_relay() -> (Servers, Etcd, Relay, Etcd) {
     let direct = Etcd::new(&servers.config()).unwrap();
     let relay = Relay::start(servers.address(0)).await;
     let endpoints = vec![relay.url(), servers.urls()[0].clone()];
-    let attempt = Duration::from_millis(300);
+    let attempt = Duration::from_millis(500);
     let relayed = Etcd::new(&EtcdConfig { endpoints, attempt, ..servers.config() }).unwrap();
     // So that it has a lease, a marker and a connection.
     assert!(is_done(relayed.write(vec![], vec![Change::put(key("first"), "1")]).await));
+    // On a busy machine it may have left the relay already.
+    relayed.inner.cluster.current.store(0, std::sync::atomic::Ordering::SeqCst);
     (servers, direct, relay, relayed)
 }
 
@@ -79,8 +81,8 @@ async fn a_write_whose_answers_are_lost_happens_once_and_is_told_so() {
     let (_servers, direct, relay, relayed) = with_relay().await;
     let start = direct.read(Prefix::all()).await.unwrap().revision;
     relay.set(Mode::Deaf);
-    let expects = vec![Expect::absent(key("x"))];
-    assert!(is_done(relayed.write(expects, vec![Change::put(key("x"), "1")]).await));
+    // It expects nothing, so only its marker keeps it from happening twice.
+    assert!(is_done(relayed.write(vec![], vec![Change::put(key("x"), "1")]).await));
     assert!(relay.lost() > 0, "no answer was lost");
     let mut watch = direct.watch(Prefix::all(), start).await.unwrap();
     let crate::Watched::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
@@ -108,8 +110,7 @@ async fn a_write_that_was_refused_does_not_happen_later() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_answers_is_unknown_and_what_nobody_gets_is_not() {
     let (servers, direct, relay, _) = with_relay().await;
-    let patience = Duration::from_millis(800);
-    let attempt = Duration::from_millis(300);
+    let (patience, attempt) = (Duration::from_secs(3), Duration::from_secs(1));
     let config = EtcdConfig { endpoints: vec![relay.url()], attempt, patience, ..servers.config() };
     relay.set(Mode::Open);
     let relayed = Etcd::new(&config).unwrap();

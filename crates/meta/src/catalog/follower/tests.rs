@@ -39,6 +39,25 @@ async fn it_shows_what_others_change_and_keeps_what_was_taken() {
     assert!(follower.reach(gone.revision).await.unwrap().user("ann").is_none());
 }
 
+#[test]
+fn the_documents_examples_are_a_catalogue() {
+    let text = include_str!("../../../../../docs/catalogue.md");
+    let examples = text.split("```\n").nth(1).unwrap().lines();
+    let entries = examples.map(|line| {
+        let (path, json) = line.split_once(' ').unwrap();
+        let value = json.trim().to_owned().into();
+        (key(path), crate::Entry { value, revision: Revision(1), session: None })
+    });
+    let catalog = Catalog::load(&State { revision: Revision(1), entries: entries.collect() });
+    assert_eq!(catalog.flawed().collect::<Vec<_>>(), []);
+    let space = catalog.space("main").unwrap();
+    assert_eq!(catalog.schema(space.id).classes().count(), 2);
+    assert_eq!(catalog.map().nodes().count(), 2);
+    assert!(catalog.parameters().is_ok() && catalog.user("ann").is_some());
+    let alive = catalog.bricks().filter(|(_, alive)| alive.is_some()).count() + catalog.peers().count();
+    assert_eq!(alive, 2);
+}
+
 #[tokio::test]
 async fn following_gives_the_same_as_reading() {
     let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
