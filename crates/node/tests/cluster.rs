@@ -338,6 +338,33 @@ async fn writes_outside_of_transactions_are_seen_in_order() {
 }
 
 #[tokio::test]
+async fn transactions_of_many_megabytes_commit_at_several_bricks() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::start(2, 1, Some(dir.path())).await;
+    let cluster = world.client().await;
+    let large = |fill: u8| Object::blob(vec![fill; model::limits::OBJECT].into());
+    let t = cluster.begin(Level::Optimistic);
+    let mut created = Vec::new();
+    for fill in 0..4 {
+        let hint = Hint::At(NodeId(1 + u32::from(fill) % 2));
+        created.push((fill, t.create(ClassId::NONE, large(fill), hint).unwrap()));
+    }
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    let oids: Vec<(u8, Oid)> = created.into_iter().map(|(fill, oid)| (fill, t.real(oid).unwrap())).collect();
+    cluster.close();
+    world.end().await;
+    let world = World::start(2, 1, Some(dir.path())).await;
+    let cluster = world.client().await;
+    let t = cluster.begin(Level::Optimistic);
+    for (fill, oid) in oids {
+        assert_eq!(t.get(oid).await.unwrap(), Some(large(fill)));
+    }
+    let too_large = Object::blob(vec![0; model::limits::OBJECT + 1].into());
+    assert_eq!(t.create(ClassId::NONE, too_large, Hint::Anywhere).unwrap_err().kind(), ErrorKind::TooLarge);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn bricks_have_after_a_restart_what_they_had() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::start(2, 1, Some(dir.path())).await;

@@ -16,6 +16,11 @@ use super::names;
 use super::outcome::{Clash, Decided, decided};
 use super::rooms::PAGE;
 
+/// Bytes from which on an object is looked at for the size of its page.
+const LARGE: usize = 32 << 10;
+/// Bytes of a page at most, so that it can be sent.
+const MAX_PAGE: usize = 16 << 20;
+
 /// How a transaction reads, and what is known of it then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
@@ -221,11 +226,31 @@ impl Transaction {
         self.create(ClassId::NONE, Object::blob(data.into()), Hint::Anywhere)
     }
 
+    /// Whether the page of an object has room for it: pages are fetched whole.
+    fn fits(&self, oid: Oid, object: &Object) -> Result<()> {
+        if object.data.len() <= LARGE || oid.is_temporary() {
+            return Ok(());
+        }
+        let others = self.inner.core.work(|state, _| {
+            let valid = state.session.cache().valid(oid.page());
+            valid.filter(|(slot, ..)| *slot != oid.slot()).map(|(_, object, _)| object.data.len()).sum::<usize>()
+        })?;
+        if others + object.data.len() <= MAX_PAGE {
+            return Ok(());
+        }
+        let what = format!(
+            "the page of {oid} would have more than {MAX_PAGE} bytes, as other objects in it are large too: create the \
+             object anew, and let it take the other's place"
+        );
+        Err(Error::new(ErrorKind::TooLarge, what))
+    }
+
     /// Replaces an object.
     ///
     /// # Errors
     /// As [`Transaction::get`], with locks; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an object that cannot be.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
+        self.fits(oid, &object)?;
         self.lock(oid).await?;
         self.write(oid, Some(object))
     }

@@ -11,11 +11,12 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
 use protocol::brick::{Brick, Locked, Output, Ticket};
 use protocol::commit::participant::Settings;
 use protocol::commit::{Answer, Outcome, Record, Rejected, Request, Writes, by_page};
-use protocol::ident::{HolderId, Timestamp, Version};
+use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::{Content, Fetched};
 use protocol::tree::Up;
@@ -31,6 +32,8 @@ use wire::driving::Post;
 const POSITIONS: u64 = 1 << 20;
 /// Entries that the window of a page may have.
 const WINDOW: usize = 256;
+/// Bytes of what is known of a transaction that go into one row.
+const PIECE: usize = 4 << 20;
 /// Page numbers that can be reserved; those above are computed.
 const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
 
@@ -76,6 +79,8 @@ pub(crate) struct Hosted {
     limit: u64,
     /// The first page number of each space that was never handed out.
     free: HashMap<SpaceId, u64>,
+    /// Transactions of which more is known than fits a row, and how many rows that takes.
+    pieces: HashMap<TxnId, u16>,
     /// How often it was opened: what was written before counts no more.
     life: u64,
     /// Why it cannot be served.
@@ -112,6 +117,7 @@ impl Hosted {
             under_way: VecDeque::new(),
             limit: 0,
             free: HashMap::new(),
+            pieces: HashMap::new(),
             life: 0,
             failed: None,
         };
@@ -123,29 +129,42 @@ impl Hosted {
         let settings = Settings { node: self.node, moves: self.moves, skew_ms: self.skew_ms, window_limit: WINDOW };
         self.machine = Brick::new(settings);
         let (from, to) = rows::known_range(self.node);
-        let (machine, mut failed) = (&mut self.machine, None);
-        let mut take = |row: &[u8]| match decode_record(row) {
-            Ok((at, record)) => {
-                machine.recover(at, record);
-                ControlFlow::Continue(())
+        let (mut failed, mut whole, mut pieces) = (Ok(()), Vec::new(), 0);
+        self.pieces.clear();
+        let store = self.store.clone();
+        store.rows(&from, &to, |key, row| {
+            if rows::is_first_piece(key) {
+                failed = self.take(&whole, pieces);
+                whole.clear();
+                pieces = 0;
             }
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
-        };
-        self.store.rows(&from, &to, |_, row| take(row))?;
+            whole.extend_from_slice(row);
+            pieces += 1;
+            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        failed?;
+        self.take(&whole, pieces)?;
         for key in [rows::bound_key(self.node), rows::horizon_key(self.node)] {
-            if let Some(row) = self.store.row(&key)? {
-                let _ = take(&row);
-            }
+            self.take(&store.row(&key)?.unwrap_or_default(), 1)?;
         }
-        failed.map_or(Ok(()), Err)?;
         self.limit = rows::read_number(&self.store, &rows::limit_key(self.node))?;
         (self.last, self.sent) = (self.limit, self.limit);
         if self.limit > 0 {
             self.machine.recovered(self.limit, now);
         }
+        Ok(())
+    }
+
+    /// Takes up a record again, if it is there.
+    fn take(&mut self, record: &[u8], pieces: u16) -> Result<()> {
+        if record.is_empty() {
+            return Ok(());
+        }
+        let (at, record) = decode_record(record)?;
+        if let Some(txn) = record.txn().filter(|_| pieces > 1) {
+            self.pieces.insert(txn, pieces);
+        }
+        self.machine.recover(at, record);
         Ok(())
     }
 
@@ -278,9 +297,7 @@ impl Hosted {
     fn output(&mut self, output: Output<Asker, Object>, now: Ms) -> Result<()> {
         match output {
             Output::Append(position, record) => self.append(position, record)?,
-            Output::Dropped(txns) => {
-                txns.into_iter().for_each(|txn| self.rows.remove(&rows::known_key(self.node, txn)));
-            }
+            Output::Dropped(txns) => txns.into_iter().for_each(|txn| self.know(txn, &Bytes::new())),
             Output::Store(change, _) => {
                 if let Some(changing) = self.changing.get_mut(&change.page) {
                     changing.changes -= 1;
@@ -350,13 +367,29 @@ impl Hosted {
         {
             self.change(at, *timestamp, writes.clone())?;
         }
-        let key = match (&record, record.txn()) {
-            (_, Some(txn)) => rows::known_key(self.node, txn),
-            (Record::Horizon(_), None) => rows::horizon_key(self.node),
-            (_, None) => rows::bound_key(self.node),
-        };
-        self.rows.put(&key, encode_record(&record.into_row(at), at));
+        let record = record.into_row(at);
+        let row = encode_record(&record, at);
+        match (&record, record.txn()) {
+            (_, Some(txn)) => self.know(txn, &row),
+            (Record::Horizon(_), None) => self.rows.put(&rows::horizon_key(self.node), row),
+            (_, None) => self.rows.put(&rows::bound_key(self.node), row),
+        }
         Ok(())
+    }
+
+    /// Writes down what is known of a transaction, in as many rows as it takes; in none, if nothing is.
+    fn know(&mut self, txn: TxnId, record: &Bytes) {
+        let pieces = record.len().div_ceil(PIECE) as u16;
+        for piece in 0..pieces {
+            let from = usize::from(piece) * PIECE;
+            let row = record.slice(from..record.len().min(from + PIECE));
+            self.rows.put(&rows::known_key(self.node, txn, piece), row);
+        }
+        let before = self.pieces.remove(&txn).unwrap_or(1);
+        (pieces..before).for_each(|piece| self.rows.remove(&rows::known_key(self.node, txn, piece)));
+        if pieces > 1 {
+            self.pieces.insert(txn, pieces);
+        }
     }
 
     fn change(&mut self, at: Version, timestamp: Timestamp, writes: Writes<Object>) -> Result<()> {
@@ -387,7 +420,7 @@ impl Hosted {
             self.rows.remove(&rows::extent_key(class, page, slot));
         }
         if let Some(class) = class.filter(|_| before != class) {
-            self.rows.put(&rows::extent_key(class, page, slot), bytes::Bytes::new());
+            self.rows.put(&rows::extent_key(class, page, slot), Bytes::new());
         }
         match content {
             Content::Value(object) => self.rows.put(&rows::object_key(page, slot), rows::encode_object(&object)),

@@ -6,7 +6,7 @@
 //! | `P` node space page slot | an object: class, kind, data |
 //! | `E` node space class page slot | nothing: the extent of a class |
 //! | `F` node space | the first page number that was never reserved |
-//! | `K` node transaction | what is known of a transaction: a record of the protocol |
+//! | `K` node transaction piece | what is known of a transaction: a record of the protocol, in pieces if it is large |
 //! | `B` node | the bound of promises (V4) |
 //! | `H` node | the horizon (C3) |
 //! | `L` node | a position above all that were used |
@@ -85,14 +85,20 @@ pub(crate) fn free_key(node: NodeId, space: SpaceId) -> Key {
     key(b'F', &[&node.0.to_be_bytes(), &space.0.to_be_bytes()])
 }
 
-/// The key of what is known of a transaction.
-pub(crate) fn known_key(node: NodeId, txn: TxnId) -> Key {
-    key(b'K', &[&node.0.to_be_bytes(), &txn.start.0.to_be_bytes(), &txn.client.0.to_be_bytes()])
+/// The key of a piece of what is known of a transaction.
+pub(crate) fn known_key(node: NodeId, txn: TxnId, piece: u16) -> Key {
+    let (start, client) = (txn.start.0.to_be_bytes(), txn.client.0.to_be_bytes());
+    key(b'K', &[&node.0.to_be_bytes(), &start, &client, &piece.to_be_bytes()])
+}
+
+/// Whether a row is the first piece of what is known of a transaction.
+pub(crate) fn is_first_piece(key: &[u8]) -> bool {
+    key.ends_with(&[0, 0])
 }
 
 /// What the keys of all known transactions begin with, and the key behind them.
 pub(crate) fn known_range(node: NodeId) -> (Key, Key) {
-    (key(b'K', &[&node.0.to_be_bytes()]), key(b'K', &[&node.0.to_be_bytes(), &[0xff; 17]]))
+    (key(b'K', &[&node.0.to_be_bytes()]), key(b'K', &[&node.0.to_be_bytes(), &[0xff; 19]]))
 }
 
 /// The key of the bound of promises.
