@@ -29,6 +29,7 @@ use crate::layers::{At, Layers};
 use crate::log::{Batch, frame};
 use crate::mob::{Mob, Row, Seq};
 use crate::row::Extent;
+use crate::rows::RowSequence;
 use crate::stage::stage;
 use crate::view::View;
 
@@ -42,7 +43,24 @@ pub(crate) struct Job {
     pub(crate) staged: Vec<Extent>,
     /// Uploads that are not garbage until the transaction is applied.
     pub(crate) taken: Vec<DataId>,
+    /// Why it is refused, if that is known already.
+    pub(crate) wrong: Option<Box<Error>>,
+    /// What it is behind in, if it must not be made without those before.
+    pub(crate) sequence: Option<RowSequence>,
     pub(crate) answer: Answer,
+}
+
+impl Job {
+    /// Why it is refused, whatever the store could do.
+    fn refusal(&mut self) -> Option<Error> {
+        let is_behind = self.sequence.as_ref().is_some_and(RowSequence::is_broken);
+        self.wrong.take().map(|wrong| *wrong).or_else(|| is_behind.then(RowSequence::broken))
+    }
+
+    /// One that does nothing.
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self { steps: Vec::new(), staged: Vec::new(), taken: Vec::new(), wrong: None, sequence: None, answer }
+    }
 }
 
 /// How a transaction's outcome gets to who asked for it.
@@ -66,6 +84,7 @@ impl Answer {
 pub(crate) struct Decided {
     pub(crate) result: Result<Outcome>,
     pub(crate) staged: Vec<Extent>,
+    pub(crate) sequence: Option<RowSequence>,
     pub(crate) answer: Answer,
 }
 
@@ -117,7 +136,7 @@ impl Core {
     /// Commits steps of the store's own and waits.
     pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
         let place = Arc::default();
-        let job = Job { steps, staged, taken: Vec::new(), answer: Answer::Lay(Arc::clone(&place)) };
+        let job = Job { steps, staged, ..Job::new(Answer::Lay(Arc::clone(&place))) };
         self.wait(job, &place).map(drop)
     }
 
@@ -131,7 +150,7 @@ impl Core {
             }
             busy.store(false, Ordering::Release);
         });
-        self.take_in(Job { steps, staged: Vec::new(), taken: Vec::new(), answer: Answer::Tell(tell) });
+        self.take_in(Job { steps, ..Job::new(Answer::Tell(tell)) });
     }
 
     /// Checks a transaction and stages its chunks.
@@ -142,7 +161,7 @@ impl Core {
                 if self.durable.is_some() {
                     self.look_ahead(&steps);
                 }
-                Ok(Job { steps, staged: extents, taken, answer })
+                Ok(Job { steps, staged: extents, taken, ..Job::new(answer) })
             }
             Err(error) => Err((answer, error)),
         }
@@ -202,21 +221,27 @@ impl Core {
     pub(crate) fn refuse(&self, job: Job, why: Error) {
         self.discard(&job.staged);
         self.release(&job.taken);
+        job.sequence.iter().for_each(RowSequence::break_off);
         job.answer.give(Err(why));
     }
 
     /// Applies a transaction to a store that has no committer.
-    fn apply_now(&self, job: Job) {
+    fn apply_now(&self, mut job: Job) {
         let mut writer = self.writer.lock();
         if self.is_full(&self.view.load()) {
             self.let_go();
         }
-        let result = if self.is_full(&self.view.load()) && !job.steps.iter().all(Step::frees) {
+        let result = if let Some(wrong) = job.refusal() {
+            Err(wrong)
+        } else if self.is_full(&self.view.load()) && !job.steps.iter().all(Step::frees) {
             let message = "the store in memory has no room; delete something, or start it with more";
             Err(Error::new(ErrorKind::Full, message))
         } else {
             self.apply(&mut writer, job.steps, &mut Vec::new())
         };
+        if result.is_err() {
+            job.sequence.iter().for_each(RowSequence::break_off);
+        }
         drop(writer);
         self.release(&job.taken);
         job.answer.give(result);
@@ -224,17 +249,21 @@ impl Core {
 
     /// Applies a transaction, or says why not; its frame goes into the batch. What it staged is given back unless it is
     /// logged.
-    pub(crate) fn apply_or_refuse(&self, writer: &mut Writer, job: Job) -> Decided {
-        let Job { steps, mut staged, taken, answer } = job;
-        let result = match self.refusal(writer) {
+    pub(crate) fn apply_or_refuse(&self, writer: &mut Writer, mut job: Job) -> Decided {
+        let refusal = job.refusal().or_else(|| self.refusal(writer));
+        let Job { steps, mut staged, taken, sequence, answer, .. } = job;
+        let result = match refusal {
             Some(refusal) => Err(refusal),
             None => self.apply(writer, steps, &mut staged),
         };
+        if result.is_err() {
+            sequence.iter().for_each(RowSequence::break_off);
+        }
         self.release(&taken);
         if !matches!(result, Ok(Outcome::Committed(_))) {
             self.discard(&std::mem::take(&mut staged));
         }
-        Decided { result, staged, answer }
+        Decided { result, staged, sequence, answer }
     }
 
     /// Why nothing can be applied now, room or not.

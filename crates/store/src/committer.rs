@@ -18,6 +18,7 @@ use crate::error;
 use crate::intake::Rested;
 use crate::log::{Batch, LogError};
 use crate::round::Round;
+use crate::rows::RowSequence;
 
 /// How long the log rests before a mark says that its last frames were forced.
 const REST: Duration = Duration::from_millis(20);
@@ -175,8 +176,10 @@ impl Core {
         }
         self.end_round(&mut writer);
         let (later, later_rounds) = writer.pending.answered();
-        drop(writer);
         decided.extend(later);
+        // Before the next are applied.
+        decided.iter().filter_map(|one| one.sequence.as_ref()).for_each(RowSequence::break_off);
+        drop(writer);
         rounds.extend(later_rounds);
         tracing::error!(%error, transactions = decided.len(), "cannot force the log");
         for one in decided {

@@ -52,7 +52,7 @@ pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{Content, Piece, Pieces};
 pub use repair::RepairReport;
-pub use rows::RowChanges;
+pub use rows::{RowChanges, RowSequence};
 pub use scrub::{Damage, ScrubReport};
 pub use status::Status;
 pub use store::{Snapshot, Store};

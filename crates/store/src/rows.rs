@@ -10,6 +10,7 @@
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
 use model::{Error, ErrorKind, Outcome, Result, limits};
@@ -73,6 +74,48 @@ impl RowChange {
     }
 }
 
+/// Changes of rows that build on each other: when some fail, none behind them are made any more.
+///
+/// A store may refuse some changes, as there is no room, and take the next, as there is room again. Who submits changes
+/// without waiting for those before lets all be of one sequence: then, whatever fails, what is made is a beginning of what
+/// was submitted, and when the first failure is told, that is durable and nothing of the sequence is under way any more. It
+/// stays broken; who has found out what is there goes on with another.
+#[derive(Clone, Debug, Default)]
+pub struct RowSequence {
+    broken: Arc<AtomicBool>,
+}
+
+impl RowSequence {
+    /// A sequence without changes yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The next changes of the sequence, none yet; their place is where they are submitted.
+    #[must_use]
+    pub fn changes(&self) -> RowChanges {
+        RowChanges { changes: Vec::new(), sequence: Some(self.clone()) }
+    }
+
+    /// Whether some of its changes have failed.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// None behind are made. Called with the writer's lock held, or for what never came to it.
+    pub(crate) fn break_off(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    /// What those behind a failure are told.
+    pub(crate) fn broken() -> Error {
+        let message = "earlier changes of the sequence have failed; find out what is there, and begin another";
+        Error::new(ErrorKind::Unavailable, message)
+    }
+}
+
 /// Changes of rows that happen together.
 ///
 /// Of several changes of one row the last one counts. Keys have 1 to [`limits::ROW_KEY`] bytes (those of up to 23 are
@@ -80,10 +123,11 @@ impl RowChange {
 #[derive(Clone, Debug, Default)]
 pub struct RowChanges {
     changes: Vec<RowChange>,
+    sequence: Option<RowSequence>,
 }
 
 impl RowChanges {
-    /// No changes yet.
+    /// No changes yet, and of no sequence.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -112,8 +156,7 @@ impl RowChanges {
     }
 
     /// The step that makes the changes: in order, each row once.
-    fn step(self) -> Result<Step> {
-        let mut changes = self.changes;
+    fn step(mut changes: Vec<RowChange>) -> Result<Step> {
         check(&changes)?;
         if !changes.is_sorted_by(|a, b| a.key < b.key) {
             changes.sort_by(|a, b| a.key.cmp(&b.key));
@@ -176,24 +219,24 @@ pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
 
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        match changes.step() {
-            Ok(step) => {
-                let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(position)));
-                self.take_in(job(step, Answer::Tell(tell)));
-            }
-            Err(error) => done(Err(error)),
-        }
+        let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(position)));
+        self.take_in(job(changes, Answer::Tell(tell)));
     }
 
     pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
         let place = Arc::default();
-        let job = job(changes.step()?, Answer::Lay(Arc::clone(&place)));
+        let job = job(changes, Answer::Lay(Arc::clone(&place)));
         self.wait(job, &place).and_then(position)
     }
 }
 
-fn job(step: Step, answer: Answer) -> Job {
-    Job { steps: vec![step], staged: Vec::new(), taken: Vec::new(), answer }
+/// What is handed to the writer. What is wrong in itself is, too: its answer must not overtake those before it.
+fn job(RowChanges { changes, sequence }: RowChanges, answer: Answer) -> Job {
+    let (steps, wrong) = match RowChanges::step(changes) {
+        Ok(step) => (vec![step], None),
+        Err(error) => (Vec::new(), Some(Box::new(error))),
+    };
+    Job { steps, wrong, sequence, ..Job::new(answer) }
 }
 
 fn position(outcome: Outcome) -> Result<u64> {

@@ -345,11 +345,15 @@ impl Store {
 
     /// Changes rows, all together; `done` learns the position in the log once they are durable.
     ///
-    /// It is called on the thread that forces the log, so it should be quick. The calls of all threads come in the order of
-    /// the log, and the log has what one thread submits in that order: so it also learns of it in that order. In memory,
-    /// `done` is called before this returns. Changes that are refused at once, as they are over a limit or the store is
-    /// closed, are too, and overtake those before them. Changes of nothing get a position of their own; all that was
-    /// submitted before is durable with it.
+    /// It is called on the thread that forces the log, so it should be quick. The calls come in the order of the log, and
+    /// the log has what one thread submits in that order: so it also learns of it in that order, of what is refused too.
+    /// In memory, `done` is called before this returns. Only who is refused because the store is closed may learn that
+    /// earlier; and [`Store::force`], which a store with threads needs not, mixes the calls if it is used beside them.
+    ///
+    /// Changes of nothing get a position of their own; all that was submitted before is durable with it.
+    ///
+    /// That some changes fail does not keep those behind them from being made, unless they are of one
+    /// [`RowSequence`](crate::RowSequence).
     ///
     /// # Errors
     /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] for a key, a value, or changes

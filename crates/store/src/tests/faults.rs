@@ -1,5 +1,7 @@
 //! Disks that fail while the machine goes on: with errors, with damage, and by being full.
 
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
@@ -12,6 +14,8 @@ use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
 use crate::read::Reading;
+use crate::{RowChanges, RowSequence};
+use model::limits;
 
 const CHUNK: usize = 64 << 10;
 
@@ -193,6 +197,64 @@ fn a_batch_that_does_not_fit_is_refused_as_a_whole() {
     world.disk.set_room(None);
     commit(&world.store, [Op::Append { oid, data: "!".into() }]);
     assert_eq!(world.crash(1).unwrap().store.read(oid, 0, 100).unwrap(), "before!");
+}
+
+#[test]
+fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
+    let (sent, found) = (Cell::new(0u8), RefCell::new(Vec::new()));
+    let submit = |store: &Store, sequence: &RowSequence, len: usize| {
+        let (mut changes, (sender, told)) = (sequence.changes(), mpsc::channel());
+        changes.put(&[sent.replace(sent.get() + 1)], pattern(len, 1));
+        store.submit_rows(changes, move |result| sender.send(result.map_err(|e| e.kind())).unwrap());
+        found.borrow_mut().push(told);
+    };
+    let outcomes = || found.take().iter().map(|told| told.try_recv().unwrap().err()).collect::<Vec<_>>();
+    let rows = |store: &Store| {
+        let mut keys = Vec::new();
+        let visit = |key: &[u8], _: &[u8]| {
+            keys.push(key[0]);
+            ControlFlow::Continue(())
+        };
+        store.rows(&[], &[0xff; 2], visit).unwrap();
+        keys
+    };
+    let (full, behind, wrong) = (Some(ErrorKind::Full), Some(ErrorKind::Unavailable), Some(ErrorKind::TooLarge));
+    // A force that fails: all that was applied goes, and what comes later is not made although it would fit.
+    let world = Simulated::new();
+    let (store, sequence, other) = (&world.store, RowSequence::new(), RowSequence::new());
+    submit(store, &sequence, 1);
+    store.force().unwrap();
+    world.disk.set_room(Some(1000));
+    submit(store, &sequence, 100_000);
+    submit(store, &sequence, 1);
+    assert_eq!(store.force().unwrap_err().kind(), ErrorKind::Full);
+    submit(store, &sequence, 1);
+    submit(store, &other, 1);
+    store.force().unwrap();
+    assert_eq!(outcomes(), [None, full, full, behind, None]);
+    assert_eq!((sequence.is_broken(), other.is_broken()), (true, false));
+    assert_eq!(rows(store), [0, 4]);
+    assert_eq!(rows(&world.crash(1).unwrap().store), [0, 4]);
+    // What is wrong in itself, in turn.
+    for store in [store, &memory()] {
+        let sequence = RowSequence::new();
+        [1, limits::ROW_VALUE + 1, 1].into_iter().for_each(|len| submit(store, &sequence, len));
+        assert!(store.status().in_memory || found.borrow().iter().all(|told| told.try_recv().is_err()));
+        store.force().unwrap();
+        assert_eq!(outcomes(), [None, wrong, behind]);
+    }
+    // A store in memory without room.
+    let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..small() }).unwrap();
+    let sequence = RowSequence::new();
+    sent.set(0);
+    [600_000, 600_000, 1].into_iter().for_each(|len| submit(&store, &sequence, len));
+    let mut away = RowChanges::new();
+    away.remove(&[0]);
+    store.commit_rows(away).unwrap();
+    submit(&store, &sequence, 1);
+    submit(&store, &other, 1);
+    assert_eq!(outcomes(), [None, None, full, behind, None]);
+    assert_eq!(rows(&store), [1, 4]);
 }
 
 #[test]
