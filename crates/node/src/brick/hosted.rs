@@ -20,7 +20,7 @@ use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::{Content, Fetched};
 use protocol::tree::Up;
-use store::{RowChanges, Store};
+use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
 use wire::cluster::{Message, decode_record, encode_record};
 
@@ -68,6 +68,8 @@ pub(crate) struct Hosted {
     /// Where each holder is.
     holders: HashMap<HolderId, Post>,
     changing: HashMap<PageId, Changing>,
+    /// Of the rows of this life: once some are refused, none behind them are made.
+    sequence: RowSequence,
     /// Rows to be written.
     rows: RowChanges,
     /// The position of the last record, and of the last whose rows went to the store.
@@ -101,6 +103,8 @@ impl Hosted {
     ) -> Result<Self> {
         let machine = Brick::new(Settings { node, moves, skew_ms, window_limit: WINDOW });
         let in_memory = store.status().in_memory;
+        let sequence = RowSequence::new();
+        let rows = sequence.changes();
         let mut hosted = Self {
             node,
             moves,
@@ -111,7 +115,8 @@ impl Hosted {
             machine,
             holders: HashMap::new(),
             changing: HashMap::new(),
-            rows: RowChanges::new(),
+            sequence,
+            rows,
             last: 0,
             sent: 0,
             under_way: VecDeque::new(),
@@ -171,10 +176,11 @@ impl Hosted {
     /// Begins anew with what is durable, after the store has refused rows: whoever waits will ask again.
     fn reopen(&mut self, now: Ms) {
         self.life += 1;
+        self.sequence = RowSequence::new();
         self.holders.clear();
         self.changing.clear();
         self.under_way.clear();
-        self.rows = RowChanges::new();
+        self.rows = self.sequence.changes();
         if let Err(error) = self.recover(now) {
             self.fail(error);
         }
@@ -443,7 +449,7 @@ impl Hosted {
             }
             return true;
         }
-        let rows = std::mem::take(&mut self.rows);
+        let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
         if self.in_memory {
             match self.store.commit_rows(rows) {
                 Ok(_) => self.forced(self.last, now),
