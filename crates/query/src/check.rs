@@ -395,7 +395,8 @@ impl<'q> Checker<'q, '_> {
                 return wrong(at, self.no_field(class, name));
             };
             let default = Some(&field.default).filter(|default| **default != Value::Null).cloned().map(Arc::new);
-            steps.push(Step { classes: self.schema.family(class), field: field.number, default });
+            let (classes, required) = (self.schema.family(class), field.required);
+            steps.push(Step { classes, field: field.number, default, required });
             ty = field.ty.clone();
         }
         let text = at.to_string().into();
@@ -464,8 +465,8 @@ fn is_literal(expr: &Expr) -> bool {
 fn as_type(term: Term, ty: &Type) -> Term {
     fn may_differ(ty: &Type) -> bool {
         match ty {
-            Type::Float64 | Type::Decimal => true,
-            Type::List(element) | Type::Set(element) => may_differ(element),
+            Type::Float64 | Type::Decimal | Type::List(_) => true,
+            Type::Set(element) => may_differ(element),
             Type::Map(key, value) => may_differ(key) || may_differ(value),
             _ => false,
         }

@@ -295,8 +295,8 @@ impl<'a> Evaluator<'a> {
 
     fn field(&self, oid: Oid, record: RecordRef<'a>, step: &'a Step) -> Known<Val<'a>> {
         Ok(match record.field(step.field).map_err(|error| named(oid, error))? {
-            Some(value) => Val::Ref(value),
-            None => step.default.as_deref().map_or(Val::NULL, Val::Part),
+            Some(value) if !(step.required && matches!(value, ValueRef::Null)) => Val::Ref(value),
+            _ => step.default.as_deref().map_or(Val::NULL, Val::Part),
         })
     }
 }

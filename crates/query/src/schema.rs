@@ -3,7 +3,8 @@
 //! A [`Schema`] is plain data, made from the meta-server's catalogue and checked once, when it is made. Records keep only the
 //! numbers of their fields, so an old record is read through today's class without being rewritten:
 //!
-//! - a field that the class did not have yet is absent from the record, and has the field's default;
+//! - a field that the class did not have yet is absent from the record, and has the field's default; so does null if the field may
+//!   not be null any more;
 //! - a field that the class has no more is not looked at;
 //! - a field that was renamed keeps its number;
 //! - a number whose type was widened is compared by its value as it stands, and converted where its type matters: in
@@ -14,7 +15,7 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{ClassId, Error, ErrorKind, FieldNumber, RecordRef, Result, Value};
+use model::{ClassId, Error, ErrorKind, FieldNumber, RecordRef, Result, Value, ValueRef};
 
 pub use types::Type;
 pub(crate) use types::nearest_double;
@@ -52,6 +53,8 @@ pub struct Field {
     pub ty: Type,
     /// What it is in records that were written before it existed; null if nothing was said.
     pub default: Value,
+    /// Whether it may not be null: then it has its default also in records in which it is.
+    pub required: bool,
 }
 
 /// A class with what follows from it.
@@ -93,8 +96,17 @@ impl Class {
     /// The class with one more field, which has this default in records older than it.
     #[must_use]
     pub fn field_or(mut self, number: u32, name: impl Into<String>, ty: Type, default: impl Into<Value>) -> Self {
-        self.fields.push(Field { number: FieldNumber(number), name: name.into(), ty, default: default.into() });
+        let (number, name, default) = (FieldNumber(number), name.into(), default.into());
+        self.fields.push(Field { number, name, ty, default, required: false });
         self
+    }
+
+    /// The class with one more field, which has this default in records older than it, and where it is null.
+    #[must_use]
+    pub fn required(self, number: u32, name: impl Into<String>, ty: Type, default: impl Into<Value>) -> Self {
+        let mut class = self.field_or(number, name, ty, default);
+        class.fields.iter_mut().rev().take(1).for_each(|field| field.required = true);
+        class
     }
 }
 
@@ -213,8 +225,9 @@ impl Schema {
         let entry = self.classes.get(&class).ok_or_else(|| no_class(&class.0.to_string()))?;
         let value = |field: &Field| -> Result<Value> {
             match record.field(field.number)? {
-                Some(value) => Ok(field.ty.convert(value.to_value()?)),
                 None => Ok(field.default.clone()),
+                Some(ValueRef::Null) if field.required => Ok(field.default.clone()),
+                Some(value) => Ok(field.ty.convert(value.to_value()?)),
             }
         };
         entry.fields.iter().map(|field| Ok((field, value(field)?))).collect()

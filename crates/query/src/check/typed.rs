@@ -90,6 +90,8 @@ pub(crate) struct Step {
     pub(crate) field: FieldNumber,
     /// What the field is if the object's record is older; `None` for null.
     pub(crate) default: Option<Arc<Value>>,
+    /// Whether it is that also if it is null.
+    pub(crate) required: bool,
 }
 
 /// What comes of the objects that the condition holds of.

@@ -71,6 +71,8 @@ fn an_old_record_is_read_through_the_newer_class() {
     let old = RecordBuilder::new()
         .set(FieldNumber(0), "Miles")
         .and_then(|record| record.set(FieldNumber(1), 3))
+        .and_then(|record| record.set(FieldNumber(4), ValueRef::Null))
+        .and_then(|record| record.set(FieldNumber(5), ValueRef::Null))
         .and_then(|record| record.set(FieldNumber(9), "of a field that was removed"))
         .cloned()
         .and_then(RecordBuilder::build)
@@ -81,7 +83,9 @@ fn an_old_record_is_read_through_the_newer_class() {
         .field(0, "full name", Type::String)
         .field(1, "age", Type::Decimal)
         .field_or(2, "married", Type::Bool, false)
-        .field(3, "home", Type::String);
+        .field(3, "home", Type::String)
+        .required(4, "rank", Type::Int64, 9)
+        .field_or(5, "wage", Type::Int64, 9);
     let schema = Schema::new([class]).unwrap();
     let fields = schema.read(&RecordRef::new(&old).unwrap(), ClassId(1)).unwrap();
     let fields: Vec<(&str, Value)> = fields.into_iter().map(|(field, value)| (field.name.as_str(), value)).collect();
@@ -90,6 +94,8 @@ fn an_old_record_is_read_through_the_newer_class() {
         ("age", Value::Decimal(3.into())),
         ("married", false.into()),
         ("home", Value::Null),
+        ("rank", 9.into()),
+        ("wage", Value::Null),
     ];
     assert_eq!(fields, expected);
 }

@@ -100,7 +100,7 @@ impl Type {
     }
 
     /// A value as this type has it: numbers that were written as another type of number become this one, also within
-    /// lists, sets and maps.
+    /// lists, sets and maps; and sets become lists.
     ///
     /// What cannot be converted without becoming another number stays as it is, but for an integer or a decimal that
     /// becomes the nearest floating-point number.
@@ -115,6 +115,9 @@ impl Type {
                 exact.map_or(Value::Float64(number), Value::Decimal)
             }
             (Self::List(element), Value::List(values)) => {
+                Value::List(values.into_iter().map(|value| element.convert(value)).collect())
+            }
+            (Self::List(element), Value::Set(values)) => {
                 Value::List(values.into_iter().map(|value| element.convert(value)).collect())
             }
             (Self::Set(element), Value::Set(values)) => {

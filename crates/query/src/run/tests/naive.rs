@@ -78,7 +78,11 @@ fn class(id: ClassId, name: &str, first: u32, fields: u32, choices: &mut Choices
         let ty = ty(choices);
         let scalar = !matches!(ty, Type::List(_) | Type::Set(_) | Type::Reference(_));
         let default = if scalar && choices.one_in(3) { value(&ty, choices) } else { Value::Null };
-        class.field_or(number, format!("f{number}"), ty, default)
+        let name = format!("f{number}");
+        match choices.one_in(3) {
+            true => class.required(number, name, ty, default),
+            false => class.field_or(number, name, ty, default),
+        }
     })
 }
 
@@ -91,9 +95,10 @@ fn stored(ty: &Type, choices: &mut Choices) -> Option<Value> {
             // Of before the field was widened.
             Type::Float64 => choices.of(&[1, 2, 9_007_199_254_740_993]).into(),
             Type::Decimal => choices.of(&[1.into(), 0.5.into(), Value::from(2)]),
+            Type::List(of) => value(&Type::Set(of.clone()), choices),
             ty => value(ty, choices),
         },
-        3 if choices.one_in(4) => "of another type".into(),
+        3 if choices.one_in(4) => model::Timestamp::from_millis(7).into(),
         _ => value(ty, choices),
     })
 }
@@ -322,7 +327,11 @@ impl Naive<'_> {
                 }
                 _ => None,
             };
-            at = fields.map_or(Value::Null, |fields| fields.get(&field.number).unwrap_or(&field.default).clone());
+            at = fields.map_or(Value::Null, |fields| match fields.get(&field.number) {
+                None => field.default.clone(),
+                Some(Value::Null) if field.required => field.default.clone(),
+                Some(value) => value.clone(),
+            });
             ty = field.ty.clone();
         }
         (at, ty)
