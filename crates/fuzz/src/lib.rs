@@ -12,6 +12,7 @@ mod archive;
 mod cluster;
 mod filter;
 mod log_frames;
+mod query;
 mod record;
 mod smoke;
 mod wire_frames;
@@ -37,12 +38,14 @@ impl Target {
     pub const WIRE_FRAMES: Self = Self { name: "wire_frames", run: wire_frames::run };
     /// Frames of the log and the entries in them: as a segment's bytes, and as a frame's payload.
     pub const LOG_FRAMES: Self = Self { name: "log_frames", run: log_frames::run };
+    /// Queries: their encoding, and the same bytes as text.
+    pub const QUERY: Self = Self { name: "query", run: query::run };
     /// Archives: as a whole, and as the items of a part whose checksum is right.
     pub const ARCHIVE: Self = Self { name: "archive", run: archive::run };
     /// What the processes of a cluster say to each other and keep of transactions. The input's first two bytes say how long
     /// the message is.
     pub const CLUSTER: Self = Self { name: "cluster", run: cluster::run };
     /// Every target.
-    pub const ALL: [Self; 6] =
-        [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES, Self::ARCHIVE, Self::CLUSTER];
+    pub const ALL: [Self; 7] =
+        [Self::RECORD, Self::FILTER, Self::WIRE_FRAMES, Self::LOG_FRAMES, Self::ARCHIVE, Self::CLUSTER, Self::QUERY];
 }

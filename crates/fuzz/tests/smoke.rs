@@ -42,6 +42,11 @@ fn log_frames() {
 }
 
 #[test]
+fn query() {
+    run(Target::QUERY);
+}
+
+#[test]
 fn archive() {
     run(Target::ARCHIVE);
 }

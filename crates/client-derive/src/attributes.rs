@@ -1,0 +1,246 @@
+//! What a struct and its attributes say.
+
+use std::collections::BTreeSet;
+
+use syn::meta::ParseNestedMeta;
+use syn::{
+    Attribute, Data, DeriveInput, Error, Expr, Field as SynField, Fields, Ident, LitInt, LitStr, Path, Result, Type,
+};
+
+/// A struct that is to be persistent.
+pub(crate) struct Struct {
+    pub(crate) ident: Ident,
+    /// The class's name.
+    pub(crate) class: String,
+    /// Where `persistent` is.
+    pub(crate) krate: Path,
+    /// Indexes of several fields.
+    pub(crate) indexes: Vec<Index>,
+    pub(crate) fields: Vec<Field>,
+}
+
+pub(crate) struct Index {
+    /// The fields, by their names in the class.
+    pub(crate) fields: Vec<String>,
+    pub(crate) unique: bool,
+}
+
+pub(crate) struct Field {
+    pub(crate) ident: Ident,
+    pub(crate) ty: Type,
+    pub(crate) role: Role,
+}
+
+/// What a field of the struct is in the class.
+pub(crate) enum Role {
+    /// A field.
+    Stored(Stored),
+    /// The fields of the class that it extends.
+    Parent,
+    /// Nothing.
+    Skipped,
+}
+
+#[derive(Default)]
+pub(crate) struct Stored {
+    /// Its name in the class.
+    pub(crate) name: String,
+    pub(crate) number: Option<u32>,
+    pub(crate) default: Option<Default>,
+    pub(crate) index: bool,
+    pub(crate) unique: bool,
+}
+
+pub(crate) enum Default {
+    /// That of the type.
+    OfType,
+    Value(Box<Expr>),
+}
+
+impl Struct {
+    pub(crate) fn of(input: &DeriveInput) -> Result<Self> {
+        let Data::Struct(data) = &input.data else {
+            return Err(Error::new_spanned(
+                &input.ident,
+                "only a struct can be persistent: its fields are those of records",
+            ));
+        };
+        let Fields::Named(fields) = &data.fields else {
+            return Err(Error::new_spanned(&input.ident, "the fields of a persistent struct have names"));
+        };
+        if !input.generics.params.is_empty() {
+            let message = "a persistent struct has no parameters: each class has one struct";
+            return Err(Error::new_spanned(&input.generics, message));
+        }
+        let mut of = Self {
+            ident: input.ident.clone(),
+            class: unraw(&input.ident),
+            krate: syn::parse_str("::client")?,
+            indexes: vec![],
+            fields: fields.named.iter().map(Field::of).collect::<Result<_>>()?,
+        };
+        let mut named = Vec::new();
+        each(&input.attrs, |meta| of.attribute(&meta, &mut named))?;
+        of.check_names()?;
+        for (idents, unique) in named {
+            let fields = idents.iter().map(|ident| of.name_of(ident)).collect::<Result<_>>()?;
+            of.indexes.push(Index { fields, unique });
+        }
+        Ok(of)
+    }
+
+    fn attribute(&mut self, meta: &ParseNestedMeta<'_>, indexes: &mut Vec<(Vec<Ident>, bool)>) -> Result<()> {
+        if meta.path.is_ident("class") {
+            self.class = name(meta)?;
+        } else if meta.path.is_ident("crate") {
+            self.krate = meta.value()?.parse::<LitStr>()?.parse()?;
+        } else if meta.path.is_ident("index") || meta.path.is_ident("unique") {
+            let mut fields = Vec::new();
+            meta.parse_nested_meta(|field| {
+                fields.push(field.path.require_ident()?.clone());
+                Ok(())
+            })?;
+            indexes.push((fields, meta.path.is_ident("unique")));
+        } else {
+            return Err(meta.error("a persistent struct can have: class, index, unique, crate"));
+        }
+        Ok(())
+    }
+
+    /// No two fields of one name or number, and a parent only in front.
+    fn check_names(&self) -> Result<()> {
+        let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+        for (index, field) in self.fields.iter().enumerate() {
+            match &field.role {
+                Role::Stored(stored) => {
+                    if !names.insert(&stored.name) {
+                        let message = format!("the class would have two fields named {:?}", stored.name);
+                        return Err(Error::new_spanned(&field.ident, message));
+                    }
+                    if stored.number.is_some_and(|number| !numbers.insert(number)) {
+                        return Err(Error::new_spanned(&field.ident, "another field has this number"));
+                    }
+                }
+                Role::Parent if index > 0 => {
+                    return Err(Error::new_spanned(
+                        &field.ident,
+                        "the parent is the first field, and there is one at most",
+                    ));
+                }
+                Role::Parent | Role::Skipped => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn name_of(&self, ident: &Ident) -> Result<String> {
+        let stored = self.fields.iter().find_map(|field| match &field.role {
+            Role::Stored(stored) if field.ident == *ident => Some(stored.name.clone()),
+            _ => None,
+        });
+        stored.ok_or_else(|| Error::new_spanned(ident, "the struct stores no field of this name"))
+    }
+}
+
+impl Field {
+    fn of(field: &SynField) -> Result<Self> {
+        let Some(ident) = field.ident.clone() else {
+            return Err(Error::new_spanned(field, "the fields of a persistent struct have names"));
+        };
+        let mut stored = Stored { name: unraw(&ident), ..Stored::default() };
+        let (mut role, mut says) = (None, false);
+        each(&field.attrs, |meta| {
+            if meta.path.is_ident("parent") {
+                role = Some(Role::Parent);
+            } else if meta.path.is_ident("skip") {
+                role = Some(Role::Skipped);
+            } else {
+                says = true;
+                stored.attribute(&meta)?;
+            }
+            Ok(())
+        })?;
+        if role.is_some() && says {
+            return Err(Error::new_spanned(&ident, "a parent and what is skipped have no other attributes"));
+        }
+        Ok(Self { ident, ty: field.ty.clone(), role: role.unwrap_or(Role::Stored(stored)) })
+    }
+}
+
+impl Stored {
+    fn attribute(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        if meta.path.is_ident("rename") {
+            self.name = name(meta)?;
+        } else if meta.path.is_ident("number") {
+            self.number = Some(meta.value()?.parse::<LitInt>()?.base10_parse()?);
+        } else if meta.path.is_ident("default") {
+            let has_value = meta.input.peek(syn::Token![=]);
+            self.default = Some(if has_value { Default::Value(meta.value()?.parse()?) } else { Default::OfType });
+        } else if meta.path.is_ident("index") {
+            self.index = true;
+        } else if meta.path.is_ident("unique") {
+            self.unique = true;
+        } else {
+            return Err(meta.error("a field can have: rename, number, default, index, unique, parent, skip"));
+        }
+        Ok(())
+    }
+}
+
+/// Calls with each part of each `#[persistent(...)]`.
+fn each(attributes: &[Attribute], mut visit: impl FnMut(ParseNestedMeta<'_>) -> Result<()>) -> Result<()> {
+    let mut ours = attributes.iter().filter(|attribute| attribute.path().is_ident("persistent"));
+    ours.try_for_each(|attribute| attribute.parse_nested_meta(&mut visit))
+}
+
+/// The name behind `=`.
+fn name(meta: &ParseNestedMeta<'_>) -> Result<String> {
+    let text: LitStr = meta.value()?.parse()?;
+    match text.value() {
+        name if name.is_empty() => Err(Error::new_spanned(text, "a name has at least one character")),
+        name => Ok(name),
+    }
+}
+
+/// `type` for `r#type`.
+fn unraw(ident: &Ident) -> String {
+    let name = ident.to_string();
+    name.strip_prefix("r#").map_or(name.clone(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_persistent_is_refused_with_a_reason() {
+        let cases = [
+            ("enum A { B }", "only a struct can be persistent"),
+            ("struct A(i64);", "have names"),
+            ("struct A<T> { a: T }", "has no parameters"),
+            ("struct A<'a> { a: &'a str }", "has no parameters"),
+            ("#[persistent(klass = \"B\")] struct A { a: i64 }", "can have: class, index, unique, crate"),
+            ("#[persistent(class = \"\")] struct A { a: i64 }", "at least one character"),
+            ("#[persistent(index(b))] struct A { a: i64 }", "stores no field of this name"),
+            ("#[persistent(index())] struct A { a: i64 }", "expected nested attribute"),
+            ("struct A { #[persistent(indexed)] a: i64 }", "can have: rename, number, default"),
+            ("struct A { #[persistent(number = \"x\")] a: i64 }", "integer literal"),
+            ("struct A { a: i64, #[persistent(rename = \"a\")] b: i64 }", "two fields named \"a\""),
+            ("struct A { #[persistent(number = 1)] a: i64, #[persistent(number = 1)] b: i64 }", "has this number"),
+            ("struct A { a: i64, #[persistent(parent)] b: B }", "the parent is the first field"),
+            ("struct A { #[persistent(parent, index)] b: B }", "no other attributes"),
+        ];
+        for (text, why) in cases {
+            let Err(error) = Struct::of(&syn::parse_str(text).unwrap()) else { panic!("{text} was taken") };
+            assert!(error.to_string().contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_class() {
+        let text = "#[persistent(unique(b, r#type))] struct A { #[persistent(rename = \"c\")] b: i64, r#type: i64 }";
+        let of = Struct::of(&syn::parse_str(text).unwrap()).unwrap();
+        assert_eq!(of.class, "A");
+        assert_eq!(of.indexes[0].fields, ["c", "type"]);
+    }
+}

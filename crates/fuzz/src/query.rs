@@ -1,0 +1,27 @@
+//! The target of queries: their encoding, and their text.
+
+use query::{Class, Query, Schema, Type};
+
+pub(crate) fn run(data: &[u8]) {
+    if let Ok(decoded) = Query::decode(data) {
+        assert_eq!(decoded.encode().expect("what was decoded is within the limits"), data, "a query has one encoding");
+        // An error shows the query, whatever is in it.
+        let _ = decoded.check(&schema()).map(|checked| checked.plan(&schema(), &[]).explain(&Default::default()));
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for parsed in [Query::parse(text), Query::parse_of("A", text)].into_iter().flatten() {
+        let written = parsed.to_string();
+        assert_eq!(Query::parse(&written).expect("what was written can be read"), parsed, "{written}");
+        let _ = parsed.check(&schema());
+    }
+}
+
+fn schema() -> Schema {
+    let class = Class::new(model::ClassId(1), "A")
+        .field(0, "a", Type::Int64)
+        .field(1, "b", Type::Reference(Some(model::ClassId(1))))
+        .field(2, "c", Type::String)
+        .field(3, "d", Type::list(Type::Float64))
+        .field_or(4, "e", Type::Decimal, model::Decimal::from(1));
+    Schema::new([class]).expect("the classes fit together")
+}

@@ -1,0 +1,293 @@
+//! Structs that are stored as records.
+//!
+//! A [`Persistent`] struct says what its class is like; `#[derive(Persistent)]` (crates/client-derive) writes that. Fields are found
+//! by name, as their numbers are given by the catalogue: a [`Layout`] holds a struct against the class of a schema once, and
+//! after that records are written and read by number.
+//!
+//! 1. What the struct does not know is kept: [`Persistent::to_record`] takes the record as it was, and puts the struct's fields
+//!    over it. A program older than the class, or one that sees an object as of a class that it extends, loses nothing.
+//! 2. Nothing is changed on the way: a value that does not fit the struct's field is an error that names field and class.
+
+mod layout;
+mod values;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, FieldNumber, Oid, RecordBuilder, RecordRef, Result, Value};
+
+pub use layout::Layout;
+pub use values::FieldValue;
+
+// What derived code names.
+#[doc(hidden)]
+pub use model::{FieldNumber as Number, Result as DerivedResult};
+
+/// A struct that is stored as a record of a class.
+pub trait Persistent: Sized {
+    /// The name of the class.
+    const CLASS: &'static str;
+
+    /// What the class is like, with the fields of the classes that it extends, those first.
+    fn class() -> ClassDescription;
+
+    /// Writes the fields, in the order of [`ClassDescription::fields`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if a value is too large for a record.
+    fn write(&self, record: &mut FieldWriter<'_>) -> Result<()>;
+
+    /// Reads the fields, in the same order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if a value does not fit its field, [`ErrorKind::Corrupt`] if the record is damaged.
+    fn read(record: &mut FieldReader<'_>) -> Result<Self>;
+
+    /// The struct as a record; what a record before it has in fields that the struct does not know is kept.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if it is too large for a record, [`ErrorKind::Corrupt`] if the record before is damaged.
+    fn to_record(&self, layout: &Layout, before: Option<&RecordRef<'_>>) -> Result<Bytes> {
+        let mut builder = RecordBuilder::new();
+        for field in before.into_iter().flat_map(RecordRef::fields) {
+            let (number, value) = field?;
+            if layout.keeps(number) {
+                builder.set(number, value)?;
+            }
+        }
+        let mut writer = FieldWriter { layout, builder, next: 0 };
+        self.write(&mut writer)?;
+        writer.builder.build()
+    }
+
+    /// The struct of a record.
+    ///
+    /// # Errors
+    /// As of [`Persistent::read`].
+    fn from_record(record: &RecordRef<'_>, layout: &Layout) -> Result<Self> {
+        Self::read(&mut FieldReader { layout, record, next: 0 })
+    }
+}
+
+/// A class as a program sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassDescription {
+    /// Its name.
+    pub name: &'static str,
+    /// The name of the class that it extends.
+    pub parent: Option<&'static str>,
+    /// Its fields, after those of the classes that it extends.
+    pub fields: Vec<FieldDescription>,
+    /// Its own indexes.
+    pub indexes: Vec<IndexDescription>,
+}
+
+/// A field as a program sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldDescription {
+    /// The class that has it: the struct's own, or one that it extends.
+    pub class: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its number, if the program knows it; then the field is found by it, whatever it is called in the catalogue.
+    pub number: Option<FieldNumber>,
+    /// What it holds.
+    pub ty: FieldType,
+    /// Whether it may be null.
+    pub optional: bool,
+    /// What new objects have if nothing is said, and old ones that lack the field.
+    pub default: Option<Value>,
+}
+
+/// An index as a program wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDescription {
+    /// Its name, unique in the space.
+    pub name: String,
+    /// The names of its fields.
+    pub fields: Vec<&'static str>,
+    /// Whether no two objects may have the same values.
+    pub unique: bool,
+}
+
+/// What a field holds, with the classes of references by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldType {
+    /// A truth value.
+    Bool,
+    /// An integer of 64 bits.
+    Int64,
+    /// A floating-point number.
+    Float64,
+    /// A decimal number.
+    Decimal,
+    /// Text.
+    String,
+    /// Bytes.
+    Bytes,
+    /// A day.
+    Date,
+    /// A moment.
+    Timestamp,
+    /// An object of a class, or any object.
+    Reference(Option<&'static str>),
+    /// Values in an order.
+    List(Box<FieldType>),
+    /// Different values.
+    Set(Box<FieldType>),
+    /// Values by keys.
+    Map(Box<FieldType>, Box<FieldType>),
+}
+
+/// Takes a struct's fields for a record, one after the other.
+#[derive(Debug)]
+pub struct FieldWriter<'l> {
+    layout: &'l Layout,
+    builder: RecordBuilder,
+    next: usize,
+}
+
+/// Gives a record's fields for a struct, one after the other.
+#[derive(Debug)]
+pub struct FieldReader<'l> {
+    layout: &'l Layout,
+    record: &'l RecordRef<'l>,
+    next: usize,
+}
+
+impl FieldWriter<'_> {
+    /// Writes the next field.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if the value is too large for a record, [`ErrorKind::Internal`] if there is no such field.
+    pub fn put(&mut self, value: &impl FieldValue) -> Result<()> {
+        let field = self.layout.field(self.next)?;
+        self.next += 1;
+        self.builder.set_value(field.number, &value.to_value())?;
+        Ok(())
+    }
+}
+
+impl FieldReader<'_> {
+    /// Reads the next field.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the value does not fit, [`ErrorKind::Corrupt`] if the record is damaged,
+    /// [`ErrorKind::Internal`] if there is no such field.
+    pub fn take<T: FieldValue>(&mut self) -> Result<T> {
+        let value = self.value()?;
+        self.convert(value)
+    }
+
+    /// Reads the next field; what it is if the record does not have it.
+    ///
+    /// # Errors
+    /// As of [`FieldReader::take`].
+    pub fn take_or<T: FieldValue>(&mut self, default: impl FnOnce() -> T) -> Result<T> {
+        match self.value()? {
+            Value::Null if !T::OPTIONAL => Ok(default()),
+            value => self.convert(value),
+        }
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        let field = self.layout.field(self.next)?;
+        self.next += 1;
+        self.layout.value(field, self.record)
+    }
+
+    fn convert<T: FieldValue>(&self, value: Value) -> Result<T> {
+        T::from_value(value).map_err(|why| self.layout.does_not_fit(self.next - 1, &why))
+    }
+}
+
+/// A reference to an object that is stored as a `T`.
+///
+/// It is only the identifier: clients fetch what it refers to. It is as small and as easy to copy whatever `T` is.
+pub struct Ref<T> {
+    oid: Oid,
+    class: PhantomData<fn() -> T>,
+}
+
+impl<T> Ref<T> {
+    /// A reference to the object of this identifier, which should be of the class of `T`, or of one that extends it.
+    #[must_use]
+    pub const fn new(oid: Oid) -> Self {
+        Self { oid, class: PhantomData }
+    }
+
+    /// The object's identifier.
+    #[must_use]
+    pub const fn oid(self) -> Oid {
+        self.oid
+    }
+}
+
+impl<T> Clone for Ref<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ref<T> {}
+
+impl<T> PartialEq for Ref<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.oid == other.oid
+    }
+}
+
+impl<T> Eq for Ref<T> {}
+
+impl<T> Ord for Ref<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.oid.cmp(&other.oid)
+    }
+}
+
+impl<T> PartialOrd for Ref<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Hash for Ref<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.oid.hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Ref<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ref({})", self.oid)
+    }
+}
+
+impl<T> fmt::Display for Ref<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.oid.fmt(f)
+    }
+}
+
+impl fmt::Display for FieldType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool => f.write_str("bool"),
+            Self::Int64 => f.write_str("int64"),
+            Self::Float64 => f.write_str("float64"),
+            Self::Decimal => f.write_str("decimal"),
+            Self::String => f.write_str("string"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Date => f.write_str("date"),
+            Self::Timestamp => f.write_str("timestamp"),
+            Self::Reference(Some(class)) => write!(f, "reference to {class}"),
+            Self::Reference(None) => f.write_str("reference"),
+            Self::List(element) => write!(f, "list of {element}"),
+            Self::Set(element) => write!(f, "set of {element}"),
+            Self::Map(key, value) => write!(f, "map from {key} to {value}"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Where the fields of a struct stand in records.
+
+use std::collections::BTreeMap;
+
+use super::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Persistent, RecordRef, Result, Value};
+use crate::{Schema, Type};
+use model::ValueRef;
+
+/// A struct held against its class.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    class: ClassId,
+    class_name: &'static str,
+    /// In the order of the struct's description.
+    fields: Vec<Place>,
+    /// Which of the class's fields the struct has; those it lacks are kept, others are of no class any more.
+    numbers: BTreeMap<FieldNumber, bool>,
+}
+
+/// Where a field stands, and how it is read.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) number: FieldNumber,
+    name: &'static str,
+    /// What today's class says of it; nothing if the layout was made without a schema.
+    ty: Option<Type>,
+    default: Value,
+    required: bool,
+}
+
+impl Layout {
+    /// The layout of a struct by the schema of its space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such class or field, [`ErrorKind::Invalid`] if a field is of another type.
+    pub fn of<T: Persistent>(schema: &Schema) -> Result<Self> {
+        let description = T::class();
+        let class = schema.class_named(description.name)?;
+        let mut fields = Vec::with_capacity(description.fields.len());
+        for wanted in &description.fields {
+            let found = match wanted.number {
+                Some(number) => schema.field(class.id, number),
+                None => schema.field_named(class.id, wanted.name),
+            };
+            let Some(field) = found else {
+                let message = format!("class {} has no field {}, which the program has", class.name, wanted.name);
+                return Err(Error::new(ErrorKind::NotFound, format!("{message}: add it with `mortar class evolve`")));
+            };
+            if !is(&wanted.ty, &field.ty) {
+                let (has, wants) = (schema.name_of(&field.ty), &wanted.ty);
+                let message = format!("field {} of class {} is of type {has}", wanted.name, class.name);
+                return Err(Error::new(ErrorKind::Invalid, format!("{message}, and of type {wants} in the program")));
+            }
+            fields.push(Place {
+                number: field.number,
+                name: wanted.name,
+                ty: Some(field.ty.clone()),
+                default: field.default.clone(),
+                required: field.required,
+            });
+        }
+        let own = |number| fields.iter().any(|place| place.number == number);
+        // Of the families' other classes too: the object may be of one.
+        let family = schema.family(class.id);
+        let all = family.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number);
+        let numbers = all.map(|number| (number, own(number))).collect();
+        Ok(Self { class: class.id, class_name: description.name, fields, numbers })
+    }
+
+    /// The layout of a struct whose fields have the numbers that they say, or else count from 0; for records that no
+    /// catalogue knows.
+    #[must_use]
+    pub fn declared<T: Persistent>(class: ClassId) -> Self {
+        let description = T::class();
+        let place = |(index, field): (u32, super::FieldDescription)| Place {
+            number: field.number.unwrap_or(FieldNumber(index)),
+            name: field.name,
+            ty: None,
+            default: field.default.unwrap_or(Value::Null),
+            required: !field.optional,
+        };
+        let fields: Vec<Place> = (0..).zip(description.fields).map(place).collect();
+        let numbers = fields.iter().map(|place| (place.number, true)).collect();
+        Self { class, class_name: description.name, fields, numbers }
+    }
+
+    /// The class.
+    #[must_use]
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// The numbers of the struct's fields, in the order of its description.
+    pub fn numbers(&self) -> impl Iterator<Item = FieldNumber> {
+        self.fields.iter().map(|place| place.number)
+    }
+
+    /// Whether what a record has in this field is kept when the struct is written over it.
+    pub(super) fn keeps(&self, number: FieldNumber) -> bool {
+        self.numbers.get(&number) == Some(&false)
+    }
+
+    pub(super) fn field(&self, index: usize) -> Result<&Place> {
+        self.fields.get(index).ok_or_else(|| {
+            let message = format!("{} reads or writes more fields than it describes", self.class_name);
+            Error::new(ErrorKind::Internal, message)
+        })
+    }
+
+    /// The value of a field, as it is today.
+    pub(super) fn value(&self, place: &Place, record: &RecordRef<'_>) -> Result<Value> {
+        match record.field(place.number)? {
+            None => Ok(place.default.clone()),
+            Some(ValueRef::Null) if place.required => Ok(place.default.clone()),
+            Some(value) => {
+                let value = value.to_value()?;
+                Ok(match &place.ty {
+                    Some(ty) => ty.convert(value),
+                    None => value,
+                })
+            }
+        }
+    }
+
+    pub(super) fn does_not_fit(&self, index: usize, why: &Error) -> Error {
+        let name = self.fields.get(index).map_or("", |place| place.name);
+        Error::new(why.kind(), format!("field {name} of class {}: {}", self.class_name, why.message()))
+    }
+}
+
+/// Whether a field of the program is of the type that its class has. Which class is referred to is not looked at.
+fn is(wanted: &FieldType, ty: &Type) -> bool {
+    match (wanted, ty) {
+        (FieldType::Bool, Type::Bool)
+        | (FieldType::Int64, Type::Int64)
+        | (FieldType::Float64, Type::Float64)
+        | (FieldType::Decimal, Type::Decimal)
+        | (FieldType::String, Type::String)
+        | (FieldType::Bytes, Type::Bytes)
+        | (FieldType::Date, Type::Date)
+        | (FieldType::Timestamp, Type::Timestamp)
+        | (FieldType::Reference(_), Type::Reference(_)) => true,
+        (FieldType::List(wanted), Type::List(ty)) | (FieldType::Set(wanted), Type::Set(ty)) => is(wanted, ty),
+        (FieldType::Map(wanted_key, wanted), Type::Map(key, ty)) => is(wanted_key, key) && is(wanted, ty),
+        _ => false,
+    }
+}
