@@ -19,6 +19,7 @@
 //! await; whoever misses waits for what the connection brings.
 
 mod core;
+mod found;
 mod link;
 mod names;
 mod options;
@@ -30,12 +31,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Error, ErrorKind, Object, Oid, Result, SpaceId};
+use model::{ClassId, Error, ErrorKind, Filter, Object, Oid, Result, SpaceId};
 use protocol::ident::TxnId;
 use rand::RngExt;
 use tokio::time;
 
 use self::core::Core;
+pub use found::Found;
 pub use options::ClusterOptions;
 pub use outcome::{Clash, Decided};
 pub use transaction::{Hint, Level, Transaction};
@@ -150,6 +152,13 @@ impl Cluster {
     /// An object as the cache of the peer server has it: for what is read once, and not kept here.
     pub async fn glance(&self, oid: Oid) -> Result<Option<Object>> {
         self.core.look(oid, true).await
+    }
+
+    /// The objects of some classes of which `filter` holds, as they are at the bricks now: outside of any transaction, in no
+    /// order. They come in portions, with [`Found::next`].
+    #[must_use]
+    pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> Found {
+        Found::new(self.core.clone(), classes.into_iter().collect(), filter)
     }
 
     /// Ends the client: what waits fails.

@@ -16,6 +16,7 @@ mod long_job;
 mod nodes;
 mod page_rows;
 mod resident;
+mod scan;
 mod service;
 mod session;
 

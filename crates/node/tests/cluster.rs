@@ -315,6 +315,44 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
 }
 
 #[tokio::test]
+async fn scan_finds_what_its_filter_holds_of_in_all_bricks() {
+    use model::{Comparison, FieldNumber, Filter, Operand, RecordBuilder, Value};
+    let world = World::start(3, 1, None).await;
+    let cluster = world.client().await;
+    let (class, other) = (ClassId(5), ClassId(6));
+    let record = |class, value: i64| {
+        let mut record = RecordBuilder::new();
+        record.set(FieldNumber(1), value).unwrap();
+        Object::record(class, record.build().unwrap())
+    };
+    let t = cluster.begin(Level::Optimistic);
+    let mut created = Vec::new();
+    for value in 0..3_000 {
+        let node = Hint::At(NodeId(1 + value % 3));
+        created.push(t.create(class, record(class, value.into()), node).unwrap());
+    }
+    t.create(other, record(other, 7), Hint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    // What is deleted is found no more.
+    let gone = t.real(created[11]).unwrap();
+    cluster.transact(|t| async move { t.delete(gone).await }).await.unwrap();
+    let below = Filter::Compare(FieldNumber(1), Comparison::Less, Operand::new(Value::Int64(100)).unwrap());
+    // The commit is told before the bricks have all heard of it; a read that is validated waits for that.
+    for oid in [t.real(created[0]).unwrap(), t.real(created[1]).unwrap(), gone] {
+        cluster.transact(|t| async move { t.get(oid).await.map(drop) }).await.unwrap();
+    }
+    for (filter, count) in [(None, 2_999), (Some(below), 99)] {
+        let (mut found, mut oids) = (cluster.find([class], filter), std::collections::BTreeSet::new());
+        while let Some(portion) = found.next().await.unwrap() {
+            oids.extend(portion.into_iter().map(|(oid, _)| oid));
+        }
+        assert_eq!((oids.len(), found.examined()), (count, 2_999));
+        assert!(oids.iter().all(|oid| oid.class() == class && *oid != gone));
+    }
+    world.end().await;
+}
+
+#[tokio::test]
 async fn writes_outside_of_transactions_are_seen_in_order() {
     let world = World::start(2, 2, None).await;
     let (writer, reader) = (world.client().await, world.client().await);

@@ -12,11 +12,12 @@ use protocol::ident::Version;
 use protocol::lease::Ms;
 use store::Store;
 use tracing::{error, info, warn};
-use wire::cluster::Message;
+use wire::cluster::{Message, Scan, Scanned};
 
 use super::chores::{Chore, Chores};
 use super::hosted::{Asker, Hosted};
 use super::page_rows as rows;
+use super::scan::scan;
 use crate::placement::{BrickId, Place};
 use crate::realm::Realm;
 use crate::uplink::{Below, Uplinks};
@@ -161,6 +162,18 @@ impl Nodes {
         self.named(oid.page().node)?;
         let (head, object) = rows::read_one(&self.store, oid)?;
         Ok((head.version, object))
+    }
+
+    /// Looks through extents: see [`scan`].
+    ///
+    /// # Errors
+    /// If the logical node is not served here, or something cannot be read.
+    pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
+        self.named(wanted.node)?;
+        if wanted.range.is_some() {
+            return Err(Error::new(ErrorKind::NotFound, "there is no such index at this logical node"));
+        }
+        scan(&self.store, wanted)
     }
 
     /// Hands out page numbers: see [`Hosted::reserve`].

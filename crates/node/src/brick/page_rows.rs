@@ -29,6 +29,8 @@ pub(crate) type Key = SmallVec<[u8; 24]>;
 const PAGE_LEN: usize = 6;
 /// Bytes of the key of a page's head.
 const HEAD_KEY: usize = 1 + 4 + 2 + PAGE_LEN;
+/// Bytes of the key of an object in an extent.
+const EXTENT_KEY: usize = 1 + 4 + 2 + 4 + PAGE_LEN + 2;
 /// Bytes of a page's head.
 const HEAD: usize = 4 + 8 + 8;
 /// Bytes before an object's data.
@@ -73,6 +75,18 @@ pub(crate) fn extent_key(class: ClassId, page: PageId, slot: u16) -> Key {
     key.extend_from_slice(&number(page.number));
     key.extend_from_slice(&slot.to_be_bytes());
     key
+}
+
+/// The page number and slot of an object in an extent.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] for a key of another length.
+pub(crate) fn extent_place(key: &[u8]) -> Result<(u64, u16)> {
+    let place = key.last_chunk::<{ PAGE_LEN + 2 }>().filter(|_| key.len() == EXTENT_KEY);
+    let Some([p0, p1, p2, p3, p4, p5, s0, s1]) = place else {
+        return Err(Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it is no place in an extent")));
+    };
+    Ok((u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]), u16::from_be_bytes([*s0, *s1])))
 }
 
 /// What the keys of an extent begin with.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
-use wire::cluster::{Message, Reserve, looked_to_proto};
+use wire::cluster::{Message, Reserve, Scan, looked_to_proto};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
@@ -108,6 +108,7 @@ impl Service for Answerer {
                 Err(error) => reply.fail(&error),
             },
             Request::Reserve(reserve) => self.reserve(reserve, reply),
+            Request::Scan(scan) => self.scan(scan, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
             Request::Read(read) => self.read(read, reply),
@@ -221,6 +222,23 @@ impl Answerer {
         let deferred = reply.defer();
         nodes.reserve(node, space, u64::from(pages), move |reserved| match reserved {
             Ok(first) => deferred.send(Response::Reserved(proto::Reserved { first }), Vec::new()),
+            Err(error) => deferred.fail(&error),
+        });
+    }
+
+    /// Looks through objects of a cluster.
+    fn scan(&self, wanted: proto::cluster::Scan, reply: Reply<'_>) {
+        let asked = Scan::from_proto(wanted).and_then(|scan| Ok((scan, self.thread.server.role.nodes()?.clone())));
+        let (scan, nodes) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return reply.fail(&error),
+        };
+        let deferred = reply.defer();
+        blocking::run(move || match nodes.scan(&scan) {
+            Ok(scanned) => {
+                let (scanned, raw) = scanned.into_proto();
+                deferred.send(Response::Scanned(scanned), raw);
+            }
             Err(error) => deferred.fail(&error),
         });
     }

@@ -155,6 +155,16 @@ impl Guest {
                 let page = convert::oid(look.oid, "object")?.page();
                 self.is_here(page.node, [page])
             }
+            Request::Scan(scan) => {
+                self.is_here(cluster::node(scan.node)?, [])?;
+                if scan.space != u32::from(self.space.id.0) {
+                    return Err(Error::new(
+                        ErrorKind::Denied,
+                        "only the space of the connection can be looked through",
+                    ));
+                }
+                Ok(())
+            }
             Request::GetNumbers(numbers) if numbers.count == 0 || numbers.count > MAX_NUMBERS => {
                 let what = format!("1 to {MAX_NUMBERS} numbers can be taken at a time");
                 Err(Error::new(ErrorKind::Invalid, what))
@@ -171,6 +181,7 @@ impl Guest {
     fn answer(&self, request: Request, reply: Reply<'_>) {
         match request {
             Request::Reserve(reserve) => self.pass_on(NodeId(reserve.node), Request::Reserve(reserve), reply.defer()),
+            Request::Scan(scan) => self.pass_on(NodeId(scan.node), Request::Scan(scan), reply.defer()),
             Request::Look(look) => match convert::oid(look.oid, "object") {
                 Ok(oid) if look.cached => self.look(oid, reply),
                 Ok(oid) => self.pass_on(oid.page().node, Request::Look(look), reply.defer()),
