@@ -8,6 +8,7 @@
 //! | [`Editor`] | all operations, each a compare-and-set loop over a `draft` |
 //! | [`Catalog`] | all of it at one revision, in memory, quick to look things up in |
 //! | [`Follower`] | keeps a [`Catalog`] current |
+//! | [`Presence`] | says that a process lives |
 //!
 //! `docs/catalogue.md` has the keys and values with examples.
 
@@ -30,6 +31,7 @@ mod parameters;
 mod password;
 mod path;
 mod placement;
+mod presence;
 mod schema;
 mod snapshot;
 mod space;
@@ -48,6 +50,7 @@ pub use member::{Alive, Brick, Peer, Storage};
 pub use parameters::{FORMAT, Parameters};
 pub use password::Verifier;
 pub use placement::{Move, MovePhase, Moving, Placed, PlacementMap, Sheet, default_nodes, spread};
+pub use presence::{Life, Presence, Who};
 pub use schema::{Schema, Shape};
 pub use snapshot::{Catalog, Member};
 pub use space::{FailurePolicy, Grantee, Permission, Permissions, Space, SpaceOptions};

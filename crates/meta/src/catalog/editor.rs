@@ -72,7 +72,7 @@ impl Editor {
         &self.store
     }
 
-    fn draft(&self) -> Draft<'_> {
+    pub(super) fn draft(&self) -> Draft<'_> {
         Draft::new(&*self.store)
     }
 

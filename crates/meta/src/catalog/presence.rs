@@ -1,0 +1,232 @@
+//! A process's life in the catalogue: a session that is kept, and the entry that says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::ErrorKind;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{self, Instant};
+
+use crate::{MetaStore, Session};
+
+use super::editor::Editor;
+use super::error::CatalogError;
+use super::ident::{BrickId, PeerId, StartNumber};
+use super::member::Alive;
+use super::path::Path;
+
+/// How often a session is kept within its time to live.
+const KEPT: u32 = 3;
+/// How long to wait after a failure.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Who lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A brick.
+    Brick(BrickId),
+    /// A peer server.
+    Peer(PeerId),
+}
+
+/// What is known of the own life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Others count it as alive at least until then, unless it says otherwise. It may be past: then nobody can be asked.
+    Until(Instant),
+    /// A later start of the same brick or peer server has taken over, or it was removed: this process has to end.
+    Over,
+}
+
+/// Says that a process lives, for as long as this is there.
+///
+/// When the session has ended (nobody could be asked for too long), another is opened. Dropping it leaves the session to run
+/// out; [`Presence::end`] ends it at once.
+pub struct Presence {
+    store: Arc<dyn MetaStore>,
+    life: watch::Receiver<Life>,
+    session: watch::Receiver<Session>,
+    task: AbortHandle,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Presence {
+    /// Opens a session with this time to live, and announces the process with it.
+    ///
+    /// # Errors
+    /// [`CatalogError::Superseded`] if a later start has done so; [`CatalogError::Missing`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn begin(editor: Editor, who: Who, start: StartNumber, ttl: Duration) -> Result<Self, CatalogError> {
+        let living = Living { editor, who, start, ttl };
+        let (session, until) = living.open().await?;
+        let store = living.editor.store().clone();
+        let (life_sender, life) = watch::channel(Life::Until(until));
+        let (session_sender, session) = watch::channel(session);
+        let task = tokio::spawn(living.live(life_sender, session_sender)).abort_handle();
+        Ok(Self { store, life, session, task })
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        *self.life.borrow()
+    }
+
+    /// Waits until this process has to end.
+    pub async fn over(&self) {
+        let mut life = self.life.clone();
+        // The task only ends with that.
+        let _ = life.wait_for(|life| *life == Life::Over).await;
+    }
+
+    /// Says that the process does not live any more.
+    ///
+    /// # Errors
+    /// If nobody can be asked; then it will be noticed when the session runs out.
+    pub async fn end(self) -> Result<(), CatalogError> {
+        self.task.abort();
+        let session = self.session.borrow().id;
+        Ok(self.store.end_session(session).await?)
+    }
+}
+
+struct Living {
+    editor: Editor,
+    who: Who,
+    start: StartNumber,
+    ttl: Duration,
+}
+
+impl Living {
+    /// A session that is announced, and until when it lasts.
+    async fn open(&self) -> Result<(Session, Instant), CatalogError> {
+        let sent = Instant::now();
+        let session = self.editor.store().open_session(self.ttl).await?;
+        self.announce(session).await?;
+        Ok((session, sent + session.ttl))
+    }
+
+    async fn announce(&self, session: Session) -> Result<(), CatalogError> {
+        match self.who {
+            Who::Brick(id) => self.editor.announce_brick(id, self.start, session.id).await?,
+            Who::Peer(id) => self.editor.announce_peer(id, self.start, session.id).await?,
+        };
+        Ok(())
+    }
+
+    async fn live(self, life: watch::Sender<Life>, sessions: watch::Sender<Session>) {
+        let mut pause = self.ttl / KEPT;
+        loop {
+            time::sleep(pause).await;
+            let session = *sessions.borrow();
+            match self.keep(session).await {
+                Ok((kept, until)) => {
+                    pause = self.ttl / KEPT;
+                    sessions.send_replace(kept);
+                    life.send_replace(Life::Until(until));
+                }
+                Err(CatalogError::Superseded { .. } | CatalogError::Missing { .. }) => {
+                    life.send_replace(Life::Over);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the session cannot be kept; others may count this process as dead");
+                    pause = AGAIN;
+                }
+            }
+        }
+    }
+
+    /// Keeps the session, or begins another if it has ended; and sees to it that it is this process that is announced.
+    async fn keep(&self, session: Session) -> Result<(Session, Instant), CatalogError> {
+        let sent = Instant::now();
+        match self.editor.store().keep(session.id).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                tracing::warn!(who = ?self.who, "was not heard of for too long, and begins a new session");
+                return self.open().await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let path = match self.who {
+            Who::Brick(id) => Path::AliveBrick(id),
+            Who::Peer(id) => Path::AlivePeer(id),
+        };
+        let announced = self.editor.draft().get::<Alive>(&path).await?;
+        if announced.is_none_or(|alive| alive.start != self.start) {
+            self.announce(session).await?;
+        }
+        Ok((session, sent + session.ttl))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Brick, Catalog, Storage};
+    use crate::{Embedded, Prefix};
+
+    const TTL: Duration = Duration::from_secs(6);
+
+    async fn with_brick() -> (Editor, Brick) {
+        let editor = Editor::new(Arc::new(Embedded::in_memory().unwrap()));
+        let brick = editor.add_brick(&["a:1".to_owned()], Storage::Durable).await.unwrap().value;
+        (editor, brick)
+    }
+
+    async fn begin(editor: &Editor, brick: &Brick, start: u64) -> Result<Presence, CatalogError> {
+        Presence::begin(editor.clone(), Who::Brick(brick.id), StartNumber(start), TTL).await
+    }
+
+    async fn is_alive(editor: &Editor, brick: &Brick) -> bool {
+        let catalog = Catalog::load(&editor.store().read(Prefix::all()).await.unwrap());
+        catalog.brick(brick.id).unwrap().alive.is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_is_alive_until_it_ends_or_is_gone() {
+        let (editor, brick) = with_brick().await;
+        let presence = begin(&editor, &brick, 1).await.unwrap();
+        time::sleep(TTL * 5).await;
+        assert!(is_alive(&editor, &brick).await);
+        assert!(matches!(presence.life(), Life::Until(until) if until > Instant::now() + TTL / 2));
+        presence.end().await.unwrap();
+        assert!(!is_alive(&editor, &brick).await);
+        drop(begin(&editor, &brick, 2).await.unwrap());
+        assert!(is_alive(&editor, &brick).await);
+        time::sleep(TTL * 2).await;
+        assert!(!is_alive(&editor, &brick).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_taken_for_dead_comes_back() {
+        let (editor, brick) = with_brick().await;
+        let presence = begin(&editor, &brick, 1).await.unwrap();
+        let session = presence.session.borrow().id;
+        editor.store().end_session(session).await.unwrap();
+        assert!(!is_alive(&editor, &brick).await);
+        time::sleep(TTL).await;
+        assert!(is_alive(&editor, &brick).await);
+        assert_ne!(presence.session.borrow().id, session);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_superseded_is_told_to_end() {
+        let (editor, brick) = with_brick().await;
+        let old = begin(&editor, &brick, 1).await.unwrap();
+        let new = begin(&editor, &brick, 2).await.unwrap();
+        assert!(matches!(begin(&editor, &brick, 1).await, Err(CatalogError::Superseded { .. })));
+        old.over().await;
+        assert_eq!(old.life(), Life::Over);
+        assert!(matches!(new.life(), Life::Until(_)));
+        assert!(is_alive(&editor, &brick).await);
+    }
+}
