@@ -149,12 +149,14 @@ pub(crate) struct Evaluator<'a> {
     variables: Vec<Val<'a>>,
     /// Objects that would have been needed.
     missing: Vec<Oid>,
+    /// How many elements of collections may still be looked at.
+    elements: usize,
 }
 
 impl<'a> Evaluator<'a> {
     pub(crate) fn new(this: Oid, record: &'a [u8], referenced: &'a Referenced) -> Result<Self, Error> {
         let record = read(this, record)?;
-        Ok(Self { this, record, referenced, variables: vec![], missing: vec![] })
+        Ok(Self { this, record, referenced, variables: vec![], missing: vec![], elements: limits::ELEMENTS })
     }
 
     /// The objects that were missing.
@@ -230,6 +232,12 @@ impl<'a> Evaluator<'a> {
     fn any(&mut self, any: &'a Any) -> Known<bool> {
         let mut stopped = None;
         for element in self.term(&any.collection)?.elements()? {
+            self.elements = self.elements.checked_sub(1).ok_or_else(|| {
+                let message =
+                    format!("one object leads to more than {} elements, one within the other", limits::ELEMENTS);
+                named(self.this, Error::new(ErrorKind::TooLarge, message))
+            })?;
+            // Whatever is left of another condition's elements goes.
             self.variables.truncate(any.variable);
             self.variables.push(element);
             match self.cond(&any.condition) {
@@ -241,7 +249,6 @@ impl<'a> Evaluator<'a> {
                 Err(_) => break,
             }
         }
-        self.variables.truncate(any.variable);
         stopped.map_or(Ok(false), Err)
     }
 

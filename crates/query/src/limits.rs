@@ -28,3 +28,5 @@ pub const HELD: usize = 256 << 20;
 pub const REFERENCED: usize = 64 << 20;
 /// Referenced objects that a run asks for at a time, and candidates that wait for them.
 pub const NEEDED: usize = 256;
+/// Elements of collections, within each other, that a condition looks at for one object.
+pub const ELEMENTS: usize = 1 << 22;

@@ -303,7 +303,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 fn no_class(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no class {name}: `mortar class list` shows those that there are"))
+    Error::new(ErrorKind::NotFound, format!("there is no class {name} in this space"))
 }
 
 fn invalid(message: String) -> Error {

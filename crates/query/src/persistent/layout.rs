@@ -44,7 +44,7 @@ impl Layout {
             };
             let Some(field) = found else {
                 let message = format!("class {} has no field {}, which the program has", class.name, wanted.name);
-                return Err(Error::new(ErrorKind::NotFound, format!("{message}: add it with `mortar class evolve`")));
+                return Err(Error::new(ErrorKind::NotFound, format!("{message}: add it to the class first")));
             };
             if !is(&wanted.ty, &field.ty) {
                 let (has, wants) = (schema.name_of(&field.ty), &wanted.ty);

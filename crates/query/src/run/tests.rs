@@ -156,6 +156,21 @@ fn what_cannot_be_computed_is_an_error_unless_something_guards_it() {
 }
 
 #[test]
+fn collections_within_each_other_are_bounded() {
+    let many: Vec<u16> = (1..=300).collect();
+    let mut world = World::people(&[]);
+    world.add_person(1, "x", None, None, &many);
+    let of = |depth: usize| {
+        let inner =
+            (0..depth).fold("1 == 2 || false".to_owned(), |inner, level| format!("friends.any(v{level} => {inner})"));
+        let plan = checked(&world, &format!("from Person where {inner}")).plan(&world.schema, &[]);
+        run(&world, &Arc::new(plan), 1)
+    };
+    assert!(of(2).is_ok());
+    assert_eq!(of(3).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+#[test]
 fn referenced_objects_are_asked_for_together() {
     let people: Vec<Person<'_>> = (0..200).map(|_| ("x", Some(1), Some(7), [].as_slice())).collect();
     let mut world = World::people(&people);
@@ -198,6 +213,19 @@ fn an_ordered_index_is_read_no_further_than_needed() {
         assert_eq!(rows, expected.map(|age: i64| Row::Values(vec![age.into()])));
         assert!(counts.sent.unwrap() < 10, "{counts:?}");
     }
+}
+
+#[test]
+fn only_the_fields_that_make_the_order_end_the_reading() {
+    let names = ["a", "b", "c", "d"];
+    let people: Vec<Person<'_>> = names.iter().map(|name| (*name, Some(1), None, [].as_slice())).collect();
+    let world = World::people(&people);
+    let fields = vec![model::FieldNumber(1), model::FieldNumber(0)];
+    let index = Index { id: 7, name: "age, name".into(), class: model::ClassId(1), fields, unique: false, ready: true };
+    let text = "select name from Person order by age, name desc limit 1";
+    let plan = Arc::new(checked(&world, text).plan(&world.schema, &[index]));
+    assert!(matches!(plan.source(), Source::Index(index) if index.ordered));
+    assert_eq!(run(&world, &plan, 1).unwrap().0, [Row::Values(vec!["d".into()])]);
 }
 
 #[test]
