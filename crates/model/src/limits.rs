@@ -12,6 +12,10 @@ pub const RECORD: usize = 16 << 20;
 pub const OBJECT: usize = 4 << 20;
 /// Bytes of content and attributes in one transaction. Larger content comes as uploads.
 pub const TRANSACTION: usize = 32 << 20;
+/// Bytes of objects that one transaction of a cluster may write.
+pub const CLUSTER_TRANSACTION: usize = 24 << 20;
+/// Objects that one transaction of a cluster may write.
+pub const CLUSTER_OBJECTS: usize = 16_384;
 /// Operations in one transaction.
 pub const OPERATIONS: usize = 65_536;
 /// Bytes in the key of a row of a store.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result};
 use protocol::cache_node::{CacheNode, Output};
-use protocol::ident::HolderId;
+use protocol::ident::{ClientId, HolderId};
 use protocol::lease::Ms;
 use protocol::redirect::Helpers;
 use tracing::debug;
@@ -141,6 +141,8 @@ struct State {
     cache: ObjectCache,
     /// Where each holder below is.
     holders: HashMap<HolderId, Post>,
+    /// Where each client is that has called.
+    clients: HashMap<ClientId, Post>,
     /// Trees whose brick did not serve them, and when to try again.
     again: HashMap<NodeId, Ms>,
     /// Who serves each logical node, as far as the machine has heard.
@@ -163,7 +165,14 @@ impl Peer {
         let node = CacheNode::peer_server(HolderId(start << SESSIONS), Helpers::Nobody, SKEW_MS);
         let (uplinks, alarm, time) = (Uplinks::new(), Alarm::default(), Time::begin());
         let cache = ObjectCache::new(start, CACHE_BYTES, time.now());
-        let state = State { node, cache, holders: HashMap::new(), again: HashMap::new(), places: BTreeMap::new() };
+        let state = State {
+            node,
+            cache,
+            holders: HashMap::new(),
+            clients: HashMap::new(),
+            again: HashMap::new(),
+            places: BTreeMap::new(),
+        };
         Arc::new(Self { start, state: Mutex::new(state), realm, uplinks, alarm, time })
     }
 
@@ -327,6 +336,12 @@ impl Below for Peer {
             Message::Answer { node, seen, answer, locked } => {
                 let learned = state.node.answered(node, answer, locked, seen, now);
                 learned.map_err(|ahead| Error::new(ErrorKind::Invalid, ahead.to_string()))
+            }
+            Message::Held { txn, .. } => {
+                if let Some(post) = state.clients.get(&txn.client) {
+                    post.send(&message);
+                }
+                Ok(())
             }
             Message::Elsewhere { node, .. } => {
                 state.node.disconnect(Some(node), now);

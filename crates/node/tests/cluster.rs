@@ -30,6 +30,15 @@ fn config() -> Config {
 impl World {
     /// A cluster with a logical node at each brick; in memory, or in directories of `dir`.
     async fn start(bricks: u32, peers: u64, dir: Option<&Path>) -> Self {
+        let store = |number| match dir {
+            Some(dir) => Store::open(&dir.join(format!("brick-{number}")), Options::default()).unwrap(),
+            None => Store::in_memory(Options::default()).unwrap(),
+        };
+        Self::start_with(bricks, peers, &store).await
+    }
+
+    /// The same with these stores.
+    async fn start_with(bricks: u32, peers: u64, store: &dyn Fn(u32) -> Store) -> Self {
         let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
@@ -43,11 +52,7 @@ impl World {
         let mut world = Self { realm, bricks: Vec::new(), peers: Vec::new() };
         let mut map = Map::default();
         for number in 1..=bricks {
-            let store = match dir {
-                Some(dir) => Store::open(&dir.join(format!("brick-{number}")), Options::default()).unwrap(),
-                None => Store::in_memory(Options::default()).unwrap(),
-            };
-            let brick = Brick::start_in(world.realm.clone(), BrickId(number), store, config()).await.unwrap();
+            let brick = Brick::start_in(world.realm.clone(), BrickId(number), store(number), config()).await.unwrap();
             map.bricks.insert(BrickId(number), brick.addresses()[0].clone());
             map.nodes.insert(NodeId(number), Place { brick: BrickId(number), epoch: 1, moves: 0 });
             world.bricks.push(brick);
@@ -399,6 +404,41 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
     }
     let too_large = Object::blob(vec![0; model::limits::OBJECT + 1].into());
     assert_eq!(t.create(ClassId::NONE, too_large, Hint::Anywhere).unwrap_err().kind(), ErrorKind::TooLarge);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn brick_without_room_says_so_and_goes_on_serving() {
+    let options = Options { memory_bytes: 8 << 20, ..Options::default() };
+    let world = World::start_with(1, 1, &|_| Store::in_memory(options.clone()).unwrap()).await;
+    let mut patience = ClusterOptions::default();
+    patience.timeout = Duration::from_secs(2);
+    let cluster = Cluster::connect_with(&world.url(), patience).await.unwrap();
+    let oid = counters(&cluster, 1).await[0];
+    let large = || Object::blob(vec![7; 1 << 20].into());
+    let mut refused = None;
+    for _ in 0..16 {
+        let t = cluster.begin(Level::Optimistic);
+        t.create(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+        match t.commit().await {
+            Ok(Decided::Committed(_)) => {}
+            Ok(other) => refused = Some(format!("{other:?}")),
+            Err(error) => refused = Some(error.to_string()),
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    // The first is taken before it is known that there is no room; the next is told so.
+    assert!(refused.is_some());
+    let t = cluster.begin(Level::Optimistic);
+    t.create(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+    let told = t.commit().await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::Unknown);
+    assert!(told.to_string().contains("no room"), "{told}");
+    // What is there can be read, by others too, who have no copy of it.
+    assert_eq!(number(cluster.get(oid).await.unwrap()), 0);
+    assert_eq!(number(world.client().await.get(oid).await.unwrap()), 0);
     world.end().await;
 }
 

@@ -133,6 +133,13 @@ impl RowChanges {
         Self::default()
     }
 
+    /// The same changes in another sequence.
+    #[must_use]
+    pub fn in_sequence(mut self, sequence: &RowSequence) -> Self {
+        self.sequence = Some(sequence.clone());
+        self
+    }
+
     /// Gives a row a value, whether it exists or not.
     pub fn put(&mut self, key: &[u8], value: Bytes) {
         self.changes.push(RowChange::new(key, Some(value)));

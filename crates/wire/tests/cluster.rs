@@ -309,6 +309,12 @@ fn message() -> BoxedStrategy<Message> {
             locked
         }),
         (node(), epoch()).prop_map(|(node, epoch)| Message::Elsewhere { node, epoch }),
+        (node(), txn(), 1..=12_u8, ".{0,40}").prop_map(|(node, txn, kind, why)| Message::Held {
+            node,
+            txn,
+            kind: model::ErrorKind::from_code(kind),
+            why
+        }),
     ]
     .boxed()
 }

@@ -54,6 +54,8 @@ pub(super) struct State {
     /// Who waits for the end of a transaction; those that ended unasked.
     ending: HashMap<TxnId, oneshot::Sender<Ended>>,
     pub(super) ended: BTreeMap<TxnId, Ended>,
+    /// Why transactions that are committed are not answered.
+    held: HashMap<TxnId, (ErrorKind, String)>,
     /// Who waits for a write outside of transactions.
     writing: HashMap<u64, oneshot::Sender<bool>>,
     last_write: u64,
@@ -98,6 +100,7 @@ impl Core {
             waiting: HashMap::new(),
             ending: HashMap::new(),
             ended: BTreeMap::new(),
+            held: HashMap::new(),
             writing: HashMap::new(),
             last_write: 0,
             residents: Residents::new(options.cache_bytes),
@@ -171,9 +174,13 @@ impl Core {
         wait: Wait,
         mut look: impl FnMut(&mut State, Ms) -> Result<Option<T>>,
     ) -> Result<T> {
-        // What is at hand takes no timer.
-        if let Some(found) = self.work(|state, now| look(state, now))?? {
-            return Ok(found);
+        // What is at hand takes no timer, and leaves nothing to be said.
+        {
+            let mut state = self.lock()?;
+            if let Some(found) = look(&mut state, self.time.now())? {
+                return Ok(found);
+            }
+            self.drain(&mut state);
         }
         let looking = async {
             loop {
@@ -229,10 +236,13 @@ impl Core {
             }
             state.ending.insert(txn, sender);
         }
-        match time::timeout(self.options.timeout, ended).await {
-            Ok(Ok(ended)) => Ok(decided(txn, ended)),
-            Ok(Err(_)) => Err(outcome::unknown(txn)),
-            Err(_) => Ok(Decided::Unknown(txn)),
+        let ended = time::timeout(self.options.timeout, ended).await;
+        let held = self.lock()?.held.remove(&txn);
+        match (ended, held) {
+            (Ok(Ok(ended)), _) => Ok(decided(txn, ended)),
+            (Ok(Err(_)), _) => Err(outcome::unknown(txn)),
+            (Err(_), None) => Ok(Decided::Unknown(txn)),
+            (Err(_), Some((_, why))) => Err(outcome::held(txn, &why)),
         }
     }
 
@@ -352,6 +362,12 @@ impl State {
                 }
                 if of_all {
                     self.wake_node(Some(node));
+                }
+                Ok(())
+            }
+            Message::Held { txn, kind, why, .. } => {
+                if self.ending.contains_key(&txn) {
+                    self.held.insert(txn, (kind, why));
                 }
                 Ok(())
             }

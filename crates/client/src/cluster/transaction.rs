@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value};
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value, limits};
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::locks::Mode;
@@ -303,6 +303,7 @@ impl Transaction {
         self.settle().await?;
         let writes: Vec<(Oid, Option<Object>)> = {
             let changes = &mut *self.changes()?;
+            is_small(&changes.writes)?;
             changes.is_over = true;
             std::mem::take(&mut changes.writes).into_iter().collect()
         };
@@ -410,6 +411,19 @@ impl Transaction {
         let is_free = self.read(place, Mode::Shared).await?.is_none();
         Ok(Some(place).filter(|_| is_free))
     }
+}
+
+/// Whether a transaction is no larger than it may be.
+fn is_small(writes: &BTreeMap<Oid, Option<Object>>) -> Result<()> {
+    let bytes: usize = writes.values().flatten().map(|object| object.data.len()).sum();
+    if bytes > limits::CLUSTER_TRANSACTION || writes.len() > limits::CLUSTER_OBJECTS {
+        let (count, most, objects) = (writes.len(), limits::CLUSTER_TRANSACTION, limits::CLUSTER_OBJECTS);
+        let what = format!(
+            "the transaction writes {count} objects of {bytes} bytes; it may write {objects} of {most} bytes together: part it"
+        );
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    Ok(())
 }
 
 /// Looks at an object in a transaction, if that is not over.

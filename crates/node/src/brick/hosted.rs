@@ -10,6 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
@@ -30,12 +31,19 @@ use wire::driving::Post;
 
 /// How far ahead of use positions are taken from the store.
 const POSITIONS: u64 = 1 << 20;
+/// How long after the store had no room it is tried again, in milliseconds.
+const AGAIN_MS: Ms = 200;
 /// Entries that the window of a page may have.
 const WINDOW: usize = 256;
 /// Bytes of what is known of a transaction that go into one row.
 const PIECE: usize = 4 << 20;
 /// Page numbers that can be reserved; those above are computed.
 const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
+
+fn next_life() -> u64 {
+    static LIVES: AtomicU64 = AtomicU64::new(1);
+    LIVES.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Who asks a logical node for something.
 #[derive(Clone, Debug)]
@@ -54,6 +62,12 @@ struct Changing {
     /// With all changes.
     newest: Head,
     changes: u32,
+}
+
+/// Rows that the store was given, and up to which position they reach.
+struct Sent {
+    position: u64,
+    rows: RowChanges,
 }
 
 /// A logical node.
@@ -75,15 +89,22 @@ pub(crate) struct Hosted {
     /// The position of the last record, and of the last whose rows went to the store.
     last: u64,
     sent: u64,
-    /// Positions up to which what is with the store reaches, in order.
-    under_way: VecDeque<u64>,
+    /// What is with the store, in order.
+    under_way: VecDeque<Sent>,
+    /// How many of these it has refused; then it refuses those behind them too.
+    refused: usize,
+    /// What waits until the store takes rows again, in order, and when to try.
+    held: VecDeque<Sent>,
+    again: Option<Ms>,
+    /// Why the store takes none.
+    full: Option<Error>,
     /// No position above it has been used.
     limit: u64,
     /// The first page number of each space that was never handed out.
     free: HashMap<SpaceId, u64>,
     /// Transactions of which more is known than fits a row, and how many rows that takes.
     pieces: HashMap<TxnId, u16>,
-    /// How often it was opened: what was written before counts no more.
+    /// Another number each time it begins: what was written in another life counts no more.
     life: u64,
     /// Why it cannot be served.
     failed: Option<Error>,
@@ -120,10 +141,14 @@ impl Hosted {
             last: 0,
             sent: 0,
             under_way: VecDeque::new(),
+            refused: 0,
+            held: VecDeque::new(),
+            again: None,
+            full: None,
             limit: 0,
             free: HashMap::new(),
             pieces: HashMap::new(),
-            life: 0,
+            life: next_life(),
             failed: None,
         };
         hosted.recover(now)?;
@@ -173,19 +198,6 @@ impl Hosted {
         Ok(())
     }
 
-    /// Begins anew with what is durable, after the store has refused rows: whoever waits will ask again.
-    fn reopen(&mut self, now: Ms) {
-        self.life += 1;
-        self.sequence = RowSequence::new();
-        self.holders.clear();
-        self.changing.clear();
-        self.under_way.clear();
-        self.rows = self.sequence.changes();
-        if let Err(error) = self.recover(now) {
-            self.fail(error);
-        }
-    }
-
     fn fail(&mut self, why: Error) {
         error!(node = self.node.0, error = %why, "a logical node cannot be served any more");
         self.failed.get_or_insert(why);
@@ -209,6 +221,14 @@ impl Hosted {
         seen: Timestamp,
         now: Ms,
     ) -> Result<(), Rejected> {
+        if let Request::Prepare { txn, .. } | Request::Commit { txn, .. } = &request
+            && let Some(held) = self.held(*txn)
+        {
+            if let Asker::Post(post) = &from {
+                post.send(&held);
+            }
+            return Ok(());
+        }
         let mut failure = None;
         let (changing, store) = (&self.changing, &self.store);
         let handled = self.machine.request(from, request, seen, now, &mut stored(changing, store, &mut failure));
@@ -223,6 +243,12 @@ impl Hosted {
     pub(crate) fn up(&mut self, post: &Post, holder: HolderId, message: Up<Object>, now: Ms) -> Result<(), Rejected> {
         if matches!(message, Up::Renew { .. }) {
             self.holders.insert(holder, post.clone());
+        }
+        if let Up::Write { write, .. } = &message
+            && let Some(held) = self.held(*write)
+        {
+            post.send(&held);
+            return Ok(());
         }
         let mut failure = None;
         let (changing, store) = (&self.changing, &self.store);
@@ -244,12 +270,13 @@ impl Hosted {
         self.machine.poll(now, &mut stored(changing, store, &mut failure));
         let directory = self.machine.directory();
         self.holders.retain(|holder, _| directory.knows(*holder));
+        self.retry(now);
         self.after(failure, now);
     }
 
     /// When [`Hosted::poll`] has something to do.
     pub(crate) fn deadline(&self) -> Ms {
-        if self.failed.is_some() { Ms::MAX } else { self.machine.deadline() }
+        if self.failed.is_some() { Ms::MAX } else { self.machine.deadline().min(self.again.unwrap_or(Ms::MAX)) }
     }
 
     /// The store has made the oldest rows that are with it durable, or not.
@@ -259,15 +286,47 @@ impl Hosted {
         }
         match result {
             Ok(()) => {
-                let position = self.under_way.pop_front().unwrap_or(self.sent);
+                let position = self.under_way.pop_front().map_or(self.sent, |sent| sent.position);
+                self.full = None;
                 self.forced(position, now);
             }
-            Err(error) => {
-                warn!(node = self.node.0, %error, "the store took no rows: the logical node begins anew");
-                self.reopen(now);
-            }
+            Err(error) => self.refused(error, now),
         }
         self.after(None, now);
+    }
+
+    /// The store takes no rows. If it may again, they wait: nothing that rests on them is said, and all else goes on.
+    fn refused(&mut self, error: Error, now: Ms) {
+        self.refused += 1;
+        // Those behind the first that it refused are told so.
+        let is_behind = self.full.is_some() && error.kind() == ErrorKind::Unavailable;
+        if error.kind() != ErrorKind::Full && !is_behind {
+            return self.fail(error);
+        }
+        if self.full.is_none() {
+            warn!(node = self.node.0, %error, "the store has no room: what is to be written waits");
+            self.full = Some(error);
+        }
+        if self.refused == self.under_way.len() {
+            self.refused = 0;
+            self.life = next_life();
+            self.sequence = RowSequence::new();
+            self.under_way.append(&mut self.held);
+            self.held = std::mem::take(&mut self.under_way);
+            self.again = Some(now + AGAIN_MS);
+        }
+    }
+
+    /// What whoever brings a new transaction is told while the store has no room; it is not taken.
+    fn held(&self, txn: TxnId) -> Option<Message> {
+        let full = self.full.as_ref()?;
+        Some(Message::Held { node: self.node, txn, kind: full.kind(), why: full.message().to_owned() })
+    }
+
+    /// Why nothing new is written here now, if that is so.
+    pub(crate) fn ailment(&self) -> Option<String> {
+        let full = self.full.as_ref()?;
+        Some(format!("logical node {:x} takes no changes: {}", self.node.0, full.message()))
     }
 
     fn forced(&mut self, position: u64, now: Ms) {
@@ -288,7 +347,8 @@ impl Hosted {
         }
         loop {
             let outputs: Vec<Output<Asker, Object>> = self.machine.outputs().collect();
-            if self.failed.is_some() || outputs.is_empty() && !self.send_rows(now) {
+            let more = self.failed.is_none() && (!outputs.is_empty() || self.release(now) || self.send_rows(now));
+            if !more {
                 break;
             }
             for output in outputs {
@@ -443,29 +503,67 @@ impl Hosted {
         self.sent = self.last;
         if self.rows.is_empty() {
             // Records that need no rows are as durable as those before them.
-            match self.under_way.back_mut() {
-                Some(position) => *position = self.last,
+            match self.held.back_mut().or(self.under_way.back_mut()) {
+                Some(sent) => sent.position = self.last,
                 None => self.forced(self.last, now),
             }
             return true;
         }
         let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
+        let sent = Sent { position: self.last, rows };
+        if self.full.is_some() {
+            self.held.push_back(sent);
+            return false;
+        }
+        self.submit(sent, now)
+    }
+
+    /// Gives rows to the store. Says whether more may have come out of the machine.
+    fn submit(&mut self, sent: Sent, now: Ms) -> bool {
+        let rows = sent.rows.clone().in_sequence(&self.sequence);
+        let position = sent.position;
+        self.under_way.push_back(sent);
         if self.in_memory {
             match self.store.commit_rows(rows) {
-                Ok(_) => self.forced(self.last, now),
-                Err(error) => {
-                    warn!(node = self.node.0, %error, "the store took no rows: the logical node begins anew");
-                    self.reopen(now);
+                Ok(_) => {
+                    self.under_way.pop_back();
+                    self.full = None;
+                    self.forced(position, now);
                 }
+                Err(error) => self.refused(error, now),
             }
             return true;
         }
-        self.under_way.push_back(self.last);
         let (chores, node, life) = (self.chores.clone(), self.node, self.life);
         self.store.submit_rows(rows, move |result| {
             chores.add(Chore::Written { node, life, result: result.map(drop) });
         });
         false
+    }
+
+    /// Tries again what the store has refused.
+    fn retry(&mut self, now: Ms) {
+        if self.again.is_some_and(|again| again <= now) {
+            self.again = None;
+            // One alone shows whether there is room.
+            if let Some(sent) = self.held.pop_front() {
+                self.submit(sent, now);
+            }
+        }
+    }
+
+    /// There is room again: all that was held goes.
+    fn release(&mut self, now: Ms) -> bool {
+        if self.full.is_some() || self.held.is_empty() {
+            return false;
+        }
+        let mut more = false;
+        while self.full.is_none()
+            && let Some(sent) = self.held.pop_front()
+        {
+            more |= self.submit(sent, now);
+        }
+        more
     }
 
     // -------------------------------------------------------------------------------------------- beside the machine

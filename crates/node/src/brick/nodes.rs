@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
+use protocol::commit::Request;
 use protocol::ident::Version;
 use protocol::lease::Ms;
+use protocol::page_cache::Content;
 use store::Store;
 use tracing::{error, info, warn};
 use wire::cluster::{Message, Scan, Scanned};
@@ -81,7 +83,10 @@ impl Nodes {
 
     /// Why it is not well, if it is not.
     pub(crate) fn ailment(&self) -> Option<String> {
-        self.ailment.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let full =
+            |served: &Arc<Served>| served.lock().map_or_else(|error| Some(error.to_string()), |one| one.ailment());
+        let ailment = self.ailment.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ailment.or_else(|| self.served.load().values().find_map(full))
     }
 
     /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others
@@ -134,6 +139,7 @@ impl Nodes {
                 handled.map_err(rejected)
             }
             Message::Ask { node, epoch, seen, request } => {
+                is_small(&request)?;
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let handled = served.lock()?.request(Asker::Post(from.clone()), request, seen, now);
                 handled.map_err(rejected)
@@ -279,12 +285,24 @@ impl Below for Nodes {
                 Ok(())
             }
             // It is asked again, by the map that is the newest then.
-            Message::Elsewhere { .. } => Ok(()),
+            Message::Elsewhere { .. } | Message::Held { .. } => Ok(()),
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
     }
 
     fn disconnected(&self, _: BrickId) {}
+}
+
+/// Whether what a transaction writes fits the store's limits: whoever follows the rules has looked at them.
+fn is_small(request: &Request<Object>) -> Result<()> {
+    let (Request::Prepare { part, .. } | Request::Commit { part, .. }) = request else { return Ok(()) };
+    let len = |content: &Content<Object>| if let Content::Value(object) = content { object.data.len() } else { 0 };
+    let bytes: usize = part.writes.values().map(len).sum();
+    if bytes > limits::CLUSTER_TRANSACTION || part.writes.len() > limits::CLUSTER_OBJECTS {
+        let what = format!("a transaction writes {} objects of {bytes} bytes, which is too much", part.writes.len());
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    Ok(())
 }
 
 fn rejected(why: protocol::commit::Rejected) -> Error {

@@ -58,7 +58,10 @@ impl Guest {
                 self.is_own(txn.client.0)?;
                 self.are_here(&call)?;
                 let post = self.post.clone();
-                let called = self.peer.work(|state, now| state.node.call(post, txn, call, now))?;
+                let called = self.peer.work(|state, now| {
+                    state.clients.insert(txn.client, post.clone());
+                    state.node.call(post, txn, call, now)
+                })?;
                 called.map(drop).map_err(rejected)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a peer server")),
@@ -233,6 +236,7 @@ impl Drop for Guest {
             let gone: Vec<HolderId> =
                 state.holders.iter().filter(|(_, at)| *at == post).map(|(holder, _)| *holder).collect();
             state.node.disconnected(post, |_, holder| gone.contains(&holder), now);
+            state.clients.retain(|_, at| at != post);
             gone.iter().for_each(|holder| drop(state.holders.remove(holder)));
         });
     }

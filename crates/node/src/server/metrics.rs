@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 36] = [
+pub(crate) const KINDS: [&str; 37] = [
     "ping",
     "commit",
     "get_stat",
@@ -48,6 +48,7 @@ pub(crate) const KINDS: [&str; 36] = [
     "get_numbers",
     "get_space",
     "scan",
+    "held",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -88,6 +89,7 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::Look(_) => 32,
         Request::GetNumbers(_) => 33,
         Request::GetSpace(_) => 34,
+        Request::Held(_) => 36,
         Request::Scan(_) => 35,
     }
 }

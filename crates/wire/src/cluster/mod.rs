@@ -107,6 +107,17 @@ pub enum Message {
         /// The epoch as of which that is so.
         epoch: u64,
     },
+    /// What a transaction wants of a logical node is not done now, nor answered.
+    Held {
+        /// The logical node.
+        node: NodeId,
+        /// The transaction.
+        txn: TxnId,
+        /// The kind of error that it is, for whoever waits.
+        kind: ErrorKind,
+        /// Why, in words.
+        why: String,
+    },
 }
 
 impl Message {
@@ -148,6 +159,10 @@ impl Message {
                 answer: Some(calls::answer_to_proto(answer, locked.as_ref(), &mut raw)),
             }),
             Self::Elsewhere { node, epoch } => Envelope::Elsewhere(cluster::Elsewhere { node: node.0, epoch: *epoch }),
+            Self::Held { node, txn, kind, why } => {
+                let (txn, kind, why) = (Some((*txn).into()), *kind as u32, why.clone());
+                Envelope::Held(cluster::Held { node: node.0, txn, kind, why })
+            }
         };
         (request, raw)
     }
@@ -192,6 +207,10 @@ impl Message {
                 let answer = found.answer.ok_or_else(|| missing("content"))?;
                 let (answer, locked) = calls::answer(answer, txn, &mut data)?;
                 Self::Answer { node, seen, answer, locked }
+            }
+            Envelope::Held(held) => {
+                let kind = u8::try_from(held.kind).map_or(ErrorKind::Internal, ErrorKind::from_code);
+                Self::Held { node: ids::node(held.node)?, txn: ids::txn(held.txn)?, kind, why: held.why }
             }
             Envelope::Elsewhere(elsewhere) => {
                 Self::Elsewhere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }

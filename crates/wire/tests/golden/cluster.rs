@@ -21,7 +21,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 44 + 11 + 8;
+pub(crate) const VECTORS: usize = 45 + 11 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -183,7 +183,8 @@ fn messages_between_processes_are_what_they_were() {
     let asks = asks().into_iter().map(|(name, request)| (name, Message::Ask { node, epoch, seen, request }));
     let answers =
         answers().into_iter().map(|(name, answer, locked)| (name, Message::Answer { node, seen, answer, locked }));
-    let elsewhere = [("elsewhere", Message::Elsewhere { node, epoch })];
+    let held = Message::Held { node, txn, kind: model::ErrorKind::Full, why: "the disk is full".to_owned() };
+    let elsewhere = [("elsewhere", Message::Elsewhere { node, epoch }), ("held", held)];
     for (name, message) in up.chain(down).chain(calls).chain(replies).chain(asks).chain(answers).chain(elsewhere) {
         let (request, raw) = message.encode();
         let raw = raw.concat();
