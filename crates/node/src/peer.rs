@@ -199,7 +199,9 @@ impl Peer {
                 self.output(state, output);
             }
             for (node, holder, message) in own {
-                state.node.handle_up(node, holder, message, self.time.now());
+                // The cache of this process says nothing of pages that are elsewhere.
+                let handled = state.node.handle_up(node, holder, message, self.time.now());
+                debug_assert!(handled.is_ok(), "{handled:?}");
             }
         }
         self.alarm.set(state.node.deadline().unwrap_or(Ms::MAX).min(state.cache.deadline()));

@@ -252,6 +252,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         now: Ms,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
+        if let Some(page) = message.foreign(self.participant.node()) {
+            return Err(Rejected::Foreign(page));
+        }
         if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
             if let Some(before) = replaces {
                 self.remove(before, now, stored);

@@ -10,7 +10,7 @@ use model::NodeId;
 use crate::brick::Locked;
 use crate::clock::Ahead;
 use crate::commit::coordinator;
-use crate::commit::{Answer, Request, Writes};
+use crate::commit::{Answer, Rejected, Request};
 use crate::gateway::{self, Call, Gateway, Reply};
 use crate::ident::{HolderId, Timestamp, TxnId};
 use crate::lease::Ms;
@@ -72,11 +72,19 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
     }
 
     /// A holder below says something.
-    pub fn handle_up(&mut self, node: NodeId, holder: HolderId, message: Up<T>, now: Ms) {
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have sent it: nothing has happened. Whoever sent it is disconnected here; passed on,
+    /// its lie would be this node's own.
+    pub fn handle_up(&mut self, node: NodeId, holder: HolderId, message: Up<T>, now: Ms) -> Result<(), Rejected> {
+        if let Some(page) = message.foreign(node) {
+            return Err(Rejected::Foreign(page));
+        }
         let tree = self.tree(node, now);
         tree.handle_up(holder, message, now);
         // A tree that is new has a session to open.
         tree.poll(now);
+        Ok(())
     }
 
     /// The node above says something.
@@ -87,13 +95,17 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
     /// A client, or a redirector for one, calls.
     ///
     /// # Errors
-    /// If it knows a time that is further ahead than clocks may differ: nothing has happened.
-    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<Option<Output<A, T>>, Ahead> {
-        if let Call::Commit { parts, creates: false } = &call
-            && self.helpers == Helpers::Everybody
-        {
+    /// If nobody who follows the rules can have called so: nothing has happened.
+    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<Option<Output<A, T>>, Rejected> {
+        if !call.is_consistent() {
+            return Err(Rejected::Elsewhere(txn));
+        }
+        if let Call::Commit { parts, creates: false } = &call {
             for (node, part) in parts {
-                self.retain(*node, txn, &part.writes, now);
+                // Without a tree there is nobody below who could want it.
+                if let Some(tree) = self.trees.get_mut(node) {
+                    tree.retain(txn, &part.writes);
+                }
             }
         }
         match &mut self.gateway {
@@ -106,10 +118,6 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
                 Ok(Some(Output::Call(txn, call)))
             }
         }
-    }
-
-    fn retain(&mut self, node: NodeId, txn: TxnId, writes: &Writes<T>, now: Ms) {
-        self.tree(node, now).retain(txn, writes);
     }
 
     /// A call that was passed on is answered.
@@ -222,3 +230,6 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
         self.trees.values().try_for_each(Redirector::invariants)
     }
 }
+
+#[cfg(test)]
+mod tests;

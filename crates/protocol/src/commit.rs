@@ -190,6 +190,8 @@ pub enum Rejected {
     Ahead(Ahead),
     /// It is about a page of another logical node, or leaves this one out of the participants.
     Elsewhere(TxnId),
+    /// This page is of another logical node than what is said of it.
+    Foreign(PageId),
     /// It says that a transaction has ended otherwise than it has, or than it can have (C1).
     Contradiction(TxnId),
 }
@@ -199,6 +201,7 @@ impl fmt::Display for Rejected {
         match self {
             Self::Ahead(ahead) => ahead.fmt(f),
             Self::Elsewhere(txn) => write!(f, "transaction {txn:?} has nothing to do with this logical node"),
+            Self::Foreign(page) => write!(f, "{page:?} is not a page of the logical node that the message is for"),
             Self::Contradiction(txn) => write!(f, "transaction {txn:?} has not ended as the message says"),
         }
     }

@@ -32,6 +32,9 @@ use crate::upstream::LEASE_MS;
 pub const PATIENCE_MS: u64 = 10_000;
 const PATIENCE_BELOW_MS: u64 = 2 * PATIENCE_MS + LEASE_MS;
 
+/// How many levels may be below a node, at most: whoever says that there are more is not waited for longer.
+const TALLEST: u8 = 4;
+
 /// The copy of a page that a holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holding {
@@ -87,7 +90,7 @@ impl Directory {
             return 0;
         }
         let entry = self.holders.entry(holder).or_default();
-        entry.height = entry.height.max(height);
+        entry.height = entry.height.max(height.min(TALLEST));
         entry.expires = entry.expires.max(waited_out(now, lease_ms));
         lease_ms
     }

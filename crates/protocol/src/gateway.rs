@@ -17,7 +17,7 @@ use model::{NodeId, Oid};
 use crate::brick::Locked;
 use crate::clock::{Ahead, Clock};
 use crate::commit::coordinator::{self, Coordinator};
-use crate::commit::{Answer, Outcome, Part, Refusal, Request};
+use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::Mode;
@@ -62,6 +62,20 @@ pub enum Call<T> {
         /// Where it has locked something.
         participants: Vec<NodeId>,
     },
+}
+
+impl<T> Call<T> {
+    /// Whether all that it says of a logical node is of that node.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        match self {
+            Self::Commit { parts, .. } => parts.iter().all(|(node, part)| part.is_at(*node)),
+            Self::Check { reads, .. } => {
+                reads.iter().all(|(node, reads)| reads.iter().all(|read| read.oid.page().node == *node))
+            }
+            Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => true,
+        }
+    }
 }
 
 /// What a client is answered.
@@ -141,9 +155,22 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
     /// A client calls.
     ///
     /// # Errors
-    /// If it knows a time that is further ahead than clocks may differ: nothing has happened.
-    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Ahead> {
+    /// If nobody who follows the rules can have called so: nothing has happened.
+    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Rejected> {
+        if !call.is_consistent() {
+            return Err(Rejected::Elsewhere(txn));
+        }
         match call {
+            // It has done nothing, and that it has.
+            Call::Commit { parts, .. } if parts.is_empty() => {
+                let reply = coordinator::Reply::Committed(self.clock.tick(now));
+                self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
+            }
+            // There is nobody who could know.
+            Call::Resolve { participants } if participants.is_empty() => {
+                let reply = coordinator::Reply::Refused(Refusal::TooOld);
+                self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
+            }
             Call::Commit { parts, .. } => {
                 self.coordinate(from, txn, now, |now, out| Coordinator::commit(txn, parts, now, out))
             }
@@ -295,3 +322,6 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
         commits.chain(self.checking.values().map(|checking| checking.repeat)).min()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -252,11 +252,11 @@ impl<T: Clone> PageCache<T> {
         found
     }
 
-    /// Writes an object in a transaction. Others see it when it is committed.
-    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) {
-        if let Some(running) = self.running.get_mut(&txn) {
-            running.writes.insert(oid, content);
-        }
+    /// Writes an object in a transaction. Others see it when it is committed. Says whether the transaction is running.
+    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) -> bool {
+        let Some(running) = self.running.get_mut(&txn) else { return false };
+        running.writes.insert(oid, content);
+        true
     }
 
     /// An object because of which the transaction cannot commit any more.
@@ -310,9 +310,9 @@ impl<T: Clone> PageCache<T> {
     }
 
     /// Ends a transaction that has only read as a group snapshot, not before `last`, if it can be one (G2). It is forgotten,
-    /// unless it has to wait.
-    pub fn snapshot(&mut self, txn: TxnId, last: Timestamp) -> Snapshot {
-        let Some(running) = self.running.get(&txn) else { return Snapshot::At(last) };
+    /// unless it has to wait. `None` if there is no such transaction.
+    pub fn snapshot(&mut self, txn: TxnId, last: Timestamp) -> Option<Snapshot> {
+        let running = self.running.get(&txn)?;
         let from = running.reads.values().map(|looked| looked.from).max().unwrap_or(last).max(last);
         let ends = running.reads.iter().filter_map(|(oid, looked)| Some((looked.until?, *oid)));
         let first = ends.min();
@@ -320,7 +320,7 @@ impl<T: Clone> PageCache<T> {
         let found = match (first, closed.min()) {
             (Some((until, oid)), _) if until <= from => Snapshot::Conflict(oid),
             (_, Some((closed, node))) if closed < from && !planted(Bug::BeyondClosed) => {
-                return Snapshot::Wait(node, from);
+                return Some(Snapshot::Wait(node, from));
             }
             (first, Some((closed, _))) => {
                 let latest = first.map_or(closed, |(until, _)| closed.min(Timestamp(until.0 - 1)));
@@ -329,7 +329,7 @@ impl<T: Clone> PageCache<T> {
             (_, None) => Snapshot::At(from),
         };
         self.running.remove(&txn);
-        found
+        Some(found)
     }
 
     /// A node has closed a time: all changes of pages that are held, up to then, have come (G1).
@@ -459,8 +459,9 @@ impl<T: Clone> PageCache<T> {
     fn arrive(&mut self, message: &Invalidation, contents: Option<&Contents<T>>) {
         self.doom(message);
         // What an own transaction wrote is the update, if none came along.
-        let own = self.committing.get(&message.txn).and_then(|pages| pages.get(&message.page)).cloned();
-        let contents = contents.or(own.as_ref().map(|own| &own.writes));
+        let own = || self.committing.get(&message.txn)?.get(&message.page).map(|own| own.writes.clone());
+        let own = if contents.is_none() { own() } else { None };
+        let contents = contents.or(own.as_ref());
         for committing in self.committing.values_mut().filter_map(|pages| pages.get_mut(&message.page)) {
             committing.writes.retain(|slot, _| !message.slots.contains(slot));
         }

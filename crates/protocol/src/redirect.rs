@@ -151,7 +151,7 @@ impl<T: Clone> Redirector<T> {
             }
             Up::Helped { page, help, copy } => self.helped(page, holder, help, copy, now),
             Up::Write { write, writes } => {
-                self.retained.retain(write, &writes);
+                self.retain(write, &writes);
                 self.writers.insert(write, holder);
                 self.up(Up::Write { write, writes });
             }
@@ -372,8 +372,11 @@ impl<T: Clone> Redirector<T> {
     // ------------------------------------------------------------------------------------------ commits that pass
 
     /// A commit passes on its way up: what it writes here is retained (R2). Not if it creates objects: who has them below
-    /// would not know what they are called in the end.
+    /// would not know what they are called in the end. Nor if those below do not help each other: then this node only passes on.
     pub fn retain(&mut self, txn: TxnId, writes: &Writes<T>) {
+        if self.helpers == Helpers::Nobody {
+            return;
+        }
         self.retained.retain(txn, writes);
         if planted(Bug::UpdateAtCommit) {
             self.update_at_once(txn, writes);

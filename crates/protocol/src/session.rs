@@ -18,6 +18,8 @@
 //! that ends puts its copies aside; they are validated in the next (D4, R4).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
 
 use model::{NodeId, Oid, PageId};
 
@@ -67,6 +69,26 @@ pub enum Ended {
     /// Whether it happened is not known any more: it is too old (C3).
     Unknown,
 }
+
+/// Why an object was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// There is no such transaction, or it is ending.
+    NotRunning,
+    /// A group snapshot only reads.
+    OnlyReads,
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRunning => "the transaction is over, or about to end: begin another",
+            Self::OnlyReads => "a group snapshot only reads: write in a transaction of another level",
+        })
+    }
+}
+
+impl Error for Unwritten {}
 
 /// Something that a client wants done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,15 +242,21 @@ impl<T: Clone> Session<T> {
         }
     }
 
-    /// Writes an object in a transaction. A datastore transaction has read it to write before, so that it is locked.
-    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) {
-        let Some(running) = self.running.get_mut(&txn) else { return };
+    /// Writes an object in a transaction. A datastore transaction has read it [to write](Session::read_for) before, so that it
+    /// is locked; of what is not, such as a new object in a place of its own, the commit may conflict.
+    ///
+    /// # Errors
+    /// Why it was not written: the transaction goes on without.
+    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) -> Result<(), Unwritten> {
+        let is_ending = !matches!(self.calls.get(&txn), None | Some(Calling { call: Call::Lock { .. }, .. }));
+        let running = self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(Unwritten::NotRunning)?;
         match running.level {
-            Level::Optimistic => self.cache.write(txn, oid, content),
+            Level::Optimistic => self.cache.write(txn, oid, content).then_some(()).ok_or(Unwritten::NotRunning),
             Level::Locks { .. } => {
                 running.writes.insert(oid, content);
+                Ok(())
             }
-            Level::Snapshot => {}
+            Level::Snapshot => Err(Unwritten::OnlyReads),
         }
     }
 
@@ -277,9 +305,10 @@ impl<T: Clone> Session<T> {
         self.call(txn, call, now);
     }
 
-    /// Forgets a transaction that has not been committed.
+    /// Forgets a transaction. Of one that is being committed nobody will say how it ends.
     pub fn abort(&mut self, txn: TxnId) {
         self.cache.abort(txn);
+        self.cache.decided(txn, None);
         self.calls.remove(&txn);
         self.waiting.retain(|waiting| *waiting != txn);
         if let Some(running) = self.running.remove(&txn) {
@@ -328,9 +357,10 @@ impl<T: Clone> Session<T> {
     /// Ends a group snapshot, now or when enough is closed (G2).
     fn snapshot(&mut self, txn: TxnId) {
         match self.cache.snapshot(txn, self.last) {
-            Snapshot::At(at) => self.ended(txn, Ended::Committed(at)),
-            Snapshot::Conflict(oid) => self.ended(txn, Ended::Doomed(oid)),
-            Snapshot::Wait(..) => self.waiting.push(txn),
+            Some(Snapshot::At(at)) => self.ended(txn, Ended::Committed(at)),
+            Some(Snapshot::Conflict(oid)) => self.ended(txn, Ended::Doomed(oid)),
+            Some(Snapshot::Wait(..)) => self.waiting.push(txn),
+            None => {}
         }
     }
 
@@ -465,7 +495,12 @@ impl<T: Clone> Session<T> {
             }
             Down::Fetched { page, fetch, reply } => {
                 if self.cache.fetched(page, fetch, reply) {
-                    self.brought.insert(page, fetch);
+                    if self.cache.version(page).is_some() {
+                        self.brought.insert(page, fetch);
+                    } else {
+                        // What was there is stale, or gone: nobody needs to tell its changes.
+                        self.up(node, Up::Evict { page, fetch });
+                    }
                 }
             }
             Down::Invalidate { message, contents } => {
@@ -638,3 +673,6 @@ impl<T: Clone> Session<T> {
         self.cache.invariants()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@
 //! [holder](HolderId). A message of another session than the one that is open is dropped. So whatever was under way when a
 //! connection broke, or a lease ran out, cannot be mistaken for news.
 
-use model::PageId;
+use model::{NodeId, PageId};
 
 use crate::commit::{Refusal, Writes};
 use crate::ident::{HolderId, Timestamp, TxnId, Version};
@@ -80,6 +80,23 @@ pub enum Up<T> {
         /// The new states.
         writes: Writes<T>,
     },
+}
+
+impl<T> Up<T> {
+    /// A page that it is about and that is not of this logical node: then nobody who follows the rules has sent it in the tree of
+    /// that node.
+    #[must_use]
+    pub fn foreign(&self, node: NodeId) -> Option<PageId> {
+        let is_foreign = |page: &PageId| page.node != node;
+        match self {
+            Self::Renew { .. } => None,
+            Self::Fetch { page, .. }
+            | Self::Acknowledge { page, .. }
+            | Self::Evict { page, .. }
+            | Self::Helped { page, .. } => Some(*page).filter(is_foreign),
+            Self::Write { writes, .. } => writes.keys().map(|oid| oid.page()).find(is_foreign),
+        }
+    }
 }
 
 /// What a node says to a holder below it.

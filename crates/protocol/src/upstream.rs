@@ -61,8 +61,11 @@ impl Upstream {
     /// The session is over, if it was open; the next one has another number. Says whether it was.
     pub fn close(&mut self, now: Ms) -> bool {
         let was_open = std::mem::replace(&mut self.open, false);
-        // What was asked for in this session may still be granted to it.
-        self.before = Some(self.holder);
+        // What was asked for in this session may still be granted to it. One that was open is listed for pages; one that never
+        // opened is not.
+        if was_open || self.before.is_none() {
+            self.before = Some(self.holder);
+        }
         self.holder = HolderId(self.holder.0 + 1);
         self.lease = Lease::default();
         self.renew = now;
@@ -186,6 +189,18 @@ mod tests {
         let asked = |height| upstream.clone().poll(400, height, false);
         assert_eq!(asked(0), Some(opening(400, 2, 0, Some(HolderId(7)))));
         assert_eq!(asked(1), Some(opening(400, 2, 1, None)));
+    }
+
+    #[test]
+    fn a_session_that_never_opened_does_not_hide_the_one_before() {
+        let mut upstream = open(100);
+        upstream.disconnect(200);
+        upstream.connect(300);
+        assert_eq!(upstream.poll(300, 0, false), Some(opening(300, 2, 0, Some(HolderId(7)))));
+        upstream.disconnect(400);
+        upstream.connect(500);
+        assert_eq!(upstream.holder(), HolderId(9));
+        assert_eq!(upstream.poll(500, 0, false), Some(opening(500, 3, 0, Some(HolderId(7)))));
     }
 
     #[test]

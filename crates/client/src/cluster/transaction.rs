@@ -9,7 +9,7 @@ use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::locks::Mode;
 use protocol::page_cache::Content;
-use protocol::session;
+use protocol::session::{self, Unwritten};
 
 use super::core::{Core, State, Wait, found};
 use super::names;
@@ -307,14 +307,22 @@ impl Transaction {
             changes.is_over = true;
             std::mem::take(&mut changes.writes).into_iter().collect()
         };
-        core.work(|state, now| {
+        let written = core.work(|state, now| {
             for (oid, object) in writes {
                 let content = object.map_or(Content::Absent, Content::Value);
-                state.session.write(*txn, oid, content);
+                state.session.write(*txn, oid, content)?;
             }
             state.session.commit(*txn, now);
+            Ok(())
         })?;
-        core.ended(*txn).await
+        match written {
+            // One that is over already has an end.
+            Ok(()) | Err(Unwritten::NotRunning) => core.ended(*txn).await,
+            Err(why @ Unwritten::OnlyReads) => {
+                self.inner.forget();
+                Err(Error::new(ErrorKind::Invalid, why.to_string()))
+            }
+        }
     }
 
     /// Ends the transaction without what it writes: was all that it read there at one time?

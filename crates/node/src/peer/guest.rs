@@ -50,8 +50,7 @@ impl Guest {
                     if matches!(message, Up::Renew { .. }) {
                         state.holders.insert(holder, post.clone());
                     }
-                    state.node.handle_up(node, holder, message, now);
-                    Ok(())
+                    state.node.handle_up(node, holder, message, now).map_err(rejected)
                 })?
             }
             Message::Call { txn, call } => {

@@ -96,3 +96,22 @@ fn what_is_forgotten_is_still_before_whatever_comes_after_a_restart() {
     again.recovered(10, 300_000);
     assert!(again.clock() > before, "its clock goes on above it, though the machine's shows less");
 }
+
+#[test]
+fn a_page_of_another_node_is_rejected() {
+    let mut world = World::new();
+    let page = PageId { node: NodeId(4), ..PAGE };
+    world.act(1_000, |brick, stored| {
+        let (asked, wanted_ms, sync, height) = (1_000, 1_000, 1, u8::MAX);
+        let renew = Up::Renew { asked, wanted_ms, open: true, sync, subscribe: false, height, replaces: None };
+        brick.handle_up(HolderId(1), renew, 1_000, stored).unwrap();
+        for lie in [
+            Up::Fetch { page, fetch: FetchId(1), have: None },
+            Up::Acknowledge { page, version: Version::ZERO },
+            Up::Evict { page, fetch: FetchId(1) },
+        ] {
+            assert_eq!(brick.handle_up(HolderId(1), lie, 1_000, stored), Err(Rejected::Foreign(page)));
+        }
+        assert_eq!(brick.directory().pages(HolderId(1)).count(), 0);
+    });
+}

@@ -94,3 +94,11 @@ fn a_node_in_the_middle_acknowledges_upward_when_all_below_have() {
     assert_eq!(directory.acknowledge_upward(), [(page(7), at(9))]);
     assert_eq!(directory.acknowledge_upward(), []);
 }
+
+/// Whoever says that a whole tower is below it is not waited for as long as that would take.
+#[test]
+fn a_node_cannot_say_that_it_is_as_high_as_it_likes() {
+    let mut directory = Directory::default();
+    directory.grant(HolderId(1), u8::MAX, 0, 1_000_000, u64::MAX);
+    assert!(directory.height() <= 5);
+}

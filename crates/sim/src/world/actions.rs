@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::client::ClientProcess;
 use super::net::Pid;
 use super::{BrickProcess, Event, Role, State, World, Wrong};
 use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
@@ -23,23 +24,57 @@ impl World {
         self.note(|_| format!("* {action:?}"));
         match *action {
             Action::Do(number, ref operation) => {
-                if let Some(pid) = self.pid(Place::Client(number)) {
-                    if let Some(Role::Client(client)) = &mut self.processes[pid].role {
-                        client.queue.push_back(operation.clone());
-                    }
-                    self.after(pid);
-                }
+                self.with_client(number, |client| client.queue.push_back(operation.clone()));
             }
-            Action::Go(number) => {
-                if let Some(pid) = self.pid(Place::Client(number)) {
-                    if let Some(Role::Client(client)) = &mut self.processes[pid].role {
-                        client.go();
-                    }
-                    self.after(pid);
-                }
+            Action::Go(number) => self.with_client(number, ClientProcess::go),
+            Action::Mute(number) => {
+                self.with_client(number, |client| client.muted = true);
+                self.oracle.slow.insert(Place::Client(number));
+            }
+            Action::Evict(number, node, page) => {
+                let page = Key { node, page, slot: 0 }.page();
+                self.with_client(number, |client| client.session.evict(page));
             }
             Action::Crash(place, kept) => self.crash(place, kept),
             Action::Restart(place) => self.restart(place),
+            Action::Freeze(place, ms) => {
+                if let Some(pid) = self.pid(place) {
+                    self.processes[pid].frozen_until = self.now + ms;
+                    self.oracle.slow.insert(place);
+                }
+            }
+            // Clocks never jump: they are set before anything happens.
+            Action::Clock(place, ahead_ms, fast_ppm) if self.now == 0 => {
+                if let Some(pid) = self.pid(place) {
+                    let clock = &mut self.processes[pid].clock;
+                    (clock.ahead_ms, clock.fast_ppm) = (ahead_ms, fast_ppm);
+                }
+            }
+            Action::Clock(..) | Action::Wait(_) => {}
+            Action::Cut(..) | Action::Block(..) | Action::Hold(..) | Action::Release(..) | Action::Drop(..) => {
+                self.act_on_net(action);
+            }
+            Action::Disk(number, _) | Action::Stall(number, _) | Action::Unstall(number, _) => {
+                if let Some(pid) = self.pid(Place::Brick(number)) {
+                    self.act_on_disk(pid, action);
+                }
+            }
+            Action::Install(number) => self.install(number),
+            Action::Move(node, brick) => self.wish(node, brick),
+        }
+    }
+
+    /// Does something with a client that is there, and what it wants then.
+    fn with_client(&mut self, number: usize, act: impl FnOnce(&mut ClientProcess)) {
+        let Some(pid) = self.pid(Place::Client(number)) else { return };
+        if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+            act(client);
+        }
+        self.after(pid);
+    }
+
+    fn act_on_net(&mut self, action: &Action) {
+        match *action {
             Action::Cut(one, other) => {
                 for (lower, upper) in [(one, other), (other, one)] {
                     let pair = self.pid(lower).zip(self.pid(upper));
@@ -60,53 +95,19 @@ impl World {
                     parked.retain(|event| !matches!(event, Event::Single(..)));
                 }
             }
-            Action::Freeze(place, ms) => {
-                if let Some(pid) = self.pid(place) {
-                    self.processes[pid].frozen_until = self.now + ms;
-                    self.oracle.slow.insert(place);
-                }
-            }
-            Action::Disk(number, ms) => {
-                if let Some(pid) = self.pid(Place::Brick(number)) {
-                    self.processes[pid].force_ms = ms;
-                }
-            }
-            Action::Stall(number, work) => {
-                if let Some(pid) = self.pid(Place::Brick(number)) {
-                    self.stalled.entry((pid, work)).or_default();
-                }
-            }
-            Action::Unstall(number, work) => {
-                let stalled = self.pid(Place::Brick(number)).and_then(|pid| self.stalled.remove(&(pid, work)));
+            _ => {}
+        }
+    }
+
+    fn act_on_disk(&mut self, pid: Pid, action: &Action) {
+        match *action {
+            Action::Disk(_, ms) => self.processes[pid].force_ms = ms,
+            Action::Stall(_, work) => drop(self.stalled.entry((pid, work)).or_default()),
+            Action::Unstall(_, work) => {
+                let stalled = self.stalled.remove(&(pid, work));
                 stalled.into_iter().flatten().for_each(|event| self.push(self.now, event));
             }
-            // Clocks never jump: they are set before anything happens.
-            Action::Clock(place, ahead_ms, fast_ppm) if self.now == 0 => {
-                if let Some(pid) = self.pid(place) {
-                    let clock = &mut self.processes[pid].clock;
-                    (clock.ahead_ms, clock.fast_ppm) = (ahead_ms, fast_ppm);
-                }
-            }
-            Action::Clock(..) | Action::Wait(_) => {}
-            Action::Mute(number) => {
-                let place = Place::Client(number);
-                if let Some(pid) = self.pid(place)
-                    && let Some(Role::Client(client)) = &mut self.processes[pid].role
-                {
-                    client.muted = true;
-                    self.oracle.slow.insert(place);
-                }
-            }
-            Action::Evict(number, node, page) => {
-                if let Some(pid) = self.pid(Place::Client(number)) {
-                    if let Some(Role::Client(client)) = &mut self.processes[pid].role {
-                        client.session.evict(Key { node, page, slot: 0 }.page());
-                    }
-                    self.after(pid);
-                }
-            }
-            Action::Install(number) => self.install(number),
-            Action::Move(node, brick) => self.wish(node, brick),
+            _ => {}
         }
     }
 

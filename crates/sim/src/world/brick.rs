@@ -84,7 +84,7 @@ impl World {
         let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
         let outputs: Vec<Output<Pid, State>> = process.brick.outputs().collect();
         let invariants = process.brick.invariants();
-        self.oracle.demand(pid, invariants);
+        self.oracle.demand(invariants);
         let node = *self.serving.iter().find(|(_, at)| **at == pid).map_or(&NodeId(0), |(node, _)| node);
         for output in outputs {
             self.brick_output(pid, node, output);

@@ -121,7 +121,7 @@ impl World {
         let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
         client.session.handle_down(node, session, message, now);
         let invariants = client.session.invariants();
-        self.oracle.demand(pid, invariants);
+        self.oracle.demand(invariants);
         if let Some(page) = page {
             self.check_copy(pid, page);
         }
@@ -413,6 +413,10 @@ fn take(
     now: u64,
 ) -> Taken {
     let read = |session: &mut Session<State>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
+    let write = |session: &mut Session<State>, key: Key, state| {
+        let written = session.write(txn, key.oid(), Content::Value(state));
+        assert_eq!(written, Ok(()), "{txn:?} runs, and has read {key} to write it");
+    };
     let element = record.number as i64;
     let steps = &mut record.steps;
     match step {
@@ -426,13 +430,13 @@ fn take(
             let Some(state) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
             let mut list = if let Some(State::List(list)) = &state { (**list).clone() } else { Vec::new() };
             list.push(element);
-            session.write(txn, key.oid(), Content::Value(State::List(Rc::new(list))));
+            write(session, key, State::List(Rc::new(list)));
             steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
             steps.push(history::Step::append(key.to_string(), element));
         }
         Step::Write(key, value) => {
             let Some(_) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
-            session.write(txn, key.oid(), Content::Value(State::Number(value)));
+            write(session, key, State::Number(value));
             steps.push(history::Step::write(key.to_string(), value));
         }
         Step::Move(from, to, amount) => {
@@ -442,7 +446,7 @@ fn take(
             steps.push(history::Step::Read(from.to_string(), seen(before.as_ref())));
             steps.push(history::Step::Read(to.to_string(), seen(after.as_ref())));
             for (key, value) in [(from, less), (to, more)] {
-                session.write(txn, key.oid(), Content::Value(State::Number(value)));
+                write(session, key, State::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }
@@ -458,7 +462,7 @@ fn take(
             let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return Taken::Waits };
             // a → b → c → d becomes a → c → b → d.
             for (key, value) in [(a, to_c), (c, to_b), (b, to_d)] {
-                session.write(txn, key.oid(), Content::Value(State::Number(value)));
+                write(session, key, State::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }

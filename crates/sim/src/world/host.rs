@@ -347,7 +347,7 @@ impl World {
         let outputs: Vec<replica::Output<Entry>> = hosted.replica.outputs().collect();
         let invariants = hosted.replica.invariants();
         let is_done = outputs.is_empty();
-        self.oracle.demand(pid, invariants);
+        self.oracle.demand(invariants);
         outputs.into_iter().for_each(|output| self.replica_output(pid, node, output));
         is_done
     }
@@ -450,7 +450,7 @@ impl World {
         let outputs: Vec<brick::Output<Pid, State>> = root.brick.outputs().collect();
         let (number, invariants) = (root.number, root.brick.invariants());
         let is_done = outputs.is_empty();
-        self.oracle.demand(pid, invariants);
+        self.oracle.demand(invariants);
         for output in outputs {
             // It may be dropped on the way: then nothing that follows happens.
             if self.root_of(pid, node, number).is_some() {

@@ -92,7 +92,7 @@ impl World {
         wishes.retain(|node, to| !decider.remap(*node, to.clone(), now));
         let outputs: Vec<Output> = decider.outputs().collect();
         let invariants = decider.invariants();
-        self.oracle.demand(pid, invariants);
+        self.oracle.demand(invariants);
         for output in outputs {
             match output {
                 Output::Keep(node, kept) => {

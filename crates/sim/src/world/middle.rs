@@ -140,7 +140,8 @@ impl World {
         let now = self.shown(pid);
         match (message, &mut self.processes[pid].role) {
             (Tree::Up(node, holder, message), Some(Role::Middle(middle))) => {
-                middle.handle_up(node, holder, message, now)
+                let handled = middle.handle_up(node, holder, message, now);
+                self.oracle.allowed(handled);
             }
             (Tree::Down(node, session, message), Some(Role::Middle(middle))) => {
                 middle.handle_down(node, session, message, now);
@@ -187,7 +188,7 @@ impl World {
             }
             (Single::Call(txn, call), Some(Role::Middle(middle))) => match middle.call(from, *txn, call.clone(), now) {
                 Ok(output) => self.middle_output(to, output),
-                Err(ahead) => self.oracle.allowed(Err::<(), _>(ahead)),
+                Err(rejected) => self.oracle.allowed(Err::<(), _>(rejected)),
             },
             (Single::Reply(txn, reply), Some(Role::Middle(middle))) => {
                 let output = middle.reply(*txn, reply.clone());
@@ -205,7 +206,7 @@ impl World {
         let Some(Role::Middle(middle)) = &mut self.processes[pid].role else { return };
         let outputs = middle.outputs();
         let invariants = middle.invariants();
-        self.oracle.demand(pid, invariants);
+        self.oracle.demand(invariants);
         outputs.into_iter().for_each(|output| self.middle_output(pid, Some(output)));
     }
 

@@ -17,7 +17,6 @@ use protocol::validate::{Cause, Conflict, Read, Seen};
 
 use super::State;
 use super::disk::{Found, Objects, Page};
-use super::net::Pid;
 use crate::check::Violation;
 use crate::history::Operation;
 use crate::plan::{Key, Place};
@@ -87,7 +86,7 @@ impl Oracle {
     }
 
     /// What a machine demands of itself.
-    pub(super) fn demand(&mut self, _: Pid, invariants: Result<(), String>) {
+    pub(super) fn demand(&mut self, invariants: Result<(), String>) {
         if let Err(what) = invariants {
             self.report(what);
         }

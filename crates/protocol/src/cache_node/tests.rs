@@ -1,0 +1,80 @@
+use model::{ClassId, Oid, PageId, SpaceId};
+
+use super::*;
+use crate::commit::{Part, Writes};
+use crate::ident::{ClientId, Version};
+use crate::page_cache::{Content, FetchId, Invalidation};
+
+const NODE: NodeId = NodeId(3);
+const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
+const ABOVE: HolderId = HolderId(1_000);
+const BELOW: HolderId = HolderId(7);
+
+fn txn(ms: u64) -> TxnId {
+    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+}
+
+/// A node whose sessions are open, above and below, with a holder of a page.
+fn node(helpers: Helpers) -> CacheNode<u8, u64> {
+    let mut node = CacheNode::peer_server(ABOVE, helpers, 50);
+    let (wanted_ms, subscribe, height) = (10_000, false, 0);
+    let renew = Up::Renew { asked: 1_000, wanted_ms, open: true, sync: 1, subscribe, height, replaces: None };
+    node.handle_up(NODE, BELOW, renew, 1_000).unwrap();
+    for sync in [1, 2] {
+        node.handle_down(NODE, ABOVE, Down::Leased { asked: 1_000, lease_ms: 10_000, sync }, 1_000);
+    }
+    node.handle_up(NODE, BELOW, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None }, 1_000).unwrap();
+    assert!(node.redirect(NODE).unwrap().directory().holders(PAGE).eq([BELOW]));
+    node.outputs().clear();
+    node
+}
+
+fn write(slot: u16) -> Writes<u64> {
+    [(Oid::new(ClassId::NONE, PAGE, slot), Content::Value(5))].into()
+}
+
+/// The new states that those below are told when this transaction changes the page.
+fn told(node: &mut CacheNode<u8, u64>, txn: TxnId) -> bool {
+    let (previous, version) = (Version::ZERO, Version { moves: 0, position: txn.start.ms() });
+    let message = Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn.start, txn };
+    node.outputs().clear();
+    node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_001);
+    let told = node.outputs().into_iter().find_map(|output| match output {
+        Output::Down(_, BELOW, Down::Invalidate { contents, .. }) => Some(contents.is_some()),
+        _ => None,
+    });
+    told.unwrap()
+}
+
+#[test]
+fn updates_are_retained_only_where_those_below_help_each_other() {
+    for (helpers, are_retained) in [(Helpers::Everybody, true), (Helpers::Nobody, false)] {
+        let mut node = node(helpers);
+        node.handle_up(NODE, BELOW, Up::Write { write: txn(1), writes: write(1) }, 1_000).unwrap();
+        assert_eq!(told(&mut node, txn(1)), are_retained, "a write outside of transactions: {helpers:?}");
+        let part = Part { reads: Vec::new(), writes: write(1) };
+        node.call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_000).unwrap();
+        assert_eq!(told(&mut node, txn(2)), are_retained, "a commit: {helpers:?}");
+    }
+}
+
+/// Passed on, it would be this node that is disconnected by the brick, with all its clients.
+#[test]
+fn a_page_of_another_node_is_rejected_here() {
+    let mut node = node(Helpers::Nobody);
+    let page = PageId { node: NodeId(4), ..PAGE };
+    let writes: Writes<u64> = [(Oid::new(ClassId::NONE, page, 1), Content::Value(5))].into();
+    for lie in [
+        Up::Fetch { page, fetch: FetchId(2), have: None },
+        Up::Acknowledge { page, version: Version::ZERO },
+        Up::Evict { page, fetch: FetchId(1) },
+        Up::Helped { page, help: FetchId(1), copy: None },
+        Up::Write { write: txn(1), writes: writes.clone() },
+    ] {
+        assert_eq!(node.handle_up(NODE, BELOW, lie, 1_000), Err(Rejected::Foreign(page)));
+    }
+    let part = Part { reads: Vec::new(), writes };
+    let lie = Call::Commit { parts: [(NODE, part)].into(), creates: false };
+    assert!(matches!(node.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(_))));
+    assert_eq!(node.outputs(), []);
+}

@@ -1,0 +1,44 @@
+use model::{ClassId, PageId, SpaceId};
+
+use super::*;
+use crate::ident::ClientId;
+use crate::page_cache::Content;
+
+fn txn(ms: u64) -> TxnId {
+    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+}
+
+fn oid(node: u32) -> Oid {
+    Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(node), number: 7 }, 1)
+}
+
+fn call(call: Call<u64>) -> Vec<Output<u8, u64>> {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    gateway.call(1, txn(1), call, 1_000).unwrap();
+    gateway.outputs().collect()
+}
+
+#[test]
+fn whoever_has_done_nothing_has_done_that() {
+    let parts = BTreeMap::new();
+    let reply = Reply::Ended(coordinator::Reply::Committed(Timestamp::at(1_000)));
+    assert_eq!(call(Call::Commit { parts, creates: false }), [Output::Reply(1, txn(1), reply)]);
+}
+
+#[test]
+fn nobody_knows_of_a_transaction_without_participants() {
+    let reply = Reply::Ended(coordinator::Reply::Refused(Refusal::TooOld));
+    assert_eq!(call(Call::Resolve { participants: Vec::new() }), [Output::Reply(1, txn(1), reply)]);
+}
+
+#[test]
+fn what_is_said_of_a_node_must_be_of_that_node() {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    let part = Part { reads: Vec::new(), writes: [(oid(2), Content::Value(1))].into() };
+    let lie = Call::Commit { parts: [(NodeId(1), part)].into(), creates: false };
+    assert_eq!(gateway.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
+    let reads = [(NodeId(1), vec![Read { oid: oid(2), seen: crate::validate::Seen::Written(txn(1)) }])].into();
+    let lie = Call::Check { reads, seen: Timestamp::ZERO };
+    assert_eq!(gateway.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
+    assert_eq!(gateway.outputs().count(), 0);
+}

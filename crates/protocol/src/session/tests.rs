@@ -1,0 +1,158 @@
+use model::{ClassId, SpaceId};
+
+use super::*;
+use crate::ident::Version;
+use crate::page_cache::{Fetched, Invalidation, Reply as Page};
+
+const NODE: NodeId = NodeId(3);
+const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
+const CONNECTION: HolderId = HolderId(100);
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PAGE, slot)
+}
+
+/// A client that is connected, and has a page with one object.
+fn session() -> Session<u64> {
+    let mut session = Session::new(ClientId(1), CONNECTION, 50);
+    session.connect(None, 1_000);
+    assert_eq!(session.get(oid(1), 1_000), Found::Miss);
+    lease(&mut session, CONNECTION, 1_000);
+    assert_eq!(session.get(oid(1), 1_000), Found::Miss);
+    let objects = [(1, 10)].into();
+    let fetched = Fetched { version: Version { moves: 0, position: 4 }, timestamp: Timestamp::at(4), objects };
+    session.handle_down(
+        NODE,
+        CONNECTION,
+        Down::Fetched { page: PAGE, fetch: FetchId(1), reply: Page::Page(fetched) },
+        1_000,
+    );
+    session.outputs().for_each(drop);
+    session
+}
+
+fn lease(session: &mut Session<u64>, holder: HolderId, now: Ms) {
+    session.handle_down(NODE, holder, Down::Leased { asked: now, lease_ms: 10_000, sync: 1 }, now);
+}
+
+fn outputs(session: &mut Session<u64>) -> Vec<Output<u64>> {
+    session.outputs().collect()
+}
+
+fn calls(session: &mut Session<u64>) -> Vec<(TxnId, Call<u64>)> {
+    let outputs = session.outputs();
+    outputs.filter_map(|output| if let Output::Call(txn, call) = output { Some((txn, call)) } else { None }).collect()
+}
+
+#[test]
+fn what_cannot_be_written_is_not_dropped_in_silence() {
+    let mut session = session();
+    let value = || Content::Value(1);
+    let snapshot = session.begin(Level::Snapshot, 1_001);
+    assert_eq!(session.write(snapshot, oid(1), value()), Err(Unwritten::OnlyReads));
+    let locks = session.begin(Level::Locks { first: None }, 1_002);
+    assert_eq!(session.write(locks, oid(7), value()), Ok(()), "a new object has a place of its own");
+    session.abort(locks);
+    assert_eq!(session.write(locks, oid(7), value()), Err(Unwritten::NotRunning));
+    let optimistic = session.begin(Level::Optimistic, 1_003);
+    assert_eq!(session.write(optimistic, oid(1), value()), Ok(()));
+    session.commit(optimistic, 1_003);
+    assert_eq!(session.write(optimistic, oid(2), value()), Err(Unwritten::NotRunning), "it is being committed");
+    let never = TxnId { start: Timestamp::at(7), client: ClientId(1) };
+    assert_eq!(session.write(never, oid(1), value()), Err(Unwritten::NotRunning));
+}
+
+#[test]
+fn a_snapshot_ends_once() {
+    let mut session = session();
+    let txn = session.begin(Level::Snapshot, 1_001);
+    assert_eq!(session.read(txn, oid(1), 1_001), Found::Value(&10));
+    session.commit(txn, 1_001);
+    session.commit(txn, 1_001);
+    assert_eq!(outputs(&mut session), [], "nothing is closed yet");
+    session.handle_down(NODE, CONNECTION, Down::Close { at: Timestamp::at(900) }, 1_002);
+    assert_eq!(outputs(&mut session), [Output::Ended(txn, Ended::Committed(Timestamp::at(900)))]);
+    session.handle_down(NODE, CONNECTION, Down::Close { at: Timestamp::at(950) }, 1_003);
+    assert_eq!(outputs(&mut session), []);
+}
+
+/// What was written in a transaction that is given up is not taken for what the brick says of it later.
+#[test]
+fn what_is_given_up_while_it_commits_leaves_nothing_behind() {
+    let mut session = session();
+    let txn = session.begin(Level::Optimistic, 1_001);
+    assert_eq!(session.write(txn, oid(1), Content::Value(11)), Ok(()));
+    session.commit(txn, 1_001);
+    session.abort(txn);
+    let (previous, version) = (Version { moves: 0, position: 4 }, Version { moves: 0, position: 5 });
+    let message = Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: Timestamp::at(5), txn };
+    session.handle_down(NODE, CONNECTION, Down::Invalidate { message, contents: None }, 1_002);
+    assert_eq!(session.cache().look(oid(1)), Found::Miss, "its update is forgotten");
+}
+
+#[test]
+fn a_stale_copy_is_evicted() {
+    let mut session = session();
+    session.disconnect(None, 2_000);
+    session.connect(None, 2_000);
+    session.outputs().for_each(drop);
+    let holder = session.holder(NODE).unwrap();
+    lease(&mut session, holder, 2_000);
+    let [Output::Up(_, _, Up::Fetch { fetch, have: Some(_), .. })] = outputs(&mut session)[..] else {
+        panic!("its copy is to be validated")
+    };
+    session.handle_down(NODE, holder, Down::Fetched { page: PAGE, fetch, reply: Page::Stale }, 2_001);
+    assert_eq!(outputs(&mut session), [Output::Up(NODE, holder, Up::Evict { page: PAGE, fetch })]);
+    session.evict(PAGE);
+    assert_eq!(outputs(&mut session), [], "it has said so");
+}
+
+#[test]
+fn what_was_evicted_while_it_was_validated_is_evicted_above() {
+    let mut session = session();
+    session.disconnect(None, 2_000);
+    session.connect(None, 2_000);
+    let holder = session.holder(NODE).unwrap();
+    lease(&mut session, holder, 2_000);
+    session.evict(PAGE);
+    session.outputs().for_each(drop);
+    session.handle_down(NODE, holder, Down::Fetched { page: PAGE, fetch: FetchId(2), reply: Page::Current }, 2_001);
+    assert_eq!(outputs(&mut session), [Output::Up(NODE, holder, Up::Evict { page: PAGE, fetch: FetchId(2) })]);
+}
+
+/// Its peer server is gone, and it is connected to another: the call is repeated there at once, and again until it is answered.
+#[test]
+fn a_commit_goes_on_at_another_peer_server_by_itself() {
+    let mut session = session();
+    let txn = session.begin(Level::Optimistic, 1_001);
+    assert_eq!(session.read(txn, oid(1), 1_001), Found::Value(&10));
+    assert_eq!(session.write(txn, oid(1), Content::Value(11)), Ok(()));
+    session.commit(txn, 1_001);
+    let first = calls(&mut session);
+    assert!(matches!(first[..], [(_, Call::Commit { .. })]));
+    session.disconnect(None, 1_100);
+    session.connect(None, 1_200);
+    assert_eq!(calls(&mut session), first, "the same call, of the same transaction (C3)");
+    session.poll(1_200 + REPEAT_MS);
+    assert_eq!(calls(&mut session), first);
+    session.reply(txn, Reply::Ended(coordinator::Reply::Committed(Timestamp::at(1_050))));
+    assert_eq!(outputs(&mut session), [Output::Ended(txn, Ended::Committed(Timestamp::at(1_050)))]);
+}
+
+/// Who does not want to wait any longer asks how it has ended; that goes on at another peer server too.
+#[test]
+fn who_wants_to_know_the_outcome_asks_until_it_is_known() {
+    let mut session = session();
+    let txn = session.begin(Level::Optimistic, 1_001);
+    assert_eq!(session.write(txn, oid(1), Content::Value(11)), Ok(()));
+    session.commit(txn, 1_001);
+    session.outputs().for_each(drop);
+    session.resolve(txn, 1_002);
+    let asked = [(txn, Call::Resolve { participants: vec![NODE] })];
+    assert_eq!(calls(&mut session), asked);
+    session.disconnect(None, 1_100);
+    session.connect(None, 1_200);
+    assert_eq!(calls(&mut session), asked);
+    session.reply(txn, Reply::Ended(coordinator::Reply::Refused(Refusal::TooOld)));
+    assert_eq!(outputs(&mut session), [Output::Ended(txn, Ended::Unknown)]);
+}
