@@ -90,6 +90,8 @@ pub struct Brick<A, T> {
     /// The pages of writes that are under way, with who waits for them.
     writing: BTreeMap<TxnId, (HolderId, Vec<PageId>)>,
     settling: BTreeMap<TxnId, Settling>,
+    /// The same, by the pages of which somebody has still to hear.
+    unsettled: BTreeMap<PageId, BTreeSet<TxnId>>,
     /// Until when old copies may be about that this brick knows nothing of.
     quiet_until: Ms,
     /// When what is prepared was first noticed, and those who finish it.
@@ -111,6 +113,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             directory: Directory::default(),
             writing: BTreeMap::new(),
             settling: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
             quiet_until: 0,
             noticed: BTreeMap::new(),
             finishing: BTreeMap::new(),
@@ -320,7 +323,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// Somebody has heard of a page, or has it no more.
     fn heard(&mut self, page: PageId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
         self.retire(page, stored(page));
-        self.settle(now);
+        let writes = self.unsettled.get(&page).map(|writes| writes.iter().copied().collect());
+        self.settle(writes.unwrap_or_default(), now);
     }
 
     /// A page was read, as it is now: see [`Output::Read`].
@@ -348,6 +352,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             Answer::Ended { outcome: Outcome::Committed(timestamp), version, .. } => {
                 // Whoever has asked last hears of it: the session of who asked first may be over.
                 if let (Some((last, pages)), Some(version)) = (self.writing.remove(&write), version) {
+                    for page in &pages {
+                        self.unsettled.entry(*page).or_default().insert(write);
+                    }
                     self.settling.insert(write, Settling { holder: last, pages, version });
                 }
                 Ok(timestamp)
@@ -357,23 +364,34 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         };
         self.writing.remove(&write);
         self.down(holder, Down::Written { write, result });
-        self.settle(now);
+        self.settle(vec![write], now);
     }
 
-    /// Tells the writers of what everybody has heard of.
-    fn settle(&mut self, now: Ms) {
+    /// Tells the writers of these, if everybody has heard of them.
+    fn settle(&mut self, writes: Vec<TxnId>, now: Ms) {
         if now < self.quiet_until {
             return;
         }
-        let (mut settled, directory) = (Vec::new(), &self.directory);
-        self.settling.retain(|write, one| {
-            let done = one.pages.iter().all(|page| directory.is_settled(*page, one.version));
-            if done {
-                settled.push((one.holder, *write));
+        for write in writes {
+            let Some(one) = self.settling.get(&write) else { continue };
+            let holder = one.holder;
+            if one.pages.iter().all(|page| self.directory.is_settled(*page, one.version)) {
+                self.unsettle(write);
+                self.down(holder, Down::Settled { write });
             }
-            !done
-        });
-        settled.into_iter().for_each(|(holder, write)| self.down(holder, Down::Settled { write }));
+        }
+    }
+
+    /// Nobody waits for it any more.
+    fn unsettle(&mut self, write: TxnId) {
+        for page in self.settling.remove(&write).map(|one| one.pages).unwrap_or_default() {
+            if let Some(writes) = self.unsettled.get_mut(&page) {
+                writes.remove(&write);
+                if writes.is_empty() {
+                    self.unsettled.remove(&page);
+                }
+            }
+        }
     }
 
     // ------------------------------------------------------------------------------------------ time
@@ -381,7 +399,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// Does what it is time for.
     pub fn poll(&mut self, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
         for (holder, pages) in self.directory.expire_with_pages(now) {
-            self.settling.retain(|_, one| one.holder != holder);
+            let gone = self.settling.iter().filter(|(_, one)| one.holder == holder).map(|(write, _)| *write);
+            gone.collect::<Vec<_>>().into_iter().for_each(|write| self.unsettle(write));
             pages.into_iter().for_each(|page| self.heard(page, now, stored));
         }
         if now >= self.close {
@@ -399,7 +418,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             self.look = now + LOOK_MS;
             self.participant.raise_horizon(Timestamp::at(now.saturating_sub(HORIZON_MS)));
             self.look_for_orphans(now);
-            self.settle(now);
+            let writes = self.settling.keys().copied().collect();
+            self.settle(writes, now);
         }
         self.drain(now);
         let finishing: Vec<TxnId> = self.finishing.keys().copied().collect();
@@ -475,7 +495,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// The rule that does not, and where.
     pub fn invariants(&mut self) -> Result<(), String> {
         self.participant.invariants()?;
-        self.directory.invariants()
+        let listed = |page: &PageId, write| self.unsettled.get(page).is_some_and(|writes| writes.contains(write));
+        let lost = self.settling.iter().find(|(write, one)| !one.pages.iter().all(|page| listed(page, write)));
+        match lost {
+            Some((write, _)) => Err(format!("N1: nobody looks whether {write:?} is settled")),
+            None => self.directory.invariants(),
+        }
     }
 }
 

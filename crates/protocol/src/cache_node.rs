@@ -3,7 +3,8 @@
 //! For each logical node it has a [`Redirector`] of its own; connections carry the messages of all of them. A peer server is
 //! also a [`Gateway`]: calls end at it. At a redirector they go on to the node above, and what they commit is retained (R2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use model::NodeId;
 
@@ -15,7 +16,9 @@ use crate::gateway::{self, Call, Gateway, Reply};
 use crate::ident::{HolderId, Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::redirect::{self, Helpers, Redirector};
+use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
+use crate::weigh::Weigh;
 
 /// Something that a node in the middle wants done, in this order. `A` is the address of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,36 +42,67 @@ pub struct CacheNode<A, T> {
     /// Session numbers are counted from here, in each tree.
     first_holder: HolderId,
     trees: BTreeMap<NodeId, Redirector<T>>,
+    /// When each has something to do, and those that something was done with since the last outputs were taken.
+    polling: Schedule<NodeId>,
+    touched: BTreeSet<NodeId>,
     gateway: Option<Gateway<A, T>>,
     /// Who waits for the reply to a call that was passed on.
     callers: BTreeMap<TxnId, A>,
     connected: bool,
 }
 
-impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
+impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     /// A redirector, below a peer server.
     #[must_use]
     pub fn redirector(first_holder: HolderId) -> Self {
-        let (trees, callers) = (BTreeMap::new(), BTreeMap::new());
-        Self { helpers: Helpers::Everybody, first_holder, trees, gateway: None, callers, connected: false }
+        Self::new(first_holder, Helpers::Everybody, None)
+    }
+
+    fn new(first_holder: HolderId, helpers: Helpers, gateway: Option<Gateway<A, T>>) -> Self {
+        // A peer server is connected to each brick by itself.
+        let connected = gateway.is_some();
+        Self {
+            helpers,
+            first_holder,
+            trees: BTreeMap::new(),
+            polling: Schedule::default(),
+            touched: BTreeSet::new(),
+            gateway,
+            callers: BTreeMap::new(),
+            connected,
+        }
     }
 
     /// A peer server, above which are bricks. It believes clocks that are at most so far ahead. With [`Helpers::Everybody`]
     /// it is its clients' redirector too.
     #[must_use]
     pub fn peer_server(first_holder: HolderId, helpers: Helpers, skew_ms: u64) -> Self {
-        let (trees, callers) = (BTreeMap::new(), BTreeMap::new());
-        Self { helpers, first_holder, trees, gateway: Some(Gateway::new(skew_ms)), callers, connected: true }
+        Self::new(first_holder, helpers, Some(Gateway::new(skew_ms)))
     }
 
-    fn tree(&mut self, node: NodeId, now: Ms) -> &mut Redirector<T> {
-        self.trees.entry(node).or_insert_with(|| {
+    /// Does something with a tree, which is there from then on.
+    fn with_tree(&mut self, node: NodeId, now: Ms, act: impl FnOnce(&mut Redirector<T>)) {
+        let tree = self.trees.entry(node).or_insert_with(|| {
             let mut tree = Redirector::new(self.helpers, self.first_holder);
             if self.connected {
                 tree.connect(now);
             }
             tree
-        })
+        });
+        act(tree);
+        self.polling.set(node, tree.deadline());
+        self.touched.insert(node);
+    }
+
+    /// Does something with the tree of a node, or with all that there are.
+    fn with_trees(&mut self, node: Option<NodeId>, act: impl Fn(NodeId, &mut Redirector<T>)) {
+        let nodes =
+            node.map_or((Bound::Unbounded, Bound::Unbounded), |node| (Bound::Included(node), Bound::Included(node)));
+        for (at, tree) in self.trees.range_mut(nodes) {
+            act(*at, tree);
+            self.polling.set(*at, tree.deadline());
+            self.touched.insert(*at);
+        }
     }
 
     /// A holder below says something.
@@ -80,16 +114,17 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
         if let Some(page) = message.foreign(node) {
             return Err(Rejected::Foreign(page));
         }
-        let tree = self.tree(node, now);
-        tree.handle_up(holder, message, now);
-        // A tree that is new has a session to open.
-        tree.poll(now);
+        self.with_tree(node, now, |tree| {
+            tree.handle_up(holder, message, now);
+            // A tree that is new, or was not used, has a session to open.
+            tree.poll(now);
+        });
         Ok(())
     }
 
     /// The node above says something.
     pub fn handle_down(&mut self, node: NodeId, session: HolderId, message: Down<T>, now: Ms) {
-        self.tree(node, now).handle_down(session, message, now);
+        self.with_tree(node, now, |tree| tree.handle_down(session, message, now));
     }
 
     /// A client, or a redirector for one, calls.
@@ -103,9 +138,7 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
         if let Call::Commit { parts, creates: false } = &call {
             for (node, part) in parts {
                 // Without a tree there is nobody below who could want it.
-                if let Some(tree) = self.trees.get_mut(node) {
-                    tree.retain(txn, &part.writes);
-                }
+                self.with_trees(Some(*node), |_, tree| tree.retain(txn, &part.writes));
             }
         }
         match &mut self.gateway {
@@ -160,32 +193,30 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
             gateway.disconnected(below);
         }
         self.callers.retain(|_, caller| caller != below);
-        for (node, tree) in &mut self.trees {
-            let gone: Vec<HolderId> = tree.directory().known().filter(|holder| holders(*node, *holder)).collect();
+        self.with_trees(None, |node, tree| {
+            let gone: Vec<HolderId> = tree.directory().known().filter(|holder| holders(node, *holder)).collect();
             gone.into_iter().for_each(|holder| tree.disconnected(holder, now));
-        }
+        });
     }
 
     /// There is a connection to the node above: to the brick of one logical node, or to a peer server for all.
     pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
         self.connected |= node.is_none();
-        for tree in self.trees.iter_mut().filter(|(at, _)| node.is_none_or(|node| node == **at)).map(|(_, tree)| tree) {
+        self.with_trees(node, |_, tree| {
             tree.connect(now);
             tree.poll(now);
-        }
+        });
     }
 
     /// That connection is gone.
     pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
         self.connected &= node.is_some();
-        for tree in self.trees.iter_mut().filter(|(at, _)| node.is_none_or(|node| node == **at)).map(|(_, tree)| tree) {
-            tree.disconnect(now);
-        }
+        self.with_trees(node, |_, tree| tree.disconnect(now));
     }
 
     /// Does what it is time for.
     pub fn poll(&mut self, now: Ms) {
-        self.trees.values_mut().for_each(|tree| tree.poll(now));
+        self.polling.due(now).into_iter().for_each(|node| self.with_trees(Some(node), |_, tree| tree.poll(now)));
         if let Some(gateway) = &mut self.gateway {
             gateway.poll(now);
         }
@@ -194,17 +225,18 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
     /// When [`CacheNode::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        let trees = self.trees.values().filter_map(Redirector::deadline);
-        trees.chain(self.gateway.iter().filter_map(Gateway::deadline)).min()
+        let gateway = self.gateway.as_ref().and_then(Gateway::deadline);
+        self.polling.first().into_iter().chain(gateway).min()
     }
 
     /// Takes what is wanted, in order.
     pub fn outputs(&mut self) -> Vec<Output<A, T>> {
         let mut out = Vec::new();
-        for (node, tree) in &mut self.trees {
+        for node in std::mem::take(&mut self.touched) {
+            let Some(tree) = self.trees.get_mut(&node) else { continue };
             out.extend(tree.outputs().map(|output| match output {
-                redirect::Output::Up(session, message) => Output::Up(*node, session, message),
-                redirect::Output::Down(holder, message) => Output::Down(*node, holder, message),
+                redirect::Output::Up(session, message) => Output::Up(node, session, message),
+                redirect::Output::Down(holder, message) => Output::Down(node, holder, message),
             }));
         }
         if let Some(gateway) = &mut self.gateway {
@@ -227,7 +259,11 @@ impl<A: Clone + PartialEq, T: Clone> CacheNode<A, T> {
     /// # Errors
     /// The rule that does not, and where.
     pub fn invariants(&self) -> Result<(), String> {
-        self.trees.values().try_for_each(Redirector::invariants)
+        self.trees.values().try_for_each(Redirector::invariants)?;
+        match self.trees.iter().find(|(node, tree)| self.polling.at(**node) != tree.deadline()) {
+            Some((node, tree)) => Err(format!("D4: {node:?} is to be polled at {:?}, and is not", tree.deadline())),
+            None => Ok(()),
+        }
     }
 }
 

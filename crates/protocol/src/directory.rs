@@ -24,6 +24,7 @@ use crate::ident::{HolderId, Version};
 use crate::lease::{Ms, waited_out};
 use crate::page_cache::FetchId;
 use crate::plant::{Bug, planted};
+use crate::schedule::Schedule;
 use crate::upstream::LEASE_MS;
 
 /// How long an invalidation may stay unanswered before a client that has to answer it gets no other lease, in milliseconds. A
@@ -68,8 +69,11 @@ struct Holder {
 pub struct Directory {
     pages: BTreeMap<PageId, BTreeMap<HolderId, Holding>>,
     holders: BTreeMap<HolderId, Holder>,
-    /// What is to be acknowledged upward.
+    /// When holders expire.
+    expiring: Schedule<HolderId>,
+    /// What is to be acknowledged upward, and the pages of which that may have changed.
     upward: BTreeMap<PageId, Upward>,
+    touched: BTreeSet<PageId>,
 }
 
 /// How far a page's changes were acknowledged upward, and how far they go.
@@ -92,6 +96,7 @@ impl Directory {
         let entry = self.holders.entry(holder).or_default();
         entry.height = entry.height.max(height.min(TALLEST));
         entry.expires = entry.expires.max(waited_out(now, lease_ms));
+        self.expiring.set(holder, Some(entry.expires));
         lease_ms
     }
 
@@ -115,9 +120,9 @@ impl Directory {
 
     /// The same, with the pages that each of them had.
     pub fn expire_with_pages(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
-        let expired = self.holders.iter().filter(|(_, holder)| holder.expires <= now);
+        let expired = self.expiring.due(now).into_iter();
         let expired: Vec<(HolderId, Vec<PageId>)> =
-            expired.map(|(holder, entry)| (*holder, entry.pages.iter().copied().collect())).collect();
+            expired.map(|holder| (holder, self.pages(holder).collect())).collect();
         expired.iter().for_each(|(holder, _)| self.remove(*holder));
         expired
     }
@@ -130,11 +135,12 @@ impl Directory {
     /// When [`Directory::expire`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        self.holders.values().map(|holder| holder.expires).min()
+        self.expiring.first()
     }
 
     /// Removes a holder that has said itself that it holds nothing any more.
     pub fn remove(&mut self, holder: HolderId) {
+        self.expiring.set(holder, None);
         for page in self.holders.remove(&holder).unwrap_or_default().pages {
             self.unlist(page, holder);
         }
@@ -165,7 +171,15 @@ impl Directory {
         }
     }
 
+    /// What is to be said upward of a page may have changed.
+    fn touch(&mut self, page: PageId) {
+        if self.upward.contains_key(&page) {
+            self.touched.insert(page);
+        }
+    }
+
     fn unlist(&mut self, page: PageId, holder: HolderId) {
+        self.touch(page);
         if let Some(holders) = self.pages.get_mut(&page) {
             holders.remove(&holder);
             if holders.is_empty() {
@@ -202,6 +216,7 @@ impl Directory {
     pub fn passed_on(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let upward = self.upward.entry(page).or_default();
         upward.newest = version.max(upward.newest);
+        self.touch(page);
         self.changed(page, version, now)
     }
 
@@ -214,6 +229,7 @@ impl Directory {
             {
                 entry.pending.remove(&page);
             }
+            self.touch(page);
         }
     }
 
@@ -250,17 +266,20 @@ impl Directory {
 
     /// What can be acknowledged upward now: each page with the version up to which all below have heard.
     pub fn acknowledge_upward(&mut self) -> Vec<(PageId, Version)> {
-        let (mut ripe, mut upward) = (Vec::new(), std::mem::take(&mut self.upward));
-        upward.retain(|page, Upward { acknowledged, newest }| {
-            let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
-            let settled = if planted(Bug::AcknowledgedAtOnce) { *newest } else { settled };
-            if settled > *acknowledged {
-                *acknowledged = settled;
-                ripe.push((*page, settled));
+        let mut ripe = Vec::new();
+        for page in std::mem::take(&mut self.touched) {
+            let Some(Upward { acknowledged, newest }) = self.upward.get(&page).copied() else { continue };
+            let settled = self.settled(page).map_or(newest, |settled| settled.min(newest));
+            let settled = if planted(Bug::AcknowledgedAtOnce) { newest } else { settled };
+            if settled > acknowledged {
+                ripe.push((page, settled));
             }
-            acknowledged < newest
-        });
-        self.upward = upward;
+            if settled.max(acknowledged) < newest {
+                self.upward.insert(page, Upward { acknowledged: settled.max(acknowledged), newest });
+            } else {
+                self.upward.remove(&page);
+            }
+        }
         ripe
     }
 
@@ -274,6 +293,12 @@ impl Directory {
                 if !self.holders.get(holder).is_some_and(|entry| entry.pages.contains(page)) {
                     return Err(format!("D4: {holder:?} is listed for {page:?} and not known"));
                 }
+            }
+        }
+        for (page, Upward { acknowledged, newest }) in &self.upward {
+            let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
+            if settled > *acknowledged && !self.touched.contains(page) {
+                return Err(format!("D2: {page:?} is settled up to {settled:?}, and nobody says so upward"));
             }
         }
         for (holder, entry) in &self.holders {

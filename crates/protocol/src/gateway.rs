@@ -21,6 +21,7 @@ use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::Mode;
+use crate::schedule::Schedule;
 use crate::validate::Read;
 
 /// How long an answer is waited for before the question is repeated, in milliseconds.
@@ -115,6 +116,9 @@ pub struct Gateway<A, T> {
     clock: Clock,
     coordinators: BTreeMap<TxnId, (A, Coordinator<T>)>,
     checking: BTreeMap<TxnId, Checking<A>>,
+    /// When they ask again.
+    coordinating: Schedule<TxnId>,
+    asking: Schedule<TxnId>,
     /// Who waits for locks.
     locking: BTreeMap<TxnId, A>,
     out: Vec<Output<A, T>>,
@@ -128,6 +132,8 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
             clock: Clock::new(Timestamp::ZERO, skew_ms),
             coordinators: BTreeMap::new(),
             checking: BTreeMap::new(),
+            coordinating: Schedule::default(),
+            asking: Schedule::default(),
             locking: BTreeMap::new(),
             out: Vec::new(),
         }
@@ -227,6 +233,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
                 coordinator::Output::Reply(reply) => Output::Reply(client.clone(), txn, Reply::Ended(reply)),
             });
         }
+        self.coordinating.set(txn, coordinator.deadline());
         if coordinator.is_done() {
             self.coordinators.remove(&txn);
         }
@@ -248,6 +255,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
     fn ask_checks(&mut self, txn: TxnId, now: Ms) {
         let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
         checking.repeat = now + REPEAT_MS;
+        self.asking.set(txn, Some(checking.repeat));
         for node in &checking.open {
             let reads = checking.reads[node].clone();
             self.out.push(Output::Ask(*node, Request::Check { txn, reads, at: checking.at }));
@@ -289,6 +297,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
             Ok(()) if checking.open.is_empty() => Ok(checking.at),
             Ok(()) => return,
         };
+        self.asking.set(txn, None);
         if let Some(checking) = self.checking.remove(&txn) {
             self.out.push(Output::Reply(checking.from, txn, Reply::Checked(result)));
         }
@@ -296,30 +305,27 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
 
     /// A client is gone. What it has called for to be committed is brought to its end; nobody waits for the rest.
     pub fn disconnected(&mut self, client: &A) {
-        self.checking.retain(|_, checking| checking.from != *client);
+        let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
+        gone.for_each(|(txn, _)| self.asking.set(txn, None));
         self.locking.retain(|_, from| from != client);
     }
 
     /// Does what it is time for.
     pub fn poll(&mut self, now: Ms) {
-        let due = |(txn, (_, one)): (&TxnId, &(A, Coordinator<T>))| (one.deadline()? <= now).then_some(*txn);
-        let due: Vec<TxnId> = self.coordinators.iter().filter_map(due).collect();
-        for txn in due {
+        for txn in self.coordinating.due(now) {
             let mut out = Vec::new();
             if let Some((_, coordinator)) = self.coordinators.get_mut(&txn) {
                 coordinator.poll(now, &mut out);
             }
             self.coordinated(txn, out);
         }
-        let checking: Vec<TxnId> = self.checking.keys().copied().collect();
-        checking.into_iter().for_each(|txn| self.ask_checks(txn, now));
+        self.asking.due(now).into_iter().for_each(|txn| self.ask_checks(txn, now));
     }
 
     /// When [`Gateway::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        let commits = self.coordinators.values().filter_map(|(_, coordinator)| coordinator.deadline());
-        commits.chain(self.checking.values().map(|checking| checking.repeat)).min()
+        self.coordinating.first().into_iter().chain(self.asking.first()).min()
     }
 }
 

@@ -26,6 +26,7 @@
 //! | [`cache_node`] | a redirector or a peer server; the latter has a [`gateway`] for commits |
 //! | [`session`] | a client |
 //! | [`tree`] | what they say to each other about pages |
+//! | [`weigh`] | how much memory objects take that are kept for others |
 //!
 //! [`plant`] has the mistakes that the simulator plants to see whether it would notice.
 
@@ -45,7 +46,9 @@ pub mod pram;
 pub mod redirect;
 pub mod replica;
 pub mod residents;
+mod schedule;
 pub mod session;
 pub mod tree;
 pub mod upstream;
 pub mod validate;
+pub mod weigh;

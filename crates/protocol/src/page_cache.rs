@@ -46,6 +46,7 @@ use model::{NodeId, Oid, PageId};
 use crate::ident::{Timestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 use crate::validate::{Read, Seen};
+use crate::weigh::Weigh;
 
 /// What a brick says of a durable change of a page (rule D2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,10 +134,22 @@ struct Copy<T> {
     ahead: BTreeMap<Version, Invalidation>,
 }
 
+/// How much of the messages is kept that come while a fetch is out, in bytes.
+pub(crate) const MESSAGES_LIMIT: usize = 8 << 20;
+/// What a message takes without new states, in bytes.
+const MESSAGE: usize = 1 << 10;
+
+/// About how many bytes a message takes.
+pub(crate) fn message_weight<T: Weigh>(contents: Option<&Contents<T>>) -> usize {
+    MESSAGE + contents.map_or(0, Weigh::weight)
+}
+
 #[derive(Clone, Debug)]
 struct Fetch<T> {
     id: FetchId,
     messages: Vec<(Invalidation, Option<Contents<T>>)>,
+    /// About how many bytes they are. If it is too much they are gone, and what the fetch brings is of no use.
+    weight: usize,
 }
 
 /// A read of a running transaction.
@@ -217,7 +230,7 @@ impl<T> Default for PageCache<T> {
     }
 }
 
-impl<T: Clone> PageCache<T> {
+impl<T: Clone + Weigh> PageCache<T> {
     // ------------------------------------------------------------------------------------------ transactions
 
     /// Begins a transaction.
@@ -366,11 +379,12 @@ impl<T: Clone> PageCache<T> {
         }
         self.last_fetch += 1;
         let id = FetchId(self.last_fetch);
-        self.fetches.insert(page, Fetch { id, messages: Vec::new() });
+        self.fetches.insert(page, Fetch { id, messages: Vec::new(), weight: 0 });
         Some((id, self.aside.get(&page).map(|copy| copy.version)))
     }
 
-    /// A fetch is answered. Says whether it was the one waited for (D3).
+    /// A fetch is answered. Says whether it was the one waited for (D3). If more has come meanwhile than can be kept, what it
+    /// brings is not taken, and whoever needs it fetches it again.
     pub fn fetched(&mut self, page: PageId, id: FetchId, reply: Reply<T>) -> bool {
         let Some(fetch) = self.fetches.remove(&page) else { return false };
         if fetch.id != id && !planted(Bug::AnyReply) {
@@ -378,6 +392,9 @@ impl<T: Clone> PageCache<T> {
             return false;
         }
         let aside = self.aside.remove(&page);
+        if fetch.weight > MESSAGES_LIMIT {
+            return true;
+        }
         let copy = match reply {
             Reply::Page(fetched) => {
                 self.last_copy += 1;
@@ -451,7 +468,11 @@ impl<T: Clone> PageCache<T> {
         self.arrive(&message, contents.as_ref());
         let heard = self.version(message.page).unwrap_or(message.version);
         if let Some(fetch) = self.fetches.get_mut(&message.page).filter(|_| !planted(Bug::NoCrossingLog)) {
+            fetch.weight += message_weight(contents.as_ref());
             fetch.messages.push((message, contents));
+            if fetch.weight > MESSAGES_LIMIT {
+                fetch.messages.clear();
+            }
         }
         heard
     }

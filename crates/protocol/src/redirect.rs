@@ -26,8 +26,10 @@ use crate::ident::{HolderId, Timestamp, TxnId, Version};
 use crate::lease::Ms;
 use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
 use crate::plant::{Bug, planted};
+use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
+use crate::weigh::Weigh;
 
 mod fetching;
 mod retained;
@@ -73,6 +75,8 @@ pub struct Redirector<T> {
     complete: BTreeMap<PageId, BTreeSet<HolderId>>,
     helped: BTreeMap<HolderId, u64>,
     fetching: BTreeMap<PageId, Fetching<T>>,
+    /// Until when helpers are waited for.
+    helping: Schedule<PageId>,
     /// The fetch by which this node is listed above, for each page.
     listed: BTreeMap<PageId, FetchId>,
     last_fetch: u64,
@@ -86,7 +90,7 @@ pub struct Redirector<T> {
     out: Vec<Output<T>>,
 }
 
-impl<T: Clone> Redirector<T> {
+impl<T: Clone + Weigh> Redirector<T> {
     /// One that knows nobody. Nobody else ever has the session numbers from `holder` on.
     #[must_use]
     pub fn new(helpers: Helpers, holder: HolderId) -> Self {
@@ -97,6 +101,7 @@ impl<T: Clone> Redirector<T> {
             complete: BTreeMap::new(),
             helped: BTreeMap::new(),
             fetching: BTreeMap::new(),
+            helping: Schedule::default(),
             listed: BTreeMap::new(),
             last_fetch: 0,
             retained: Retained::default(),
@@ -301,9 +306,7 @@ impl<T: Clone> Redirector<T> {
         for holder in self.directory.passed_on(page, message.version, now) {
             self.down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
         }
-        if let Some(fetching) = self.fetching.get_mut(&page) {
-            fetching.told.push((message, contents));
-        }
+        self.told(page, message, contents);
     }
 
     // ------------------------------------------------------------------------------------------ the session above
@@ -322,6 +325,7 @@ impl<T: Clone> Redirector<T> {
     /// The session above is over, and with it all below (D4): what they have came by it.
     fn close_all(&mut self) {
         self.fetching.clear();
+        self.helping.clear();
         self.syncing.clear();
         self.subscribers.clear();
         self.complete.clear();
@@ -342,15 +346,15 @@ impl<T: Clone> Redirector<T> {
             self.upstream.close(now);
             self.close_all();
         }
-        if let Some(renew) = self.upstream.poll(now, self.directory.height(), !self.subscribers.is_empty()) {
-            self.up(renew);
+        if self.upstream.is_due(now) && self.is_used() {
+            let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
+            let renew = self.upstream.poll(now, height, subscribe);
+            renew.into_iter().for_each(|renew| self.up(renew));
         }
         for holder in self.directory.expire(now) {
             self.gone(holder, now);
         }
-        let late = |fetching: &Fetching<T>| matches!(fetching.stage, Stage::Helping { until, .. } if until <= now);
-        let late: Vec<PageId> = self.fetching.iter().filter(|(_, one)| late(one)).map(|(page, _)| *page).collect();
-        for page in late.into_iter().filter(|_| !planted(Bug::PatienceWithHelpers)) {
+        for page in self.helping.due(now).into_iter().filter(|_| !planted(Bug::PatienceWithHelpers)) {
             if let Some(Stage::Helping { helper, .. }) = self.fetching.get(&page).map(|fetching| fetching.stage) {
                 self.incomplete(page, helper);
             }
@@ -362,11 +366,16 @@ impl<T: Clone> Redirector<T> {
     /// When [`Redirector::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        let help = self.fetching.values().filter_map(|fetching| match fetching.stage {
-            Stage::Helping { until, .. } => Some(until),
-            Stage::Above { .. } => None,
-        });
-        help.chain(self.directory.deadline()).chain(self.upstream.deadline()).min()
+        let upstream = if self.is_used() { self.upstream.deadline() } else { self.upstream.lapses() };
+        let others = [self.helping.first(), self.directory.deadline(), upstream];
+        others.into_iter().flatten().min()
+    }
+
+    /// Whether anybody below has something by this tree, or waits for it. If nobody does, its lease may end: there is nothing that
+    /// could be used beyond it.
+    fn is_used(&self) -> bool {
+        let is_held = !self.listed.is_empty() || !self.fetching.is_empty() || !self.writers.is_empty();
+        is_held || !self.syncing.is_empty() || self.directory.known().next().is_some()
     }
 
     // ------------------------------------------------------------------------------------------ commits that pass
@@ -428,6 +437,9 @@ impl<T: Clone> Redirector<T> {
                 if !self.directory.holders(*page).any(|holder| holder == waiter.holder) {
                     return Err(format!("D1: {:?} waits for {page:?} and is not listed", waiter.holder));
                 }
+            }
+            if matches!(fetching.stage, Stage::Helping { .. }) != self.helping.at(*page).is_some() {
+                return Err(format!("R1: a helper is waited for with {page:?} for ever"));
             }
             if matches!(fetching.stage, Stage::Above { .. }) && !self.listed.contains_key(page) {
                 return Err(format!("D1: {page:?} is fetched above, and the fetch is forgotten"));

@@ -33,9 +33,11 @@ use crate::lease::Ms;
 use crate::locks::Mode;
 use crate::page_cache::{Content, FetchId, Finished, Found, PageCache, Snapshot};
 use crate::pram::Pram;
+use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
 use crate::validate::{Read, Seen};
+use crate::weigh::Weigh;
 
 /// How long an answer is waited for before a call is repeated, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
@@ -116,13 +118,6 @@ struct Running<T> {
     writes: BTreeMap<Oid, Content<T>>,
 }
 
-/// A call that is not answered.
-#[derive(Clone, Debug)]
-struct Calling<T> {
-    call: Call<T>,
-    repeat: Ms,
-}
-
 /// A client. `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Session<T> {
@@ -140,7 +135,11 @@ pub struct Session<T> {
     /// When to say that datastore transactions are still there.
     keep: Ms,
     running: BTreeMap<TxnId, Running<T>>,
-    calls: BTreeMap<TxnId, Calling<T>>,
+    calls: BTreeMap<TxnId, Call<T>>,
+    /// When they are repeated.
+    repeating: Schedule<TxnId>,
+    /// Datastore transactions that hold something.
+    locking: BTreeSet<TxnId>,
     /// Group snapshots that wait for closed timestamps.
     waiting: Vec<TxnId>,
     /// Closed timestamps are wanted.
@@ -150,7 +149,7 @@ pub struct Session<T> {
     out: Vec<Output<T>>,
 }
 
-impl<T: Clone> Session<T> {
+impl<T: Clone + Weigh> Session<T> {
     /// A client that is not connected. Nobody else ever has its number, nor the session numbers from `first_holder` on, of
     /// which it needs one for each connection.
     #[must_use]
@@ -167,6 +166,8 @@ impl<T: Clone> Session<T> {
             keep: 0,
             running: BTreeMap::new(),
             calls: BTreeMap::new(),
+            repeating: Schedule::default(),
+            locking: BTreeSet::new(),
             waiting: Vec::new(),
             subscribe: false,
             last: Timestamp::ZERO,
@@ -248,7 +249,7 @@ impl<T: Clone> Session<T> {
     /// # Errors
     /// Why it was not written: the transaction goes on without.
     pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) -> Result<(), Unwritten> {
-        let is_ending = !matches!(self.calls.get(&txn), None | Some(Calling { call: Call::Lock { .. }, .. }));
+        let is_ending = !matches!(self.calls.get(&txn), None | Some(Call::Lock { .. }));
         let running = self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(Unwritten::NotRunning)?;
         match running.level {
             Level::Optimistic => self.cache.write(txn, oid, content).then_some(()).ok_or(Unwritten::NotRunning),
@@ -309,8 +310,9 @@ impl<T: Clone> Session<T> {
     pub fn abort(&mut self, txn: TxnId) {
         self.cache.abort(txn);
         self.cache.decided(txn, None);
-        self.calls.remove(&txn);
+        self.answered(txn);
         self.waiting.retain(|waiting| *waiting != txn);
+        self.locking.remove(&txn);
         if let Some(running) = self.running.remove(&txn) {
             self.release(txn, &running);
         }
@@ -318,7 +320,7 @@ impl<T: Clone> Session<T> {
 
     /// Wants to know at last how a transaction has ended whose commit is not answered: if it has not happened, it never will.
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
-        let Some(Calling { call: Call::Commit { parts, .. }, .. }) = self.calls.get(&txn) else { return };
+        let Some(Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };
         let participants = parts.keys().copied().collect();
         self.call(txn, Call::Resolve { participants }, now);
     }
@@ -332,7 +334,8 @@ impl<T: Clone> Session<T> {
     }
 
     fn ended(&mut self, txn: TxnId, ended: Ended) {
-        self.calls.remove(&txn);
+        self.answered(txn);
+        self.locking.remove(&txn);
         let running = self.running.remove(&txn);
         match ended {
             Ended::Committed(timestamp) => {
@@ -414,24 +417,31 @@ impl<T: Clone> Session<T> {
     // ------------------------------------------------------------------------------------------ calls
 
     fn call(&mut self, txn: TxnId, call: Call<T>, now: Ms) {
-        if let (Some(Calling { call: Call::Lock { oid: before, .. }, .. }), Call::Lock { oid, .. }) =
-            (self.calls.get(&txn), &call)
+        if let (Some(Call::Lock { oid: before, .. }), Call::Lock { oid, .. }) = (self.calls.get(&txn), &call)
             && before == oid
         {
             return;
         }
         self.out.push(Output::Call(txn, call.clone()));
-        self.calls.insert(txn, Calling { call, repeat: now + REPEAT_MS });
+        self.calls.insert(txn, call);
+        self.repeating.set(txn, Some(now + REPEAT_MS));
+    }
+
+    /// Nothing is called for any more.
+    fn answered(&mut self, txn: TxnId) {
+        self.calls.remove(&txn);
+        self.repeating.set(txn, None);
     }
 
     /// A call is answered.
     pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) {
-        match (reply, self.calls.get(&txn).map(|calling| &calling.call)) {
+        match (reply, self.calls.get(&txn)) {
             (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. }))
                 if *oid == locked.oid && locked.mode >= *mode =>
             {
-                self.calls.remove(&txn);
+                self.answered(txn);
                 if let Some(running) = self.running.get_mut(&txn) {
+                    self.locking.insert(txn);
                     running.locked.insert(locked.oid, (locked.mode, locked));
                 }
             }
@@ -580,7 +590,7 @@ impl<T: Clone> Session<T> {
                 upstream.connect(now);
             }
         }
-        self.calls.values_mut().for_each(|calling| calling.repeat = now);
+        self.calls.keys().for_each(|txn| self.repeating.set(*txn, Some(now)));
         self.poll(now);
     }
 
@@ -611,9 +621,9 @@ impl<T: Clone> Session<T> {
     pub fn poll(&mut self, now: Ms) {
         let nodes: Vec<NodeId> = self.upstreams.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.poll_upstream(node, now));
-        for (txn, calling) in self.calls.iter_mut().filter(|(_, calling)| calling.repeat <= now) {
-            calling.repeat = now + REPEAT_MS;
-            self.out.push(Output::Call(*txn, calling.call.clone()));
+        for txn in self.repeating.due(now) {
+            self.repeating.set(txn, Some(now + REPEAT_MS));
+            self.out.extend(self.calls.get(&txn).map(|call| Output::Call(txn, call.clone())));
         }
         self.keep_locks(now);
         self.send_writes(now);
@@ -625,7 +635,7 @@ impl<T: Clone> Session<T> {
             return;
         }
         self.keep = now + REPEAT_MS;
-        for (txn, running) in &self.running {
+        for (txn, running) in self.locking.iter().filter_map(|txn| Some((txn, self.running.get(txn)?))) {
             let Level::Locks { first } = running.level else { continue };
             let (first, mut node) = (first.unwrap_or(*txn), None);
             for (oid, (mode, _)) in &running.locked {
@@ -640,11 +650,11 @@ impl<T: Clone> Session<T> {
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let sessions = self.upstreams.values().filter_map(Upstream::deadline);
-        let keep = self.running.values().any(|running| !running.locked.is_empty()).then_some(self.keep);
+        let keep = self.locking.first().map(|_| self.keep);
         // Without a session there is nothing to try: its opening does.
         let open = |node: &NodeId| self.upstreams.get(node).is_some_and(Upstream::is_open);
         let retry = self.retry.filter(|_| self.pram.next().as_ref().is_some_and(open)).into_iter().chain(keep);
-        sessions.chain(self.calls.values().map(|calling| calling.repeat)).chain(retry).min()
+        sessions.chain(self.repeating.first()).chain(retry).min()
     }
 
     /// The copies, for checkers.

@@ -72,10 +72,16 @@ impl Upstream {
         was_open
     }
 
+    /// Whether [`Upstream::poll`] would ask for a lease.
+    #[must_use]
+    pub fn is_due(&self, now: Ms) -> bool {
+        self.connected && now >= self.renew
+    }
+
     /// Asks for a lease, if it is time. `height` is 0 if no other node below may still use what came by an earlier session;
     /// `subscribe` says that closed timestamps are wanted.
     pub fn poll<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Option<Up<T>> {
-        if !self.connected || now < self.renew {
+        if !self.is_due(now) {
             return None;
         }
         self.renew = now + REPEAT_MS;
@@ -138,9 +144,14 @@ impl Upstream {
     /// When [`Upstream::poll`] or the lease's end want something done.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        let lapses = self.open.then(|| self.lease.until());
         let renew = self.connected.then_some(self.renew);
-        lapses.into_iter().chain(renew).min()
+        self.lapses().into_iter().chain(renew).min()
+    }
+
+    /// When the lease ends, if there is one.
+    #[must_use]
+    pub fn lapses(&self) -> Option<Ms> {
+        self.open.then(|| self.lease.until())
     }
 }
 

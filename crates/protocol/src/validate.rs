@@ -176,6 +176,11 @@ impl Validator {
         &mut self.locks
     }
 
+    /// Those that [hold](Validator::hold) something.
+    pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
+        self.locks.prepared()
+    }
+
     /// The slots of a page have changed, by a record that is durable (L1). Returns the version that the page had before:
     /// what an invalidation has to say (P2).
     ///

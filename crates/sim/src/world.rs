@@ -16,6 +16,7 @@ use protocol::page_cache::Fetched;
 use protocol::placement::Map;
 use protocol::placement::decider::Kept;
 use protocol::redirect::Helpers;
+use protocol::weigh::Weigh;
 
 use crate::history::History;
 use crate::plan::{Action, BALANCE, Cluster, Demand, Key, Place, Plan, RING_SLOTS, Topology, Work};
@@ -54,6 +55,15 @@ pub enum State {
     List(Rc<Vec<i64>>),
     /// A number, which is replaced.
     Number(i64),
+}
+
+impl Weigh for State {
+    fn weight(&self) -> usize {
+        match self {
+            Self::List(list) => list.weight(),
+            Self::Number(_) => 8,
+        }
+    }
 }
 
 /// What runs in a process.

@@ -3,7 +3,7 @@ use model::{ClassId, Oid, PageId, SpaceId};
 use super::*;
 use crate::commit::{Part, Writes};
 use crate::ident::{ClientId, Version};
-use crate::page_cache::{Content, FetchId, Invalidation};
+use crate::page_cache::{Content, FetchId, Fetched, Invalidation, Reply as Page};
 
 const NODE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
@@ -76,5 +76,62 @@ fn a_page_of_another_node_is_rejected_here() {
     let part = Part { reads: Vec::new(), writes };
     let lie = Call::Commit { parts: [(NODE, part)].into(), creates: false };
     assert!(matches!(node.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(_))));
+    assert_eq!(node.outputs(), []);
+}
+
+/// What the node above is told.
+fn above(node: &mut CacheNode<u8, u64>) -> Vec<Up<u64>> {
+    let outputs = node.outputs().into_iter();
+    outputs.filter_map(|output| if let Output::Up(_, _, message) = output { Some(message) } else { None }).collect()
+}
+
+/// Time passes: it is woken when it says, and gets the leases that it asks for.
+fn pass(node: &mut CacheNode<u8, u64>, to: Ms) -> Vec<Up<u64>> {
+    let mut told = Vec::new();
+    while let Some(at) = node.deadline().filter(|at| *at <= to) {
+        node.poll(at);
+        for message in above(node) {
+            if let Up::Renew { asked, sync, .. } = message {
+                let session = node.redirect(NODE).unwrap().upstream().holder();
+                node.handle_down(NODE, session, Down::Leased { asked, lease_ms: 10_000, sync }, at);
+            }
+            told.push(message);
+        }
+        node.invariants().unwrap();
+        assert!(node.deadline().is_none_or(|next| next > at));
+    }
+    told
+}
+
+#[test]
+fn a_tree_that_nobody_uses_renews_nothing_and_comes_back() {
+    let mut node = node(Helpers::Nobody);
+    let fetched = Fetched { version: Version::ZERO, timestamp: Timestamp::ZERO, objects: BTreeMap::new() };
+    let fetched = Down::Fetched { page: PAGE, fetch: FetchId(1), reply: Page::Page(fetched) };
+    node.handle_down(NODE, ABOVE, fetched, 1_001);
+    let told = pass(&mut node, 200_000);
+    // The page is given back when its holder has expired; until then its lease is renewed.
+    assert!(matches!(told[..], [.., Up::Evict { .. }]), "{told:?}");
+    assert_eq!((node.deadline(), pass(&mut node, 900_000)), (None, Vec::new()));
+    let (wanted_ms, subscribe, height) = (10_000, false, 0);
+    let renew = Up::Renew { asked: 900_000, wanted_ms, open: true, sync: 1, subscribe, height, replaces: None };
+    node.handle_up(NODE, HolderId(8), renew, 900_000).unwrap();
+    assert!(matches!(above(&mut node)[..], [Up::Renew { open: true, .. }]));
+}
+
+#[test]
+fn a_fetch_during_which_too_much_is_told_is_begun_anew() {
+    let mut node = node(Helpers::Everybody);
+    let many = crate::page_cache::MESSAGES_LIMIT / crate::page_cache::message_weight::<u64>(None) + 1;
+    for position in 1..=many as u64 {
+        let (previous, version) = (Version { moves: 0, position: position - 1 }, Version { moves: 0, position });
+        let message =
+            Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn(1).start, txn: txn(1) };
+        node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_001);
+    }
+    let again = above(&mut node);
+    assert!(matches!(again[..], [Up::Fetch { fetch: FetchId(2), .. }]), "{again:?}");
+    // Whoever joins it hears of what comes from now on.
+    node.handle_up(NODE, BELOW, Up::Fetch { page: PAGE, fetch: FetchId(9), have: None }, 1_002).unwrap();
     assert_eq!(node.outputs(), []);
 }

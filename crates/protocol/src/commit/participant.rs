@@ -27,6 +27,7 @@ use crate::clock::{Clock, LEAD_MS};
 use crate::ident::{ClientId, Timestamp, TxnId, Version};
 use crate::page_cache::{Contents, Invalidation};
 use crate::plant::{Bug, planted};
+use crate::schedule::Schedule;
 use crate::validate::{Cause, Conflict, Read, Validator};
 
 mod locking;
@@ -123,6 +124,8 @@ pub struct Participant<A, T> {
     known: BTreeMap<TxnId, Known<T>>,
     /// Datastore transactions that are not prepared.
     locking: BTreeMap<TxnId, Locking<A>>,
+    /// When those are given up that are not heard of.
+    expiring: Schedule<TxnId>,
     /// The position of the last record, and of the last that is durable.
     last: u64,
     forced: u64,
@@ -161,6 +164,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             validator: Validator::new(settings.window_limit),
             known: BTreeMap::new(),
             locking: BTreeMap::new(),
+            expiring: Schedule::default(),
             last: 0,
             forced: 0,
             waiting: VecDeque::new(),
@@ -252,6 +256,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
         self.validator.hold(txn, &footprint);
         self.locking.remove(&txn);
+        self.expiring.set(txn, None);
         let timestamp = self.clock.tick(now_ms);
         match participants {
             Some(participants) => {
@@ -470,7 +475,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn close(&mut self, now_ms: u64) -> Timestamp {
         let now = self.clock.tick(now_ms);
         self.promise(now, now_ms);
-        let in_flight = self.validator.locks().prepared();
+        let in_flight = self.validator.prepared();
         let open = in_flight.filter_map(|txn| self.known.get(&txn)).filter_map(|known| match known {
             Known::Prepared { .. } if planted(Bug::ClosedAbovePrepared) => None,
             Known::Prepared { proposal, .. } => Some(*proposal),
@@ -575,8 +580,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Transactions that are prepared, with all their participants: whose coordinator may be gone.
     pub fn prepared(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
-        self.known.iter().filter_map(|(txn, known)| match known {
-            Known::Prepared { participants, .. } => Some((*txn, &participants[..])),
+        self.validator.prepared().filter_map(|txn| match self.known.get(&txn)? {
+            Known::Prepared { participants, .. } => Some((txn, &participants[..])),
             _ => None,
         })
     }

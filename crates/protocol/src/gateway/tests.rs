@@ -42,3 +42,23 @@ fn what_is_said_of_a_node_must_be_of_that_node() {
     assert_eq!(gateway.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
     assert_eq!(gateway.outputs().count(), 0);
 }
+
+#[test]
+fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    let part = |node| Part { reads: Vec::new(), writes: [(oid(node), Content::Value(1))].into() };
+    let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
+    gateway.call(1, txn(1), commit, 1_000).unwrap();
+    let reads = [(NodeId(1), vec![Read { oid: oid(1), seen: crate::validate::Seen::Written(txn(1)) }])].into();
+    gateway.call(2, txn(2), Call::Check { reads, seen: Timestamp::ZERO }, 1_100).unwrap();
+    assert_eq!((gateway.outputs().count(), gateway.deadline()), (3, Some(1_000 + REPEAT_MS)));
+    gateway.poll(1_000 + REPEAT_MS);
+    assert_eq!((gateway.outputs().count(), gateway.deadline()), (2, Some(1_100 + REPEAT_MS)));
+    gateway.disconnected(&2);
+    assert_eq!(gateway.deadline(), Some(1_000 + 2 * REPEAT_MS));
+    for node in [1, 2] {
+        let answer = Answer::Ended { txn: txn(1), outcome: Outcome::Aborted, version: None };
+        gateway.answered(NodeId(node), answer, None, 1_300);
+    }
+    assert_eq!(gateway.deadline(), None);
+}

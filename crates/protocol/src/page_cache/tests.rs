@@ -289,3 +289,17 @@ fn a_read_goes_on_rising_when_its_page_is_fetched_again() {
     let _ = cache.invalidate(message(6, 7, &[3]), None);
     assert_eq!(reads(&mut cache), [(1, Seen::At(at(7))), (2, Seen::At(at(7)))]);
 }
+
+#[test]
+fn what_a_fetch_brings_is_not_taken_if_too_much_has_come_meanwhile() {
+    let mut cache: PageCache<u64> = PageCache::default();
+    let (id, _) = cache.fetch(PAGE).unwrap();
+    let many = (MESSAGES_LIMIT / message_weight::<u64>(None)) as u64 + 1;
+    for version in 1..=many {
+        cache.invalidate(message(version - 1, version, &[1]), None);
+    }
+    assert!(cache.fetched(PAGE, id, Reply::Page(page(0, &[(1, 4)]))), "it was waited for");
+    assert_eq!((cache.version(PAGE), cache.look(oid(1))), (None, Found::Miss));
+    fetch(&mut cache, many, &[(1, 5)]);
+    assert_eq!(cache.look(oid(1)), Found::Value(&5));
+}

@@ -5,9 +5,10 @@ use model::PageId;
 use super::{Helpers, Output, Redirector};
 use crate::ident::{HolderId, Version};
 use crate::lease::Ms;
-use crate::page_cache::{Contents, FetchId, Invalidation, Reply};
+use crate::page_cache::{Contents, FetchId, Invalidation, MESSAGES_LIMIT, Reply, message_weight};
 use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
+use crate::weigh::Weigh;
 
 /// How long a helper may take, in milliseconds: about what the fetch would take that it saves.
 const HELP_MS: u64 = 50;
@@ -24,7 +25,7 @@ pub(super) struct Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// One of those below.
-    Helping { helper: HolderId, help: FetchId, until: Ms },
+    Helping { helper: HolderId, help: FetchId },
     /// The node above, and whether this version is current.
     Above { fetch: FetchId, have: Option<Version> },
 }
@@ -41,16 +42,24 @@ pub(super) struct Fetching<T> {
     pub(super) waiters: Vec<Waiter>,
     /// What those who waited were told since it began.
     pub(super) told: Vec<(Invalidation, Option<Contents<T>>)>,
+    /// About how many bytes that is.
+    pub(super) weight: usize,
 }
 
-impl<T: Clone> Redirector<T> {
+impl<T> Fetching<T> {
+    fn new(waiters: Vec<Waiter>) -> Self {
+        Self { stage: Stage::NOBODY, waiters, told: Vec::new(), weight: 0 }
+    }
+}
+
+impl<T: Clone + Weigh> Redirector<T> {
     /// A holder wants a page: it is listed, before anybody is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: Waiter, now: Ms) {
         self.directory.list(page, waiter.holder, waiter.fetch);
         // What it had it does not have now.
         self.incomplete(page, waiter.holder);
         let Some(fetching) = self.fetching.get_mut(&page) else {
-            self.fetching.insert(page, Fetching { stage: Stage::NOBODY, waiters: vec![waiter], told: Vec::new() });
+            self.fetching.insert(page, Fetching::new(vec![waiter]));
             return self.dispatch(page, now);
         };
         fetching.waiters.retain(|one| one.holder != waiter.holder);
@@ -67,6 +76,7 @@ impl<T: Clone> Redirector<T> {
         let Some(fetching) = self.fetching.get(&page) else { return };
         if fetching.waiters.is_empty() {
             self.fetching.remove(&page);
+            self.helping.set(page, None);
             return self.unlist(page);
         }
         let is_bare = fetching.waiters.iter().any(|waiter| waiter.have.is_none());
@@ -76,8 +86,9 @@ impl<T: Clone> Redirector<T> {
         let help = FetchId(self.last_fetch);
         *self.helped.entry(helper).or_default() += 1;
         if let Some(fetching) = self.fetching.get_mut(&page) {
-            fetching.stage = Stage::Helping { helper, help, until: now + HELP_MS };
+            fetching.stage = Stage::Helping { helper, help };
         }
+        self.helping.set(page, Some(now + HELP_MS));
         self.down(helper, Down::Help { page, help });
     }
 
@@ -93,6 +104,7 @@ impl<T: Clone> Redirector<T> {
     /// Asks the node above.
     pub(super) fn fetch_above(&mut self, page: PageId) {
         let Some(fetching) = self.fetching.get_mut(&page) else { return };
+        self.helping.set(page, None);
         self.last_fetch += 1;
         let fetch = FetchId(self.last_fetch);
         // Whoever has nothing needs the page; if all have something, they may all have what is current.
@@ -103,9 +115,22 @@ impl<T: Clone> Redirector<T> {
         self.up(Up::Fetch { page, fetch, have });
     }
 
+    /// Those below were told of a change: whoever joins a fetch that is out has to hear it too. If that becomes too much to keep,
+    /// the fetch is begun anew: what it brings then is newer than all that was told.
+    pub(super) fn told(&mut self, page: PageId, message: Invalidation, contents: Option<Contents<T>>) {
+        let Some(fetching) = self.fetching.get_mut(&page) else { return };
+        fetching.weight += message_weight(contents.as_ref());
+        fetching.told.push((message, contents));
+        if fetching.weight > MESSAGES_LIMIT {
+            (fetching.told, fetching.weight) = (Vec::new(), 0);
+            self.fetch_above(page);
+        }
+    }
+
     /// An answer for all who wait.
     pub(super) fn arrived(&mut self, page: PageId, reply: Reply<T>, now: Ms) {
-        let Some(fetching) = self.fetching.remove(&page) else { return };
+        let Some(mut fetching) = self.fetching.remove(&page) else { return };
+        self.helping.set(page, None);
         let asked = if let Stage::Above { have, .. } = fetching.stage { have } else { None };
         let version = if let Reply::Page(fetched) = &reply { Some(fetched.version) } else { asked };
         // An update that was told since is in it as well; an invalidation makes a hole in it.
@@ -114,7 +139,7 @@ impl<T: Clone> Redirector<T> {
         };
         let has_holes = fetching.told.iter().any(hole);
         let mut left = Vec::new();
-        for waiter in fetching.waiters {
+        for waiter in std::mem::take(&mut fetching.waiters) {
             let reply = match &reply {
                 Reply::Page(fetched) if waiter.have == Some(fetched.version) => Reply::Current,
                 Reply::Page(fetched) => Reply::Page(fetched.clone()),
@@ -140,7 +165,7 @@ impl<T: Clone> Redirector<T> {
             // Whoever wanted it may be gone meanwhile.
             self.unlist(page);
         } else {
-            self.fetching.insert(page, Fetching { stage: Stage::NOBODY, waiters: left, told: fetching.told });
+            self.fetching.insert(page, Fetching { waiters: left, stage: Stage::NOBODY, ..fetching });
             self.dispatch(page, now);
         }
     }

@@ -7,51 +7,100 @@ use model::PageId;
 use crate::commit::{Writes, by_page};
 use crate::ident::TxnId;
 use crate::page_cache::Contents;
+use crate::weigh::Weigh;
 
 /// Commits of which updates are retained at most; the oldest go first, which costs a fetch.
 const LIMIT: usize = 1024;
+/// How much of them is retained at most, in bytes.
+const LIMIT_BYTES: usize = 16 << 20;
 
 /// What transactions write, by page.
 #[derive(Clone, Debug)]
 pub(super) struct Retained<T> {
-    updates: BTreeMap<TxnId, BTreeMap<PageId, Contents<T>>>,
+    updates: BTreeMap<TxnId, Update<T>>,
     order: VecDeque<TxnId>,
+    /// About how many bytes that is.
+    weight: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Update<T> {
+    pages: BTreeMap<PageId, Contents<T>>,
+    weight: usize,
 }
 
 impl<T> Default for Retained<T> {
     fn default() -> Self {
-        Self { updates: BTreeMap::new(), order: VecDeque::new() }
+        Self { updates: BTreeMap::new(), order: VecDeque::new(), weight: 0 }
     }
 }
 
-impl<T: Clone> Retained<T> {
+impl<T: Clone + Weigh> Retained<T> {
     pub(super) fn retain(&mut self, txn: TxnId, writes: &Writes<T>) {
         if self.updates.contains_key(&txn) || writes.is_empty() {
             return;
         }
         let pages = by_page(writes.iter().map(|(oid, content)| (*oid, content.clone())));
-        self.updates.insert(txn, pages);
+        let weight = pages.values().map(Weigh::weight).sum();
+        self.weight += weight;
+        self.updates.insert(txn, Update { pages, weight });
         self.order.push_back(txn);
-        while self.order.len() > LIMIT {
-            if let Some(oldest) = self.order.pop_front() {
-                self.updates.remove(&oldest);
-            }
+        while (self.order.len() > LIMIT || self.weight > LIMIT_BYTES)
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.remove(oldest);
         }
+    }
+
+    fn remove(&mut self, txn: TxnId) -> bool {
+        let update = self.updates.remove(&txn);
+        self.weight -= update.as_ref().map_or(0, |update| update.weight);
+        update.is_some()
     }
 
     /// The update of a page, which is proven now. There is one invalidation for each page.
     pub(super) fn take(&mut self, txn: TxnId, page: PageId) -> Option<Contents<T>> {
-        let pages = self.updates.get_mut(&txn)?;
-        let contents = pages.remove(&page);
-        if pages.is_empty() {
+        let update = self.updates.get_mut(&txn)?;
+        let contents = update.pages.remove(&page);
+        if update.pages.is_empty() {
             self.forget(txn);
         }
         contents
     }
 
     pub(super) fn forget(&mut self, txn: TxnId) {
-        if self.updates.remove(&txn).is_some() {
+        if self.remove(txn) {
             self.order.retain(|other| *other != txn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, NodeId, Oid, SpaceId};
+
+    use super::*;
+    use crate::ident::{ClientId, Timestamp};
+    use crate::page_cache::Content;
+
+    const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
+
+    fn txn(number: u64) -> TxnId {
+        TxnId { start: Timestamp::at(number), client: ClientId(1) }
+    }
+
+    #[test]
+    fn the_oldest_updates_go_when_they_are_too_large_together() {
+        let mut retained: Retained<Vec<u8>> = Retained::default();
+        let object = || Content::Value(vec![0; LIMIT_BYTES / 3]);
+        for number in 0..3 {
+            retained.retain(txn(number), &[(Oid::new(ClassId::NONE, PAGE, 1), object())].into());
+        }
+        assert!(retained.take(txn(0), PAGE).is_none() && retained.take(txn(1), PAGE).is_some());
+        retained.forget(txn(2));
+        assert_eq!((retained.weight, retained.order.len()), (0, 0));
+        let larger = Content::Value(vec![0; LIMIT_BYTES + 1]);
+        retained.retain(txn(4), &[(Oid::new(ClassId::NONE, PAGE, 1), larger)].into());
+        assert_eq!((retained.weight, retained.order.len()), (0, 0), "one that is too large alone is not retained");
     }
 }

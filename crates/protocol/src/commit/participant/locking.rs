@@ -23,7 +23,6 @@ pub(super) const IDLE_MS: u64 = 5_000;
 pub(super) struct Locking<A> {
     /// Who asked last: who hears of its end.
     from: A,
-    heard: Ms,
     /// Locks that it waits for, and who is to be told.
     waits: BTreeMap<Oid, A>,
 }
@@ -37,9 +36,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if txn.start <= self.horizon {
             return self.too_old(from, txn);
         }
-        let fresh = || Locking { from: from.clone(), heard: now, waits: BTreeMap::new() };
+        let fresh = || Locking { from: from.clone(), waits: BTreeMap::new() };
         let locking = self.locking.entry(txn).or_insert_with(fresh);
-        (locking.from, locking.heard) = (from.clone(), now);
+        locking.from = from.clone();
+        self.expiring.set(txn, Some(now + IDLE_MS));
         match self.validator.locks().ask(txn, first, oid, mode) {
             Asked::Granted => self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode })),
             Asked::Waits { wound } => {
@@ -66,6 +66,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Lets go of all that a transaction holds or waits for; tells who is granted what by that.
     pub(super) fn unlock(&mut self, txn: TxnId) {
         self.locking.remove(&txn);
+        self.expiring.set(txn, None);
         for (txn, oid) in self.validator.locks().release(txn) {
             let waiting = self.locking.get_mut(&txn).and_then(|locking| locking.waits.remove(&oid));
             if let Some(from) = waiting {
@@ -78,9 +79,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Aborts datastore transactions that nobody has spoken of for long.
     pub fn expire(&mut self, now: Ms) {
-        let gone = self.locking.iter().filter(|(_, locking)| locking.heard + IDLE_MS <= now);
-        let gone: Vec<TxnId> = gone.map(|(txn, _)| *txn).collect();
-        for txn in gone.into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
+        for txn in self.expiring.due(now).into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
             self.wound(txn);
         }
     }
@@ -88,6 +87,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// When [`Participant::expire`] has something to do.
     #[must_use]
     pub fn expires(&self) -> Option<Ms> {
-        self.locking.values().map(|locking| locking.heard + IDLE_MS).min()
+        self.expiring.first()
     }
 }

@@ -1,0 +1,79 @@
+//! Who has something to do when: found without looking at everybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::lease::Ms;
+
+/// Times at which something is to be done, at most one for each key.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule<K> {
+    due: BTreeSet<(Ms, K)>,
+    at: BTreeMap<K, Ms>,
+}
+
+impl<K> Default for Schedule<K> {
+    fn default() -> Self {
+        Self { due: BTreeSet::new(), at: BTreeMap::new() }
+    }
+}
+
+impl<K: Copy + Ord> Schedule<K> {
+    /// It is to be done then, and not at another time; or not at all.
+    pub(crate) fn set(&mut self, key: K, at: Option<Ms>) {
+        let before = match at {
+            Some(at) => self.at.insert(key, at),
+            None => self.at.remove(&key),
+        };
+        if before == at {
+            return;
+        }
+        if let Some(before) = before {
+            self.due.remove(&(before, key));
+        }
+        if let Some(at) = at {
+            self.due.insert((at, key));
+        }
+    }
+
+    /// When it is to be done.
+    pub(crate) fn at(&self, key: K) -> Option<Ms> {
+        self.at.get(&key).copied()
+    }
+
+    /// The first time.
+    pub(crate) fn first(&self) -> Option<Ms> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// All that is to be done by now, in the order of the keys.
+    pub(crate) fn due(&self, now: Ms) -> BTreeSet<K> {
+        self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect()
+    }
+
+    /// Nothing is to be done any more.
+    pub(crate) fn clear(&mut self) {
+        self.due.clear();
+        self.at.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_anew_is_done_at_its_last_time_only() {
+        let mut schedule = Schedule::default();
+        schedule.set('b', Some(5));
+        schedule.set('a', Some(7));
+        schedule.set('c', Some(6));
+        assert_eq!((schedule.first(), schedule.due(6)), (Some(5), ['b', 'c'].into()));
+        schedule.set('b', Some(9));
+        schedule.set('c', None);
+        assert_eq!((schedule.first(), schedule.due(8)), (Some(7), ['a'].into()));
+        schedule.set('a', None);
+        assert_eq!(schedule.due(100), ['b'].into());
+        schedule.clear();
+        assert_eq!(schedule.first(), None);
+    }
+}
