@@ -17,7 +17,7 @@ use sim::scenario::Scenario;
 use sim::workload::{Choice, Faults, Workload, plan};
 
 /// Seeds that are tried for each bug at most.
-const LIMIT: u64 = 400;
+const LIMIT: u64 = 800;
 /// The same, of those that a scenario is written for: they are noticed anyway.
 const DIRECTED_LIMIT: u64 = 20;
 
