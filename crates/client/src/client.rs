@@ -142,7 +142,15 @@ impl Client {
 
     /// Creates a space, or finds the one of this name.
     pub async fn create_space(&self, name: &str) -> Result<SpaceId> {
-        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned() });
+        self.create_space_with(name, None).await
+    }
+
+    /// Creates a space of a cluster, with so many logical nodes; with `None`, enough to spread it over many bricks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if a cluster has one of this name.
+    pub async fn create_space_with(&self, name: &str, nodes: Option<u32>) -> Result<SpaceId> {
+        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes });
         match self.link.once(request, Vec::new()).await?.response {
             Response::SpaceCreated(created) => convert::space(created.space),
             other => Err(unexpected(&other)),
@@ -164,7 +172,8 @@ impl Client {
         match self.link.read(Request::GetStatus(proto::GetStatus {})).await?.response {
             Response::Status(status) => {
                 let figures = status.figures.into_iter().map(|figure| (figure.name, figure.value)).collect();
-                Ok(Status { agent: status.agent, figures })
+                let ailment = Some(status.ailment).filter(|ailment| !ailment.is_empty());
+                Ok(Status { agent: status.agent, figures, role: status.role, ailment, process: status.process })
             }
             other => Err(unexpected(&other)),
         }

@@ -7,6 +7,12 @@ pub struct Status {
     pub agent: String,
     /// Counters and gauges by name, as in `/metrics` without the prefix `mortar_`; a name's end tells its unit.
     pub figures: Vec<(String, u64)>,
+    /// What it is: "brick", "peer server" or "meta-server"; empty if it is an older one, which is a brick.
+    pub role: String,
+    /// Why it is not well, if it is not.
+    pub ailment: Option<String>,
+    /// The number of its process on its machine; 0 if it is an older one.
+    pub process: u32,
 }
 
 impl Status {

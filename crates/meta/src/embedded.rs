@@ -94,8 +94,9 @@ impl Embedded {
         Ok(Self { inner })
     }
 
-    #[cfg(test)]
-    fn forget(&self, up_to: Revision) {
+    /// Forgets the history up to a revision, for tests of watches.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn forget(&self, up_to: Revision) {
         self.inner.seen.catalogue.lock().forget(up_to);
     }
 }

@@ -8,11 +8,13 @@
 //!             │ requests
 //!   role: brick ─ a store, and logical nodes of a cluster
 //!         peer server ─ what clients connect to, above which are bricks
+//!         meta-server ─ the catalogue, for all of them
 //! ```
 //!
-//! [`Brick::start`] and [`PeerServer::start`] are the ways in.
+//! [`Brick::start`], [`PeerServer::start`] and [`meta::MetaServer::start`] are the ways in.
 
 mod brick;
+pub mod meta;
 mod peer;
 pub mod placement;
 pub mod realm;

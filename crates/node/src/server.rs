@@ -103,7 +103,9 @@ impl<R: Role> Shared<R> {
     pub(crate) fn status(&self) -> proto::Status {
         let figures = figures::figures(self).into_iter();
         let figures = figures.map(|figure| proto::Figure { name: figure.name.to_owned(), value: figure.value });
-        proto::Status { agent: AGENT.to_owned(), figures: figures.collect() }
+        let (role, ailment) = (R::NAME.to_owned(), self.role.ailment().unwrap_or_default());
+        let (agent, process) = (AGENT.to_owned(), std::process::id());
+        proto::Status { agent, figures: figures.collect(), role, ailment, process }
     }
 }
 

@@ -33,4 +33,9 @@ pub mod proto {
     pub mod cluster {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.cluster.rs"));
     }
+
+    /// The messages of `proto/meta.proto`.
+    pub mod meta {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));
+    }
 }

@@ -33,7 +33,7 @@ impl History {
     }
 
     /// Forgets what came up to a revision.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "conformance"))]
     pub(super) fn forget(&mut self, up_to: Revision) {
         while self.batches.front().is_some_and(|batch| batch.revision <= up_to) {
             self.drop_first();

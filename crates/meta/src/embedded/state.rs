@@ -133,7 +133,7 @@ impl Catalogue {
         &self.history
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "conformance"))]
     pub(super) fn forget(&mut self, up_to: Revision) {
         self.history.forget(up_to);
     }

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 37] = [
+pub(crate) const KINDS: [&str; 45] = [
     "ping",
     "commit",
     "get_stat",
@@ -49,6 +49,14 @@ pub(crate) const KINDS: [&str; 37] = [
     "get_space",
     "scan",
     "held",
+    "meta_greet",
+    "meta_read",
+    "meta_get",
+    "meta_write",
+    "meta_watch",
+    "meta_open_session",
+    "meta_keep",
+    "meta_end_session",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -91,6 +99,14 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::GetSpace(_) => 34,
         Request::Held(_) => 36,
         Request::Scan(_) => 35,
+        Request::MetaGreet(_) => 37,
+        Request::MetaRead(_) => 38,
+        Request::MetaGet(_) => 39,
+        Request::MetaWrite(_) => 40,
+        Request::MetaWatch(_) => 41,
+        Request::MetaOpenSession(_) => 42,
+        Request::MetaKeep(_) => 43,
+        Request::MetaEndSession(_) => 44,
     }
 }
 

@@ -185,3 +185,12 @@ impl Answers {
         Ok(answer)
     }
 }
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        // Nobody is behind any more.
+        if self.waiting.load(Ordering::Acquire) > STREAM_AHEAD {
+            let _ = self.mailbox.push(Item::Resume);
+        }
+    }
+}

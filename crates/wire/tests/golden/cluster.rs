@@ -21,7 +21,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 11 + 8;
+pub(crate) const VECTORS: usize = 45 + 11 + 8 + 16;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -243,6 +243,59 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
         check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());
+    }
+}
+
+#[test]
+fn what_meta_servers_are_asked_and_answer_is_what_it_was() {
+    use proto::meta;
+    use proto::request::Request;
+    use proto::response::Response;
+    let (key, session) = (|| "bricks/1".to_owned(), Some(9));
+    let change = |change| meta::Change { key: key(), change: Some(change) };
+    let write = meta::Write {
+        writer: vec![7; 16].into(),
+        number: 3,
+        again: true,
+        expects: vec![
+            meta::Expect { key: key(), revision: Some(5) },
+            meta::Expect { key: "map".to_owned(), revision: None },
+        ],
+        changes: vec![
+            change(meta::change::Change::Put(meta::Put { value_length: 2, session })),
+            change(meta::change::Change::Remove(meta::Remove {})),
+        ],
+    };
+    let requests: [(&str, Request, &[u8]); 8] = [
+        ("greet", Request::MetaGreet(meta::Greet {}), b""),
+        ("read", Request::MetaRead(meta::Read { prefix: "bricks/".to_owned() }), b""),
+        ("get", Request::MetaGet(meta::Get { keys: vec![key(), "map".to_owned()] }), b""),
+        ("write", Request::MetaWrite(write), b"{}"),
+        ("watch", Request::MetaWatch(meta::Watch { prefix: String::new(), after: 5 }), b""),
+        ("open-session", Request::MetaOpenSession(meta::OpenSession { ttl_ms: 5000 }), b""),
+        ("keep", Request::MetaKeep(meta::Keep { session: 9 }), b""),
+        ("end-session", Request::MetaEndSession(meta::EndSession { session: 9 }), b""),
+    ];
+    for (name, request, raw) in requests {
+        check(&format!("request-meta-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, raw);
+    }
+    let entries = vec![meta::Entry { key: key(), value_length: 2, revision: 5, session }];
+    let changed = |entry| meta::Changed { key: key(), entry };
+    let changes = vec![changed(Some(meta::Entered { value_length: 2, session })), changed(None)];
+    let written = |written| Response::MetaWritten(meta::Written { written: Some(written) });
+    let responses: [(&str, Response, &[u8]); 8] = [
+        ("greeted", Response::MetaGreeted(meta::Greeted { run: 77 }), b""),
+        ("state", Response::MetaState(meta::State { revision: 6, entries, more: true }), b"{}"),
+        ("written", written(meta::written::Written::Revision(6)), b""),
+        ("written-conflict", written(meta::written::Written::Conflict(meta::Conflict {})), b""),
+        ("batch", Response::MetaBatch(meta::Batch { revision: 6, changes, more: true }), b"{}"),
+        ("batch-sign", Response::MetaBatch(meta::Batch::default()), b""),
+        ("compacted", Response::MetaCompacted(meta::Compacted {}), b""),
+        ("session", Response::MetaSession(meta::Session { id: 9, ttl_ms: 5000 }), b""),
+    ];
+    for (name, response, raw) in responses {
+        let message = proto::Response { response: Some(response) };
+        check(&format!("response-meta-{name}"), Flags::RESPONSE, &message, raw);
     }
 }
 

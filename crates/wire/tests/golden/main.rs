@@ -182,7 +182,7 @@ fn requests_are_what_they_were() {
         ("list-objects", Request::ListObjects(proto::ListObjects { space: 1, snapshot, after: sent(2), limit })),
         ("open-snapshot", Request::OpenSnapshot(proto::OpenSnapshot {})),
         ("begin-upload", Request::BeginUpload(proto::BeginUpload {})),
-        ("create-space", Request::CreateSpace(proto::CreateSpace { name: "photos".to_owned() })),
+        ("create-space", Request::CreateSpace(proto::CreateSpace { name: "photos".to_owned(), nodes: None })),
         ("list-spaces", Request::ListSpaces(proto::ListSpaces {})),
         ("get-status", Request::GetStatus(proto::GetStatus {})),
         ("backup", Request::Backup(proto::Backup {})),
@@ -249,7 +249,15 @@ fn answers_are_what_they_were() {
             Response::Spaces(proto::Spaces { entries: vec![proto::Space { space: 1, name: "main".to_owned() }] }),
             b"",
         ),
-        ("status", Response::Status(proto::Status { agent: "mortar 0.1.0".to_owned(), figures: vec![figure] }), b""),
+        (
+            "status",
+            Response::Status(proto::Status {
+                agent: "mortar 0.1.0".to_owned(),
+                figures: vec![figure],
+                ..proto::Status::default()
+            }),
+            b"",
+        ),
         ("backup-done", Response::BackupDone(proto::BackupDone { bytes: 4096, objects: 3 }), b""),
         ("progress", Response::Progress(proto::Progress { done: 1, total: 3 }), b""),
         (

@@ -1,0 +1,224 @@
+//! Answers the requests of one connection to a meta-server.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta::catalog::SpaceOptions;
+use meta::{Key, Prefix, Revision, SessionId, Watch, Watched, meta_store};
+use model::{Error, ErrorKind, Result};
+use tokio::task::JoinSet;
+use tokio::time;
+use wire::frame::Raw;
+use wire::link::{Deferred, Incoming, Reply, Service};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::once::{self, Begun};
+use super::{Role, codec};
+use crate::server::{Thread, kind};
+
+/// How often a watch that has nothing to say says that it is there.
+pub(super) const SIGN: Duration = Duration::from_secs(5);
+
+/// The requests of one connection.
+pub(crate) struct Desk {
+    thread: Arc<Thread<Role>>,
+    /// Watches, which end with the connection.
+    watches: JoinSet<()>,
+}
+
+impl Desk {
+    pub(super) fn new(thread: Arc<Thread<Role>>) -> Self {
+        Self { thread, watches: JoinSet::new() }
+    }
+
+    fn role(&self) -> &Role {
+        &self.thread.server.role
+    }
+
+    /// Answers later with what comes of `work`, whether or not the connection lasts so long.
+    fn later(reply: Reply<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
+        let deferred = reply.defer();
+        tokio::spawn(async move {
+            match work.await {
+                Ok(response) => deferred.send(response, Vec::new()),
+                Err(error) => deferred.fail(&error),
+            }
+        });
+    }
+
+    fn state(&self, reply: Reply<'_>, asked: Result<Asked>) {
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(error) => return reply.fail(&error),
+        };
+        let (store, deferred) = (self.role().store.clone(), reply.defer());
+        tokio::spawn(async move {
+            let state = match asked {
+                Asked::Prefix(prefix) => store.read(prefix).await,
+                Asked::Keys(keys) => store.get(keys).await,
+            };
+            match state {
+                Ok(state) => answer_all(deferred, codec::state_to_proto(state)),
+                Err(error) => deferred.fail(&error),
+            }
+        });
+    }
+
+    fn write(&self, write: proto::meta::Write, raw: Raw<'_>, reply: Reply<'_>) {
+        let checked = || {
+            let writer: [u8; 16] =
+                write.writer.as_ref().try_into().map_err(|_| {
+                    Error::new(ErrorKind::Invalid, "who writes to the catalogue has a number of 16 bytes")
+                })?;
+            let (expects, changes) = (codec::expects(write.expects)?, codec::changes(write.changes, raw)?);
+            meta_store::check_write(&expects, &changes)?;
+            Ok((writer, expects, changes))
+        };
+        let (writer, expects, changes) = match checked() {
+            Ok(checked) => checked,
+            Err(error) => return reply.fail(&error),
+        };
+        let written = |written| Response::MetaWritten(codec::written_to_proto(written));
+        match self.role().once.begin(writer, write.number, write.again) {
+            Begun::First(done) => {
+                let store = self.role().store.clone();
+                Self::later(reply, async move {
+                    let ended = once::ended(store.write(expects, changes).await);
+                    let known = done.subscribe();
+                    done.send_replace(Some(ended));
+                    once::wait(known).await.map(written)
+                });
+            }
+            Begun::Known(known) => Self::later(reply, async move { once::wait(known).await.map(written) }),
+            Begun::Forgotten => reply.fail(&once::unknown()),
+        }
+    }
+
+    fn watch(&mut self, watch: proto::meta::Watch, reply: Reply<'_>) {
+        let prefix = match Prefix::new(watch.prefix) {
+            Ok(prefix) => prefix,
+            Err(error) => return reply.fail(&error),
+        };
+        let (store, deferred) = (self.role().store.clone(), reply.defer());
+        // Those that have ended.
+        while self.watches.try_join_next().is_some() {}
+        self.watches.spawn(async move {
+            let deferred = Arc::new(deferred);
+            let watched = match store.watch(prefix, Revision(watch.after)).await {
+                Ok(watch) => run_watch(watch, &deferred).await,
+                Err(error) => Err(error),
+            };
+            if let Some(deferred) = Arc::into_inner(deferred) {
+                match watched {
+                    Ok(()) => deferred.send(Response::MetaCompacted(proto::meta::Compacted {}), Vec::new()),
+                    Err(error) => deferred.fail(&error),
+                }
+            }
+        });
+    }
+
+    fn space(&self, request: Request, reply: Reply<'_>) {
+        match request {
+            Request::CreateSpace(create) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                Self::later(reply, async move {
+                    let options = SpaceOptions { nodes: create.nodes, ..SpaceOptions::default() };
+                    let made = editor.create_space(&create.name, options).await?;
+                    follower.reach(made.revision).await?;
+                    Ok(Response::SpaceCreated(proto::SpaceCreated { space: made.value.id.0.into() }))
+                });
+            }
+            _ => {
+                let catalog = self.role().follower.catalog();
+                let spaces = catalog.spaces();
+                let entries = spaces.map(|space| proto::Space { space: space.id.0.into(), name: space.name.clone() });
+                reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
+            }
+        }
+    }
+}
+
+enum Asked {
+    Prefix(Prefix),
+    Keys(Vec<Key>),
+}
+
+impl Service for Desk {
+    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+        let Incoming { request, raw } = incoming;
+        self.thread.metrics.requests.0[kind(&request)].add(1);
+        let store = self.role().store.clone();
+        match request {
+            Request::MetaGreet(_) => {
+                reply.send(Response::MetaGreeted(proto::meta::Greeted { run: self.role().once.run }));
+            }
+            Request::MetaRead(read) => self.state(reply, Prefix::new(read.prefix).map(Asked::Prefix)),
+            Request::MetaGet(get) => {
+                let keys: Result<Vec<Key>> = get.keys.into_iter().map(Key::new).collect();
+                let keys = keys.and_then(|keys| meta_store::check_get(&keys).map(|()| keys));
+                self.state(reply, keys.map(Asked::Keys));
+            }
+            Request::MetaWrite(write) => self.write(write, raw, reply),
+            Request::MetaWatch(watch) => self.watch(watch, reply),
+            Request::MetaOpenSession(open) => Self::later(reply, async move {
+                let session = store.open_session(Duration::from_millis(open.ttl_ms)).await?;
+                Ok(Response::MetaSession(codec::session_to_proto(session)))
+            }),
+            Request::MetaKeep(keep) => Self::later(reply, async move {
+                store.keep(SessionId(keep.session)).await?;
+                Ok(Response::Done(proto::Done {}))
+            }),
+            Request::MetaEndSession(end) => Self::later(reply, async move {
+                store.end_session(SessionId(end.session)).await?;
+                Ok(Response::Done(proto::Done {}))
+            }),
+            Request::CreateSpace(_) | Request::ListSpaces(_) => self.space(request, reply),
+            Request::Ping(_) => reply.send(Response::Done(proto::Done {})),
+            Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
+            _ => {
+                let what = "this is a meta-server: it knows the cluster, and has no objects; connect to a peer server";
+                reply.fail(&Error::new(ErrorKind::Unsupported, what));
+            }
+        }
+    }
+}
+
+/// Tells all that a watch sees; ends well when it sees no more.
+async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<Deferred>) -> Result<()> {
+    loop {
+        let answers = match time::timeout(SIGN, watch.next()).await {
+            Ok(Ok(Watched::Changed(batch))) => codec::batch_to_proto(batch),
+            Ok(Ok(Watched::Compacted)) => return Ok(()),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => vec![(Response::MetaBatch(proto::meta::Batch::default()), Vec::new())],
+        };
+        for (response, raw) in answers {
+            // It waits for a reader that is behind, which must not keep others waiting.
+            let deferred = deferred.clone();
+            let told = tokio::task::spawn_blocking(move || deferred.more(response, raw)).await;
+            if !told.unwrap_or(false) {
+                return Err(Error::new(ErrorKind::Unavailable, "nobody watches any more"));
+            }
+        }
+    }
+}
+
+/// Answers with several messages.
+fn answer_all(deferred: Deferred, mut answers: Vec<(Response, Vec<Bytes>)>) {
+    let Some((last, last_raw)) = answers.pop() else { return };
+    if answers.is_empty() {
+        return deferred.send(last, last_raw);
+    }
+    tokio::task::spawn_blocking(move || {
+        for (response, raw) in answers {
+            if !deferred.more(response, raw) {
+                return;
+            }
+        }
+        deferred.send(last, last_raw);
+    });
+}

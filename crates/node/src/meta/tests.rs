@@ -1,0 +1,107 @@
+//! A meta-server must do what everything that keeps the catalogue does, seen through the wire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::conformance::{self, Subject};
+use meta::{Change, Embedded, Expect, Key, MetaStore, Pending, Revision, Written};
+use parking_lot::Mutex;
+use wire::transport::Address;
+
+use super::*;
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+/// Serves a catalogue as it is.
+async fn serve(store: Arc<dyn MetaStore>, config: Config) -> MetaServer {
+    let (editor, follower) = (Editor::new(store.clone()), Follower::start(store.clone()).await.unwrap());
+    let role = Role { store, editor, follower, once: Once::new() };
+    MetaServer { server: Server::start(role, config).await.unwrap() }
+}
+
+/// Each catalogue has a meta-server of its own.
+#[derive(Default)]
+struct Remotes {
+    known: Mutex<Vec<Known>>,
+}
+
+/// A catalogue as it is seen from elsewhere, where it is, and what serves it.
+type Known = (Arc<dyn MetaStore>, Embedded, MetaServer);
+
+impl Subject for Remotes {
+    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>> {
+        Box::pin(async {
+            let embedded = Embedded::in_memory()?;
+            let server = serve(Arc::new(embedded.clone()), config()).await;
+            let remote: Arc<dyn MetaStore> = Arc::new(Remote::new(server.addresses().to_vec())?);
+            self.known.lock().push((remote.clone(), embedded, server));
+            Ok(remote)
+        })
+    }
+
+    fn forget<'a>(&'a self, store: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let known = self.known.lock();
+            known.iter().find(|(remote, ..)| Arc::ptr_eq(remote, store)).unwrap().1.forget(up_to);
+            Ok(())
+        })
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_meta_server_keeps_the_catalogue_like_any_other() {
+    conformance::run(&Remotes::default()).await;
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_remote_goes_on_when_the_meta_server_is_started_again() {
+    let embedded = Arc::new(Embedded::in_memory().unwrap());
+    let server = serve(embedded.clone(), config()).await;
+    let listen: Vec<Address> = server.addresses().to_vec();
+    let remote = Remote::new(listen.clone()).unwrap();
+    let Written::Done(first) = remote.write(vec![], vec![Change::put(key("a"), "1")]).await.unwrap() else {
+        panic!("nothing was expected")
+    };
+    let mut watch = MetaStore::watch(&remote, meta::Prefix::all(), first).await.unwrap();
+    server.shutdown().await.unwrap();
+    let writer = remote.clone();
+    let changes = vec![Change::put(key("a"), "2")];
+    let writing = tokio::spawn(async move { writer.write(vec![Expect::at(key("a"), first)], changes).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let _server = serve(embedded, Config { listen, ..config() }).await;
+    assert!(matches!(writing.await.unwrap().unwrap(), Written::Done(_)));
+    match watch.next().await.unwrap() {
+        meta::Watched::Changed(batch) => assert_eq!(batch.changes[0].entry.as_ref().unwrap().value, "2"),
+        meta::Watched::Compacted => panic!("the history is known"),
+    }
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_when_one_does_not_answer() {
+    let server = serve(Arc::new(Embedded::in_memory().unwrap()), config()).await;
+    // It was free a moment ago.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let addresses = vec![nobody.to_string().parse().unwrap(), server.addresses()[0].clone()];
+    let remote = Remote::new(addresses).unwrap();
+    assert!(remote.get(vec![key("a")]).await.unwrap().entries.is_empty());
+}
+
+#[tokio::test]
+async fn a_write_whose_outcome_is_lost_with_its_run_is_unknown_unless_it_can_happen_once_only() {
+    let (at, absent) = (Expect::at(key("a"), Revision(3)), Expect::absent(key("a")));
+    let put = vec![Change::put(key("a"), "1")];
+    assert!(remote::happens_once(std::slice::from_ref(&at), &put));
+    assert!(!remote::happens_once(&[], &put));
+    assert!(!remote::happens_once(&[absent], &put));
+    assert!(!remote::happens_once(&[at], &[Change::put(key("b"), "1")]));
+}
