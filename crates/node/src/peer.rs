@@ -11,6 +11,7 @@
 
 mod cache;
 mod guest;
+mod outcomes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -36,6 +37,7 @@ use crate::server::{self, Config, Figure, Metrics, Server, Thread};
 use crate::uplink::{Below, Uplinks};
 use cache::{Looked, ObjectCache};
 use guest::Guest;
+use outcomes::Outcomes;
 
 /// Session numbers that a start of a process has.
 pub(crate) const SESSIONS: u32 = 20;
@@ -118,16 +120,22 @@ impl server::Role for Role {
     fn figures(&self, _: &Metrics) -> Vec<Figure> {
         let Ok(state) = self.peer.lock() else { return Vec::new() };
         let cache = &state.cache;
-        vec![
+        let mut figures = vec![
             Figure::counter("cache_hits_total", cache.hits, "Reads that found their object in the object cache."),
             Figure::counter("cache_misses_total", cache.misses, "Reads that did not."),
             Figure::gauge("cache_bytes", cache.bytes() as u64, "Bytes of objects in the object cache."),
             Figure::gauge("holders", state.holders.len() as u64, "Sessions of clients."),
-        ]
+        ];
+        figures.extend(state.outcomes.figures());
+        drop(state);
+        if let Some(catalog) = self.peer.realm.catalog() {
+            figures.extend(crate::meta::figures(&catalog));
+        }
+        figures
     }
 
     fn ailment(&self) -> Option<String> {
-        None
+        self.peer.ailment()
     }
 
     fn close(&self) -> Result<()> {
@@ -139,6 +147,7 @@ impl server::Role for Role {
 struct State {
     node: CacheNode<Post, Object>,
     cache: ObjectCache,
+    outcomes: Outcomes,
     /// Where each holder below is.
     holders: HashMap<HolderId, Post>,
     /// Where each client is that has called.
@@ -168,6 +177,7 @@ impl Peer {
         let state = State {
             node,
             cache,
+            outcomes: Outcomes::default(),
             holders: HashMap::new(),
             clients: HashMap::new(),
             again: HashMap::new(),
@@ -224,7 +234,10 @@ impl Peer {
                     post.send(&Message::Down { node, holder, message });
                 }
             }
-            Output::Reply(post, txn, reply) => post.send(&Message::Reply { txn, reply }),
+            Output::Reply(post, txn, reply) => {
+                state.outcomes.count(&reply);
+                post.send(&Message::Reply { txn, reply });
+            }
             Output::Call(..) => debug!("a peer server passes no calls on"),
         }
     }
@@ -254,6 +267,14 @@ impl Peer {
             Some(found) => then(Ok(found)),
             None => state.cache.wait(oid, now, Box::new(then)),
         });
+    }
+
+    /// Why not all can be done here, if it cannot.
+    fn ailment(&self) -> Option<String> {
+        let map = self.realm.placement.map();
+        let away = map.bricks.keys().filter(|brick| self.uplinks.post(**brick).is_none());
+        let away: Vec<String> = away.map(|brick| brick.0.to_string()).collect();
+        (!away.is_empty()).then(|| format!("these bricks cannot be reached: {}", away.join(", ")))
     }
 
     // -------------------------------------------------------------------------------------------- looking after

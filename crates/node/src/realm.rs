@@ -1,15 +1,25 @@
 //! What a process knows of its cluster: where logical nodes are served, which spaces there are, and numbers that nobody
 //! else has.
+//!
+//! [`Realm::follow`] fills it from the catalogue and keeps it current. Whatever keeps the catalogue may be away: then what is
+//! known stays, and so do the numbers in stock.
+
+mod stock;
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use meta::catalog::{Catalog, Edited, Editor, Follower, MovePhase, SpaceOptions};
+use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
+use tracing::error;
+use wire::transport::Address;
 
-use crate::placement::Placement;
+use crate::placement::{BrickId, Map, Place, Placement};
+use stock::Stock;
 
 /// An object space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +41,14 @@ pub struct Realm {
     pub placement: Arc<Placement>,
     spaces: ArcSwap<BTreeMap<String, Arc<Space>>>,
     numbers: Box<dyn Fn(u64) -> Numbers + Send + Sync>,
+    catalogue: Option<Catalogue>,
+}
+
+/// The catalogue that a realm is filled from.
+struct Catalogue {
+    editor: Editor,
+    follower: Follower,
+    stock: Arc<Stock>,
 }
 
 impl std::fmt::Debug for Realm {
@@ -43,7 +61,39 @@ impl Realm {
     /// A cluster of which nothing is known yet. `numbers` gets so many numbers in a row that nobody else ever gets.
     pub fn new(numbers: impl Fn(u64) -> Numbers + Send + Sync + 'static) -> Arc<Self> {
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
-        Arc::new(Self { placement, spaces, numbers: Box::new(numbers) })
+        Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue: None })
+    }
+
+    /// The cluster that a catalogue tells of, as long as this or a clone of it is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if whatever keeps the catalogue cannot be asked now; [`ErrorKind::NotFound`] if it has not
+    /// been set up, [`ErrorKind::Unsupported`] if a newer program has done that.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn follow(store: Arc<dyn MetaStore>) -> Result<Arc<Self>> {
+        let editor = Editor::new(store.clone());
+        editor.parameters().await?;
+        let follower = Follower::start(store).await?;
+        let stock = Stock::new(editor.clone());
+        let (placement, spaces) = (Arc::default(), ArcSwap::default());
+        let taken = stock.clone();
+        let numbers = move |count| {
+            let stock = taken.clone();
+            Box::pin(async move { stock.take(count).await }) as Numbers
+        };
+        let (mut changed, catalogue) = (follower.changed(), Some(Catalogue { editor, follower, stock }));
+        let realm = Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue });
+        realm.fill();
+        let followed = Arc::downgrade(&realm);
+        tokio::spawn(async move {
+            while changed.changed().await.is_ok() {
+                let Some(realm) = Weak::upgrade(&followed) else { return };
+                realm.fill();
+            }
+        });
+        Ok(realm)
     }
 
     /// These are the spaces.
@@ -65,6 +115,12 @@ impl Realm {
         })
     }
 
+    /// All spaces, by name.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<Arc<Space>> {
+        self.spaces.load().values().cloned().collect()
+    }
+
     /// The first of so many numbers in a row that nobody else ever gets.
     ///
     /// # Errors
@@ -72,4 +128,100 @@ impl Realm {
     pub async fn numbers(&self, count: u64) -> Result<u64> {
         (self.numbers)(count).await
     }
+
+    // -------------------------------------------------------------------------------------------- the catalogue
+
+    /// The catalogue as it is known now; `None` if this realm has none.
+    #[must_use]
+    pub fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.catalogue.as_ref().map(|catalogue| catalogue.follower.catalog())
+    }
+
+    /// What changes the catalogue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if this realm has none.
+    pub fn editor(&self) -> Result<&Editor> {
+        self.catalogue().map(|catalogue| &catalogue.editor)
+    }
+
+    fn catalogue(&self) -> Result<&Catalogue> {
+        let none = || Error::new(ErrorKind::Unsupported, "the cluster of this process has no catalogue");
+        self.catalogue.as_ref().ok_or_else(none)
+    }
+
+    /// Makes a space, and waits until it is known here.
+    ///
+    /// # Errors
+    /// As [`Editor::create_space`].
+    pub async fn create_space(&self, name: &str, options: SpaceOptions) -> Result<Arc<Space>> {
+        let catalogue = self.catalogue()?;
+        let Edited { revision, .. } = catalogue.editor.create_space(name, options).await?;
+        self.reach(revision).await?;
+        self.space(name)
+    }
+
+    /// Waits until all up to this revision of the catalogue is known here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if this realm has no catalogue, [`ErrorKind::Unavailable`] if the process ends.
+    pub async fn reach(&self, revision: Revision) -> Result<()> {
+        self.catalogue()?.follower.reach(revision).await?;
+        self.fill();
+        Ok(())
+    }
+
+    /// Has numbers in stock from now on, for the time when whatever keeps the catalogue is away.
+    ///
+    /// # Errors
+    /// If there is no catalogue, or it cannot be changed now.
+    pub async fn keep_numbers(&self) -> Result<()> {
+        self.catalogue()?.stock.keep().await
+    }
+
+    /// Takes over what the catalogue says.
+    fn fill(&self) {
+        let Some(catalog) = self.catalog() else { return };
+        let space = |space: &Arc<meta::catalog::Space>| Space {
+            id: space.id,
+            name: space.name.clone(),
+            nodes: space.node_ids().collect(),
+        };
+        let spaces: Vec<Space> = catalog.spaces().map(space).collect();
+        if !self.spaces.load().values().map(|known| &**known).eq(&spaces) {
+            self.set_spaces(spaces);
+        }
+        let map = map(&catalog);
+        if *self.placement.map() != map {
+            self.placement.set(map);
+        }
+    }
 }
+
+/// The placement map as the processes of a cluster use it: bricks that serve something or live, and who serves what.
+fn map(catalog: &Catalog) -> Map {
+    let mut map = Map::default();
+    for (node, placed) in catalog.map().nodes() {
+        // Between two bricks nobody serves it.
+        if placed.moving.is_none_or(|moving| moving.phase != MovePhase::Sealed) {
+            let brick = BrickId(placed.brick.0);
+            map.nodes.insert(node, Place { brick, epoch: placed.epoch.0, moves: placed.moves });
+        }
+    }
+    let load = catalog.map().load();
+    for (brick, alive) in catalog.bricks() {
+        let serves = map.nodes.values().any(|place| place.brick.0 == brick.id.0) || load.contains_key(&brick.id);
+        if !serves && alive.is_none() {
+            continue;
+        }
+        let mut addresses = brick.addresses.iter().map(|address| address.parse::<Address>());
+        match addresses.find_map(Result::ok) {
+            Some(address) => drop(map.bricks.insert(BrickId(brick.id.0), address)),
+            None => error!(brick = brick.id.0, "the catalogue has no address of this brick that can be read"),
+        }
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests;

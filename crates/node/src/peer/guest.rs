@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use meta::catalog::SpaceOptions;
 use model::{Error, ErrorKind, NodeId, Oid, PageId, Result};
 use protocol::gateway::Call;
 use protocol::ident::HolderId;
@@ -172,6 +173,7 @@ impl Guest {
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
+            Request::CreateSpace(_) | Request::ListSpaces(_) => Ok(()),
             _ => {
                 let what = "a peer server does not do this: connect to the store itself";
                 Err(Error::new(ErrorKind::Unsupported, what))
@@ -201,6 +203,25 @@ impl Guest {
             Request::GetSpace(_) => {
                 let nodes = self.space.nodes.iter().map(|node| node.0).collect();
                 reply.send(Response::SpaceOf(proto::SpaceOf { space: u32::from(self.space.id.0), nodes }));
+            }
+            Request::CreateSpace(create) => {
+                let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
+                tokio::spawn(async move {
+                    let options = SpaceOptions { nodes: create.nodes, ..SpaceOptions::default() };
+                    match realm.create_space(&create.name, options).await {
+                        Ok(space) => {
+                            let space = u32::from(space.id.0);
+                            deferred.send(Response::SpaceCreated(proto::SpaceCreated { space }), Vec::new());
+                        }
+                        Err(error) => deferred.fail(&error),
+                    }
+                });
+            }
+            Request::ListSpaces(_) => {
+                let spaces = self.peer.realm.spaces().into_iter();
+                let entries =
+                    spaces.map(|space| proto::Space { space: u32::from(space.id.0), name: space.name.clone() });
+                reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
             }
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => reply.send(Response::Done(proto::Done {})),

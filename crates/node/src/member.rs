@@ -1,0 +1,261 @@
+//! A process as a member of its cluster: it has a number in the catalogue, and says there that it lives.
+//!
+//! 1. A brick's number is kept in its store, with the cluster that gave it: one that has lost its store is another brick, and
+//!    a store is never taken for part of another cluster.
+//! 2. A peer server has the number of the one that listens at the same addresses.
+//! 3. That a process lives is an entry of a session, which is kept. A meta-server that is away for a while changes nothing
+//!    for whoever works together already; when it is back, the process says again that it lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta::catalog::{BrickId, CatalogError, Edited, Editor, PeerId, StartNumber, Storage};
+use meta::{Session, SessionId};
+use model::{Error, ErrorKind, Result};
+use store::{RowChanges, Store};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time;
+use tracing::{error, info, warn};
+use wire::transport::Address;
+
+use crate::realm::Realm;
+
+/// The row of a brick's store that says which brick of which cluster it is.
+const ROW: &[u8] = b"member";
+/// How long it waits after the catalogue could not be changed.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long the end of a session may take when the process ends: it ends by itself too.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// Who a process is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// A brick.
+    Brick(BrickId),
+    /// A peer server.
+    Peer(PeerId),
+}
+
+/// A process that is said to live, as long as this is there.
+pub struct Member {
+    editor: Editor,
+    task: AbortHandle,
+    session: watch::Receiver<Option<SessionId>>,
+    ended: watch::Receiver<Option<String>>,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("session", &*self.session.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// The number of the brick whose store this is: the one that it has, or a new one.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] if the store belongs to another cluster, or the brick was taken out of this one; if the catalogue
+/// or the store cannot be changed.
+pub async fn brick_of(realm: &Realm, store: &Store, addresses: &[Address]) -> Result<BrickId> {
+    let editor = realm.editor()?;
+    let cluster = editor.parameters().await?.cluster;
+    let row = store.clone();
+    let known = blocking(move || row.row(ROW)).await?;
+    if let Some(row) = known {
+        let (of, brick) = parse(&row)?;
+        if of != cluster {
+            let what = format!("this store is of cluster {of}; the meta-server is of cluster {cluster}");
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
+        if realm.catalog().is_some_and(|catalog| catalog.brick(brick).is_none()) {
+            let what = format!("brick {brick} was taken out of the cluster: give it an empty data directory");
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
+        return Ok(brick);
+    }
+    let storage = if store.status().in_memory { Storage::Memory } else { Storage::Durable };
+    let Edited { value: brick, revision } = editor.add_brick(&texts(addresses), storage).await?;
+    let mut changes = RowChanges::new();
+    changes.put(ROW, Bytes::from(format!("1 {cluster} {}", brick.id)));
+    let store = store.clone();
+    blocking(move || store.commit_rows(changes)).await?;
+    realm.reach(revision).await?;
+    info!(brick = brick.id.0, cluster, "this is a new brick");
+    Ok(brick.id)
+}
+
+/// What the row of a brick says: of which cluster, and which brick.
+fn parse(row: &[u8]) -> Result<(String, BrickId)> {
+    let text = str::from_utf8(row).unwrap_or_default();
+    let mut words = text.split(' ');
+    let parsed = match (words.next(), words.next(), words.next().map(str::parse), words.next()) {
+        (Some("1"), Some(cluster), Some(Ok(brick)), None) => Some((cluster.to_owned(), BrickId(brick))),
+        _ => None,
+    };
+    parsed.ok_or_else(|| {
+        let what = format!("the store does not say which brick it is of, but {text:?}: a newer program has written it");
+        Error::new(ErrorKind::Unsupported, what)
+    })
+}
+
+/// The number of the peer server that listens at these addresses.
+///
+/// # Errors
+/// If the catalogue cannot be changed.
+pub async fn peer_at(realm: &Realm, addresses: &[Address]) -> Result<PeerId> {
+    let addresses = texts(addresses);
+    let catalog = realm.catalog();
+    let known = catalog
+        .as_ref()
+        .and_then(|catalog| catalog.peers().find(|(peer, _)| peer.addresses == addresses).map(|(peer, _)| peer.id));
+    match known {
+        Some(peer) => Ok(peer),
+        None => {
+            let Edited { value: peer, revision } = realm.editor()?.add_peer(&addresses).await?;
+            realm.reach(revision).await?;
+            info!(peer = peer.id.0, "this is a new peer server");
+            Ok(peer.id)
+        }
+    }
+}
+
+impl Member {
+    /// Says that a process lives, and where it listens, and keeps saying so.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] if a later start of it has said so; what keeps the catalogue may fail.
+    pub async fn announce(
+        realm: &Arc<Realm>,
+        identity: Identity,
+        start: StartNumber,
+        addresses: &[Address],
+    ) -> Result<Self> {
+        let editor = realm.editor()?.clone();
+        let (tell_session, session) = watch::channel(None);
+        let (tell_end, ended) = watch::channel(None);
+        let ttl = Duration::from_millis(editor.parameters().await?.session_ttl_ms);
+        let life = Life { editor: editor.clone(), identity, start, addresses: texts(addresses), ttl };
+        let first = life.begin().await?;
+        tell_session.send_replace(Some(first.id));
+        let task = tokio::spawn(async move {
+            let why = life.keep(first, tell_session).await;
+            error!(?identity, why, "this process is no member of its cluster any more");
+            tell_end.send_replace(Some(why));
+        });
+        Ok(Self { editor, task: task.abort_handle(), session, ended })
+    }
+
+    /// Waits until this process is no member any more, and says why: another one has taken its place, or it was taken out.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.ended.clone();
+        let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // The task is only stopped by whoever does not ask any more.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Says that the process ends.
+    pub async fn leave(self) {
+        self.task.abort();
+        let session = *self.session.borrow();
+        if let Some(session) = session {
+            let ending = time::timeout(PARTING, self.editor.store().end_session(session));
+            if let Ok(Err(error)) = ending.await {
+                info!(%error, "that this process ends cannot be said; it will be noticed");
+            }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What a process says of itself.
+struct Life {
+    editor: Editor,
+    identity: Identity,
+    start: StartNumber,
+    addresses: Vec<String>,
+    ttl: Duration,
+}
+
+impl Life {
+    /// Says that the process lives, in a new session.
+    async fn begin(&self) -> Result<Session, CatalogError> {
+        let session = self.editor.store().open_session(self.ttl).await?;
+        match self.identity {
+            Identity::Brick(id) => {
+                self.editor.announce_brick(id, self.start, session.id).await?;
+                self.editor.set_brick_addresses(id, &self.addresses).await?;
+            }
+            Identity::Peer(id) => {
+                self.editor.announce_peer(id, self.start, session.id).await?;
+                self.editor.set_peer_addresses(id, &self.addresses).await?;
+            }
+        }
+        Ok(session)
+    }
+
+    /// Keeps saying that the process lives; returns why it no longer can.
+    async fn keep(&self, mut session: Session, tell: watch::Sender<Option<SessionId>>) -> String {
+        let mut is_away = false;
+        loop {
+            time::sleep(if is_away { AGAIN } else { session.ttl / 3 }).await;
+            match self.editor.store().keep(session.id).await {
+                Ok(()) if is_away => {
+                    is_away = false;
+                    info!("the catalogue is back");
+                }
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => match self.begin().await {
+                    Ok(begun) => {
+                        info!("the catalogue had given this process up, and knows now that it lives");
+                        session = begun;
+                        is_away = false;
+                        tell.send_replace(Some(session.id));
+                    }
+                    Err(error @ (CatalogError::Superseded { .. } | CatalogError::Missing { .. })) => {
+                        return error.to_string();
+                    }
+                    Err(error) => Self::away(&mut is_away, &error.into()),
+                },
+                Err(error) => Self::away(&mut is_away, &error),
+            }
+        }
+    }
+
+    fn away(is_away: &mut bool, error: &Error) {
+        if !std::mem::replace(is_away, true) {
+            warn!(%error, "the catalogue cannot be reached; what is known of the cluster stays");
+        }
+    }
+}
+
+fn texts(addresses: &[Address]) -> Vec<String> {
+    addresses.iter().map(Address::to_string).collect()
+}
+
+/// Does what may block where that holds nobody up.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let ended = |_| Error::new(ErrorKind::Internal, "work on the store was given up");
+    tokio::task::spawn_blocking(work).await.map_err(ended)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_of_a_brick_is_read_or_refused() {
+        assert_eq!(parse(b"1 abc 7").unwrap(), ("abc".to_owned(), BrickId(7)));
+        for wrong in [&b"2 abc 7"[..], b"1 abc", b"1 abc x", b"1 abc 7 8", b"", b"\xff"] {
+            assert_eq!(parse(wrong).unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use meta::Embedded;
+use meta::catalog::{Parameters, Storage};
+
+use super::*;
+
+async fn catalogue() -> Arc<dyn MetaStore> {
+    let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+    Editor::new(store.clone()).set_up(&Parameters::generate()).await.unwrap();
+    store
+}
+
+/// A brick that lives.
+async fn brick(editor: &Editor, address: &str) -> meta::catalog::BrickId {
+    let id = editor.add_brick(&[address.to_owned()], Storage::Durable).await.unwrap().value.id;
+    let session = editor.store().open_session(Duration::from_secs(60)).await.unwrap().id;
+    let start = editor.start_number().await.unwrap();
+    editor.announce_brick(id, start, session).await.unwrap();
+    id
+}
+
+#[tokio::test]
+async fn realm_is_what_the_catalogue_says() {
+    let realm = Realm::follow(catalogue().await).await.unwrap();
+    let editor = realm.editor().unwrap().clone();
+    let (one, two) = (brick(&editor, "127.0.0.1:1").await, brick(&editor, "127.0.0.1:2").await);
+    let options = SpaceOptions { nodes: Some(4), ..SpaceOptions::default() };
+    let space = realm.create_space("photos", options).await.unwrap();
+    assert_eq!(space.nodes.len(), 4);
+    let map = realm.placement.map();
+    let served: BTreeSet<u32> = space.nodes.iter().map(|node| map.nodes[node].brick.0).collect();
+    assert_eq!(served, BTreeSet::from([one.0, two.0]));
+    assert_eq!(map.bricks[&BrickId(one.0)].to_string(), "127.0.0.1:1");
+    assert!(realm.space("main").unwrap_err().message().contains("photos"));
+    let moved = editor.set_brick_addresses(one, &["127.0.0.1:3".to_owned()]).await.unwrap();
+    realm.reach(moved.revision).await.unwrap();
+    assert_eq!(realm.placement.map().bricks[&BrickId(one.0)].to_string(), "127.0.0.1:3");
+}
+
+#[tokio::test]
+async fn nobody_serves_a_sealed_node() {
+    let realm = Realm::follow(catalogue().await).await.unwrap();
+    let editor = realm.editor().unwrap().clone();
+    brick(&editor, "127.0.0.1:1").await;
+    let node = realm.create_space("main", SpaceOptions::default()).await.unwrap().nodes[0];
+    let epoch = realm.placement.of(node).unwrap().epoch;
+    let other = brick(&editor, "127.0.0.1:2").await;
+    let begun = editor.begin_move(node, other).await.unwrap();
+    realm.reach(begun.revision).await.unwrap();
+    assert!(realm.placement.of(node).unwrap().epoch > epoch);
+    let sealed = editor.seal(node).await.unwrap();
+    realm.reach(sealed.revision).await.unwrap();
+    assert_eq!(realm.placement.of(node), None);
+}
+
+#[tokio::test]
+async fn numbers_are_given_once_and_are_those_of_starts() {
+    let store = catalogue().await;
+    let (one, two) = (Realm::follow(store.clone()).await.unwrap(), Realm::follow(store.clone()).await.unwrap());
+    one.keep_numbers().await.unwrap();
+    let mut seen = BTreeSet::new();
+    for round in 0..1000 {
+        for realm in [&one, &two] {
+            let count = 1 + round % 16;
+            let first = realm.numbers(count).await.unwrap();
+            assert!((first..first + count).all(|number| seen.insert(number)), "{first} was given before");
+        }
+    }
+    assert!(seen.insert(Editor::new(store).start_number().await.unwrap().0));
+}
