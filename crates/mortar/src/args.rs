@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, collection, dev, get, ls, name, put, repair, rm, scrub, shell, space, stat, status, tree,
+    attr, backup, cluster, collection, dev, get, ls, name, node, object, put, repair, rm, scrub, shell, space, stat,
+    status, tree,
 };
 
 const AFTER: &str = "\
@@ -17,7 +18,9 @@ limit, 8 a commit's outcome is unknown, 9 not allowed, 130 stopped by Ctrl-C.
 Start here:
   mortar dev                          a server on ./mortar-data
   mortar put cat.jpg /photos/cat.jpg  in another terminal, same directory
-  mortar get /photos/cat.jpg -o copy.jpg";
+  mortar get /photos/cat.jpg -o copy.jpg
+
+A cluster of real processes on this machine: mortar cluster up --bricks 2 --peers 2";
 
 /// A transactional object store: one binary for server, tools and upkeep
 #[derive(Parser)]
@@ -70,6 +73,9 @@ pub(crate) enum Command {
     Collection(collection::Collection),
     Name(name::Name),
     Space(space::Space),
+    Object(object::ObjectCommand),
+    Node(node::Node),
+    Cluster(cluster::Cluster),
     Import(tree::Import),
     Export(tree::Export),
     Verify(tree::Verify),

@@ -5,10 +5,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use client::cluster::{Cluster, ClusterOptions};
 use client::{Client, ConnectOptions, Url};
 
 use crate::args::Global;
-use crate::failure::{Exit, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 
 /// Where `mortar dev` keeps its data unless told otherwise.
@@ -19,6 +20,9 @@ pub(crate) const SOCKET: &str = "mortar.sock";
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
 /// The URL of that.
 const PORT_URL: &str = "mortar://127.0.0.1:6678/main";
+/// How this program names itself to servers.
+const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
+
 /// What every command that talks to a server has: where to print, and whom to ask.
 pub(crate) struct Session {
     /// Where results go.
@@ -49,19 +53,62 @@ impl Session {
                 None => self.connect_to(PORT_URL).await,
             };
         };
-        self.connect_to(url).await
+        self.connect_to_any(url).await
     }
 
-    async fn connect_to(&self, url: &str) -> Result<Client> {
+    /// A client of the cluster that was named, by one or several of its peer servers.
+    pub(crate) async fn cluster(&self) -> Result<Cluster> {
+        let mut url = self.server.clone().unwrap_or_else(|| PORT_URL.to_owned());
+        if let Some(space) = &self.space {
+            let hosts = url
+                .split_once("://")
+                .map_or(url.len(), |(scheme, rest)| scheme.len() + 3 + rest.find('/').unwrap_or(rest.len()));
+            url = format!("{}/{space}", &url[..hosts]);
+        }
+        let mut options = ClusterOptions::default();
+        options.connect_timeout = self.timeout;
+        options.agent = AGENT.to_owned();
+        Ok(Cluster::connect_with(&url, options).await?)
+    }
+
+    /// The URLs of all servers that were named: of a cluster there may be several peer servers.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        self.server.as_deref().map(each).unwrap_or_default()
+    }
+
+    /// A connection to the first of several servers that answers.
+    async fn connect_to_any(&self, url: &str) -> Result<Client> {
+        let mut first = None;
+        for url in each(url) {
+            match self.connect_to(&url).await {
+                Err(failure) if failure.exit() == Exit::Unavailable => drop(first.get_or_insert(failure)),
+                connected => return connected,
+            }
+        }
+        Err(first.unwrap_or_else(|| Failure::usage(format!("{url:?} names no server"))))
+    }
+
+    /// A connection to this server.
+    pub(crate) async fn connect_to(&self, url: &str) -> Result<Client> {
         let mut url: Url = url.parse()?;
         if let Some(space) = &self.space {
             url.space.clone_from(space);
         }
         let mut options = ConnectOptions::default();
         options.timeout = self.timeout;
-        options.agent = concat!("mortar ", env!("CARGO_PKG_VERSION")).to_owned();
+        options.agent = AGENT.to_owned();
         Ok(Client::connect_with(&url.to_string(), options).await?)
     }
+}
+
+/// The URLs that one with several hosts stands for.
+fn each(url: &str) -> Vec<String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
+    if !scheme.starts_with("mortar") || scheme == "mortar+unix" || !hosts.contains(',') {
+        return vec![url.to_owned()];
+    }
+    hosts.split(',').map(|host| format!("{scheme}://{host}/{space}")).collect()
 }
 
 /// The socket of a server whose data is in `data`, if there is one.
@@ -81,6 +128,14 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[test]
+    fn several_hosts_are_several_servers() {
+        assert_eq!(each("mortar://a:1,b:2/x"), ["mortar://a:1/x", "mortar://b:2/x"]);
+        for one in ["mortar://a:1/x", "mortar+unix:///a,b/x", "a,b"] {
+            assert_eq!(each(one), [one]);
+        }
+    }
 
     #[test]
     fn a_socket_in_the_data_directory_is_found_and_other_files_are_not() {

@@ -82,6 +82,11 @@ impl Failure {
         Self { exit: Exit::Conflict, kind: "conflict", message: message.into(), hint: None }
     }
 
+    /// A failure with a code of its own.
+    pub(crate) fn with(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { exit, kind, message: message.into(), hint: None }
+    }
+
     /// Stored data is damaged.
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self { exit: Exit::Corrupt, kind: "corrupt", message: message.into(), hint: None }

@@ -10,6 +10,8 @@ mod connection;
 mod failure;
 mod output;
 mod progress;
+mod serving;
+mod settings;
 mod stream;
 mod target;
 mod time;
@@ -26,7 +28,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, collection, dev, get, ls, name, put, repair, rm, scrub, shell, space, stat, status, tree as trees,
+    attr, backup, cluster, collection, dev, get, ls, name, node, object, put, repair, rm, scrub, shell, space, stat,
+    status, tree as trees,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -76,6 +79,7 @@ fn run(cli: Cli) -> Result {
     let mut session = Session::new(output, &cli.global);
     match cli.command {
         Command::Dev(args) => dev::run(&args, &mut session.output)?,
+        Command::Node(args) => node::run(args, &mut session.output)?,
         Command::Restore(args) => backup::restore(&args, &mut session.output)?,
         Command::Repair(args) => repair::run(&args, &mut session.output)?,
         Command::Completions(args) => shell::completions(&args, &mut session.output)?,
@@ -132,6 +136,8 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Collection(args) => collection::run(args, session).await,
         Command::Name(args) => name::run(args, session).await,
         Command::Space(args) => space::run(args, session).await,
+        Command::Object(args) => object::run(args, session).await,
+        Command::Cluster(args) => cluster::run(args, session).await,
         Command::Import(args) => trees::import(args, session).await,
         Command::Export(args) => trees::export(args, session).await,
         Command::Verify(args) => trees::verify(args, session).await,
@@ -139,8 +145,7 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Scrub(args) => scrub::run(args, session).await,
         Command::Status(args) => status::run(args, session).await,
         // These need no connection, and `run` has done them.
-        Command::Dev(_) | Command::Restore(_) | Command::Repair(_) | Command::Completions(_) | Command::Man(_) => {
-            Ok(())
-        }
+        Command::Dev(_) | Command::Node(_) | Command::Restore(_) | Command::Repair(_) => Ok(()),
+        Command::Completions(_) | Command::Man(_) => Ok(()),
     }
 }

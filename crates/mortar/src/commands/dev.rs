@@ -1,28 +1,25 @@
 //! `mortar dev`: a whole store in one process, ready to use.
 
-use std::io::{self, IsTerminal, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, value_parser};
 use client::Url;
 use model::{Error, ErrorKind};
 use node::{Brick, Config};
 use serde::Serialize;
 use store::{Options, Store};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 use wire::transport::Address;
 
 use crate::allocator;
 use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
+use crate::serving::{self, LogFormat, Signals};
+use crate::settings::{self, NONE};
 
 /// Where `/metrics` and `/health` are unless told otherwise.
 const HTTP: &str = "127.0.0.1:6679";
-/// The word for "not at all" in place of an address.
-const NONE: &str = "none";
 /// The longest path of a socket that the system takes.
 const SOCKET_PATH: usize = 107;
 
@@ -69,14 +66,6 @@ pub(crate) struct Dev {
     log_format: LogFormat,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum LogFormat {
-    /// Lines for a person
-    Text,
-    /// One JSON object on a line
-    Json,
-}
-
 /// What a server says once it answers.
 #[derive(Serialize)]
 struct Ready {
@@ -120,7 +109,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     } else {
         allocator::for_rows_on_disk()
     }
-    start_log(args.log_format)?;
+    serving::start_log(None, args.log_format)?;
     let config = config(args)?;
     let store = match args.memory {
         true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() }),
@@ -134,24 +123,15 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
 }
 
 async fn serve(args: &Dev, config: Config, store: Store, output: &mut Output) -> Result {
-    let no_signals = |error| Failure::file("cannot listen for signals", &error);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut signals = Signals::listen()?;
     let brick = Brick::start(store, config).await.map_err(explain_start)?;
     announce(args, &brick, output)?;
-    either(&mut interrupt, &mut terminate).await;
+    signals.next().await;
     tokio::select! {
         ended = brick.shutdown() => Ok(ended?),
-        () = either(&mut interrupt, &mut terminate) => {
+        () = signals.next() => {
             Err(Failure::interrupted("stopped by a second signal; the store recovers when it is opened"))
         }
-    }
-}
-
-async fn either(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }
 
@@ -180,20 +160,6 @@ fn announce(args: &Dev, brick: &Brick, output: &mut Output) -> Result {
     }
 }
 
-fn start_log(format: LogFormat) -> Result {
-    let wanted = std::env::var("MORTAR_LOG").unwrap_or_else(|_| "info".to_owned());
-    let filter = EnvFilter::try_new(&wanted).map_err(|e| {
-        Failure::usage(format!("MORTAR_LOG={wanted}: {e}"))
-            .hint("For example MORTAR_LOG=info or MORTAR_LOG=warn,store=debug.")
-    })?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    match format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    Ok(())
-}
-
 fn config(args: &Dev) -> Result<Config> {
     let mut listen = Vec::new();
     listen.extend(socket(args)?.map(Address::Unix));
@@ -204,7 +170,7 @@ fn config(args: &Dev) -> Result<Config> {
         return Err(Failure::usage("a server needs a place to listen at").hint("Give --listen or --socket."));
     }
     let threads = args.io_threads.map_or(Config::default().threads, usize::from);
-    Ok(Config { listen, http: http(&args.http)?, insecure: args.insecure, threads, ..Config::default() })
+    Ok(Config { listen, http: settings::http(&args.http)?, insecure: args.insecure, threads, ..Config::default() })
 }
 
 /// Where the socket goes, if there is to be one.
@@ -223,15 +189,6 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-fn http(text: &str) -> Result<Option<SocketAddr>> {
-    if text == NONE {
-        return Ok(None);
-    }
-    let addresses = text.to_socket_addrs().map_err(|e| Failure::usage(format!("--http {text}: {e}")))?;
-    let first = addresses.into_iter().next();
-    first.map(Some).ok_or_else(|| Failure::usage(format!("--http {text}: the name has no address")))
-}
-
 /// The failure to open a data directory, with what to do about it.
 pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     let kind = error.kind();
@@ -245,7 +202,8 @@ pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     }
 }
 
-fn explain_start(error: Error) -> Failure {
+/// The failure to listen, with what to do about it.
+pub(super) fn explain_start(error: Error) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);
     match kind {

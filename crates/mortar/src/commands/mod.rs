@@ -2,11 +2,14 @@
 
 pub(crate) mod attr;
 pub(crate) mod backup;
+pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod dev;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod name;
+pub(crate) mod node;
+pub(crate) mod object;
 pub(crate) mod put;
 pub(crate) mod repair;
 pub(crate) mod rm;

@@ -13,6 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   mortar space create photos
   mortar space ls
+  mortar --server mortar://127.0.0.1:6690 space create music --nodes 16   of a cluster, by its meta-server
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
 
 /// Make and list object spaces
@@ -30,6 +31,9 @@ enum Action {
     Create {
         /// Its name
         name: String,
+        /// Of a cluster: how many logical nodes it is spread over [default: enough for many more bricks than there are]
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+        nodes: Option<u32>,
     },
     /// List the spaces
     #[command(after_help = EXAMPLES)]
@@ -51,8 +55,8 @@ impl Report for Line {
 pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
     let client = session.connect().await?;
     match args.action {
-        Action::Create { name } => {
-            let id = client.create_space(&name).await?.0;
+        Action::Create { name, nodes } => {
+            let id = client.create_space_with(&name, nodes).await?.0;
             session.output.print(&Line { id, name })
         }
         Action::Ls => {

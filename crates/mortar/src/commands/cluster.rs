@@ -1,0 +1,87 @@
+//! `mortar cluster`: a cluster of real processes on this machine, for trying and testing.
+//!
+//! `layout` says which processes there are and has their files, `process` starts, finds and ends them, `up` runs a cluster as
+//! long as it lasts, `overview` looks at one and ends it from elsewhere.
+
+mod layout;
+mod overview;
+mod process;
+mod up;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, value_parser};
+
+use crate::connection::Session;
+use crate::failure::Result;
+
+/// Where a cluster has its files unless told otherwise.
+const DATA: &str = "mortar-cluster";
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar cluster up                                two bricks, one peer server and a meta-server in ./mortar-cluster
+  mortar cluster up --bricks 4 --peers 2 --data /tmp/cluster
+  mortar cluster up --memory --json                prints one object when all are healthy
+  mortar cluster status                            in another terminal
+  kill -9 PID; mortar node --config mortar-cluster/brick-1.toml     nobody restarts what ends
+  mortar cluster down
+
+Ctrl-C or SIGTERM ends a cluster that is up in good order, and so does `mortar cluster down`.";
+
+/// Run a cluster of real processes on this machine
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Cluster {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Start all processes, and end them with this one
+    #[command(after_help = EXAMPLES)]
+    Up(Up),
+    /// Show which processes there are, and how they are
+    #[command(after_help = EXAMPLES)]
+    Status {
+        #[command(flatten)]
+        at: At,
+    },
+    /// End all processes
+    #[command(after_help = EXAMPLES)]
+    Down {
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Args)]
+struct At {
+    /// The cluster's directory
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+}
+
+#[derive(Args)]
+struct Up {
+    /// How many bricks [default: those that the directory has, else 2]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
+    bricks: Option<u16>,
+    /// How many peer servers [default: those that the directory has, else 1]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
+    peers: Option<u16>,
+    #[command(flatten)]
+    at: At,
+    /// Keep everything in memory: nothing survives the processes; only settings and logs are files
+    #[arg(long)]
+    memory: bool,
+}
+
+pub(crate) async fn run(args: Cluster, session: &mut Session) -> Result {
+    match args.action {
+        Action::Up(args) => up::run(&args, &mut session.output).await,
+        Action::Status { at } => overview::status(&at.data, session).await,
+        Action::Down { at } => overview::down(&at.data, session).await,
+    }
+}

@@ -1,0 +1,105 @@
+//! Processes of this machine: which one a number means, and how it is ended.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use tokio::time;
+
+/// How long a process may take to end in good order.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take after it was killed.
+const KILLED: Duration = Duration::from_secs(5);
+/// How often is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A process, and when it began: numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// In ticks since the machine began.
+    started: u64,
+}
+
+impl Process {
+    /// The process with this number, if there is one.
+    pub(super) fn find(pid: u32) -> Option<Self> {
+        state_of(pid).map(|(_, started)| Self { pid, started })
+    }
+
+    /// Whether it is still there. One that has ended and that nobody has asked about is not.
+    pub(super) fn is_there(&self) -> bool {
+        state_of(self.pid).is_some_and(|(state, started)| started == self.started && !matches!(state, 'Z' | 'X'))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| self.is_there()) {
+            // It may have ended just now.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    async fn gone(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        while self.is_there() {
+            if Instant::now() > until {
+                return false;
+            }
+            time::sleep(LOOK).await;
+        }
+        true
+    }
+}
+
+/// Ends processes in good order, or if that takes too long, at once. Gives those that had to be killed.
+pub(super) async fn end(processes: &[Process]) -> Vec<Process> {
+    for process in processes {
+        process.signal(Signal::TERM);
+        // One that was stopped hears nothing.
+        process.signal(Signal::CONT);
+    }
+    let until = Instant::now() + PATIENCE;
+    let mut killed = Vec::new();
+    for process in processes {
+        if !process.gone(until.saturating_duration_since(Instant::now())).await {
+            process.signal(Signal::KILL);
+            killed.push(*process);
+        }
+    }
+    for process in &killed {
+        process.gone(KILLED).await;
+    }
+    killed
+}
+
+/// What the system says of a process: its state, and when it began.
+fn state_of(pid: u32) -> Option<(char, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // The twenty-second field of all.
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_is_found_and_ended() {
+        let own = Process::find(std::process::id()).unwrap();
+        assert!(own.is_there());
+        assert!(!Process { started: own.started + 1, ..own }.is_there());
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::find(child.id()).unwrap();
+        assert!(end(&[process]).await.is_empty());
+        assert!(!process.is_there());
+        assert!(!child.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,244 @@
+//! `mortar cluster up`: starts the processes of a cluster, and ends them with itself.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use client::{Client, ConnectOptions, ErrorKind};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tokio::time;
+
+use super::Up;
+use super::layout::{Layout, Part, Wanted};
+use super::overview::{self, Running, State};
+use super::process::Process;
+use crate::failure::{Failure, Result};
+use crate::output::{self, Output, Report};
+use crate::serving::Signals;
+use crate::settings::Role;
+
+/// How long all processes together may take until they are healthy.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often is looked whether they are.
+const LOOK: Duration = Duration::from_millis(50);
+/// The space that a new cluster has.
+const MAIN: &str = "main";
+/// Bytes of a log that are shown when its process has failed.
+const TAIL: usize = 2000;
+
+/// What is said when all are healthy.
+#[derive(Serialize)]
+struct Ready {
+    /// Where clients connect: any of these peer servers.
+    url: String,
+    data: String,
+    /// The process that runs the cluster.
+    pid: u32,
+    processes: Vec<Started>,
+}
+
+#[derive(Clone, Serialize)]
+struct Started {
+    name: String,
+    role: Role,
+    pid: u32,
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
+    config: String,
+    log: String,
+}
+
+impl Report for Ready {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "A cluster runs in {}. Ctrl-C ends it.\n", self.data)?;
+        for Started { name, pid, address, .. } in &self.processes {
+            writeln!(out, "  {name:<10} {pid:>8}  {address}")?;
+        }
+        writeln!(out, "\n  {}\n", self.url)?;
+        writeln!(out, "In another terminal:\n")?;
+        writeln!(out, "  export MORTAR_URL={}", self.url)?;
+        writeln!(out, "  echo hello | mortar object put /greeting -")?;
+        writeln!(out, "  mortar object get /greeting")?;
+        writeln!(out, "  mortar cluster status --data {}", self.data)
+    }
+}
+
+pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
+    let mut signals = Signals::listen()?;
+    let wanted = Wanted { bricks: args.bricks, peers: args.peers, memory: args.memory };
+    refuse_second(&args.at.data)?;
+    let layout = Layout::prepare(&args.at.data, wanted)?;
+    let mut cluster =
+        Cluster { running: Running { up: Process::find(std::process::id()), ..Running::default() }, layout };
+    let mut children = JoinSet::new();
+    let ran = tokio::select! {
+        ran = cluster.run(&mut children, output) => ran,
+        () = signals.next() => Ok(()),
+    };
+    // A second signal does not wait for good order.
+    let (_, killed) = tokio::select! {
+        ended = overview::end_all(&cluster.layout) => ended,
+        () = signals.next() => {
+            children.abort_all();
+            return Err(Failure::interrupted("stopped by a second signal; `mortar cluster down` ends what still runs"));
+        }
+    };
+    ran?;
+    match killed {
+        0 => Ok(()),
+        killed => Err(Failure::new(format!("{killed} processes had to be killed; they recover when they are started"))),
+    }
+}
+
+/// Two that run one cluster would be in each other's way.
+fn refuse_second(dir: &Path) -> Result {
+    let Ok(layout) = Layout::read(dir) else { return Ok(()) };
+    match Running::read(&layout).up.filter(Process::is_there) {
+        Some(up) => {
+            Err(Failure::conflict(format!("the cluster in {} runs already, by process {}", dir.display(), up.pid))
+                .hint("`mortar cluster status` shows it, `mortar cluster down` ends it."))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A cluster that is being run.
+struct Cluster {
+    layout: Layout,
+    running: Running,
+}
+
+impl Cluster {
+    /// Starts everything, and tells when something ends; for ever, unless it cannot be started.
+    async fn run(&mut self, children: &mut JoinSet<(Part, String)>, output: &mut Output) -> Result {
+        let until = Instant::now() + PATIENCE;
+        let mut started = Vec::new();
+        for role in [Role::Meta, Role::Brick, Role::Peer] {
+            let mut ready = JoinSet::new();
+            for part in self.layout.with(role).cloned().collect::<Vec<_>>() {
+                let (child, said) = self.start(&part)?;
+                started.push(Started {
+                    name: part.name.clone(),
+                    role,
+                    pid: child.id().unwrap_or_default(),
+                    address: part.address.to_string(),
+                    http: part.http.clone(),
+                    config: part.config.display().to_string(),
+                    log: part.log.display().to_string(),
+                });
+                children.spawn(wait(part.clone(), child));
+                ready.spawn(async move { (said.await, part) });
+            }
+            while let Some(one) = ready.join_next().await {
+                let Ok((is_ready, part)) = one else { continue };
+                if !is_ready || Instant::now() > until {
+                    return Err(failed(&part));
+                }
+            }
+            if role == Role::Brick {
+                self.make_space().await?;
+            }
+        }
+        self.wait_healthy(until).await?;
+        let ready = Ready {
+            url: self.layout.url(),
+            data: self.layout.dir.display().to_string(),
+            pid: std::process::id(),
+            processes: started,
+        };
+        match output.print(&ready).and_then(|()| output.flush()) {
+            // A reader that is gone does not end the cluster.
+            Err(failure) if failure.is_broken_pipe() => {}
+            printed => printed?,
+        }
+        while let Some(ended) = children.join_next().await {
+            if let Ok((part, how)) = ended {
+                let message = format!(
+                    "{} has ended ({how}); start it again with: mortar node --config {}",
+                    part.name,
+                    part.config.display()
+                );
+                output::warn(output.json(), "ended", &message);
+            }
+        }
+        // All have ended, and others may have been started in their place.
+        std::future::pending().await
+    }
+
+    /// Starts a process. What it gives says whether it has become ready.
+    fn start(&mut self, part: &Part) -> Result<(Child, impl Future<Output = bool> + Send + use<>)> {
+        let cannot = |what: &Path, error: io::Error| Failure::file(format!("cannot write {}", what.display()), &error);
+        let log = File::options().create(true).append(true).open(&part.log).map_err(|e| cannot(&part.log, e))?;
+        let program = std::env::current_exe().map_err(|e| Failure::file("cannot find this program", &e))?;
+        let mut command = Command::new(program);
+        command.arg("node").arg("--config").arg(&part.config).arg("--json");
+        // Not of this terminal's group: Ctrl-C would end all at once, and not in order.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+        let mut child = command.spawn().map_err(|e| Failure::file(format!("cannot start {}", part.name), &e))?;
+        if let Some(process) = child.id().and_then(Process::find) {
+            self.running.processes.insert(part.name.clone(), process);
+            self.running.write(&self.layout)?;
+        }
+        let stdout = child.stdout.take();
+        let ready = async move {
+            let Some(stdout) = stdout else { return false };
+            let mut line = String::new();
+            let said = time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;
+            matches!(said, Ok(Ok(bytes)) if bytes > 0)
+        };
+        Ok((child, ready))
+    }
+
+    /// Makes the space of a new cluster.
+    async fn make_space(&self) -> Result {
+        let Some(meta) = self.layout.with(Role::Meta).next() else { return Ok(()) };
+        let client = Client::connect_with(&meta.url(), ConnectOptions::default()).await?;
+        if client.spaces().await?.iter().any(|(_, name)| name == MAIN) {
+            return Ok(());
+        }
+        match client.create_space(MAIN).await {
+            Err(error) if error.kind() != ErrorKind::Invalid => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn wait_healthy(&self, until: Instant) -> Result {
+        loop {
+            let shown = overview::look(&self.layout).await;
+            let Some(ill) = shown.iter().zip(&self.layout.parts).find(|(one, _)| one.state != State::Healthy) else {
+                return Ok(());
+            };
+            if Instant::now() > until || ill.0.state == State::Down {
+                let what = ill.0.ailment.clone().unwrap_or_else(|| "it does not answer".to_owned());
+                return Err(Failure::new(format!("{} is not healthy: {what}", ill.1.name))
+                    .hint(format!("Its log is {}.", ill.1.log.display())));
+            }
+            time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Waits for the end of a process, and says how it was.
+async fn wait(part: Part, mut child: Child) -> (Part, String) {
+    let how = match child.wait().await {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    (part, how)
+}
+
+/// A process has ended before it was ready: the end of its log says why.
+fn failed(part: &Part) -> Failure {
+    let log = std::fs::read(&part.log).unwrap_or_default();
+    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL)..]).into_owned();
+    let last: Vec<&str> = tail.trim_end().lines().rev().take(5).collect();
+    let last: Vec<&str> = last.into_iter().rev().collect();
+    Failure::new(format!("{} did not start:\n{}", part.name, last.join("\n")))
+        .hint(format!("Its log is {}.", part.log.display()))
+}

@@ -1,0 +1,278 @@
+//! `mortar node`: one process of a cluster.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use meta::{Embedded, MetaStore};
+use model::{Error, ErrorKind};
+use node::member::{self, Identity, Member};
+use node::meta::{MetaServer, Remote};
+use node::placement::BrickId;
+use node::realm::Realm;
+use node::{Brick, PeerServer};
+use serde::Serialize;
+use store::{Options, Store};
+use tokio::time;
+use tracing::{info, warn};
+use wire::transport::Address;
+
+use super::dev::{explain_open, explain_start};
+use crate::allocator;
+use crate::failure::{Failure, Result};
+use crate::output::{Output, Report};
+use crate::serving::{self, Signals};
+use crate::settings::{Given, Role, Settings};
+
+/// How long it waits after the meta-server could not be asked.
+const AGAIN: Duration = Duration::from_millis(300);
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar node --role meta --print-config > meta.toml    a file with all settings, to be changed
+  mortar node --config meta.toml
+  mortar node --role meta --data /srv/meta --listen 127.0.0.1:6690
+  mortar node --role brick --data /srv/brick-1 --listen 127.0.0.1:6680 --meta mortar://127.0.0.1:6690
+  mortar node --role peer --listen 127.0.0.1:6678 --meta mortar://127.0.0.1:6690
+  mortar --server mortar://127.0.0.1:6690 space create main
+
+Flags count for more than the file. A brick and a peer server wait for the meta-server when they start; later they go on
+without it, with what they know. Ctrl-C or SIGTERM ends a process in good order; after anything else start it again.";
+
+/// Run one process of a cluster: a brick, a peer server or the meta-server
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Node {
+    /// The file with the settings, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    given: Given,
+    /// Print a file with these settings and words about them, and do nothing else
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// What a process says once it answers, and its cluster knows.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ready {
+    pub(crate) role: Role,
+    /// The number that the cluster knows it by; a meta-server has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) number: Option<u32>,
+    /// Where it listens.
+    pub(crate) addresses: Vec<String>,
+    /// Where `/metrics` and `/health` are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) http: Option<String>,
+    pub(crate) pid: u32,
+}
+
+impl Report for Ready {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let number = self.number.map(|number| format!(" {number}")).unwrap_or_default();
+        writeln!(out, "{}{number} at {}. Ctrl-C ends it.", self.role.title(), self.addresses.join(", "))?;
+        match &self.http {
+            Some(http) => writeln!(out, "  http://{http}/metrics  http://{http}/health"),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn run(args: Node, output: &mut Output) -> Result {
+    let given = match &args.config {
+        Some(path) => args.given.over(Given::read(path)?)?,
+        None => args.given,
+    };
+    let settings = Settings::of(given)?;
+    if args.print_config {
+        return output.raw(settings.to_toml().as_bytes());
+    }
+    if settings.memory && settings.role == Role::Brick {
+        allocator::for_rows_in_memory()
+    } else {
+        allocator::for_rows_on_disk()
+    }
+    serving::start_log(settings.log.as_deref(), settings.log_format)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
+    let done = runtime.block_on(serve(&settings, output));
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    done
+}
+
+async fn serve(settings: &Settings, output: &mut Output) -> Result {
+    let mut signals = Signals::listen()?;
+    let running = tokio::select! {
+        started = Running::start(settings) => started?,
+        () = signals.next() => return Err(Failure::interrupted("stopped before it served")),
+    };
+    match output.print(&running.ready(settings.role)).and_then(|()| output.flush()) {
+        // A reader that is gone does not end the process.
+        Err(failure) if failure.is_broken_pipe() => {}
+        printed => printed?,
+    }
+    let why = tokio::select! {
+        () = signals.next() => None,
+        why = running.superseded() => Some(why),
+    };
+    let ended = tokio::select! {
+        ended = running.end() => ended,
+        () = signals.next() => Err(Failure::interrupted("stopped by a second signal; it recovers when it is started")),
+    };
+    match why {
+        Some(why) => Err(Failure::from(Error::new(ErrorKind::Denied, why))),
+        None => ended,
+    }
+}
+
+/// A process of a cluster that serves.
+pub(crate) enum Running {
+    /// A brick.
+    Brick(Brick, BrickId, Member),
+    /// A peer server.
+    Peer(PeerServer, u32, Member),
+    /// The meta-server, and its store.
+    Meta(MetaServer, Store),
+}
+
+impl Running {
+    async fn start(settings: &Settings) -> Result<Self> {
+        match settings.role {
+            Role::Meta => {
+                let (store, catalogue) = open_catalogue(settings)?;
+                let server = MetaServer::start(catalogue, settings.config()).await.map_err(explain_start)?;
+                Ok(Self::Meta(server, store))
+            }
+            role => {
+                // Before the meta-server is asked: what is wrong here is told at once.
+                let store = if role == Role::Brick { Some(open(settings)?) } else { None };
+                let realm = join(Arc::new(Remote::new(settings.meta.clone())?)).await?;
+                match store {
+                    Some(store) => Self::brick(settings, realm, store).await,
+                    None => Self::peer(settings, realm).await,
+                }
+            }
+        }
+    }
+
+    /// Serves a brick of a cluster.
+    pub(crate) async fn brick(settings: &Settings, realm: Arc<Realm>, store: Store) -> Result<Self> {
+        let expected = advertised(settings, &settings.listen);
+        let id = member::brick_of(&realm, &store, &expected).await?;
+        let (number, start) = (BrickId(id.0), start_number(&realm).await?);
+        let brick = Brick::start_in(realm.clone(), number, store, settings.config()).await.map_err(explain_start)?;
+        let addresses = advertised(settings, brick.addresses());
+        let member = Member::announce(&realm, Identity::Brick(id), start, &addresses).await?;
+        Ok(Self::Brick(brick, number, member))
+    }
+
+    /// Serves clients of a cluster.
+    pub(crate) async fn peer(settings: &Settings, realm: Arc<Realm>) -> Result<Self> {
+        realm.keep_numbers().await?;
+        let start = start_number(&realm).await?;
+        let server = PeerServer::start(realm.clone(), start.0, settings.config()).await.map_err(explain_start)?;
+        let addresses = advertised(settings, server.addresses());
+        let id = member::peer_at(&realm, &addresses).await?;
+        let member = Member::announce(&realm, Identity::Peer(id), start, &addresses).await?;
+        Ok(Self::Peer(server, id.0, member))
+    }
+
+    /// Where it listens.
+    pub(crate) fn addresses(&self) -> &[Address] {
+        match self {
+            Self::Brick(brick, ..) => brick.addresses(),
+            Self::Peer(peer, ..) => peer.addresses(),
+            Self::Meta(meta, _) => meta.addresses(),
+        }
+    }
+
+    fn ready(&self, role: Role) -> Ready {
+        let (number, http) = match self {
+            Self::Brick(brick, number, _) => (Some(number.0), brick.http()),
+            Self::Peer(peer, number, _) => (Some(*number), peer.http()),
+            Self::Meta(meta, _) => (None, meta.http()),
+        };
+        let addresses = self.addresses().iter().map(Address::to_string).collect();
+        Ready { role, number, addresses, http: http.map(|http| http.to_string()), pid: std::process::id() }
+    }
+
+    /// Waits until another process has taken its place.
+    async fn superseded(&self) -> String {
+        match self {
+            Self::Brick(_, _, member) | Self::Peer(_, _, member) => member.ended().await,
+            Self::Meta(..) => std::future::pending().await,
+        }
+    }
+
+    /// Ends it in good order.
+    pub(crate) async fn end(self) -> Result {
+        match self {
+            Self::Brick(brick, _, member) => {
+                member.leave().await;
+                brick.shutdown().await?;
+            }
+            Self::Peer(peer, _, member) => {
+                member.leave().await;
+                peer.shutdown().await?;
+            }
+            Self::Meta(server, store) => {
+                let ended = server.shutdown().await;
+                store.close()?;
+                ended?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The catalogue that a meta-server keeps, and the store beneath it.
+pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Store, Arc<dyn MetaStore>)> {
+    let store = open(settings)?;
+    let catalogue = Embedded::open(&store)?;
+    Ok((store, Arc::new(catalogue)))
+}
+
+/// The store of a process.
+pub(crate) fn open(settings: &Settings) -> Result<Store> {
+    match &settings.data {
+        Some(data) => Store::open(data, Options::default()).map_err(|error| explain_open(error, data)),
+        None => {
+            let memory_bytes = (settings.memory_mib as usize) << 20;
+            Ok(Store::in_memory(Options { memory_bytes, ..Options::default() })?)
+        }
+    }
+}
+
+/// What a catalogue tells of the cluster, once it can be asked.
+async fn join(catalogue: Arc<dyn MetaStore>) -> Result<Arc<Realm>> {
+    let mut is_waiting = false;
+    loop {
+        match Realm::follow(catalogue.clone()).await {
+            Ok(realm) => {
+                if is_waiting {
+                    info!("the meta-server answers");
+                }
+                return Ok(realm);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                if !std::mem::replace(&mut is_waiting, true) {
+                    warn!(%error, "waiting for the meta-server");
+                }
+                time::sleep(AGAIN).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn start_number(realm: &Realm) -> Result<meta::catalog::StartNumber> {
+    Ok(realm.editor()?.start_number().await.map_err(Error::from)?)
+}
+
+/// Where others reach a process that listens there.
+fn advertised(settings: &Settings, listens: &[Address]) -> Vec<Address> {
+    if settings.advertise.is_empty() { listens.to_vec() } else { settings.advertise.clone() }
+}

@@ -1,0 +1,60 @@
+//! What all commands that serve have in common: the log, and the signals that end them.
+
+use std::io::{self, IsTerminal};
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{Failure, Result};
+
+/// How the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// Lines for a person
+    #[default]
+    Text,
+    /// One JSON object on a line
+    Json,
+}
+
+/// Begins the log on the error stream. How much of it there is, the environment says, else `wanted`.
+pub(crate) fn start_log(wanted: Option<&str>, format: LogFormat) -> Result {
+    let (from, wanted) = match std::env::var("MORTAR_LOG") {
+        Ok(text) => ("MORTAR_LOG", text),
+        Err(_) => ("log", wanted.unwrap_or("info").to_owned()),
+    };
+    let filter = EnvFilter::try_new(&wanted)
+        .map_err(|e| Failure::usage(format!("{from}={wanted}: {e}")).hint("For example info, or warn,store=debug."))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+/// The signals that end a server: Ctrl-C and SIGTERM.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens for them from now on.
+    pub(crate) fn listen() -> Result<Self> {
+        let cannot = |error| Failure::file("cannot listen for signals", &error);
+        let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        Ok(Self { interrupt, terminate: signal(SignalKind::terminate()).map_err(cannot)? })
+    }
+
+    /// Waits for one.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! How a process of a cluster is run: a file in TOML, and flags that say otherwise.
+//!
+//! Each setting is one field of [`Given`], which both the file and the command line fill; [`Settings`] is what comes of them.
+//! A key that is not known is an error: it would be a setting that somebody relies on and nobody follows.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum, value_parser};
+use client::Url;
+use node::Config;
+use serde::{Deserialize, Serialize};
+use wire::transport::Address;
+
+use crate::failure::{Failure, Result};
+use crate::serving::LogFormat;
+
+/// The word for "not at all" in place of an address.
+pub(crate) const NONE: &str = "none";
+/// Where a meta-server listens unless told otherwise.
+const META: &str = "127.0.0.1:6690";
+
+/// What a process of a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Keeps objects
+    Brick,
+    /// What clients connect to
+    Peer,
+    /// Knows who takes part and where things live
+    Meta,
+}
+
+impl Role {
+    /// Its name, as it is written.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Brick => "brick",
+            Self::Peer => "peer",
+            Self::Meta => "meta",
+        }
+    }
+
+    /// Its name for a person.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Brick => "Brick",
+            Self::Peer => "Peer server",
+            Self::Meta => "Meta-server",
+        }
+    }
+
+    fn listen(self) -> &'static str {
+        match self {
+            Self::Brick => "127.0.0.1:6680",
+            Self::Peer => "127.0.0.1:6678",
+            Self::Meta => META,
+        }
+    }
+
+    fn data(self) -> Option<&'static str> {
+        match self {
+            Self::Brick => Some("mortar-brick"),
+            Self::Peer => None,
+            Self::Meta => Some("mortar-meta"),
+        }
+    }
+}
+
+/// The settings that a file or a command line gives.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Given {
+    /// What the process is
+    #[arg(long)]
+    role: Option<Role>,
+    /// Where it keeps its data; made if it does not exist. Of a brick and a meta-server
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Keep everything in memory: nothing survives the process
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    memory: Option<bool>,
+    /// How much a store in memory may hold, in MiB
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
+    memory_mib: Option<u32>,
+    /// Listen here: HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<Vec<String>>,
+    /// Where others of the cluster reach it, if not where it listens; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<Vec<String>>,
+    /// Answer /metrics and /health here; none: not at all
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
+    /// The meta-servers: mortar://HOST:PORT; may be repeated. Of a brick and a peer server
+    #[arg(long, value_name = "URL")]
+    meta: Option<Vec<String>>,
+    /// Allow addresses that other machines can reach, although nobody has to say who they are
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    insecure: Option<bool>,
+    /// Threads that serve connections [default: one for every two processors, at most 16]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
+    io_threads: Option<u16>,
+    /// How much is logged, such as info or warn,store=debug; MORTAR_LOG counts for more
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// How the log on the error stream looks
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// How a process is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) role: Role,
+    /// The directory of its data; none in memory, and none of a peer server.
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) memory: bool,
+    pub(crate) memory_mib: u32,
+    pub(crate) listen: Vec<Address>,
+    pub(crate) advertise: Vec<Address>,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) meta: Vec<Address>,
+    pub(crate) insecure: bool,
+    pub(crate) io_threads: Option<u16>,
+    pub(crate) log: Option<String>,
+    pub(crate) log_format: LogFormat,
+}
+
+impl Given {
+    /// What a file gives. Paths in it begin at its directory.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?;
+        let mut given: Self = toml::from_str(&text).map_err(|error| {
+            Failure::usage(format!("{}: {}", path.display(), error.to_string().trim_end()))
+                .hint("`mortar node --role ROLE --print-config` shows all settings there are.")
+        })?;
+        if let (Some(data), Some(dir)) = (&given.data, path.parent()) {
+            given.data = Some(dir.join(data));
+        }
+        Ok(given)
+    }
+
+    /// This, and where it says nothing, what `other` says.
+    pub(crate) fn over(self, other: Self) -> Result<Self> {
+        if let (Some(one), Some(two)) = (self.role, other.role)
+            && one != two
+        {
+            let message = format!("the file is for a process with the role {}, not {}", two.name(), one.name());
+            return Err(Failure::usage(message));
+        }
+        Ok(Self {
+            role: self.role.or(other.role),
+            data: self.data.or(other.data),
+            memory: self.memory.or(other.memory),
+            memory_mib: self.memory_mib.or(other.memory_mib),
+            listen: self.listen.or(other.listen),
+            advertise: self.advertise.or(other.advertise),
+            http: self.http.or(other.http),
+            meta: self.meta.or(other.meta),
+            insecure: self.insecure.or(other.insecure),
+            io_threads: self.io_threads.or(other.io_threads),
+            log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
+        })
+    }
+}
+
+impl Settings {
+    /// What comes of what is given.
+    pub(crate) fn of(given: Given) -> Result<Self> {
+        let role = given.role.ok_or_else(|| {
+            Failure::usage("what the process is to be is not said")
+                .hint("Give --role brick, --role peer or --role meta.")
+        })?;
+        let memory = given.memory.unwrap_or(false);
+        let refuse = |is_given: bool, what: &str, why: &str| match is_given {
+            true => Err(Failure::usage(format!("{what} is no setting of a {}: {why}", role.title().to_lowercase()))),
+            false => Ok(()),
+        };
+        if role == Role::Peer {
+            refuse(given.data.is_some(), "data", "it keeps nothing")?;
+            refuse(memory, "memory", "it keeps nothing")?;
+        }
+        refuse(role == Role::Meta && given.meta.is_some(), "meta", "it is one")?;
+        let listen = given.listen.unwrap_or_else(|| vec![role.listen().to_owned()]);
+        let meta = given.meta.unwrap_or_else(|| vec![format!("mortar://{META}")]);
+        let settings = Self {
+            role,
+            data: given.data.or_else(|| role.data().map(PathBuf::from)).filter(|_| !memory),
+            memory,
+            memory_mib: given.memory_mib.unwrap_or(8192),
+            listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
+            advertise: given
+                .advertise
+                .unwrap_or_default()
+                .iter()
+                .map(|text| Ok(text.parse()?))
+                .collect::<Result<_>>()?,
+            http: http(given.http.as_deref().unwrap_or(NONE))?,
+            meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
+            insecure: given.insecure.unwrap_or(false),
+            io_threads: given.io_threads,
+            log: given.log,
+            log_format: given.log_format.unwrap_or_default(),
+        };
+        if settings.advertise.is_empty() && settings.listen.iter().any(is_everywhere) {
+            return Err(Failure::usage(
+                "it listens at every address of this machine: which of them others use is not said",
+            )
+            .hint("Give --advertise HOST:PORT."));
+        }
+        Ok(settings)
+    }
+
+    /// The same for the part that serves.
+    pub(crate) fn config(&self) -> Config {
+        let threads = self.io_threads.map_or(Config::default().threads, usize::from);
+        let (listen, http, insecure) = (self.listen.clone(), self.http, self.insecure);
+        Config { listen, http, insecure, threads, ..Config::default() }
+    }
+
+    /// A file that says the same, with words about each setting.
+    pub(crate) fn to_toml(&self) -> String {
+        let mut text = String::new();
+        let mut setting = |about: &str, line: String| {
+            for about in about.lines() {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "# {about}");
+            }
+            let _ = writeln!(text, "{line}\n");
+        };
+        let optional =
+            |key: &str, is_given: bool, value: String| format!("{}{key} = {value}", if is_given { "" } else { "# " });
+        let addresses = |addresses: &[Address]| list(addresses.iter().map(Address::to_string));
+        setting("What the process is: brick, peer or meta.", format!("role = {}", quoted(self.role.name())));
+        if self.role != Role::Peer {
+            let data = self.data.clone().or_else(|| self.role.data().map(PathBuf::from)).unwrap_or_default();
+            let data = quoted(&data.display().to_string());
+            setting(
+                "Where it keeps its data; made if it does not exist.\nA path that is not absolute begins at this file's directory.",
+                optional("data", self.data.is_some(), data),
+            );
+            setting(
+                "Keep everything in memory instead: nothing survives the process.",
+                format!("memory = {}", self.memory),
+            );
+            setting("How much a store in memory may hold, in MiB.", format!("memory_mib = {}", self.memory_mib));
+        }
+        setting(
+            "Where it listens: HOST:PORT or unix:PATH; port 0 takes a free one.",
+            format!("listen = {}", addresses(&self.listen)),
+        );
+        let everywhere = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
+        setting(
+            "Where others of the cluster reach it, if not there.",
+            optional("advertise", !self.advertise.is_empty(), addresses(everywhere)),
+        );
+        let http = self.http.map_or_else(|| NONE.to_owned(), |http| http.to_string());
+        setting("Where it answers /metrics and /health: HOST:PORT, or none.", format!("http = {}", quoted(&http)));
+        if self.role != Role::Meta {
+            let urls = list(self.meta.iter().map(meta_url));
+            setting("The meta-servers; all serve the same catalogue.", format!("meta = {urls}"));
+        }
+        setting(
+            "Allow addresses that other machines can reach, although nobody has to say who they are.",
+            format!("insecure = {}", self.insecure),
+        );
+        let threads = self.io_threads.map_or(Config::default().threads, usize::from);
+        setting(
+            "Threads that serve connections; by default one for every two processors, at most 16.",
+            optional("io_threads", self.io_threads.is_some(), threads.to_string()),
+        );
+        setting(
+            "How much is logged on the error stream: error, warn, info, debug, trace, or by part: warn,store=debug.\nThe environment variable MORTAR_LOG counts for more.",
+            optional("log", self.log.is_some(), quoted(self.log.as_deref().unwrap_or("info"))),
+        );
+        let format = if self.log_format == LogFormat::Json { "json" } else { "text" };
+        setting("How the log looks: text, or json.", format!("log_format = {}", quoted(format)));
+        text.truncate(text.trim_end().len());
+        text + "\n"
+    }
+}
+
+/// The URL of a meta-server.
+pub(crate) fn meta_url(address: &Address) -> String {
+    let url = Url { address: address.clone(), space: String::new() }.to_string();
+    match address {
+        // Without a last slash a socket's path is taken whole if it is there.
+        Address::Unix(_) => url,
+        _ => url.trim_end_matches('/').to_owned(),
+    }
+}
+
+/// Whether an address stands for all of a machine.
+fn is_everywhere(address: &Address) -> bool {
+    match address {
+        Address::Tcp(host) | Address::Tls(host) => {
+            host.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
+        }
+        Address::Unix(_) => false,
+    }
+}
+
+/// The address for HTTP that a text means.
+pub(crate) fn http(text: &str) -> Result<Option<SocketAddr>> {
+    if text == NONE {
+        return Ok(None);
+    }
+    let addresses = text.to_socket_addrs().map_err(|e| Failure::usage(format!("--http {text}: {e}")))?;
+    let first = addresses.into_iter().next();
+    first.map(Some).ok_or_else(|| Failure::usage(format!("--http {text}: the name has no address")))
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                // Writing to a string cannot fail.
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+fn list(texts: impl Iterator<Item = String>) -> String {
+    format!("[{}]", texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Settings> {
+        Settings::of(toml::from_str(text).map_err(|e| Failure::usage(e.to_string()))?)
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for role in [Role::Brick, Role::Peer, Role::Meta] {
+            let given = Given { role: Some(role), ..Given::default() };
+            let first = Settings::of(given).unwrap();
+            let again = parsed(&first.to_toml()).unwrap();
+            assert_eq!(format!("{first:?}"), format!("{again:?}"));
+        }
+        let mut odd = parsed("role = 'brick'\nio_threads = 3\nlog = 'warn'").unwrap();
+        odd.data = Some(PathBuf::from("a \"b\"\\\u{7f}\n"));
+        odd.http = http("127.0.0.1:9").unwrap();
+        odd.advertise = vec!["example.org:7".parse().unwrap()];
+        odd.meta.push("unix:/run/meta".parse().unwrap());
+        assert_eq!(format!("{odd:?}"), format!("{:?}", parsed(&odd.to_toml()).unwrap()));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_their_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("brick.toml");
+        fs::write(&path, "role = \"brick\"\nlistne = [\"127.0.0.1:0\"]\n").unwrap();
+        let failure = Given::read(&path).unwrap_err().to_string();
+        assert!(
+            failure.contains("brick.toml") && failure.contains("line 2") && failure.contains("listne"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn flags_count_for_more_than_the_file_and_paths_begin_at_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("brick.toml");
+        fs::write(&path, "role = \"brick\"\ndata = \"here\"\nmemory_mib = 7\n").unwrap();
+        let flags = Given { memory_mib: Some(9), ..Given::default() };
+        let settings = Settings::of(flags.over(Given::read(&path).unwrap()).unwrap()).unwrap();
+        assert_eq!((settings.data, settings.memory_mib), (Some(dir.path().join("here")), 9));
+        let other = Given { role: Some(Role::Peer), ..Given::default() };
+        assert!(other.over(Given::read(&path).unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for wrong in [
+            "",
+            "role = 'peer'\ndata = 'x'",
+            "role = 'peer'\nmemory = true",
+            "role = 'meta'\nmeta = ['mortar://h']",
+            "role = 'brick'\nlisten = ['nowhere']",
+            "role = 'brick'\nlisten = ['0.0.0.0:7']",
+            "role = 'brick'\nmeta = ['h:1']",
+            "role = 'king'",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}
