@@ -31,7 +31,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClassId, Error, ErrorKind, Filter, Object, Oid, Result, SpaceId};
+use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::TxnId;
 use rand::RngExt;
 use tokio::time;
@@ -72,6 +72,12 @@ impl Cluster {
         self.core.space
     }
 
+    /// The logical nodes of the space, over which its objects are spread.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.core.nodes
+    }
+
     // -------------------------------------------------------------------------------------------- transactions
 
     /// Begins a transaction. Dropped before its commit, nothing of it happens.
@@ -101,16 +107,19 @@ impl Cluster {
             first.get_or_insert(transaction.id());
             let result = body(transaction.clone()).await;
             let clash = match result {
-                Ok(value) => match transaction.commit().await? {
-                    Decided::Committed(_) => return Ok(value),
-                    Decided::Conflict(clash) => clash.to_string(),
-                    Decided::Unknown(txn) => return Err(outcome::unknown(txn)),
+                Ok(value) => match transaction.commit().await {
+                    Ok(Decided::Committed(_)) => return Ok(value),
+                    Ok(Decided::Conflict(clash)) => clash.to_string(),
+                    Ok(Decided::Unknown(txn)) => return Err(outcome::unknown(txn)),
+                    Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+                    Err(error) => return Err(error),
                 },
                 Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
                 // What it read may never have been together: then its error means nothing.
                 Err(error) => match transaction.check().await? {
+                    Decided::Committed(_) => return Err(error),
                     Decided::Conflict(clash) => clash.to_string(),
-                    _ => return Err(error),
+                    Decided::Unknown(_) => "it could not be found out whether what was read was right".to_owned(),
                 },
             };
             transaction.abort();

@@ -15,7 +15,7 @@ pub const TRANSACTION: usize = 32 << 20;
 /// Bytes of objects that one transaction of a cluster may write.
 pub const CLUSTER_TRANSACTION: usize = 24 << 20;
 /// Objects that one transaction of a cluster may write.
-pub const CLUSTER_OBJECTS: usize = 16_384;
+pub const CLUSTER_OBJECTS: usize = 16_000;
 /// Operations in one transaction.
 pub const OPERATIONS: usize = 65_536;
 /// Bytes in the key of a row of a store.
@@ -38,3 +38,18 @@ pub const FILTER: usize = 1 << 20;
 pub const FILTER_NODES: usize = 16_384;
 /// Levels of `and`, `or` and `not` within each other.
 pub const FILTER_NESTING: usize = 64;
+
+/// Whether one transaction of a cluster may write so many objects with so many bytes.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with what it may.
+pub fn check_writes(objects: usize, bytes: usize) -> crate::Result<()> {
+    if objects <= CLUSTER_OBJECTS && bytes <= CLUSTER_TRANSACTION {
+        return Ok(());
+    }
+    let what = format!(
+        "the transaction writes {objects} objects of {bytes} bytes; it may write {CLUSTER_OBJECTS} of \
+         {CLUSTER_TRANSACTION} bytes together: part it"
+    );
+    Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
+}

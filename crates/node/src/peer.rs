@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::cache_node::{CacheNode, Output};
 use protocol::ident::{ClientId, HolderId};
 use protocol::lease::Ms;
@@ -151,7 +151,7 @@ struct State {
     /// Where each holder below is.
     holders: HashMap<HolderId, Post>,
     /// Where each client is that has called.
-    clients: HashMap<ClientId, Post>,
+    clients: HashMap<ClientId, (Post, SpaceId)>,
     /// Trees whose brick did not serve them, and when to try again.
     again: HashMap<NodeId, Ms>,
     /// Who serves each logical node, as far as the machine has heard.
@@ -361,7 +361,7 @@ impl Below for Peer {
                 learned.map_err(|ahead| Error::new(ErrorKind::Invalid, ahead.to_string()))
             }
             Message::Held { txn, .. } => {
-                if let Some(post) = state.clients.get(&txn.client) {
+                if let Some((post, _)) = state.clients.get(&txn.client) {
                     post.send(&message);
                 }
                 Ok(())

@@ -70,17 +70,20 @@ impl Uplinks {
 
     /// Keeps connections to these bricks, and to no others. Called on the runtime that drives them.
     pub(crate) fn keep(self: &Arc<Self>, bricks: &BTreeMap<BrickId, Address>, below: &Arc<impl Below>) {
-        let mut links = self.lock();
-        links.retain(|brick, link| {
+        let mut gone = Vec::new();
+        self.lock().retain(|brick, link| {
             let same = bricks.get(brick) == Some(&link.address);
             if !same {
                 link.task.abort();
                 if let Some(up) = link.up.take() {
                     up.post.hang_up();
                 }
+                gone.push(*brick);
             }
             same
         });
+        gone.into_iter().for_each(|brick| below.disconnected(brick));
+        let mut links = self.lock();
         for (brick, address) in bricks {
             links.entry(*brick).or_insert_with(|| {
                 let (uplinks, below) = (self.clone(), Arc::downgrade(below));

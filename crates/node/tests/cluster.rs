@@ -270,8 +270,10 @@ async fn snapshot_sees_one_time() {
                 .unwrap();
         }
     });
-    let mut seen = 0;
-    for _ in 0..50 {
+    let (mut seen, mut committed) = (0, 0);
+    while !writing.is_finished() || committed == 0 {
+        // What is at hand is read without a pause.
+        tokio::time::sleep(Duration::from_millis(1)).await;
         let t = reader.begin(Level::Snapshot);
         let read = async { Ok::<_, client::Error>((t.get(wanted[0]).await?, t.get(wanted[1]).await?)) };
         let (a, b) = match read.await {
@@ -282,10 +284,11 @@ async fn snapshot_sees_one_time() {
         if let Decided::Committed(_) = t.commit().await.unwrap() {
             assert_eq!(a, b);
             assert!(seen <= a, "a snapshot is older than the one before");
-            seen = a;
+            (seen, committed) = (a, committed + 1);
         }
     }
     writing.await.unwrap();
+    assert!(seen > 0, "no snapshot has seen what was written meanwhile");
     world.end().await;
 }
 

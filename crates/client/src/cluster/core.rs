@@ -11,7 +11,7 @@ use protocol::page_cache::{Content, Found};
 use protocol::residents::Residents;
 use protocol::session::{Ended, Output, Session};
 use protocol::tree::Down;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time;
 use wire::cluster::{Message, looked_from_proto};
 use wire::driving::{Alarm, Post, Time};
@@ -29,6 +29,10 @@ use super::{ClusterOptions, outcome};
 const OVERHEAD: usize = 96;
 /// Ends of transactions that nobody has waited for, that are kept.
 const REMEMBERED: usize = 4_096;
+
+/// Writes outside of transactions that may be on their way, in units of so many bytes.
+const WRITES: u32 = 4_096;
+const WRITE_UNIT: usize = 4 << 10;
 
 /// What somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +77,8 @@ pub(super) struct Core {
     /// The logical nodes of the space.
     pub(super) nodes: Vec<NodeId>,
     pub(super) options: ClusterOptions,
+    /// Bounds what is written outside of transactions at a time.
+    writes: Semaphore,
     /// Tells the task that connects that the client is closed.
     pub(super) closing: Notify,
 }
@@ -107,7 +113,8 @@ impl Core {
             closed: false,
         };
         let (rooms, alarm, closing) = (Rooms::default(), Alarm::default(), Notify::new());
-        Arc::new(Self { state: Mutex::new(state), rooms, alarm, time, space, nodes, options, closing })
+        let (state, writes) = (Mutex::new(state), Semaphore::new(WRITES as usize));
+        Arc::new(Self { state, rooms, alarm, time, space, nodes, options, writes, closing })
     }
 
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, State>> {
@@ -184,10 +191,17 @@ impl Core {
         }
         let looking = async {
             loop {
-                let (found, come) = self.work(|state, now| (look(state, now), state.wait(wait)))?;
-                if let Some(found) = found? {
-                    return Ok(found);
-                }
+                let looked = self.work(|state, now| match look(state, now) {
+                    Ok(None) => Err(state.wait(wait)),
+                    found => Ok(found),
+                })?;
+                let come = match looked {
+                    Ok(found) => match found? {
+                        Some(found) => return Ok(found),
+                        None => continue,
+                    },
+                    Err(come) => come,
+                };
                 // Dropped, if the client was closed: the next look says so.
                 let _ = come.await;
             }
@@ -199,8 +213,18 @@ impl Core {
         })
     }
 
+    /// Whether an identifier can be of an object of this space.
+    pub(super) fn is_here(&self, oid: Oid) -> Result<()> {
+        if oid.is_temporary() || oid.space() != self.space || !self.nodes.contains(&oid.page().node) {
+            let what = format!("{oid} is no object of the client's space, which is number {}", self.space.0);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(())
+    }
+
     /// An object outside of transactions.
     pub(super) async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        self.is_here(oid)?;
         self.until(Wait::Page(oid.page()), |state, now| {
             state.residents.used(oid.page());
             Ok(found(oid, state.session.get(oid, now)))
@@ -210,6 +234,11 @@ impl Core {
 
     /// Writes an object outside of transactions, and waits until it is durable.
     pub(super) async fn put(&self, oid: Oid, content: Content<Object>) -> Result<()> {
+        self.is_here(oid)?;
+        let len = if let Content::Value(object) = &content { object.data.len() } else { 0 };
+        // Writes that wait together go together: so much of them fits.
+        let units = u32::try_from(1 + len / WRITE_UNIT).unwrap_or(u32::MAX).min(WRITES);
+        let _room = self.writes.acquire_many(units).await.map_err(|_| closed())?;
         let (sender, written) = oneshot::channel();
         self.work(|state, now| {
             state.last_write += 1;
@@ -280,6 +309,7 @@ impl Core {
 
     /// An object as the brick has it, or the cache of the peer server.
     pub(super) async fn look(&self, oid: Oid, cached: bool) -> Result<Option<Object>> {
+        self.is_here(oid)?;
         let request = Request::Look(proto::Look { oid: Some(oid.into()), cached });
         let (Response::Looked(looked), raw) = self.ask(request).await? else {
             return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
@@ -382,10 +412,11 @@ impl State {
 
     /// A page has come: others may have to go.
     fn came(&mut self, page: PageId) {
-        let bytes = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len()).sum();
+        let objects = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len());
+        let bytes = OVERHEAD + objects.sum::<usize>();
         self.residents.came(page, bytes);
-        while let Some(page) = self.residents.evict() {
-            self.session.evict(page);
+        while let Some(gone) = self.residents.evict(page) {
+            self.session.evict(gone);
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) const PAGE: usize = 8 << 10;
 /// What an object takes in its page beside its data.
 const OVERHEAD: usize = 24;
 /// Objects that share a page, however small.
-const SLOTS: u16 = 512;
+pub(super) const SLOTS: u16 = 512;
 
 /// A page that is being filled.
 #[derive(Clone, Copy, Debug)]

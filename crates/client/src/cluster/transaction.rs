@@ -8,13 +8,13 @@ use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, Recor
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::locks::Mode;
-use protocol::page_cache::Content;
+use protocol::page_cache::{Content, Found};
 use protocol::session::{self, Unwritten};
 
 use super::core::{Core, State, Wait, found};
 use super::names;
 use super::outcome::{Clash, Decided, decided};
-use super::rooms::PAGE;
+use super::rooms::{PAGE, SLOTS};
 
 /// Bytes from which on an object is looked at for the size of its page.
 const LARGE: usize = 32 << 10;
@@ -153,12 +153,9 @@ impl Transaction {
         if oid.is_temporary() {
             return Ok(None);
         }
-        if oid.space() != core.space {
-            let what = format!("{oid} is of another space than the client's, which is {}", core.space.0);
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
+        core.is_here(oid)?;
         let wait = if *level == Level::Locks { Wait::Txn(*txn) } else { Wait::Page(oid.page()) };
-        core.until(wait, |state, now| look(state, *txn, oid, mode, now)).await
+        core.until(wait, |state, now| look(state, (*txn, *level), oid, mode, now)).await
     }
 
     /// What a name is bound to.
@@ -203,9 +200,8 @@ impl Transaction {
                 return Err(Error::new(ErrorKind::Invalid, what));
             }
         }
-        if oid.space() != self.inner.core.space {
-            let what = format!("{oid} is of another space than the client's, which is {}", self.inner.core.space.0);
-            return Err(Error::new(ErrorKind::Invalid, what));
+        if !oid.is_temporary() {
+            self.inner.core.is_here(oid)?;
         }
         self.changes()?.writes.insert(oid, object);
         Ok(())
@@ -303,7 +299,8 @@ impl Transaction {
         self.settle().await?;
         let writes: Vec<(Oid, Option<Object>)> = {
             let changes = &mut *self.changes()?;
-            is_small(&changes.writes)?;
+            let bytes = changes.writes.values().flatten().map(|object| object.data.len()).sum();
+            limits::check_writes(changes.writes.len(), bytes)?;
             changes.is_over = true;
             std::mem::take(&mut changes.writes).into_iter().collect()
         };
@@ -360,9 +357,6 @@ impl Transaction {
             let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(|object| object.data.len());
             changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
         };
-        if new.is_empty() {
-            return Ok(());
-        }
         let mut real = BTreeMap::new();
         let mut anywhere: BTreeMap<Option<NodeId>, Vec<(Oid, usize)>> = BTreeMap::new();
         for (oid, len, hint) in new {
@@ -385,13 +379,14 @@ impl Transaction {
             real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
         }
         let mut changes = self.changes()?;
-        let writes = std::mem::take(&mut changes.writes);
-        for (oid, object) in writes {
-            let Some(oid) = (if oid.is_temporary() { real.get(&oid).copied() } else { Some(oid) }) else { continue };
-            let object = object.map(|object| with_real(object, &real)).transpose()?;
-            changes.writes.insert(oid, object);
+        let mut writes = BTreeMap::new();
+        for (oid, object) in &changes.writes {
+            // What was created and deleted again never was.
+            let Some(oid) = (if oid.is_temporary() { real.get(oid).copied() } else { Some(*oid) }) else { continue };
+            let object = object.clone().map(|object| with_real(object, &real)).transpose()?;
+            writes.insert(oid, object);
         }
-        changes.real = real;
+        (changes.writes, changes.real) = (writes, real);
         Ok(())
     }
 
@@ -401,48 +396,44 @@ impl Transaction {
             return Ok(None);
         };
         let page = near.page();
-        if self.inner.level == Level::Locks || self.get(near).await?.is_none() {
+        // Of one class only: two who choose the same slot must name the same object.
+        if self.inner.level == Level::Locks || near.class() != oid.class() || self.get(near).await?.is_none() {
             return Ok(None);
         }
         let taken: Vec<u16> = real.values().filter(|oid| oid.page() == page).map(|oid| oid.slot()).collect();
-        let place = self.inner.core.work(|state, _| {
-            let (mut bytes, mut slots) = (len, taken);
-            for (slot, object, _) in state.session.cache().valid(page) {
-                bytes += object.data.len();
-                slots.push(slot);
+        let txn = self.inner.txn;
+        self.inner.core.work(|state, now| {
+            let valid = state.session.cache().valid(page);
+            let bytes = len + valid.map(|(_, object, _)| object.data.len()).sum::<usize>();
+            if bytes > PAGE {
+                return None;
             }
-            let free = (0..u16::MAX).find(|slot| !slots.contains(slot));
-            free.filter(|_| bytes <= PAGE).map(|slot| Oid::new(oid.class(), page, slot))
-        })?;
-        let Some(place) = place else { return Ok(None) };
-        // An object of another class may be there that this client has not seen as valid.
-        let is_free = self.read(place, Mode::Shared).await?.is_none();
-        Ok(Some(place).filter(|_| is_free))
+            let places = (0..SLOTS).filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(oid.class(), page, slot));
+            // A slot whose object is not valid here is not free.
+            places.into_iter().find(|place| {
+                let look = state.session.cache().look(*place);
+                matches!(look, Found::Absent) && matches!(state.session.read(txn, *place, now), Found::Absent)
+            })
+        })
     }
-}
-
-/// Whether a transaction is no larger than it may be.
-fn is_small(writes: &BTreeMap<Oid, Option<Object>>) -> Result<()> {
-    let bytes: usize = writes.values().flatten().map(|object| object.data.len()).sum();
-    if bytes > limits::CLUSTER_TRANSACTION || writes.len() > limits::CLUSTER_OBJECTS {
-        let (count, most, objects) = (writes.len(), limits::CLUSTER_TRANSACTION, limits::CLUSTER_OBJECTS);
-        let what = format!(
-            "the transaction writes {count} objects of {bytes} bytes; it may write {objects} of {most} bytes together: part it"
-        );
-        return Err(Error::new(ErrorKind::TooLarge, what));
-    }
-    Ok(())
 }
 
 /// Looks at an object in a transaction, if that is not over.
-fn look(state: &mut State, txn: TxnId, oid: Oid, mode: Mode, now: Ms) -> Result<Option<Option<Object>>> {
+fn look(
+    state: &mut State,
+    (txn, level): (TxnId, Level),
+    oid: Oid,
+    mode: Mode,
+    now: Ms,
+) -> Result<Option<Option<Object>>> {
     if let Some(ended) = state.ended.get(&txn) {
         let Decided::Conflict(clash) = decided(txn, *ended) else { return Err(Clash::Aborted.error()) };
         return Err(clash.error());
     }
     state.used(oid.page());
     let seen = found(oid, state.session.read_for(txn, oid, mode, now));
-    if let Some(doomed) = state.session.doomed(txn) {
+    // What a snapshot has read may change: its time is before that.
+    if let Some(doomed) = state.session.doomed(txn).filter(|_| level != Level::Snapshot) {
         return Err(Clash::Object(doomed, None).error());
     }
     Ok(seen)

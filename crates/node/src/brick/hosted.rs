@@ -16,11 +16,11 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
 use protocol::brick::{Brick, Locked, Output, Ticket};
 use protocol::commit::participant::Settings;
-use protocol::commit::{Answer, Outcome, Record, Rejected, Request, Writes, by_page};
+use protocol::commit::{Answer, Outcome, Record, Refusal, Rejected, Request, Writes, by_page};
 use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::{Content, Fetched};
-use protocol::tree::Up;
+use protocol::tree::{Down, Up};
 use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
 use wire::cluster::{Message, decode_record, encode_record};
@@ -35,6 +35,8 @@ const POSITIONS: u64 = 1 << 20;
 const AGAIN_MS: Ms = 200;
 /// Entries that the window of a page may have.
 const WINDOW: usize = 256;
+/// Rows of transactions that are removed together with others.
+const DROPPED: usize = 256;
 /// Bytes of what is known of a transaction that go into one row.
 const PIECE: usize = 4 << 20;
 /// Page numbers that can be reserved; those above are computed.
@@ -104,6 +106,10 @@ pub(crate) struct Hosted {
     free: HashMap<SpaceId, u64>,
     /// Transactions of which more is known than fits a row, and how many rows that takes.
     pieces: HashMap<TxnId, u16>,
+    /// Transactions of which nothing is known any more, whose rows are there still.
+    dropped: VecDeque<TxnId>,
+    /// Reservations that are under way.
+    reserving: Arc<AtomicU64>,
     /// Another number each time it begins: what was written in another life counts no more.
     life: u64,
     /// Why it cannot be served.
@@ -148,6 +154,8 @@ impl Hosted {
             limit: 0,
             free: HashMap::new(),
             pieces: HashMap::new(),
+            dropped: VecDeque::new(),
+            reserving: Arc::default(),
             life: next_life(),
             failed: None,
         };
@@ -177,9 +185,17 @@ impl Hosted {
         for key in [rows::bound_key(self.node), rows::horizon_key(self.node)] {
             self.take(&store.row(&key)?.unwrap_or_default(), 1)?;
         }
-        self.limit = rows::read_number(&self.store, &rows::limit_key(self.node))?;
+        let limit = rows::limit_key(self.node);
+        let is_new = store.row(&limit)?.is_none();
+        if is_new {
+            // From now on there may be holders, who are waited for after a restart even if nothing was written.
+            let mut opened = RowChanges::new();
+            opened.put(&limit, rows::encode_number(0));
+            store.commit_rows(opened)?;
+        }
+        self.limit = rows::read_number(&store, &limit)?;
         (self.last, self.sent) = (self.limit, self.limit);
-        if self.limit > 0 {
+        if !is_new {
             self.machine.recovered(self.limit, now);
         }
         Ok(())
@@ -196,6 +212,24 @@ impl Hosted {
         }
         self.machine.recover(at, record);
         Ok(())
+    }
+
+    /// Serves nobody any more: another brick may, or this one as of another epoch.
+    pub(crate) fn close(&mut self) {
+        self.held.clear();
+        self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, "it is served elsewhere now"));
+    }
+
+    /// Whether it has ended, and none of its rows are under way.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.failed.is_some() && self.under_way.is_empty() && self.reserving.load(Ordering::Acquire) == 0
+    }
+
+    /// After its end: rows are with the store no more, durable or not.
+    pub(crate) fn landed(&mut self, life: u64) {
+        if life == self.life {
+            self.under_way.pop_front();
+        }
     }
 
     fn fail(&mut self, why: Error) {
@@ -248,6 +282,9 @@ impl Hosted {
             && let Some(held) = self.held(*write)
         {
             post.send(&held);
+            // It is tried again soon.
+            let message = Down::Written { write: *write, result: Err(Refusal::Aborted) };
+            post.send(&Message::Down { node: self.node, holder, message });
             return Ok(());
         }
         let mut failure = None;
@@ -363,7 +400,7 @@ impl Hosted {
     fn output(&mut self, output: Output<Asker, Object>, now: Ms) -> Result<()> {
         match output {
             Output::Append(position, record) => self.append(position, record)?,
-            Output::Dropped(txns) => txns.into_iter().for_each(|txn| self.know(txn, &Bytes::new())),
+            Output::Dropped(txns) => self.dropped.extend(txns),
             Output::Store(change, _) => {
                 if let Some(changing) = self.changing.get_mut(&change.page) {
                     changing.changes -= 1;
@@ -501,6 +538,10 @@ impl Hosted {
             return false;
         }
         self.sent = self.last;
+        // A few at a time: there may be more than changes can have.
+        for txn in self.dropped.drain(..self.dropped.len().min(DROPPED)).collect::<Vec<_>>() {
+            self.know(txn, &Bytes::new());
+        }
         if self.rows.is_empty() {
             // Records that need no rows are as durable as those before them.
             match self.held.back_mut().or(self.under_way.back_mut()) {
@@ -587,7 +628,12 @@ impl Hosted {
         self.free.insert(space, free);
         let mut changes = RowChanges::new();
         changes.put(&key, rows::encode_number(free));
-        self.store.submit_rows(changes, move |result| done(result.map(|_| first)));
+        let reserving = self.reserving.clone();
+        reserving.fetch_add(1, Ordering::AcqRel);
+        self.store.submit_rows(changes, move |result| {
+            done(result.map(|_| first));
+            reserving.fetch_sub(1, Ordering::AcqRel);
+        });
     }
 }
 

@@ -4,6 +4,7 @@
 //! made durable, what nodes ask each other, and what it is time for is done by one task ([`Nodes::look_after`]).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -12,6 +13,7 @@ use protocol::commit::Request;
 use protocol::ident::Version;
 use protocol::lease::Ms;
 use protocol::page_cache::Content;
+use protocol::tree::Up;
 use store::Store;
 use tracing::{error, info, warn};
 use wire::cluster::{Message, Scan, Scanned};
@@ -29,6 +31,9 @@ use wire::driving::Time;
 /// How far the clocks of machines may differ, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
 
+/// How soon it is tried again to serve what the map says, in milliseconds.
+const AGAIN_MS: Ms = 200;
+
 /// A logical node and the epoch as of which it is served here.
 struct Served {
     epoch: u64,
@@ -45,11 +50,34 @@ pub(crate) struct Nodes {
     others: Arc<Uplinks>,
     realm: Arc<Realm>,
     id: BrickId,
+    /// What was served until a moment ago, and has still rows under way.
+    closing: Mutex<BTreeMap<NodeId, Arc<Served>>>,
+    /// Whether all that the map says is done.
+    is_settled: AtomicBool,
     /// Why not all nodes are served, if they are not.
     ailment: Mutex<Option<String>>,
 }
 
 impl Served {
+    /// Ends it: nobody is served by it any more.
+    fn close(&self) {
+        if let Ok(mut hosted) = self.hosted.lock() {
+            hosted.close();
+        }
+    }
+
+    /// Whether it has ended, and none of its rows are under way.
+    fn is_closed(&self) -> bool {
+        self.hosted.lock().map_or(true, |hosted| hosted.is_closed())
+    }
+
+    /// Rows of it, which is closing, are with the store no more.
+    fn written(&self, life: u64) {
+        if let Ok(mut hosted) = self.hosted.lock() {
+            hosted.landed(life);
+        }
+    }
+
     fn lock(&self) -> Result<MutexGuard<'_, Hosted>> {
         let hosted = self.hosted.lock();
         // A machine that has panicked may have done half of something.
@@ -65,7 +93,8 @@ impl Nodes {
     pub(crate) fn new(store: Store, realm: Arc<Realm>, id: BrickId) -> Arc<Self> {
         let (served, chores, ailment) = (ArcSwap::default(), Arc::default(), Mutex::default());
         let (time, others) = (Time::begin(), Uplinks::new());
-        Arc::new(Self { store, time, served, chores, others, realm, id, ailment })
+        let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
+        Arc::new(Self { store, time, served, chores, others, realm, id, closing, is_settled, ailment })
     }
 
     /// Serves what the placement map says, and connects to the other bricks.
@@ -91,10 +120,25 @@ impl Nodes {
 
     /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others
     /// are served.
+    ///
+    /// What was served as of another epoch is closed first, and opened again when nothing of it is under way any more.
     fn serve(&self, wanted: impl Iterator<Item = (NodeId, Place)>) -> Result<()> {
         let before = self.served.load_full();
+        let wanted: BTreeMap<NodeId, Place> = wanted.collect();
+        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        for (node, served) in before.iter() {
+            if wanted.get(node).is_none_or(|place| place.epoch != served.epoch) {
+                info!(node = node.0, epoch = served.epoch, "a logical node is not served here any more");
+                served.close();
+                closing.insert(*node, served.clone());
+            }
+        }
+        closing.retain(|_, served| !served.is_closed());
         let (mut after, mut failed) = (BTreeMap::new(), None);
         for (node, Place { epoch, moves, .. }) in wanted {
+            if closing.contains_key(&node) {
+                continue;
+            }
             if let Some(served) = before.get(&node).filter(|served| served.epoch == epoch) {
                 after.insert(node, served.clone());
                 continue;
@@ -108,6 +152,7 @@ impl Nodes {
                 Err(error) => failed = Some(error),
             }
         }
+        self.is_settled.store(closing.is_empty() && failed.is_none(), Ordering::Release);
         self.served.store(Arc::new(after));
         failed.map_or(Ok(()), Err)
     }
@@ -131,21 +176,31 @@ impl Nodes {
     /// # Errors
     /// If nobody who follows the rules can have said it: whoever did should be disconnected.
     pub(crate) fn message(&self, from: &Post, message: Message) -> Result<()> {
-        let now = self.time.now();
         match message {
             Message::Up { node, epoch, holder, message } => {
+                if let Up::Write { writes, .. } = &message {
+                    limits::check_writes(writes.len(), bytes_of(writes.values()))?;
+                }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
-                let handled = served.lock()?.up(from, holder, message, now);
-                handled.map_err(rejected)
+                let Ok(mut hosted) = served.lock() else { return self.refuse(from, node) };
+                hosted.up(from, holder, message, self.time.now()).map_err(rejected)
             }
             Message::Ask { node, epoch, seen, request } => {
-                is_small(&request)?;
+                if let Request::Prepare { part, .. } | Request::Commit { part, .. } = &request {
+                    limits::check_writes(part.writes.len(), bytes_of(part.writes.values()))?;
+                }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
-                let handled = served.lock()?.request(Asker::Post(from.clone()), request, seen, now);
-                handled.map_err(rejected)
+                let Ok(mut hosted) = served.lock() else { return self.refuse(from, node) };
+                hosted.request(Asker::Post(from.clone()), request, seen, self.time.now()).map_err(rejected)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
+    }
+
+    /// A logical node cannot be served: that is nobody's fault who asks.
+    fn refuse(&self, from: &Post, node: NodeId) -> Result<()> {
+        from.send(&Message::Elsewhere { node, epoch: 0 });
+        Ok(())
     }
 
     fn admit(&self, from: &Post, node: NodeId, epoch: u64) -> Option<Arc<Served>> {
@@ -214,8 +269,15 @@ impl Nodes {
             let now = self.time.now();
             let next = self.served.load().values().map(|served| Self::poll(served, now)).min();
             self.chores.alarm.set(next.unwrap_or(Ms::MAX));
+            if !self.is_settled.load(Ordering::Acquire) {
+                self.chores.alarm.set(now + AGAIN_MS);
+            }
             tokio::select! {
-                () = self.chores.alarm.wait(&self.time) => {}
+                () = self.chores.alarm.wait(&self.time) => {
+                    if !self.is_settled.load(Ordering::Acquire) {
+                        self.follow_map();
+                    }
+                }
                 changed = map.changed() => {
                     if changed.is_err() {
                         return;
@@ -245,6 +307,10 @@ impl Nodes {
         };
         match chore {
             Chore::Written { node, life, result } => {
+                let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
+                if let Some(served) = closing {
+                    return served.written(life);
+                }
                 let mut result = Some(result);
                 with(node, &mut |hosted| hosted.written(life, result.take().unwrap_or(Ok(())), now));
             }
@@ -293,16 +359,9 @@ impl Below for Nodes {
     fn disconnected(&self, _: BrickId) {}
 }
 
-/// Whether what a transaction writes fits the store's limits: whoever follows the rules has looked at them.
-fn is_small(request: &Request<Object>) -> Result<()> {
-    let (Request::Prepare { part, .. } | Request::Commit { part, .. }) = request else { return Ok(()) };
-    let len = |content: &Content<Object>| if let Content::Value(object) = content { object.data.len() } else { 0 };
-    let bytes: usize = part.writes.values().map(len).sum();
-    if bytes > limits::CLUSTER_TRANSACTION || part.writes.len() > limits::CLUSTER_OBJECTS {
-        let what = format!("a transaction writes {} objects of {bytes} bytes, which is too much", part.writes.len());
-        return Err(Error::new(ErrorKind::TooLarge, what));
-    }
-    Ok(())
+/// Bytes of what is written.
+fn bytes_of<'a>(contents: impl Iterator<Item = &'a Content<Object>>) -> usize {
+    contents.map(|content| if let Content::Value(object) = content { object.data.len() } else { 0 }).sum()
 }
 
 fn rejected(why: protocol::commit::Rejected) -> Error {

@@ -84,10 +84,11 @@ impl ObjectCache {
 
     /// A page has come: others may have to go.
     fn came(&mut self, page: PageId) {
-        let bytes = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len()).sum();
+        let objects = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len());
+        let bytes = OVERHEAD + objects.sum::<usize>();
         self.residents.came(page, bytes);
-        while let Some(page) = self.residents.evict() {
-            self.session.evict(page);
+        while let Some(gone) = self.residents.evict(page) {
+            self.session.evict(gone);
         }
     }
 

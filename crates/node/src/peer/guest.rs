@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use meta::catalog::SpaceOptions;
-use model::{Error, ErrorKind, NodeId, Oid, PageId, Result};
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::gateway::Call;
-use protocol::ident::HolderId;
+use protocol::ident::{ClientId, HolderId, Timestamp};
+use protocol::page_cache::Content;
 use protocol::tree::Up;
 use tracing::info;
 use wire::cluster::{self, Message, looked_to_proto};
@@ -17,6 +18,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::{Peer, Role, SESSIONS};
+use crate::brick::SKEW_MS;
 use crate::realm::Space;
 use crate::server::{Thread, kind};
 
@@ -46,6 +48,7 @@ impl Guest {
             Message::Up { node, holder, message, .. } => {
                 self.is_own(holder.0 >> SESSIONS)?;
                 self.is_here(node, pages_of(&message))?;
+                self.is_honest(&message)?;
                 let post = &self.post;
                 self.peer.work(|state, now| {
                     if matches!(message, Up::Renew { .. }) {
@@ -57,25 +60,71 @@ impl Guest {
             Message::Call { txn, call } => {
                 self.is_own(txn.client.0)?;
                 self.are_here(&call)?;
+                self.is_now(txn.start)?;
+                match &call {
+                    Call::Commit { parts, .. } => {
+                        let contents = parts.values().flat_map(|part| part.writes.values());
+                        let objects = parts.values().map(|part| part.writes.len()).sum();
+                        limits::check_writes(objects, bytes_of(contents))?;
+                    }
+                    Call::Check { seen, .. } => self.is_now(*seen)?,
+                    _ => {}
+                }
                 let post = self.post.clone();
-                let called = self.peer.work(|state, now| {
-                    state.clients.insert(txn.client, post.clone());
-                    state.node.call(post, txn, call, now)
-                })?;
+                let called = self.peer.work(|state, now| state.node.call(post, txn, call, now))?;
                 called.map(drop).map_err(rejected)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a peer server")),
         }
     }
 
-    /// Whether this is the number of this client. The first that it says is.
+    /// Whether this is the number of this client. The first that it says is, if no client of another space has it; one that
+    /// comes again takes the place of its connection of before.
     fn is_own(&mut self, number: u64) -> Result<()> {
-        match *self.number.get_or_insert(number) == number {
-            true => Ok(()),
-            false => {
-                Err(Error::new(ErrorKind::Invalid, "a client speaks of the sessions or transactions of another one"))
-            }
+        let foreign =
+            || Error::new(ErrorKind::Denied, "a client speaks of the sessions or transactions of another one");
+        if let Some(own) = self.number {
+            return if own == number { Ok(()) } else { Err(foreign()) };
         }
+        let (post, space) = (self.post.clone(), self.space.id);
+        self.peer.work(|state, _| match state.clients.get(&ClientId(number)) {
+            _ if number == self.peer.start => Err(foreign()),
+            Some((_, other)) if *other != space => Err(foreign()),
+            before => {
+                if let Some((before, _)) = before {
+                    before.hang_up();
+                }
+                state.clients.insert(ClientId(number), (post, space));
+                Ok(())
+            }
+        })??;
+        self.number = Some(number);
+        Ok(())
+    }
+
+    /// Whether a message names no one else's sessions or writes.
+    fn is_honest(&mut self, message: &Up<Object>) -> Result<()> {
+        match message {
+            Up::Renew { replaces: Some(before), .. } => self.is_own(before.0 >> SESSIONS),
+            Up::Write { write, writes } => {
+                self.is_own(write.client.0)?;
+                self.is_now(write.start)?;
+                limits::check_writes(writes.len(), bytes_of(writes.values()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a time is not further ahead than clients' clocks may be: less than those of processes, which would else not
+    /// believe each other.
+    fn is_now(&self, at: Timestamp) -> Result<()> {
+        let (now, ahead) = (self.peer.time.now(), at.ms());
+        if ahead <= now + SKEW_MS / 2 {
+            return Ok(());
+        }
+        let what =
+            format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - now);
+        Err(Error::new(ErrorKind::Invalid, what))
     }
 
     /// Whether pages are of this client's space, and of a logical node of it.
@@ -256,10 +305,15 @@ impl Drop for Guest {
             let gone: Vec<HolderId> =
                 state.holders.iter().filter(|(_, at)| *at == post).map(|(holder, _)| *holder).collect();
             state.node.disconnected(post, |_, holder| gone.contains(&holder), now);
-            state.clients.retain(|_, at| at != post);
+            state.clients.retain(|_, (at, _)| at != post);
             gone.iter().for_each(|holder| drop(state.holders.remove(holder)));
         });
     }
+}
+
+/// Bytes of what is written.
+fn bytes_of<'a>(contents: impl Iterator<Item = &'a Content<Object>>) -> usize {
+    contents.map(|content| if let Content::Value(object) = content { object.data.len() } else { 0 }).sum()
 }
 
 /// The pages that a message is about.

@@ -1,15 +1,15 @@
 //! The time that machines are given.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::lease::Ms;
 
 /// Milliseconds since 1970 that never go back and never jump: the wall clock when the process began, and what a steady clock
-/// says since. Leases are counted by it.
+/// says since, which goes on while the machine sleeps. Leases are counted by it.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    began: Instant,
-    began_ms: Ms,
+    /// What is added to the steady clock, in milliseconds.
+    offset: Ms,
 }
 
 impl Time {
@@ -17,13 +17,13 @@ impl Time {
     #[must_use]
     pub fn begin() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Self { began: Instant::now(), began_ms: wall.as_millis() as Ms }
+        Self { offset: (wall.as_millis() as Ms).saturating_sub(steady()) }
     }
 
     /// Now.
     #[must_use]
     pub fn now(&self) -> Ms {
-        self.began_ms + self.began.elapsed().as_millis() as Ms
+        self.offset + steady()
     }
 
     /// How long it is until `at`.
@@ -31,4 +31,10 @@ impl Time {
     pub fn until(&self, at: Ms) -> Duration {
         Duration::from_millis(at.saturating_sub(self.now()))
     }
+}
+
+/// Milliseconds since the machine began, those in which it slept too.
+fn steady() -> Ms {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as Ms * 1_000 + now.tv_nsec as Ms / 1_000_000
 }
