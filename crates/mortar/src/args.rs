@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cluster, collection, dev, get, ls, name, node, object, put, repair, rm, scrub, shell, space, stat,
-    status, tree,
+    attr, backup, cluster, collection, dev, exercise, get, ls, name, node, object, put, repair, rm, scrub, shell,
+    space, stat, status, tree,
 };
 
 const AFTER: &str = "\
@@ -73,6 +73,7 @@ pub(crate) enum Command {
     Collection(collection::Collection),
     Name(name::Name),
     Space(space::Space),
+    Exercise(exercise::Exercise),
     Object(object::ObjectCommand),
     Node(node::Node),
     Cluster(cluster::Cluster),

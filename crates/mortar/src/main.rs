@@ -28,8 +28,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, cluster, collection, dev, get, ls, name, node, object, put, repair, rm, scrub, shell, space, stat,
-    status, tree as trees,
+    attr, backup, cluster, collection, dev, exercise, get, ls, name, node, object, put, repair, rm, scrub, shell,
+    space, stat, status, tree as trees,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -136,6 +136,7 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Collection(args) => collection::run(args, session).await,
         Command::Name(args) => name::run(args, session).await,
         Command::Space(args) => space::run(args, session).await,
+        Command::Exercise(args) => exercise::run(args, session).await,
         Command::Object(args) => object::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
         Command::Import(args) => trees::import(args, session).await,

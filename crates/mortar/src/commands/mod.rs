@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod dev;
+pub(crate) mod exercise;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod name;

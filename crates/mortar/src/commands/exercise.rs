@@ -1,0 +1,239 @@
+//! `mortar exercise`: moves money between accounts at all bricks, and counts it at the end.
+//!
+//! Whatever is killed, stopped or cut meanwhile, no coin may be lost or made: what a transfer reads and writes is at two logical
+//! nodes, and it happens at both or at none.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, value_parser};
+use client::cluster::{Cluster, Hint, Transaction};
+use model::{ClassId, Error, ErrorKind, Object, Oid};
+use serde::Serialize;
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Count, Report};
+use crate::progress::Progress;
+
+/// What each account begins with.
+const COINS: u64 = 1_000;
+/// Where the accounts are.
+const PREFIX: &str = "exercise/accounts";
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar exercise                                  ten seconds, eight clients
+  mortar exercise --seconds 60 --clients 32        kill -9 a brick meanwhile, and start it again
+  mortar exercise --json
+
+Exit code 0: all coins are there. 4: some are lost, or there are too many: please report it.";
+
+/// Transfer coins between accounts at all bricks, and see that none is lost
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Exercise {
+    /// How long
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
+    seconds: u32,
+    /// Clients at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = value_parser!(u16).range(1..=1_024))]
+    clients: u16,
+    /// Accounts, spread over all logical nodes of the space
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = value_parser!(u16).range(2..=10_000))]
+    accounts: u16,
+}
+
+/// What the clients did.
+#[derive(Default)]
+struct Tally {
+    transfers: AtomicU64,
+    tries: AtomicU64,
+    unknown: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Serialize)]
+struct Exercised {
+    accounts: u64,
+    clients: u64,
+    seconds: f64,
+    transfers: u64,
+    /// Tries that met another transaction.
+    conflicts: u64,
+    /// Of which it could not be found out in time whether they happened.
+    unknown: u64,
+    /// That could not begin, or end, in time.
+    failed: u64,
+    p50_us: u64,
+    p99_us: u64,
+    longest_us: u64,
+    coins: u64,
+    expected: u64,
+}
+
+impl Report for Exercised {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { accounts, clients, seconds, coins, expected, .. } = self;
+        let rate = self.transfers as f64 / seconds;
+        writeln!(out, "{} transfers in {seconds:.1} s, {rate:.0}/s, by {clients} clients", Count(self.transfers))?;
+        writeln!(
+            out,
+            "each: {} µs at the median, {} at p99, {} the longest",
+            self.p50_us, self.p99_us, self.longest_us
+        )?;
+        writeln!(out, "{} tries met another one; {} failed, {} unknown", self.conflicts, self.failed, self.unknown)?;
+        let verdict = if coins == expected { "all there" } else { "WRONG" };
+        writeln!(out, "{coins} coins in {accounts} accounts, {expected} expected: {verdict}")
+    }
+}
+
+pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
+    let first = session.cluster().await?;
+    let accounts: Arc<[Oid]> = open(&first, args.accounts).await?.into();
+    let tally = Arc::new(Tally::default());
+    let progress = Progress::start("transferring", &session.output);
+    let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(args.seconds.into()));
+    let mut clients = Vec::new();
+    for number in 0..args.clients {
+        let cluster = session.cluster().await?;
+        let (accounts, tally, progress) = (accounts.clone(), tally.clone(), progress.clone());
+        let clerk = Clerk { cluster, accounts, tally, progress, state: u64::from(number) * 7_919 + 1 };
+        clients.push(tokio::spawn(clerk.work(end)));
+    }
+    let mut took = Vec::new();
+    for client in clients {
+        took.extend(client.await.map_err(|error| Failure::new(format!("a client ended early: {error}")))?);
+    }
+    progress.end();
+    let seconds = begun.elapsed().as_secs_f64();
+    took.sort_unstable();
+    let at = |part: f64| took.get((took.len() as f64 * part) as usize).copied().unwrap_or_default();
+    let coins = count(&first, &accounts).await?;
+    let transfers = tally.transfers.load(Ordering::Relaxed);
+    let (unknown, failed) = (tally.unknown.load(Ordering::Relaxed), tally.failed.load(Ordering::Relaxed));
+    let report = Exercised {
+        accounts: args.accounts.into(),
+        clients: args.clients.into(),
+        seconds,
+        transfers,
+        conflicts: tally.tries.load(Ordering::Relaxed).saturating_sub(transfers + unknown + failed),
+        unknown,
+        failed,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        longest_us: took.last().copied().unwrap_or_default(),
+        coins,
+        expected: COINS * u64::from(args.accounts),
+    };
+    session.output.print(&report)?;
+    if report.coins == report.expected {
+        return Ok(());
+    }
+    let (found, expected) = (report.coins, report.expected);
+    Err(Failure::corrupt(format!("there are {found} coins where there should be {expected}")))
+}
+
+/// The accounts; those that do not exist are opened, each at the next logical node.
+async fn open(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
+    let nodes = cluster.nodes();
+    let mut opened = Vec::with_capacity(accounts.into());
+    for account in 0..accounts {
+        let path = &format!("{PREFIX}/{account}");
+        let node = *nodes.get(usize::from(account) % nodes.len().max(1)).ok_or_else(|| {
+            Failure::new("the space has no logical nodes: it needs a brick").hint("mortar cluster status")
+        })?;
+        let (oid, transaction) = cluster
+            .transact(|t| async move {
+                if let Some(oid) = t.resolve(path).await? {
+                    return Ok((oid, t));
+                }
+                let oid = t.create(ClassId::NONE, coins(COINS), Hint::At(node))?;
+                t.bind(path, oid).await?;
+                Ok((oid, t))
+            })
+            .await?;
+        opened.push(transaction.real(oid).unwrap_or(oid));
+    }
+    Ok(opened)
+}
+
+fn coins(count: u64) -> Object {
+    Object::blob(count.to_le_bytes().to_vec().into())
+}
+
+/// What is in an account.
+async fn balance(t: &Transaction, oid: Oid) -> client::Result<u64> {
+    let object = t.get(oid).await?;
+    let bytes = object.as_ref().and_then(|object| object.data.as_ref().try_into().ok());
+    let no_account = || Error::new(ErrorKind::NotFound, format!("{oid} is no account: {PREFIX} holds something else"));
+    bytes.map(u64::from_le_bytes).ok_or_else(no_account)
+}
+
+/// All coins, at one time.
+async fn count(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
+    let counted = cluster.transact(|t| async move {
+        let mut sum = 0;
+        for oid in accounts {
+            sum += balance(&t, *oid).await?;
+        }
+        Ok(sum)
+    });
+    Ok(counted.await?)
+}
+
+/// One client.
+struct Clerk {
+    cluster: Cluster,
+    accounts: Arc<[Oid]>,
+    tally: Arc<Tally>,
+    progress: Progress,
+    state: u64,
+}
+
+impl Clerk {
+    /// Transfers until it is time to end. Returns how long each transfer took, in microseconds.
+    async fn work(mut self, end: Instant) -> Vec<u64> {
+        let mut took = Vec::new();
+        while Instant::now() < end {
+            let (from, to, amount) = (self.account(), self.account(), self.draw() % 10 + 1);
+            if from == to {
+                continue;
+            }
+            let (begun, tries) = (Instant::now(), &self.tally.tries);
+            let transferred = self.cluster.transact(|t| async move {
+                tries.fetch_add(1, Ordering::Relaxed);
+                let (have, other) = (balance(&t, from).await?, balance(&t, to).await?);
+                let amount = amount.min(have);
+                t.put(from, coins(have - amount)).await?;
+                t.put(to, coins(other + amount)).await
+            });
+            let counter = match transferred.await {
+                Ok(()) => {
+                    took.push(begun.elapsed().as_micros() as u64);
+                    self.progress.advance(0, 1);
+                    &self.tally.transfers
+                }
+                Err(error) if error.kind() == ErrorKind::Unknown => &self.tally.unknown,
+                Err(_) => &self.tally.failed,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        took
+    }
+
+    fn account(&mut self) -> Oid {
+        let at = self.draw() as usize % self.accounts.len();
+        self.accounts[at]
+    }
+
+    /// A number that looks random: xorshift.
+    fn draw(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+}
