@@ -10,6 +10,8 @@
 //!
 //! The program is the one that `MORTAR_BIN` names; without it cargo builds one, once for each test program.
 
+pub mod cluster;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -184,7 +184,7 @@ impl server::Role for Role {
 
     fn figures(&self, _: &Metrics) -> Vec<Figure> {
         let status = self.store.status();
-        vec![
+        let mut figures = vec![
             Figure::counter("store_version", status.version, "The newest durable position of the log."),
             Figure::counter("store_commits_total", status.commits, "Transactions committed."),
             Figure::counter("store_forces_total", status.forces, "Forces of the log."),
@@ -208,7 +208,9 @@ impl server::Role for Role {
             Figure::counter("store_incarnation", status.incarnation, "How often the store was opened."),
             Figure::gauge("store_disk_full", u64::from(status.disk_full), "Whether the disk was found full."),
             Figure::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
-        ]
+        ];
+        figures.extend(self.nodes.iter().flat_map(|nodes| nodes.figures()));
+        figures
     }
 
     fn ailment(&self) -> Option<String> {

@@ -24,6 +24,7 @@ use super::page_rows as rows;
 use super::scan::scan;
 use crate::placement::{BrickId, Place};
 use crate::realm::Realm;
+use crate::server::Figure;
 use crate::uplink::{Below, Uplinks};
 use wire::driving::Post;
 use wire::driving::Time;
@@ -116,6 +117,16 @@ impl Nodes {
             |served: &Arc<Served>| served.lock().map_or_else(|error| Some(error.to_string()), |one| one.ailment());
         let ailment = self.ailment.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ailment.or_else(|| self.served.load().values().find_map(full))
+    }
+
+    /// What it tells of itself.
+    pub(crate) fn figures(&self) -> Vec<Figure> {
+        let served = self.served.load().len() as u64;
+        let mut figures = vec![Figure::gauge("nodes_served", served, "Logical nodes that are served here.")];
+        if let Some(catalog) = self.realm.catalog() {
+            figures.extend(crate::meta::figures(&catalog));
+        }
+        figures
     }
 
     /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others

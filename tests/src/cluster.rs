@@ -1,0 +1,198 @@
+//! A cluster of real processes, as `mortar cluster up` runs it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{LOOK, PATIENCE, Run, json_lines, mortar, run, send, wait};
+
+/// A cluster in a directory of its own, on ports of its own. Dropped, all its processes are ended.
+pub struct Cluster {
+    dir: TempDir,
+    up: Option<Child>,
+    /// What was started by hand.
+    others: Vec<Child>,
+    ready: Value,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it is healthy.
+    ///
+    /// # Panics
+    /// If it is not within [`PATIENCE`].
+    #[must_use]
+    pub fn start(args: &[&str]) -> Self {
+        let dir = tempfile::Builder::new().prefix("mortar-").tempdir().expect("there is a temporary directory");
+        let mut cluster = Self { dir, up: None, others: Vec::new(), ready: Value::Null };
+        cluster.up(args);
+        cluster
+    }
+
+    /// Starts all that was ended, in the same directory.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn up(&mut self, args: &[&str]) {
+        let output = self.dir.path().join("output");
+        let mut command = mortar(&["cluster", "up", "--json", "--data"]);
+        command.arg(self.data()).args(args);
+        let log = File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
+        let stdout = File::create(&output).expect("a file for the output");
+        self.up = Some(command.stdout(stdout).stderr(log).spawn().expect("mortar starts"));
+        let until = Instant::now() + PATIENCE;
+        while !fs::read(&output).is_ok_and(|said| said.ends_with(b"\n")) {
+            let ended = self.up.as_mut().and_then(|up| up.try_wait().expect("a child can be waited for"));
+            assert!(ended.is_none() && Instant::now() < until, "the cluster is not ready:\n{}", self.log());
+            thread::sleep(LOOK);
+        }
+        let said = fs::read_to_string(&output).expect("the output is text");
+        self.ready = json_lines(&said).pop().expect("the cluster is ready");
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.dir.path().join("cluster")
+    }
+
+    /// Where clients connect: all its peer servers.
+    ///
+    /// # Panics
+    /// If it was never ready.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.ready["url"].as_str().expect("the cluster was ready")
+    }
+
+    fn process(&self, name: &str) -> &Value {
+        let processes = self.ready["processes"].as_array().expect("the cluster was ready");
+        processes.iter().find(|process| process["name"] == name).expect("there is such a process")
+    }
+
+    /// The number of the process with this name, as `up` has started it.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn pid(&self, name: &str) -> Pid {
+        let pid = self.process(name)["pid"].as_i64().expect("a process has a number");
+        i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has a number")
+    }
+
+    /// Sends the process with this name a signal.
+    ///
+    /// # Panics
+    /// If there is none, or it is gone.
+    pub fn signal(&self, name: &str, signal: Signal) {
+        kill_process(self.pid(name), signal).expect("the process can be signalled");
+    }
+
+    /// Starts the process with this name by hand, with the file that `up` has left, and waits until it is ready.
+    ///
+    /// # Panics
+    /// If it is not within [`PATIENCE`].
+    pub fn restart(&mut self, name: &str) {
+        let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
+        assert!(Path::new(&config).exists(), "there is no {config}");
+        let output = self.dir.path().join(format!("{name}.output"));
+        let log = File::create(self.dir.path().join(format!("{name}.again"))).expect("a log");
+        let stdout = File::create(&output).expect("a file for the output");
+        let role = name.split('-').next().expect("a name begins with its role");
+        let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
+        self.others.push(command.stdout(stdout).stderr(log).spawn().expect("mortar starts"));
+        let until = Instant::now() + PATIENCE;
+        while !fs::read(&output).is_ok_and(|said| said.ends_with(b"\n")) {
+            assert!(Instant::now() < until, "{name} is not ready:\n{}", self.log());
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// What `mortar cluster status` says of each process, by `name`, once `is_fine` is satisfied.
+    ///
+    /// # Panics
+    /// If it is not within [`PATIENCE`].
+    pub fn status_until(&self, is_fine: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.run_at(&["cluster", "status", "--json", "--data"]).json();
+            if is_fine(&shown) {
+                return shown;
+            }
+            assert!(Instant::now() < until, "{shown:?}\n{}", self.log());
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Runs a `mortar` command with this directory as its last argument.
+    pub fn run_at(&self, args: &[&str]) -> Run {
+        run(mortar(args).arg(self.data()))
+    }
+
+    /// Runs a `mortar` command against this cluster.
+    pub fn run(&self, args: &[&str]) -> Run {
+        run(mortar(args).env("MORTAR_URL", self.url()).current_dir(self.dir.path()))
+    }
+
+    /// Asks it to end and waits until it has.
+    ///
+    /// # Panics
+    /// If it does not within [`PATIENCE`].
+    pub fn stop(&mut self, signal: Signal) -> ExitStatus {
+        let mut up = self.up.take().expect("the cluster runs");
+        send(&up, signal);
+        wait(&mut up, PATIENCE).unwrap_or_else(|| panic!("the cluster did not end:\n{}", self.log()))
+    }
+
+    /// Waits until `up` has ended by itself, and all that was started by hand.
+    ///
+    /// # Panics
+    /// If one has not within [`PATIENCE`].
+    pub fn wait_ended(&mut self) {
+        let children: Vec<Child> = self.up.take().into_iter().chain(self.others.drain(..)).collect();
+        for mut child in children {
+            assert!(wait(&mut child, PATIENCE).is_some(), "a process did not end:\n{}", self.log());
+        }
+    }
+
+    /// What all processes have logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let mut logs: Vec<PathBuf> = [self.dir.path().to_owned(), self.data()]
+            .iter()
+            .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|ext| ext == "log" || ext == "again") || path.ends_with("log"))
+            .collect();
+        logs.sort();
+        let text = |path: &PathBuf| format!("== {}\n{}", path.display(), fs::read_to_string(path).unwrap_or_default());
+        logs.iter().map(text).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // The test failed: what the processes have to say may tell why.
+            let _ = writeln!(io::stderr(), "{}", self.log());
+        }
+        if let Some(mut up) = self.up.take() {
+            send(&up, Signal::TERM);
+            if wait(&mut up, PATIENCE).is_none() {
+                // Not ours to leave behind.
+                let _ = up.kill();
+                let _ = up.wait();
+            }
+        }
+        let _ = self.run_at(&["cluster", "down", "--data"]);
+        for mut other in self.others.drain(..) {
+            let _ = other.kill();
+            let _ = other.wait();
+        }
+    }
+}

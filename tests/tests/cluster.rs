@@ -1,0 +1,176 @@
+//! Clusters of real processes: killed, stopped and started again while clients work.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::time::Duration;
+
+use client::cluster::{self, ClusterOptions, Decided, Hint, Level};
+use client::{ErrorKind, Oid};
+use model::{ClassId, NodeId, Object};
+use mortar_tests::cluster::Cluster;
+use rustix::process::Signal;
+use serde_json::Value;
+
+async fn connect(url: &str) -> cluster::Cluster {
+    let mut options = ClusterOptions::default();
+    options.timeout = Duration::from_secs(60);
+    cluster::Cluster::connect_with(url, options).await.unwrap()
+}
+
+fn blob(number: u64) -> Object {
+    Object::blob(number.to_string().into())
+}
+
+fn number(object: Option<Object>) -> client::Result<u64> {
+    let missing = || client::Error::new(ErrorKind::NotFound, "there is no such counter");
+    let object = object.ok_or_else(missing)?;
+    let text = std::str::from_utf8(&object.data).ok().and_then(|text| text.parse().ok());
+    text.ok_or_else(|| client::Error::new(ErrorKind::Corrupt, "a counter is no number"))
+}
+
+/// Two counters at logical nodes that follow each other, which are at different bricks.
+async fn counters(cluster: &cluster::Cluster) -> [Oid; 2] {
+    let nodes = [NodeId(1), NodeId(2)];
+    let made = cluster
+        .transact(|t| async move {
+            let mut made = Vec::new();
+            for node in nodes {
+                let oid = t.create(ClassId::NONE, blob(0), Hint::At(node))?;
+                t.bind(&format!("counters/{}", node.0), oid).await?;
+                made.push(oid);
+            }
+            Ok((t, made))
+        })
+        .await;
+    let (t, made) = made.unwrap();
+    [t.real(made[0]).unwrap(), t.real(made[1]).unwrap()]
+}
+
+/// Adds one to both counters.
+async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result<()> {
+    let both = |t: cluster::Transaction| async move {
+        for oid in oids {
+            let count = number(t.get(oid).await?)?;
+            t.put(oid, blob(count + 1)).await?;
+        }
+        Ok(())
+    };
+    cluster.transact(both).await
+}
+
+/// What both counters are, at one time.
+async fn counts(cluster: &cluster::Cluster, oids: [Oid; 2]) -> (u64, u64) {
+    let both =
+        |t: cluster::Transaction| async move { Ok((number(t.get(oids[0]).await?)?, number(t.get(oids[1]).await?)?)) };
+    cluster.transact(both).await.unwrap()
+}
+
+fn state<'a>(shown: &'a [Value], name: &str) -> &'a str {
+    let one = shown.iter().find(|one| one["name"] == name).unwrap();
+    one["state"].as_str().unwrap()
+}
+
+fn all_healthy(shown: &[Value]) -> bool {
+    !shown.is_empty() && shown.iter().all(|one| one["state"] == "healthy")
+}
+
+#[tokio::test]
+async fn what_was_committed_is_there_after_a_brick_was_killed_and_started_by_hand() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let client = connect(world.url()).await;
+    let oids = counters(&client).await;
+    for _ in 0..20 {
+        increment(&client, oids).await.unwrap();
+    }
+    world.signal("brick-1", Signal::KILL);
+    let shown = world.status_until(|shown| state(shown, "brick-1") == "down");
+    assert_eq!(state(&shown, "brick-2"), "healthy");
+    world.restart("brick-1");
+    world.status_until(all_healthy);
+    assert_eq!(counts(&client, oids).await, (20, 20));
+    increment(&client, oids).await.unwrap();
+    let other = connect(world.url()).await;
+    assert_eq!(counts(&other, oids).await, (21, 21));
+    // What was started by hand ends with the others, in good order; and all of it starts again.
+    assert!(world.stop(Signal::INT).success());
+    world.wait_ended();
+    world.status_until(|shown| shown.iter().all(|one| one["state"] == "down"));
+    world.up(&[]);
+    assert_eq!(counts(&connect(world.url()).await, oids).await, (21, 21));
+}
+
+#[tokio::test]
+async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
+    const TARGET: u64 = 60;
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "2", "--memory"]);
+    let client = connect(world.url()).await;
+    let oids = counters(&client).await;
+    let (mut done, mut unknown) = (0, 0);
+    while done < TARGET {
+        if done == TARGET / 3 && unknown == 0 {
+            // The client has connected to the first of its list.
+            world.signal("peer-1", Signal::KILL);
+        }
+        match increment(&client, oids).await {
+            Ok(()) => done += 1,
+            Err(error) if error.kind() == ErrorKind::Unknown => unknown += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let (one, two) = counts(&client, oids).await;
+    assert_eq!(one, two);
+    assert!((done..=done + unknown).contains(&one), "{one} of {done} and perhaps {unknown}");
+    let shown = world.status_until(|shown| state(shown, "peer-1") == "down");
+    assert_eq!(state(&shown, "peer-2"), "healthy");
+    world.restart("peer-1");
+    world.status_until(all_healthy);
+    world.run_at(&["cluster", "down", "--data"]).ok();
+    world.wait_ended();
+}
+
+#[tokio::test]
+async fn transactions_go_on_while_the_meta_server_is_stopped() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let client = connect(world.url()).await;
+    let oids = counters(&client).await;
+    world.signal("meta", Signal::STOP);
+    world.status_until(|shown| state(shown, "meta") == "silent");
+    // Longer than any session lives without being kept.
+    let until = std::time::Instant::now() + Duration::from_secs(8);
+    let mut done = 0;
+    while std::time::Instant::now() < until {
+        increment(&client, oids).await.unwrap();
+        done += 1;
+    }
+    // New clients too: their numbers are in stock.
+    let other = connect(world.url()).await;
+    increment(&other, oids).await.unwrap();
+    assert_eq!(counts(&other, oids).await, (done + 1, done + 1));
+    world.signal("meta", Signal::CONT);
+    world.status_until(all_healthy);
+    world.run(&["space", "create", "photos", "--nodes", "4"]).ok();
+    increment(&client, oids).await.unwrap();
+    assert_eq!(world.run(&["space", "ls", "--json"]).json().len(), 2);
+}
+
+#[tokio::test]
+async fn objects_are_put_and_got_by_name() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "2", "--memory"]);
+    std::fs::write(world.data().join("file"), "hello").unwrap();
+    let file = world.data().join("file");
+    let put = |more: &[&str]| world.run(&[&["object", "put", "/greeting", file.to_str().unwrap()], more].concat());
+    put(&["--new"]).ok();
+    assert_eq!(put(&["--new"]).code, 4);
+    put(&[]).ok();
+    assert_eq!(world.run(&["object", "get", "/greeting"]).ok(), "hello");
+    let client = connect(world.url()).await;
+    let t = client.begin(Level::Optimistic);
+    let oid = t.resolve("/greeting").await.unwrap().unwrap();
+    assert_eq!(t.get(oid).await.unwrap().unwrap().data, "hello");
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    let statuses = world.run(&["status", "--json"]).json();
+    assert_eq!(statuses.len(), 2);
+    assert!(statuses.iter().all(|status| status["role"] == "peer server" && status["healthy"] == true));
+    world.run(&["object", "rm", "/greeting"]).ok();
+    assert_eq!(world.run(&["object", "get", "/greeting"]).code, 3);
+}
