@@ -98,6 +98,13 @@ pub(crate) struct Given {
     /// The meta-servers: mortar://HOST:PORT; may be repeated. Of a brick and a peer server
     #[arg(long, value_name = "URL")]
     meta: Option<Vec<String>>,
+    /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT of a member; may be
+    /// repeated. Of a meta-server
+    #[arg(long, value_name = "URL")]
+    etcd: Option<Vec<String>>,
+    /// What all keys in etcd begin with, so that clusters can share one
+    #[arg(long, value_name = "PREFIX", requires = "etcd")]
+    etcd_namespace: Option<String>,
     /// Allow addresses that other machines can reach, although nobody has to say who they are
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
@@ -124,10 +131,21 @@ pub(crate) struct Settings {
     pub(crate) advertise: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) meta: Vec<Address>,
+    /// Where a meta-server keeps the catalogue, if not in a store.
+    pub(crate) etcd: Option<Etcd>,
     pub(crate) insecure: bool,
     pub(crate) io_threads: Option<u16>,
     pub(crate) log: Option<String>,
     pub(crate) log_format: LogFormat,
+}
+
+/// An etcd that keeps the catalogue.
+#[derive(Clone, Debug)]
+pub(crate) struct Etcd {
+    /// The URLs of its members.
+    pub(crate) members: Vec<String>,
+    /// What all keys begin with, if not with what is usual.
+    pub(crate) namespace: Option<String>,
 }
 
 impl Given {
@@ -162,6 +180,8 @@ impl Given {
             advertise: self.advertise.or(other.advertise),
             http: self.http.or(other.http),
             meta: self.meta.or(other.meta),
+            etcd: self.etcd.or(other.etcd),
+            etcd_namespace: self.etcd_namespace.or(other.etcd_namespace),
             insecure: self.insecure.or(other.insecure),
             io_threads: self.io_threads.or(other.io_threads),
             log: self.log.or(other.log),
@@ -186,12 +206,20 @@ impl Settings {
             refuse(given.data.is_some(), "data", "it keeps nothing")?;
             refuse(memory, "memory", "it keeps nothing")?;
         }
-        refuse(role == Role::Meta && given.meta.is_some(), "meta", "it is one")?;
+        match role {
+            Role::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
+            _ => refuse(given.etcd.is_some() || given.etcd_namespace.is_some(), "etcd", "only a meta-server uses it")?,
+        }
+        if given.etcd.is_some() && (memory || given.data.is_some()) {
+            return Err(Failure::usage("the catalogue is either in etcd, or in a data directory, or in memory"));
+        }
+        let namespace = given.etcd_namespace;
+        let etcd = given.etcd.map(|members| Etcd { members, namespace });
         let listen = given.listen.unwrap_or_else(|| vec![role.listen().to_owned()]);
         let meta = given.meta.unwrap_or_else(|| vec![format!("mortar://{META}")]);
         let settings = Self {
             role,
-            data: given.data.or_else(|| role.data().map(PathBuf::from)).filter(|_| !memory),
+            data: given.data.or_else(|| role.data().map(PathBuf::from)).filter(|_| !memory && etcd.is_none()),
             memory,
             memory_mib: given.memory_mib.unwrap_or(8192),
             listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
@@ -203,6 +231,7 @@ impl Settings {
                 .collect::<Result<_>>()?,
             http: http(given.http.as_deref().unwrap_or(NONE))?,
             meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
+            etcd,
             insecure: given.insecure.unwrap_or(false),
             io_threads: given.io_threads,
             log: given.log,
@@ -227,63 +256,96 @@ impl Settings {
     /// A file that says the same, with words about each setting.
     pub(crate) fn to_toml(&self) -> String {
         let mut text = String::new();
-        let mut setting = |about: &str, line: String| {
+        for (about, line) in self.kept().into_iter().chain(self.reached()).chain(self.served()) {
             for about in about.lines() {
                 // Writing to a string cannot fail.
                 let _ = writeln!(text, "# {about}");
             }
             let _ = writeln!(text, "{line}\n");
-        };
-        let optional =
-            |key: &str, is_given: bool, value: String| format!("{}{key} = {value}", if is_given { "" } else { "# " });
-        let addresses = |addresses: &[Address]| list(addresses.iter().map(Address::to_string));
-        setting("What the process is: brick, peer or meta.", format!("role = {}", quoted(self.role.name())));
-        if self.role != Role::Peer {
-            let data = self.data.clone().or_else(|| self.role.data().map(PathBuf::from)).unwrap_or_default();
-            let data = quoted(&data.display().to_string());
-            setting(
-                "Where it keeps its data; made if it does not exist.\nA path that is not absolute begins at this file's directory.",
-                optional("data", self.data.is_some(), data),
-            );
-            setting(
-                "Keep everything in memory instead: nothing survives the process.",
-                format!("memory = {}", self.memory),
-            );
-            setting("How much a store in memory may hold, in MiB.", format!("memory_mib = {}", self.memory_mib));
         }
-        setting(
-            "Where it listens: HOST:PORT or unix:PATH; port 0 takes a free one.",
-            format!("listen = {}", addresses(&self.listen)),
-        );
-        let everywhere = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
-        setting(
-            "Where others of the cluster reach it, if not there.",
-            optional("advertise", !self.advertise.is_empty(), addresses(everywhere)),
-        );
-        let http = self.http.map_or_else(|| NONE.to_owned(), |http| http.to_string());
-        setting("Where it answers /metrics and /health: HOST:PORT, or none.", format!("http = {}", quoted(&http)));
-        if self.role != Role::Meta {
-            let urls = list(self.meta.iter().map(meta_url));
-            setting("The meta-servers; all serve the same catalogue.", format!("meta = {urls}"));
-        }
-        setting(
-            "Allow addresses that other machines can reach, although nobody has to say who they are.",
-            format!("insecure = {}", self.insecure),
-        );
-        let threads = self.io_threads.map_or(Config::default().threads, usize::from);
-        setting(
-            "Threads that serve connections; by default one for every two processors, at most 16.",
-            optional("io_threads", self.io_threads.is_some(), threads.to_string()),
-        );
-        setting(
-            "How much is logged on the error stream: error, warn, info, debug, trace, or by part: warn,store=debug.\nThe environment variable MORTAR_LOG counts for more.",
-            optional("log", self.log.is_some(), quoted(self.log.as_deref().unwrap_or("info"))),
-        );
-        let format = if self.log_format == LogFormat::Json { "json" } else { "text" };
-        setting("How the log looks: text, or json.", format!("log_format = {}", quoted(format)));
         text.truncate(text.trim_end().len());
         text + "\n"
     }
+
+    /// What it is, and where it keeps what it has.
+    fn kept(&self) -> Vec<Line> {
+        let mut lines = vec![line("What the process is: brick, peer or meta.", "role", quoted(self.role.name()))];
+        if self.role == Role::Peer {
+            return lines;
+        }
+        let data = self.data.clone().or_else(|| self.role.data().map(PathBuf::from)).unwrap_or_default();
+        let data = line(
+            "Where it keeps its data; made if it does not exist.\n\
+             A path that is not absolute begins at this file's directory.",
+            "data",
+            quoted(&data.display().to_string()),
+        );
+        lines.push(given(self.data.is_some(), data));
+        let about = "Keep everything in memory instead: nothing survives the process.";
+        lines.push(line(about, "memory", self.memory.to_string()));
+        let about = "How much a store in memory may hold, in MiB.";
+        lines.push(line(about, "memory_mib", self.memory_mib.to_string()));
+        if self.role == Role::Meta {
+            let etcd = self
+                .etcd
+                .clone()
+                .unwrap_or_else(|| Etcd { members: vec!["http://127.0.0.1:2379".to_owned()], namespace: None });
+            let about = "Keep the catalogue in this etcd, 3.4 or later, in place of data: URLs of its members.";
+            lines.push(given(self.etcd.is_some(), line(about, "etcd", list(etcd.members.iter().cloned()))));
+            let about = "What all keys in etcd begin with, so that clusters can share one.";
+            let namespace = line(about, "etcd_namespace", quoted(etcd.namespace.as_deref().unwrap_or("mortar")));
+            lines.push(given(etcd.namespace.is_some(), namespace));
+        }
+        lines
+    }
+
+    /// Where it is reached, and where it finds others.
+    fn reached(&self) -> Vec<Line> {
+        let addresses = |addresses: &[Address]| list(addresses.iter().map(Address::to_string));
+        let about = "Where it listens: HOST:PORT or unix:PATH; port 0 takes a free one.";
+        let mut lines = vec![line(about, "listen", addresses(&self.listen))];
+        let others = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
+        let others = line("Where others of the cluster reach it, if not there.", "advertise", addresses(others));
+        lines.push(given(!self.advertise.is_empty(), others));
+        let http = self.http.map_or_else(|| NONE.to_owned(), |http| http.to_string());
+        lines.push(line("Where it answers /metrics and /health: HOST:PORT, or none.", "http", quoted(&http)));
+        if self.role != Role::Meta {
+            let urls = list(self.meta.iter().map(meta_url));
+            lines.push(line("The meta-servers; all serve the same catalogue.", "meta", urls));
+        }
+        lines
+    }
+
+    /// How it serves.
+    fn served(&self) -> Vec<Line> {
+        let about = "Allow addresses that other machines can reach, although nobody has to say who they are.";
+        let mut lines = vec![line(about, "insecure", self.insecure.to_string())];
+        let threads = self.io_threads.map_or(Config::default().threads, usize::from);
+        let about = "Threads that serve connections; by default one for every two processors, at most 16.";
+        lines.push(given(self.io_threads.is_some(), line(about, "io_threads", threads.to_string())));
+        let log = line(
+            "How much is logged on the error stream: error, warn, info, debug, trace, or by part: warn,store=debug.\n\
+             The environment variable MORTAR_LOG counts for more.",
+            "log",
+            quoted(self.log.as_deref().unwrap_or("info")),
+        );
+        lines.push(given(self.log.is_some(), log));
+        let format = if self.log_format == LogFormat::Json { "json" } else { "text" };
+        lines.push(line("How the log looks: text or json.", "log_format", quoted(format)));
+        lines
+    }
+}
+
+/// A setting of a file: words about it, and the line.
+type Line = (&'static str, String);
+
+fn line(about: &'static str, key: &str, value: String) -> Line {
+    (about, format!("{key} = {value}"))
+}
+
+/// A setting that is only shown if nobody has given it.
+fn given(is_given: bool, (about, line): Line) -> Line {
+    (about, if is_given { line } else { format!("# {line}") })
 }
 
 /// The URL of a meta-server.
@@ -358,6 +420,8 @@ mod tests {
         odd.advertise = vec!["example.org:7".parse().unwrap()];
         odd.meta.push("unix:/run/meta".parse().unwrap());
         assert_eq!(format!("{odd:?}"), format!("{:?}", parsed(&odd.to_toml()).unwrap()));
+        let etcd = parsed("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
+        assert_eq!(format!("{etcd:?}"), format!("{:?}", parsed(&etcd.to_toml()).unwrap()));
     }
 
     #[test]
@@ -395,6 +459,8 @@ mod tests {
             "role = 'brick'\nlisten = ['0.0.0.0:7']",
             "role = 'brick'\nmeta = ['h:1']",
             "role = 'king'",
+            "role = 'brick'\netcd = ['http://h:1']",
+            "role = 'meta'\netcd = ['http://h:1']\ndata = 'x'",
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 fn mortar(args: &[&str]) -> Output {
@@ -28,6 +29,10 @@ fn wrong_usage_ends_with_2_and_says_what_was_meant() {
         (&["put", "-", "/x", "--attr", "novalue"][..], "KEY=VALUE"),
         (&["ls", "--server", "http://localhost"][..], "mortar://"),
         (&["dev", "--http", "none", "--listen", "none", "--socket", "none"][..], "--listen"),
+        (&["node"][..], "--role brick"),
+        (&["node", "--role", "peer", "--data", "x"][..], "keeps nothing"),
+        (&["node", "--role", "brick", "--listen", "0.0.0.0:0"][..], "--advertise"),
+        (&["object", "put", "cat.jpg", "-"][..], "did you mean /cat.jpg"),
     ] {
         let output = mortar(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -92,5 +97,35 @@ fn the_manual_has_a_page_for_each_command() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     for page in ["mortar.1", "mortar-put.1", "mortar-collection-add.1"] {
         assert!(dir.path().join(page).is_file(), "{page}");
+    }
+}
+
+#[test]
+fn every_role_prints_settings_that_it_takes() {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    for role in ["brick", "peer", "meta"] {
+        let first = mortar(&["node", "--role", role, "--io-threads", "3", "--print-config"]);
+        assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+        let file = dir.join(format!("{role}.toml"));
+        std::fs::write(&file, &first.stdout).unwrap();
+        let again = mortar(&["node", "--config", file.to_str().unwrap(), "--print-config"]);
+        assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+        // The path of the data begins at the file now.
+        let same = text(&again.stdout).replace(&format!("{}/", dir.display()), "");
+        assert_eq!(same, text(&first.stdout));
+        std::fs::write(&file, [&first.stdout[..], b"\ncolour = \"red\"\n"].concat()).unwrap();
+        let unknown = mortar(&["node", "--config", file.to_str().unwrap()]);
+        assert_eq!(unknown.status.code(), Some(2));
+        assert!(text(&unknown.stderr).contains("colour"), "{}", text(&unknown.stderr));
+    }
+}
+
+#[test]
+fn without_a_cluster_its_commands_say_so() {
+    let nowhere = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-cluster");
+    for action in ["status", "down"] {
+        let output = mortar(&["cluster", action, "--data", nowhere.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3));
+        assert!(text(&output.stderr).contains("mortar cluster up"), "{}", text(&output.stderr));
     }
 }

@@ -1,4 +1,6 @@
-//! `mortar dev`: a whole store in one process, ready to use.
+//! `mortar dev`: a whole store in one process, ready to use; or a whole cluster.
+
+mod cluster;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +31,7 @@ Examples:
   mortar dev --data /srv/mortar
   mortar dev --memory --memory-mib 512          nothing is kept, and no more than this held
   mortar dev --listen 127.0.0.1:0 --http none   any free port, no metrics
+  mortar dev --bricks 4 --peers 2               a cluster in this process, its data in ./mortar-data too
   MORTAR_LOG=debug mortar dev --log-format json
 
 Ctrl-C or SIGTERM ends it in good order; after anything else it recovers when it is started again.";
@@ -61,6 +64,13 @@ pub(crate) struct Dev {
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
+    /// Run a cluster with so many bricks, all in this process [default, with --peers: 1]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
+    bricks: Option<u16>,
+    /// Run a cluster with so many peer servers; the first is where --listen, --socket and --http say [default, with
+    /// --bricks: 1]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
+    peers: Option<u16>,
     /// How the log on the error stream looks; MORTAR_LOG=debug,store=trace says how much of it there is
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
@@ -111,14 +121,17 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     }
     serving::start_log(None, args.log_format)?;
     let config = config(args)?;
+    // The servers have threads of their own; this one starts them, waits, and ends them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
+    if args.bricks.is_some() || args.peers.is_some() {
+        return runtime.block_on(cluster::serve(args, config, output));
+    }
     let store = match args.memory {
         true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() }),
         false => Store::open(&args.data, Options::default()),
     };
     let store = store.map_err(|error| explain_open(error, &args.data))?;
-    // The brick has threads of its own; this one starts it, waits, and ends it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
     runtime.block_on(serve(args, config, store, output))
 }
 

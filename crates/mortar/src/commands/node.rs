@@ -1,12 +1,13 @@
 //! `mortar node`: one process of a cluster.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use meta::{Embedded, MetaStore};
+use meta::{Embedded, EtcdConfig, MetaStore};
 use model::{Error, ErrorKind};
 use node::member::{self, Identity, Member};
 use node::meta::{MetaServer, Remote};
@@ -24,7 +25,7 @@ use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, Signals};
-use crate::settings::{Given, Role, Settings};
+use crate::settings::{Etcd, Given, Role, Settings};
 
 /// How long it waits after the meta-server could not be asked.
 const AGAIN: Duration = Duration::from_millis(300);
@@ -134,8 +135,8 @@ pub(crate) enum Running {
     Brick(Brick, BrickId, Member),
     /// A peer server.
     Peer(PeerServer, u32, Member),
-    /// The meta-server, and its store.
-    Meta(MetaServer, Store),
+    /// The meta-server, and its store if it has one.
+    Meta(MetaServer, Option<Store>),
 }
 
 impl Running {
@@ -143,13 +144,16 @@ impl Running {
         match settings.role {
             Role::Meta => {
                 let (store, catalogue) = open_catalogue(settings)?;
+                // An etcd that is away is waited for.
+                once_it_answers("what keeps the catalogue", || async { catalogue.get(Vec::new()).await }).await?;
                 let server = MetaServer::start(catalogue, settings.config()).await.map_err(explain_start)?;
                 Ok(Self::Meta(server, store))
             }
             role => {
                 // Before the meta-server is asked: what is wrong here is told at once.
                 let store = if role == Role::Brick { Some(open(settings)?) } else { None };
-                let realm = join(Arc::new(Remote::new(settings.meta.clone())?)).await?;
+                let remote: Arc<dyn MetaStore> = Arc::new(Remote::new(settings.meta.clone())?);
+                let realm = once_it_answers("the meta-server", || Realm::follow(remote.clone())).await?;
                 match store {
                     Some(store) => Self::brick(settings, realm, store).await,
                     None => Self::peer(settings, realm).await,
@@ -189,12 +193,22 @@ impl Running {
         }
     }
 
+    /// Where `/metrics` and `/health` are, if anywhere.
+    pub(crate) fn http(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Brick(brick, ..) => brick.http(),
+            Self::Peer(peer, ..) => peer.http(),
+            Self::Meta(meta, _) => meta.http(),
+        }
+    }
+
     fn ready(&self, role: Role) -> Ready {
-        let (number, http) = match self {
-            Self::Brick(brick, number, _) => (Some(number.0), brick.http()),
-            Self::Peer(peer, number, _) => (Some(*number), peer.http()),
-            Self::Meta(meta, _) => (None, meta.http()),
+        let number = match self {
+            Self::Brick(_, number, _) => Some(number.0),
+            Self::Peer(_, number, _) => Some(*number),
+            Self::Meta(..) => None,
         };
+        let http = self.http();
         let addresses = self.addresses().iter().map(Address::to_string).collect();
         Ready { role, number, addresses, http: http.map(|http| http.to_string()), pid: std::process::id() }
     }
@@ -220,7 +234,7 @@ impl Running {
             }
             Self::Meta(server, store) => {
                 let ended = server.shutdown().await;
-                store.close()?;
+                store.map_or(Ok(()), Store::close)?;
                 ended?;
             }
         }
@@ -228,11 +242,18 @@ impl Running {
     }
 }
 
-/// The catalogue that a meta-server keeps, and the store beneath it.
-pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Store, Arc<dyn MetaStore>)> {
+/// The catalogue that a meta-server serves, and the store beneath it, unless that is etcd.
+pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<dyn MetaStore>)> {
+    if let Some(Etcd { members, namespace }) = &settings.etcd {
+        let mut config = EtcdConfig::new(members.iter().cloned());
+        if let Some(namespace) = namespace {
+            config.namespace.clone_from(namespace);
+        }
+        return Ok((None, Arc::new(meta::Etcd::new(&config)?)));
+    }
     let store = open(settings)?;
     let catalogue = Embedded::open(&store)?;
-    Ok((store, Arc::new(catalogue)))
+    Ok((Some(store), Arc::new(catalogue)))
 }
 
 /// The store of a process.
@@ -246,20 +267,23 @@ pub(crate) fn open(settings: &Settings) -> Result<Store> {
     }
 }
 
-/// What a catalogue tells of the cluster, once it can be asked.
-async fn join(catalogue: Arc<dyn MetaStore>) -> Result<Arc<Realm>> {
+/// Tries something again until whoever is needed for it answers.
+async fn once_it_answers<T, F>(whoever: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = model::Result<T>>,
+{
     let mut is_waiting = false;
     loop {
-        match Realm::follow(catalogue.clone()).await {
-            Ok(realm) => {
+        match attempt().await {
+            Ok(done) => {
                 if is_waiting {
-                    info!("the meta-server answers");
+                    info!("{whoever} answers");
                 }
-                return Ok(realm);
+                return Ok(done);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
                 if !std::mem::replace(&mut is_waiting, true) {
-                    warn!(%error, "waiting for the meta-server");
+                    warn!(%error, "waiting for {whoever}");
                 }
                 time::sleep(AGAIN).await;
             }

@@ -161,6 +161,7 @@ impl Part {
                 advertise: Vec::new(),
                 http: crate::settings::http(&free.take()?)?,
                 meta: meta.cloned().into_iter().collect(),
+                etcd: None,
                 insecure: false,
                 io_threads: None,
                 log: None,

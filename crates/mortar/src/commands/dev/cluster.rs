@@ -1,0 +1,179 @@
+//! `mortar dev --bricks N --peers M`: all roles of a cluster in one process.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use client::Url;
+use meta::catalog::SpaceOptions;
+use model::ErrorKind;
+use node::Config;
+use node::meta::MetaServer;
+use node::realm::Realm;
+use serde::Serialize;
+use wire::transport::Address;
+
+use super::super::node::{Running, open, open_catalogue};
+use super::{Dev, explain_start};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, Report};
+use crate::serving::Signals;
+use crate::settings::{Role, Settings};
+
+/// The space that a new cluster has.
+const MAIN: &str = "main";
+
+/// What a cluster in one process says once it answers.
+#[derive(Serialize)]
+struct Ready {
+    /// Where its peer servers answer, as one URL for the space `main`.
+    url: String,
+    /// The same for each of them.
+    peers: Vec<String>,
+    bricks: Vec<String>,
+    meta: String,
+    /// Where `/metrics` and `/health` of the first peer server are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
+    /// The data directory; absent in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    pid: u32,
+}
+
+impl Report for Ready {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let bricks = crate::output::counted(self.bricks.len() as u64, "brick", "bricks");
+        let peers = crate::output::counted(self.peers.len() as u64, "peer server", "peer servers");
+        match &self.data {
+            Some(data) => writeln!(out, "A cluster of {bricks} and {peers} serves {data}. Ctrl-C ends it.\n")?,
+            None => writeln!(out, "A cluster of {bricks} and {peers} serves from memory. Ctrl-C ends it.\n")?,
+        }
+        writeln!(out, "  {}", self.url)?;
+        if let Some(http) = &self.http {
+            writeln!(out, "  http://{http}/metrics  http://{http}/health")?;
+        }
+        writeln!(out, "\nIn another terminal:\n")?;
+        writeln!(out, "  export MORTAR_URL={}", self.url)?;
+        writeln!(out, "  echo hello | mortar object put /greeting -")?;
+        writeln!(out, "  mortar object get /greeting")?;
+        writeln!(out, "  mortar status")
+    }
+}
+
+/// Serves a cluster until a signal ends it. The first peer server is the one that `config` tells of.
+pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
+    let mut signals = Signals::listen()?;
+    let mut parts = Vec::new();
+    let served = tokio::select! {
+        started = start(args, config, &mut parts) => match started {
+            Ok(ready) => {
+                announce(&ready, output)?;
+                signals.next().await;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        },
+        () = signals.next() => Err(Failure::interrupted("stopped before it served")),
+    };
+    let ending = async {
+        // Those that were started last need the others.
+        for part in parts.into_iter().rev() {
+            part.end().await?;
+        }
+        Ok(())
+    };
+    let ended = tokio::select! {
+        ended = ending => ended,
+        () = signals.next() => Err(Failure::interrupted("stopped by a second signal; all recovers when it is started")),
+    };
+    served.and(ended)
+}
+
+/// Starts the meta-server, bricks and peer servers, in this order, into `parts`.
+async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<Ready> {
+    let (bricks, peers) = (args.bricks.unwrap_or(1), args.peers.unwrap_or(1));
+    let loopback: Address = "127.0.0.1:0".parse()?;
+    let settings = |role: Role, name: &str, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
+        role,
+        data: (!args.memory && role != Role::Peer).then(|| args.data.join(name)),
+        memory: args.memory,
+        memory_mib: args.memory_mib,
+        listen,
+        advertise: Vec::new(),
+        http,
+        meta: Vec::new(),
+        etcd: None,
+        insecure: args.insecure,
+        io_threads: args.io_threads,
+        log: None,
+        log_format: args.log_format,
+    };
+    let own = settings(Role::Meta, "meta", vec![loopback.clone()], None);
+    let (store, catalogue) = open_catalogue(&own)?;
+    let server = MetaServer::start(catalogue.clone(), own.config()).await.map_err(explain_start)?;
+    let meta = text(server.addresses());
+    parts.push(Running::Meta(server, store));
+    let realm = Realm::follow(catalogue).await?;
+    let mut brick_texts = Vec::new();
+    for number in 1..=bricks {
+        let settings = settings(Role::Brick, &format!("brick-{number}"), vec![loopback.clone()], None);
+        let brick = Running::brick(&settings, realm.clone(), open(&settings)?).await?;
+        brick_texts.push(text(brick.addresses()));
+        parts.push(brick);
+    }
+    match realm.create_space(MAIN, SpaceOptions::default()).await {
+        // It is there.
+        Err(error) if error.kind() == ErrorKind::Invalid => {}
+        made => drop(made?),
+    }
+    let mut urls = Vec::new();
+    for number in 1..=peers {
+        let (listen, http) =
+            if number == 1 { (config.listen.clone(), config.http) } else { (vec![loopback.clone()], None) };
+        let settings = settings(Role::Peer, "", listen, http);
+        let peer = Running::peer(&settings, realm.clone()).await?;
+        urls.push(peer.addresses().to_vec());
+        parts.push(peer);
+    }
+    let of = |address: &Address| Url { address: address.clone(), space: MAIN.to_owned() }.to_string();
+    let is_tcp = |address: &&Address| matches!(address, Address::Tcp(_));
+    let best = |addresses: &Vec<Address>| addresses.iter().find(is_tcp).or(addresses.first()).map(of);
+    Ok(Ready {
+        url: whole(&urls, of),
+        peers: urls.iter().filter_map(best).collect(),
+        bricks: brick_texts,
+        meta,
+        http: parts.iter().find_map(Running::http).map(|http| http.to_string()),
+        data: (!args.memory).then(|| args.data.display().to_string()),
+        pid: std::process::id(),
+    })
+}
+
+/// One URL for several peer servers, by TCP as far as they listen there.
+fn whole(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> String {
+    let hosts: Vec<&str> = peers
+        .iter()
+        .filter_map(|addresses| {
+            addresses.iter().find_map(|address| match address {
+                Address::Tcp(host) => Some(host.as_str()),
+                Address::Tls(_) | Address::Unix(_) => None,
+            })
+        })
+        .collect();
+    match peers.iter().flatten().next() {
+        Some(first) if hosts.is_empty() => of(first),
+        _ => format!("mortar://{}/{MAIN}", hosts.join(",")),
+    }
+}
+
+fn text(addresses: &[Address]) -> String {
+    addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Says where the cluster is. A reader that is gone does not end it.
+fn announce(ready: &Ready, output: &mut Output) -> Result {
+    match output.print(ready).and_then(|()| output.flush()) {
+        Err(failure) if failure.is_broken_pipe() => Ok(()),
+        printed => printed,
+    }
+}
