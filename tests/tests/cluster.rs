@@ -154,6 +154,26 @@ async fn transactions_go_on_while_the_meta_server_is_stopped() {
 }
 
 #[tokio::test]
+async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.run(&["space", "create", "photos"]).ok();
+    let client = connect(world.url()).await;
+    let oids = counters(&client).await;
+    world.signal("meta", Signal::KILL);
+    world.status_until(|shown| state(shown, "meta") == "down");
+    increment(&client, oids).await.unwrap();
+    assert_ne!(world.run(&["space", "create", "music"]).code, 0);
+    world.restart("meta");
+    world.status_until(all_healthy);
+    world.run(&["space", "create", "music"]).ok();
+    increment(&client, oids).await.unwrap();
+    let names: Vec<Value> =
+        world.run(&["space", "ls", "--json"]).json().iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(names, ["main", "music", "photos"]);
+    assert_eq!(counts(&client, oids).await, (2, 2));
+}
+
+#[tokio::test]
 async fn objects_are_put_and_got_by_name() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "2", "--memory"]);
     std::fs::write(world.data().join("file"), "hello").unwrap();

@@ -6,7 +6,7 @@
 //! 3. That a process lives is an entry of a session, which is kept. A meta-server that is away for a while changes nothing
 //!    for whoever works together already; when it is back, the process says again that it lives.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +36,15 @@ pub enum Identity {
     Brick(BrickId),
     /// A peer server.
     Peer(PeerId),
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Brick(id) => write!(f, "brick {id}"),
+            Self::Peer(id) => write!(f, "peer server {id}"),
+        }
+    }
 }
 
 /// A process that is said to live, as long as this is there.
@@ -135,12 +144,13 @@ impl Member {
         let (tell_session, session) = watch::channel(None);
         let (tell_end, ended) = watch::channel(None);
         let ttl = Duration::from_millis(editor.parameters().await?.session_ttl_ms);
-        let life = Life { editor: editor.clone(), identity, start, addresses: texts(addresses), ttl };
+        let (addresses, known) = (texts(addresses), Arc::downgrade(realm));
+        let life = Life { editor: editor.clone(), realm: known, identity, start, addresses, ttl };
         let first = life.begin().await?;
         tell_session.send_replace(Some(first.id));
         let task = tokio::spawn(async move {
             let why = life.keep(first, tell_session).await;
-            error!(?identity, why, "this process is no member of its cluster any more");
+            error!(%identity, why, "this process is no member of its cluster any more");
             tell_end.send_replace(Some(why));
         });
         Ok(Self { editor, task: task.abort_handle(), session, ended })
@@ -179,6 +189,7 @@ impl Drop for Member {
 /// What a process says of itself.
 struct Life {
     editor: Editor,
+    realm: Weak<Realm>,
     identity: Identity,
     start: StartNumber,
     addresses: Vec<String>,
@@ -207,6 +218,10 @@ impl Life {
         let mut is_away = false;
         loop {
             time::sleep(if is_away { AGAIN } else { session.ttl / 3 }).await;
+            if let Some(newer) = self.newer() {
+                let (who, start) = (self.identity, self.start);
+                return format!("{who} was started again as number {newer}; this is number {start}: it ends");
+            }
             match self.editor.store().keep(session.id).await {
                 Ok(()) if is_away => {
                     is_away = false;
@@ -230,6 +245,16 @@ impl Life {
         }
     }
 
+    /// The start of a later process that has taken the place of this one.
+    fn newer(&self) -> Option<StartNumber> {
+        let catalog = self.realm.upgrade()?.catalog()?;
+        let alive = match self.identity {
+            Identity::Brick(id) => catalog.brick(id)?.alive.clone(),
+            Identity::Peer(id) => catalog.peer(id)?.alive.clone(),
+        };
+        alive.map(|alive| alive.start).filter(|start| *start > self.start)
+    }
+
     fn away(is_away: &mut bool, error: &Error) {
         if !std::mem::replace(is_away, true) {
             warn!(%error, "the catalogue cannot be reached; what is known of the cluster stays");
@@ -249,7 +274,55 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 #[cfg(test)]
 mod tests {
+    use meta::catalog::Parameters;
+    use meta::{Embedded, MetaStore};
+    use store::Options;
+
     use super::*;
+
+    async fn cluster() -> Arc<dyn MetaStore> {
+        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let parameters = Parameters { session_ttl_ms: 1_000, ..Parameters::generate() };
+        Editor::new(store.clone()).set_up(&parameters).await.unwrap();
+        store
+    }
+
+    #[tokio::test]
+    async fn a_store_is_the_same_brick_again_and_of_no_other_cluster() {
+        let realm = Realm::follow(cluster().await).await.unwrap();
+        let address: Vec<Address> = vec!["127.0.0.1:1".parse().unwrap()];
+        let store = Store::in_memory(Options::default()).unwrap();
+        let brick = brick_of(&realm, &store, &address).await.unwrap();
+        assert_eq!(brick_of(&realm, &store, &address).await.unwrap(), brick);
+        let other = Store::in_memory(Options::default()).unwrap();
+        assert_ne!(brick_of(&realm, &other, &address).await.unwrap(), brick);
+        let elsewhere = Realm::follow(cluster().await).await.unwrap();
+        let refused = brick_of(&elsewhere, &store, &address).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_process_whose_place_is_taken_learns_it() {
+        let realm = Realm::follow(cluster().await).await.unwrap();
+        let address: Vec<Address> = vec!["127.0.0.1:1".parse().unwrap()];
+        let peer = peer_at(&realm, &address).await.unwrap();
+        assert_eq!(peer_at(&realm, &address).await.unwrap(), peer);
+        let mut members = Vec::new();
+        for _ in 0..2 {
+            let start = realm.editor().unwrap().start_number().await.unwrap();
+            members.push(Member::announce(&realm, Identity::Peer(peer), start, &address).await.unwrap());
+        }
+        assert!(members[0].ended().await.contains("peer server 1"));
+        assert!(time::timeout(Duration::from_millis(500), members[1].ended()).await.is_err());
+        let alive = |realm: &Realm| realm.catalog().unwrap().peer(peer).unwrap().alive.is_some();
+        assert!(alive(&realm));
+        for member in members {
+            member.leave().await;
+        }
+        while alive(&realm) {
+            time::sleep(Duration::from_millis(5)).await;
+        }
+    }
 
     #[test]
     fn row_of_a_brick_is_read_or_refused() {

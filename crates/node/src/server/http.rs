@@ -67,7 +67,7 @@ fn answer<R: Role>(server: &Shared<R>, request: &Request<Incoming>) -> Response<
             response
         }
         "/health" => match server.role.ailment() {
-            Some(ailment) => text(StatusCode::INSUFFICIENT_STORAGE, ailment + "\n"),
+            Some(ailment) => text(StatusCode::SERVICE_UNAVAILABLE, ailment + "\n"),
             None => text(StatusCode::OK, "ok\n".to_owned()),
         },
         _ => text(StatusCode::NOT_FOUND, "there are /metrics and /health\n".to_owned()),
