@@ -235,7 +235,10 @@ impl Inner {
     }
 
     async fn once_at<T>(&self, ask: impl AsyncFnOnce(&Connection) -> Result<T, Miss>) -> Result<T, Miss> {
-        let connection = self.connect().await.map_err(Miss::Unsent)?;
+        // Others may be connecting already, one after the other.
+        let connecting = time::timeout(2 * ONE_TRY, self.connect()).await;
+        let busy = |_| Err(Error::new(ErrorKind::Unavailable, "no meta-server can be reached"));
+        let connection = connecting.unwrap_or_else(busy).map_err(Miss::Unsent)?;
         match time::timeout(ONE_TRY, ask(&connection)).await {
             Ok(answered) => answered,
             Err(_) => {
@@ -279,8 +282,11 @@ impl Inner {
                 let end = link::drive(link).await;
                 debug!(%address, %end, "a connection to a meta-server ended");
             });
+            // Given up, it must not stay open.
+            let ungreeted = HangUp(Some(caller.clone()));
             let greeted = caller.call(Request::MetaGreet(proto::meta::Greet {}), Vec::new()).await?.response;
             let Response::MetaGreeted(greeted) = greeted else { return Err(stray(&greeted)) };
+            ungreeted.forget();
             Ok(Connection { caller, run: greeted.run })
         };
         let dialled = time::timeout(ONE_TRY, dialling).await.unwrap_or_else(|_| {
@@ -293,6 +299,23 @@ impl Inner {
             info!(%address, "connected to a meta-server");
         }
         dialled
+    }
+}
+
+/// Ends a connection that nobody has got.
+struct HangUp(Option<Caller>);
+
+impl HangUp {
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for HangUp {
+    fn drop(&mut self) {
+        if let Some(caller) = &self.0 {
+            caller.hang_up();
+        }
     }
 }
 
