@@ -9,12 +9,14 @@
 //! - **W1.** Prepares never wait. Nobody wounds a transaction that is prepared, and it waits for nothing, so it is soon
 //!   gone. A lock that is waited for bars later prepares: a stream of optimistic transactions cannot keep it waiting for
 //!   ever. A retry has the age of the first try, so it is the oldest in the end.
+//! - What a datastore transaction has locked does not change, so its read of that stays current, however much else changes in
+//!   the page: with a lock goes the version of the page since when this is so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Oid;
+use model::{Oid, PageId};
 
-use crate::ident::TxnId;
+use crate::ident::{TxnId, Version};
 use crate::plant::{Bug, planted};
 
 /// What an object is held for.
@@ -68,6 +70,8 @@ pub struct Locks {
     ages: BTreeMap<TxnId, TxnId>,
     /// Those that are prepared.
     prepared: BTreeSet<TxnId>,
+    /// What datastore transactions hold, by page, and the version that the page had until it changed for the first time since.
+    since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
 }
 
 impl Locks {
@@ -147,6 +151,12 @@ impl Locks {
                     lock.waiters.remove(&(age, txn));
                 }
             }
+            if let Some(of_page) = self.since.get_mut(&oid.page()) {
+                of_page.remove(&(txn, oid));
+                if of_page.is_empty() {
+                    self.since.remove(&oid.page());
+                }
+            }
             granted.extend(self.grant(oid).into_iter().map(|txn| (txn, oid)));
             if self.locks.get(&oid).is_some_and(|lock| lock.holders.is_empty() && lock.waiters.is_empty()) {
                 self.locks.remove(&oid);
@@ -167,6 +177,7 @@ impl Locks {
             first.remove();
             let held = lock.holders.entry(txn).or_insert(mode);
             *held = mode.max(*held);
+            self.since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
             granted.push(txn);
         }
         granted
@@ -176,6 +187,21 @@ impl Locks {
     #[must_use]
     pub fn holds(&self, txn: TxnId, oid: Oid, mode: Mode) -> bool {
         self.locks.get(&oid).and_then(|lock| lock.holders.get(&txn)).is_some_and(|held| *held >= mode)
+    }
+
+    /// A page changes, which had this version before.
+    pub fn changes(&mut self, page: PageId, before: Version) {
+        for since in self.since.get_mut(&page).into_iter().flat_map(BTreeMap::values_mut) {
+            since.get_or_insert(before);
+        }
+    }
+
+    /// Whether a datastore transaction has locked an object since its page had this version, or an earlier one: then that
+    /// state of it is still the newest. Of a page that has not changed since it says no: its version tells as much.
+    #[must_use]
+    pub fn has_kept(&self, txn: TxnId, oid: Oid, version: Version) -> bool {
+        let since = self.since.get(&oid.page()).and_then(|of_page| of_page.get(&(txn, oid)));
+        since.copied().flatten().is_some_and(|since| version >= since)
     }
 
     /// Whether nobody holds or waits for anything.

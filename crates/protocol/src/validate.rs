@@ -16,7 +16,8 @@
 //!
 //! - **V1.** A read at version v is current if v ≥ window(slot) where the slot is in the window, else if v ≥ floor. This is
 //!   sound because a copy of version v reflects every change up to v, or is invalid (P1), and every slot outside the window
-//!   last changed at or below the floor.
+//!   last changed at or below the floor. What the transaction has locked since version v or earlier is current, wherever the
+//!   floor is (W1).
 //! - **V2.** What is *held*, by a transaction that is prepared or is committed and not yet durable, conflicts: nothing may
 //!   be read that one of them writes, nor written that one of them read or writes. Locks of datastore transactions are in
 //!   the same table ([`crate::locks`]).
@@ -127,7 +128,7 @@ impl Validator {
             None => Ok(()),
         };
         for read in reads {
-            self.check_current(read, stored)?;
+            self.check_current(txn, read, stored)?;
             if !planted(Bug::HeldWrites) {
                 bars(read.oid, Mode::Shared)?;
             }
@@ -137,7 +138,12 @@ impl Validator {
     }
 
     /// Whether a read is of the newest durable state (V1).
-    fn check_current(&self, read: &Read, stored: &mut dyn FnMut(PageId) -> Version) -> Result<(), Conflict> {
+    fn check_current(
+        &self,
+        txn: TxnId,
+        read: &Read,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Result<(), Conflict> {
         if planted(Bug::StaleReads) {
             return Ok(());
         }
@@ -151,7 +157,7 @@ impl Validator {
         };
         let current = match read.seen {
             Seen::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,
-            Seen::At(version) => version >= newest,
+            Seen::At(version) => version >= newest || self.locks.has_kept(txn, read.oid, version),
             // Once its entry is retired, nobody knows any more who wrote last; the client learns the version meanwhile.
             Seen::Written(writer) => {
                 change.is_some_and(|change| change.writer == writer) || planted(Bug::AnyWriterAccepted)
@@ -201,6 +207,7 @@ impl Validator {
         let before = entry.version;
         assert!(before < version, "L1: {page:?} is at {before:?}, and {version:?} comes later");
         entry.version = version;
+        self.locks.changes(page, before);
         for slot in slots {
             entry.window.insert(slot, Change { version, writer });
         }

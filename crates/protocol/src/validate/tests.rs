@@ -53,6 +53,29 @@ fn held(slot: u16, by: u64) -> Result<(), Conflict> {
 }
 
 #[test]
+fn what_is_locked_stays_current_however_high_the_floor_rises() {
+    let mut validator = changed(&[(5, &[2])]);
+    validator.retire(PAGE, at(5));
+    // Transaction 99 has read slot 1 at 5 and locked it; slot 3 it has read at 4, before it came to lock it.
+    for slot in [1, 3] {
+        assert_eq!(validator.locks().ask(txn(99), txn(99), oid(slot), Mode::Shared), crate::locks::Asked::Granted);
+    }
+    for position in [6, 7] {
+        validator.apply(PAGE, [2], at(position), txn(position), &mut |_| at(5));
+        validator.retire(PAGE, at(position));
+        validator.invariants().unwrap();
+        assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &BTreeSet::new(), &mut |_| at(position)), Ok(()));
+        let early = validator.check(txn(99), &reads(&[(3, 4)]), &BTreeSet::new(), &mut |_| at(position));
+        assert_eq!(early, stale(3, position));
+        let other = validator.check(txn(98), &reads(&[(1, 5)]), &BTreeSet::new(), &mut |_| at(position));
+        assert_eq!(other, stale(1, position));
+    }
+    validator.locks().release(txn(99));
+    let released = validator.check(txn(99), &reads(&[(1, 5)]), &BTreeSet::new(), &mut |_| at(7));
+    assert_eq!(released, stale(1, 7));
+}
+
+#[test]
 fn a_page_that_has_not_changed_is_judged_by_what_is_stored() {
     let validator = Validator::new(10);
     assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
