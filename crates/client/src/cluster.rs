@@ -170,7 +170,8 @@ impl Cluster {
         Found::new(self.core.clone(), classes.into_iter().collect(), filter)
     }
 
-    /// Ends the client: what waits fails.
+    /// Ends the client: what waits fails, and what it holds is let go of. The same happens when the last of its clones and
+    /// transactions is dropped.
     pub fn close(&self) {
         self.core.close();
     }

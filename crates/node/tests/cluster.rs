@@ -472,3 +472,36 @@ async fn bricks_have_after_a_restart_what_they_had() {
     cluster.transact(|t| async move { t.put(a, blob(21)).await }).await.unwrap();
     world.end().await;
 }
+
+/// Reads objects with a client that ends in some way, while it has locked them.
+async fn whoever_leaves_holds_nothing(leave: impl AsyncFnOnce(Cluster, client::cluster::Transaction)) {
+    let world = World::start(2, 1, None).await;
+    let (gone, other) = (world.client().await, world.client().await);
+    let oids = counters(&other, 2).await;
+    let t = gone.begin(Level::Locks);
+    for oid in &oids {
+        assert_eq!(number(gone.get(*oid).await.unwrap()), 0);
+        assert_eq!(number(t.get_for_update(*oid).await.unwrap()), 0);
+    }
+    leave(gone, t).await;
+    // Far less than its locks and its copies would be respected without it.
+    let mut options = ClusterOptions::default();
+    options.timeout = Duration::from_secs(3);
+    let impatient = Cluster::connect_with(&world.url(), options).await.unwrap();
+    for value in 1..=3 {
+        for oid in &oids {
+            impatient.put(*oid, blob(value)).await.unwrap();
+        }
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn client_that_is_closed_makes_nobody_wait() {
+    whoever_leaves_holds_nothing(async |client: Cluster, _| client.close()).await;
+}
+
+#[tokio::test]
+async fn client_that_is_dropped_makes_nobody_wait() {
+    whoever_leaves_holds_nothing(async |client: Cluster, t| drop((client, t))).await;
+}

@@ -318,6 +318,16 @@ impl<T: Clone + Weigh> Session<T> {
         }
     }
 
+    /// Ends this client: lets go of its locks and its copies, so that nobody waits until its leases have run out. What is being
+    /// committed, or was written, goes on.
+    pub fn leave(&mut self) {
+        let commits = |txn: &TxnId| matches!(self.calls.get(txn), Some(Call::Commit { .. } | Call::Resolve { .. }));
+        let running: Vec<TxnId> = self.running.keys().copied().filter(|txn| !commits(txn)).collect();
+        running.into_iter().for_each(|txn| self.abort(txn));
+        let pages: Vec<PageId> = self.brought.keys().copied().collect();
+        pages.into_iter().for_each(|page| self.evict(page));
+    }
+
     /// Wants to know at last how a transaction has ended whose commit is not answered: if it has not happened, it never will.
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
         let Some(Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };

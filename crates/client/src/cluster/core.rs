@@ -1,7 +1,7 @@
 //! What all handles of a client share: the machine, its connection, and who waits for what.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
@@ -71,7 +71,7 @@ pub(super) struct State {
 pub(super) struct Core {
     state: Mutex<State>,
     pub(super) rooms: Rooms,
-    pub(super) alarm: Alarm,
+    pub(super) alarm: Arc<Alarm>,
     pub(super) time: Time,
     pub(super) space: SpaceId,
     /// The logical nodes of the space.
@@ -79,8 +79,14 @@ pub(super) struct Core {
     pub(super) options: ClusterOptions,
     /// Bounds what is written outside of transactions at a time.
     writes: Semaphore,
-    /// Tells the task that connects that the client is closed.
-    pub(super) closing: Notify,
+    /// Tells the task that looks after the client that it is closed.
+    closing: Arc<Notify>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 impl std::fmt::Debug for Core {
@@ -112,7 +118,7 @@ impl Core {
             residents: Residents::new(options.cache_bytes),
             closed: false,
         };
-        let (rooms, alarm, closing) = (Rooms::default(), Alarm::default(), Notify::new());
+        let (rooms, alarm, closing) = (Rooms::default(), Arc::default(), Arc::default());
         let (state, writes) = (Mutex::new(state), Semaphore::new(WRITES as usize));
         Arc::new(Self { state, rooms, alarm, time, space, nodes, options, writes, closing })
     }
@@ -146,22 +152,30 @@ impl Core {
         }
     }
 
-    /// Does what it is time for, until the client is closed.
-    pub(super) async fn look_after(self: Arc<Self>) {
+    /// Does what it is time for, until the client is closed or nobody has it any more.
+    pub(super) async fn look_after(core: Weak<Self>) {
+        let Some((alarm, closing, time)) = core.upgrade().map(|it| (it.alarm.clone(), it.closing.clone(), it.time))
+        else {
+            return;
+        };
         loop {
             tokio::select! {
-                () = self.alarm.wait(&self.time) => {}
-                () = self.closing.notified() => return,
+                () = alarm.wait(&time) => {}
+                () = closing.notified() => return,
             }
-            self.alarm.clear();
-            if self.work(|state, now| state.session.poll(now)).is_err() {
+            alarm.clear();
+            let Some(core) = core.upgrade() else { return };
+            if core.work(|state, now| state.session.poll(now)).is_err() {
                 return;
             }
         }
     }
 
+    /// Ends the client, in good order: nobody has to wait for what it holds.
     pub(super) fn close(&self) {
-        if let Ok(mut state) = self.state.lock() {
+        if let Ok(mut state) = self.lock() {
+            state.session.leave();
+            self.drain(&mut state);
             state.closed = true;
             state.waiting.clear();
             state.ending.clear();
@@ -170,7 +184,7 @@ impl Core {
                 up.post.hang_up();
             }
         }
-        self.closing.notify_waiters();
+        self.closing.notify_one();
     }
 
     // -------------------------------------------------------------------------------------------- waiting

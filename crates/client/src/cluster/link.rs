@@ -90,7 +90,7 @@ async fn begin(
         session.subscribe();
     }
     let core = Core::new(session, (space, nodes), Time::begin(), options);
-    tokio::spawn(core.clone().look_after());
+    tokio::spawn(Core::look_after(Arc::downgrade(&core)));
     tokio::spawn(keep(Arc::downgrade(&core), target, at));
     Ok(core)
 }
