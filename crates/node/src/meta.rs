@@ -7,7 +7,7 @@
 //! [`MetaServer`] serves whatever keeps the catalogue; [`Remote`] is what keeps it as seen from other processes, so that all
 //! that is built on [`MetaStore`] works the same in the process of the meta-server and elsewhere.
 //!
-//! A write is done once, however often it is sent ([`once`]): whoever has lost the answer asks again, and learns how it has
+//! A write is done once, however often it is sent (`once`): whoever has lost the answer asks again, and learns how it has
 //! ended, as long as the meta-server is the same run.
 
 mod codec;
