@@ -19,6 +19,7 @@ mod resident;
 mod scan;
 mod service;
 mod session;
+mod verdicts;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

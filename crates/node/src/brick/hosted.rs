@@ -27,6 +27,7 @@ use wire::cluster::{Message, decode_record, encode_record};
 
 use super::chores::{Chore, Chores};
 use super::page_rows::{self as rows, Head};
+use super::verdicts::Verdicts;
 use wire::driving::Post;
 
 /// How far ahead of use positions are taken from the store.
@@ -114,6 +115,8 @@ pub(crate) struct Hosted {
     life: u64,
     /// Why it cannot be served.
     failed: Option<Error>,
+    /// What it has answered.
+    pub(super) verdicts: Verdicts,
 }
 
 impl Hosted {
@@ -158,6 +161,7 @@ impl Hosted {
             reserving: Arc::default(),
             life: next_life(),
             failed: None,
+            verdicts: Verdicts::default(),
         };
         hosted.recover(now)?;
         Ok(hosted)
@@ -426,6 +430,7 @@ impl Hosted {
     }
 
     fn answer(&mut self, to: Asker, answer: Answer, now: Ms) -> Result<()> {
+        self.verdicts.count(&answer);
         let locked = match &answer {
             Answer::Locked { oid, mode, .. } => {
                 let (head, value) = rows::read_one(&self.store, *oid)?;

@@ -22,6 +22,7 @@ use super::chores::{Chore, Chores};
 use super::hosted::{Asker, Hosted};
 use super::page_rows as rows;
 use super::scan::scan;
+use super::verdicts::Verdicts;
 use crate::placement::{BrickId, Place};
 use crate::realm::Realm;
 use crate::server::Figure;
@@ -123,6 +124,13 @@ impl Nodes {
     pub(crate) fn figures(&self) -> Vec<Figure> {
         let served = self.served.load().len() as u64;
         let mut figures = vec![Figure::gauge("nodes_served", served, "Logical nodes that are served here.")];
+        let mut verdicts = Verdicts::default();
+        for served in self.served.load().values() {
+            if let Ok(hosted) = served.lock() {
+                verdicts.add(&hosted.verdicts);
+            }
+        }
+        figures.extend(verdicts.figures());
         if let Some(catalog) = self.realm.catalog() {
             figures.extend(crate::meta::figures(&catalog));
         }

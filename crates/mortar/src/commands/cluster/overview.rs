@@ -103,7 +103,9 @@ impl Report for Shown {
             write!(out, ", {committed} committed, {conflicts} conflicts")?;
         }
         if let Some(nodes) = figure("nodes_served") {
-            write!(out, ", {nodes} nodes")?;
+            let (parts, conflicts) = (figure("parts_committed_total"), figure("parts_conflicts_total"));
+            let (parts, conflicts) = (parts.unwrap_or_default(), conflicts.unwrap_or_default());
+            write!(out, ", {nodes} nodes, {parts} parts committed, {conflicts} conflicts")?;
         }
         if let Some(ailment) = &self.ailment {
             write!(out, "  {ailment}")?;
