@@ -16,7 +16,7 @@ use model::{NodeId, Oid, PageId};
 
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::participant::{self, Participant, Settings};
-use crate::commit::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
+use crate::commit::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request};
 use crate::directory::Directory;
 use crate::ident::{HolderId, Timestamp, TxnId, Version};
 use crate::lease::{Ms, waited_out};
@@ -52,7 +52,7 @@ pub enum Output<A, T> {
     Append(u64, Record<T>),
     /// Nothing is known of these any more: without a log, remove their rows, after all that was appended before.
     Dropped(Vec<TxnId>),
-    /// A page has changed, durably: store the new states.
+    /// A page has changed, durably: store the new states, and the version also if there are none, for it was only touched.
     Store(Invalidation, Contents<T>),
     /// Read a page, and call [`Brick::read`].
     Read(Ticket),
@@ -125,7 +125,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     }
 
     /// Takes up a durable record again: see [`Participant::recover`].
-    pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+    pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         self.participant.recover(at, record)
     }
 
@@ -294,7 +294,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 let mut pages: Vec<PageId> = writes.keys().map(|oid| oid.page()).collect();
                 pages.dedup();
                 self.writing.insert(write, (holder, pages));
-                let request = Request::Commit { txn: write, part: Part { reads: Vec::new(), writes } };
+                let request = Request::Commit { txn: write, part: Part { writes, ..Part::default() } };
                 let handled = self.participant.handle(Asker::Writer(holder), request, write.start, now, stored);
                 if handled.is_err() {
                     self.writing.remove(&write);

@@ -20,7 +20,7 @@
 //! - **C4.** After a restart a participant has its prepared transactions, marks, outcomes and bounds back, and what they hold,
 //!   before it serves anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
@@ -54,22 +54,74 @@ pub struct Part<T> {
     pub reads: Vec<Read>,
     /// What it writes there.
     pub writes: Writes<T>,
+    /// What it touches there: [guards](Mode::Touch) of what others may have looked for.
+    pub touches: BTreeSet<Oid>,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self { reads: Vec::new(), writes: Writes::new(), touches: BTreeSet::new() }
+    }
 }
 
 impl<T> Part<T> {
     /// Whether all of it is about pages of this logical node.
     #[must_use]
     pub fn is_at(&self, node: NodeId) -> bool {
-        let reads = self.reads.iter().map(|read| read.oid);
-        reads.chain(self.writes.keys().copied()).all(|oid| oid.page().node == node)
+        let reads = self.reads.iter().map(|read| &read.oid);
+        reads.chain(self.writes.keys()).chain(&self.touches).all(|oid| oid.page().node == node)
     }
 
-    /// What it holds until it is over.
+    /// What it holds until it is over. Who reads what it touches has it alone: neither others who touch it nor others who read
+    /// it may be there.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
-        let writes = self.writes.keys().copied().collect();
-        let reads = self.reads.iter().map(|read| read.oid).filter(|oid| !self.writes.contains_key(oid)).collect();
-        Footprint { reads, writes }
+        let read: BTreeSet<Oid> = self.reads.iter().map(|read| read.oid).collect();
+        let both = self.touches.intersection(&read);
+        let writes: BTreeSet<Oid> = self.writes.keys().chain(both).copied().collect();
+        let reads = read.difference(&writes).copied().collect();
+        let touches = self.touches.difference(&writes).copied().collect();
+        Footprint { reads, writes, touches }
+    }
+}
+
+/// What a transaction has changed at one participant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<T> {
+    /// The transaction.
+    pub txn: TxnId,
+    /// When it committed.
+    pub timestamp: Timestamp,
+    /// What it wrote.
+    pub writes: Writes<T>,
+    /// What it touched.
+    pub touches: BTreeSet<Oid>,
+}
+
+impl<T> Change<T> {
+    /// What a transaction has changed that is aborted.
+    pub(crate) fn nothing(txn: TxnId) -> Self {
+        Self { txn, timestamp: Timestamp::ZERO, writes: Writes::new(), touches: BTreeSet::new() }
+    }
+
+    /// Whether no page has changed.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.writes.is_empty() && self.touches.is_empty()
+    }
+
+    /// The pages that have another version since, each with the slots that changed and the new states. What was touched has no
+    /// state.
+    #[must_use]
+    pub fn pages(self) -> BTreeMap<PageId, (BTreeSet<u16>, Contents<T>)> {
+        let mut pages: BTreeMap<PageId, (BTreeSet<u16>, Contents<T>)> = BTreeMap::new();
+        for (page, contents) in by_page(self.writes) {
+            pages.insert(page, (contents.keys().copied().collect(), contents));
+        }
+        for oid in self.touches {
+            pages.entry(oid.page()).or_default().0.insert(oid.slot());
+        }
+        pages
     }
 }
 
@@ -299,6 +351,8 @@ pub enum Record<T> {
         timestamp: Timestamp,
         /// What it writes.
         writes: Writes<T>,
+        /// What it touches: its pages get another version.
+        touches: BTreeSet<Oid>,
     },
     /// The outcome of a prepared transaction, with all that counts of it from now on: the prepared record is not needed any
     /// more.
@@ -309,6 +363,8 @@ pub enum Record<T> {
         outcome: Outcome,
         /// What it writes: nothing, if it is aborted.
         writes: Writes<T>,
+        /// What it touches: nothing, if it is aborted.
+        touches: BTreeSet<Oid>,
         /// Who has to acknowledge the outcome.
         participants: Vec<NodeId>,
     },
@@ -349,17 +405,38 @@ impl<T> Record<T> {
         }
     }
 
+    /// What it changes, if it changes anything.
+    #[must_use]
+    pub fn change(&self) -> Option<Change<T>>
+    where
+        T: Clone,
+    {
+        let (txn, timestamp, writes, touches) = match self {
+            Self::Committed { txn, timestamp, writes, touches } => (*txn, *timestamp, writes, touches),
+            Self::Decided { txn, outcome: Outcome::Committed(timestamp), writes, touches, .. } => {
+                (*txn, *timestamp, writes, touches)
+            }
+            _ => return None,
+        };
+        let change = Change { txn, timestamp, writes: writes.clone(), touches: touches.clone() };
+        (!change.is_nothing()).then_some(change)
+    }
+
     /// What a brick keeps of a record that was appended `at` this version, if it stores the pages together with it and has
     /// no log to read again: one row for each [transaction](Record::txn), one for the bound and one for the horizon, each
     /// in the place of the row before. What is written is in the pages.
     #[must_use]
     pub fn into_row(self, at: Version) -> Self {
-        let (txn, outcome, writes, participants) = match self {
-            Self::Committed { txn, timestamp, writes } => (txn, Outcome::Committed(timestamp), writes, Vec::new()),
-            Self::Decided { txn, outcome, writes, participants } => (txn, outcome, writes, participants),
+        let (txn, outcome, is_changed, participants) = match self {
+            Self::Committed { txn, timestamp, writes, touches } => {
+                let is_changed = !writes.is_empty() || !touches.is_empty();
+                (txn, Outcome::Committed(timestamp), is_changed, Vec::new())
+            }
+            Self::Decided { txn, outcome, writes, touches, participants } => {
+                (txn, outcome, !writes.is_empty() || !touches.is_empty(), participants)
+            }
             other => return other,
         };
-        let version = (!writes.is_empty()).then_some(at);
-        Self::Ended { txn, outcome, version, participants }
+        Self::Ended { txn, outcome, version: is_changed.then_some(at), participants }
     }
 }

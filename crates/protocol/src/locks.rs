@@ -24,13 +24,34 @@ use crate::plant::{Bug, planted};
 pub enum Mode {
     /// Reading: together with others who read.
     Shared,
+    /// Touching a *guard*: together with others who touch it, not with those who read it. A guard is an object without
+    /// content that stands for a set, such as the extent of a class or a range of an index. Who looks for members reads it; who
+    /// changes what belongs to the set touches it, which says no more than that (the gap locks of Mohan's ARIES/KVL 1990, and
+    /// the intention to insert).
+    Touch,
     /// Writing: alone.
     Exclusive,
 }
 
 impl Mode {
     const fn conflicts(self, other: Self) -> bool {
-        matches!((self, other), (Self::Exclusive, _) | (_, Self::Exclusive))
+        !matches!((self, other), (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch))
+    }
+
+    /// Whether whoever holds this may do what the other is for.
+    #[must_use]
+    pub const fn covers(self, other: Self) -> bool {
+        matches!((self, other), (Self::Exclusive, _) | (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch))
+    }
+
+    /// The weakest mode that covers both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Shared, Self::Shared) => Self::Shared,
+            (Self::Touch, Self::Touch) => Self::Touch,
+            _ => Self::Exclusive,
+        }
     }
 }
 
@@ -80,7 +101,7 @@ impl Locks {
     #[must_use]
     pub fn bars(&self, txn: TxnId, oid: Oid, mode: Mode) -> Option<TxnId> {
         let lock = self.locks.get(&oid)?;
-        if lock.holders.get(&txn).is_some_and(|held| *held >= mode) {
+        if lock.holders.get(&txn).is_some_and(|held| held.covers(mode)) {
             return None;
         }
         let holders = lock.holders.iter().map(|(holder, held)| (*holder, *held));
@@ -96,10 +117,10 @@ impl Locks {
     pub fn take(&mut self, txn: TxnId, oid: Oid, mode: Mode) {
         let lock = self.locks.entry(oid).or_default();
         let other = lock.holders.iter().find(|(other, held)| **other != txn && held.conflicts(mode));
-        let blind = planted(Bug::HeldReads) || planted(Bug::HeldWrites);
+        let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
         assert!(other.is_none() || blind, "V2: {txn:?} takes {oid}, which {other:?} holds");
         let held = lock.holders.entry(txn).or_insert(mode);
-        *held = mode.max(*held);
+        *held = held.and(mode);
         self.of.entry(txn).or_default().insert(oid);
     }
 
@@ -108,9 +129,12 @@ impl Locks {
         self.ages.insert(txn, first);
         self.of.entry(txn).or_default().insert(oid);
         let lock = self.locks.entry(oid).or_default();
-        if lock.holders.get(&txn).is_some_and(|held| *held >= mode) {
+        let held = lock.holders.get(&txn).copied();
+        if held.is_some_and(|held| held.covers(mode)) {
             return Asked::Granted;
         }
+        // Who reads and touches needs it alone.
+        let mode = held.map_or(mode, |held| held.and(mode));
         lock.waiters.insert((first, txn), Waiter { txn, mode });
         if self.grant(oid).contains(&txn) {
             return Asked::Granted;
@@ -176,7 +200,7 @@ impl Locks {
             }
             first.remove();
             let held = lock.holders.entry(txn).or_insert(mode);
-            *held = mode.max(*held);
+            *held = held.and(mode);
             self.since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
             granted.push(txn);
         }
@@ -186,7 +210,13 @@ impl Locks {
     /// Whether a transaction holds an object in this mode, or a stronger one.
     #[must_use]
     pub fn holds(&self, txn: TxnId, oid: Oid, mode: Mode) -> bool {
-        self.locks.get(&oid).and_then(|lock| lock.holders.get(&txn)).is_some_and(|held| *held >= mode)
+        self.held(txn, oid).is_some_and(|held| held.covers(mode))
+    }
+
+    /// How a transaction holds an object, if it does.
+    #[must_use]
+    pub fn held(&self, txn: TxnId, oid: Oid) -> Option<Mode> {
+        self.locks.get(&oid)?.holders.get(&txn).copied()
     }
 
     /// A page changes, which had this version before.
@@ -216,11 +246,11 @@ impl Locks {
     /// The rule that does not, and where.
     pub fn invariants(&self) -> Result<(), String> {
         for (oid, lock) in &self.locks {
-            let exclusive = lock.holders.iter().find(|(_, mode)| **mode == Mode::Exclusive);
-            if let Some((writer, _)) = exclusive
-                && lock.holders.len() > 1
+            let mut others = lock.holders.iter().skip(1);
+            if let Some((first, mode)) = lock.holders.first_key_value()
+                && others.any(|(_, other)| other.conflicts(*mode))
             {
-                return Err(format!("V2: {writer:?} holds {oid} alone, beside {:?}", lock.holders));
+                return Err(format!("V2: {first:?} holds {oid}, and so do {:?}", lock.holders));
             }
             if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains(&waiter.txn)) {
                 return Err(format!("W1: {:?} is prepared and waits for {oid}", waiter.txn));

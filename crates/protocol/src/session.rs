@@ -116,6 +116,20 @@ struct Running<T> {
     /// What it has locked, and writes.
     locked: BTreeMap<Oid, (Mode, Locked<T>)>,
     writes: BTreeMap<Oid, Content<T>>,
+    /// Guards that it touches.
+    touches: BTreeSet<Oid>,
+}
+
+impl<T> Running<T> {
+    fn new(level: Level) -> Self {
+        let (asked, touches) = (BTreeSet::new(), BTreeSet::new());
+        Self { level, asked, locked: BTreeMap::new(), writes: BTreeMap::new(), touches }
+    }
+
+    /// Whether it has changed nothing.
+    fn only_reads(&self) -> bool {
+        self.writes.is_empty() && self.touches.is_empty()
+    }
 }
 
 /// A client. `T` is an object.
@@ -194,8 +208,7 @@ impl<T: Clone + Weigh> Session<T> {
     /// Begins a transaction.
     pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
         let txn = self.next_txn(now);
-        self.running
-            .insert(txn, Running { level, asked: BTreeSet::new(), locked: BTreeMap::new(), writes: BTreeMap::new() });
+        self.running.insert(txn, Running::new(level));
         if !matches!(level, Level::Locks { .. }) {
             self.cache.begin(txn);
         }
@@ -229,7 +242,7 @@ impl<T: Clone + Weigh> Session<T> {
 
     fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode, now: Ms) -> Found<'_, T> {
         let held = self.running.get(&txn).and_then(|running| running.locked.get(&oid)).map(|(held, _)| *held);
-        if held.is_none_or(|held| held < mode) {
+        if !held.is_some_and(|held| held.covers(mode)) {
             if let Some(running) = self.running.get_mut(&txn) {
                 running.asked.insert(oid.page().node);
             }
@@ -249,8 +262,7 @@ impl<T: Clone + Weigh> Session<T> {
     /// # Errors
     /// Why it was not written: the transaction goes on without.
     pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) -> Result<(), Unwritten> {
-        let is_ending = !matches!(self.calls.get(&txn), None | Some(Call::Lock { .. }));
-        let running = self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(Unwritten::NotRunning)?;
+        let running = self.ongoing(txn)?;
         match running.level {
             Level::Optimistic => self.cache.write(txn, oid, content).then_some(()).ok_or(Unwritten::NotRunning),
             Level::Locks { .. } => {
@@ -259,6 +271,34 @@ impl<T: Clone + Weigh> Session<T> {
             }
             Level::Snapshot => Err(Unwritten::OnlyReads),
         }
+    }
+
+    /// Touches a guard in a transaction: whoever has read it, to know what belongs to a set, has not seen what this changes
+    /// (V2). Says whether it is done: a datastore transaction locks the guard first, and touches it again when something has
+    /// come.
+    ///
+    /// # Errors
+    /// Why it cannot be touched.
+    pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool, Unwritten> {
+        let running = self.ongoing(txn)?;
+        match running.level {
+            Level::Snapshot => return Err(Unwritten::OnlyReads),
+            Level::Optimistic => {}
+            Level::Locks { first } => {
+                if !running.locked.get(&guard).is_some_and(|(mode, _)| mode.covers(Mode::Touch)) {
+                    let _ = self.read_locked(txn, first.unwrap_or(txn), guard, Mode::Touch, now);
+                    return Ok(false);
+                }
+            }
+        }
+        self.ongoing(txn)?.touches.insert(guard);
+        Ok(true)
+    }
+
+    /// A transaction that has not begun to end.
+    fn ongoing(&mut self, txn: TxnId) -> Result<&mut Running<T>, Unwritten> {
+        let is_ending = !matches!(self.calls.get(&txn), None | Some(Call::Lock { .. }));
+        self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(Unwritten::NotRunning)
     }
 
     /// An object because of which a transaction cannot commit any more.
@@ -279,7 +319,9 @@ impl<T: Clone + Weigh> Session<T> {
             },
             Level::Locks { .. } => {
                 let seen = |locked: &Locked<T>| Read { oid: locked.oid, seen: Seen::At(locked.version) };
-                let reads = running.locked.values().map(|(_, locked)| seen(locked)).collect();
+                // What it only touches it has not read: others may touch it too.
+                let read = running.locked.values().filter(|(mode, _)| *mode != Mode::Touch);
+                let reads = read.map(|(_, locked)| seen(locked)).collect();
                 let writes = running.writes.clone();
                 self.finish(txn, Finished { reads, seen: Timestamp::ZERO, writes }, now);
             }
@@ -288,14 +330,17 @@ impl<T: Clone + Weigh> Session<T> {
 
     fn finish(&mut self, txn: TxnId, finished: Finished<T>, now: Ms) {
         let Finished { reads, seen, writes } = finished;
-        let only_reads = writes.is_empty();
+        let touches = self.running.get(&txn).map(|running| running.touches.clone()).unwrap_or_default();
+        let only_reads = writes.is_empty() && touches.is_empty();
         let mut parts: BTreeMap<NodeId, Part<T>> = BTreeMap::new();
-        let empty = || Part { reads: Vec::new(), writes: BTreeMap::new() };
         for read in reads {
-            parts.entry(read.oid.page().node).or_insert_with(empty).reads.push(read);
+            parts.entry(read.oid.page().node).or_default().reads.push(read);
         }
         for (oid, content) in writes {
-            parts.entry(oid.page().node).or_insert_with(empty).writes.insert(oid, content);
+            parts.entry(oid.page().node).or_default().writes.insert(oid, content);
+        }
+        for oid in touches {
+            parts.entry(oid.page().node).or_default().touches.insert(oid);
         }
         let call = if only_reads {
             let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
@@ -359,9 +404,7 @@ impl<T: Clone + Weigh> Session<T> {
                 self.cache.abort(txn);
             }
         }
-        if let Some(running) =
-            running.filter(|running| running.writes.is_empty() || !matches!(ended, Ended::Committed(_)))
-        {
+        if let Some(running) = running.filter(|running| running.only_reads() || !matches!(ended, Ended::Committed(_))) {
             self.release(txn, &running);
         }
         self.out.push(Output::Ended(txn, ended));
@@ -447,12 +490,16 @@ impl<T: Clone + Weigh> Session<T> {
     pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) {
         match (reply, self.calls.get(&txn)) {
             (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. }))
-                if *oid == locked.oid && locked.mode >= *mode =>
+                if *oid == locked.oid && locked.mode.covers(*mode) =>
             {
                 self.answered(txn);
                 if let Some(running) = self.running.get_mut(&txn) {
                     self.locking.insert(txn);
-                    running.locked.insert(locked.oid, (locked.mode, locked));
+                    // What was read before counts as it was then: its lock may have been lost meanwhile.
+                    match running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != Mode::Touch) {
+                        Some((held, _)) => *held = locked.mode,
+                        None => drop(running.locked.insert(locked.oid, (locked.mode, locked))),
+                    }
                 }
             }
             (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => self.ended(txn, Ended::Committed(at)),

@@ -21,6 +21,9 @@
 //! - **V2.** What is *held*, by a transaction that is prepared or is committed and not yet durable, conflicts: nothing may
 //!   be read that one of them writes, nor written that one of them read or writes. Locks of datastore transactions are in
 //!   the same table ([`crate::locks`]).
+//!   A *guard* stands for a set: who looks for its members reads it, who changes what belongs to it *touches* it. Touches are
+//!   like writes to those who read, and do not conflict with each other; so a query finds no phantoms, and those who insert
+//!   do not wait for each other.
 //! - **V3.** An entry is retired, in the order of versions, and the floor rises to it, when nobody has still to hear of it.
 //!   How far that has come is the directory's to know. A holder that never answers keeps entries in the window, and costs
 //!   nobody a conflict. A window that outgrows its bound raises the floor early: some reads are then refused that were
@@ -75,8 +78,10 @@ pub enum Cause {
 pub struct Footprint {
     /// Objects that it read and does not write.
     pub reads: BTreeSet<Oid>,
-    /// Objects that it writes, creates or deletes.
+    /// Objects that it writes, creates or deletes, and guards that it reads and touches.
     pub writes: BTreeSet<Oid>,
+    /// Guards that it touches and has not read.
+    pub touches: BTreeSet<Oid>,
 }
 
 /// The newest change of a slot.
@@ -115,12 +120,12 @@ impl Validator {
     /// writes (V2). `stored` gives the version of a page, with all changes that were applied before.
     ///
     /// # Errors
-    /// The first conflict, in the order of the reads, then of the writes.
+    /// The first conflict, in the order of the reads, then of the writes and the touches.
     pub fn check(
         &self,
         txn: TxnId,
         reads: &[Read],
-        writes: &BTreeSet<Oid>,
+        footprint: &Footprint,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Conflict> {
         let bars = |oid: Oid, mode| match self.locks.bars(txn, oid, mode) {
@@ -134,7 +139,9 @@ impl Validator {
             }
         }
         let mode = if planted(Bug::HeldReads) { Mode::Shared } else { Mode::Exclusive };
-        writes.iter().try_for_each(|oid| bars(*oid, mode))
+        footprint.writes.iter().try_for_each(|oid| bars(*oid, mode))?;
+        let mut touches = footprint.touches.iter().filter(|_| !planted(Bug::TouchUnchecked));
+        touches.try_for_each(|oid| bars(*oid, Mode::Touch))
     }
 
     /// Whether a read is of the newest durable state (V1).
@@ -174,6 +181,9 @@ impl Validator {
     pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
         footprint.reads.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Shared));
         footprint.writes.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Exclusive));
+        if !planted(Bug::TouchUnheld) {
+            footprint.touches.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Touch));
+        }
         self.locks.prepare(txn);
     }
 

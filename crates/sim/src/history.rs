@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes that a line may have.
 pub const LINE_LIMIT: usize = 1 << 20;
+/// How the name of a set ends: with the slot of its guard.
+const SET: &str = ".1000";
 /// Operations that a history may have.
 pub const OPERATION_LIMIT: usize = 1_000_000;
 /// Bytes that a key may have.
@@ -273,7 +275,42 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
+/// The key of a member of a set: sets are judged as if each possible member were a list, with the member in it or not. Members
+/// of a list have an order, those of a set have none: transactions that put something into it do not depend on each other.
+#[must_use]
+pub fn member(set: &str, element: i64) -> String {
+    format!("{set}/{element}")
+}
+
 impl History {
+    /// Makes of each set the lists of its members. While a run goes on a set is a list with the name of its guard: what is in it
+    /// is appended, and all of it is read; who has not found a member that somebody put there has found its list empty.
+    pub(crate) fn tell_sets_apart(&mut self) {
+        let is_set = |key: &str| key.ends_with(SET);
+        let mut members: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
+        for (set, element) in self.operations.iter().flat_map(Operation::appends).filter(|(key, _)| is_set(key)) {
+            members.entry(set.to_owned()).or_default().insert(element);
+        }
+        for operation in &mut self.operations {
+            let steps = std::mem::take(&mut operation.steps);
+            operation.steps = steps
+                .into_iter()
+                .flat_map(|step| match step {
+                    Step::Append(set, element) if is_set(&set) => vec![Step::Append(member(&set, element), element)],
+                    Step::Read(set, Value::List(found)) if is_set(&set) => {
+                        let all = members.get(&set).into_iter().flatten();
+                        let read = |element: &i64| {
+                            let found: Vec<i64> = found.iter().filter(|one| *one == element).copied().collect();
+                            Step::read_list(member(&set, *element), found)
+                        };
+                        all.map(read).collect()
+                    }
+                    other => vec![other],
+                })
+                .collect();
+        }
+    }
+
     /// Reads a history: one operation a line. Empty lines are passed over.
     ///
     /// # Errors

@@ -108,6 +108,13 @@ impl fmt::Display for Place {
     }
 }
 
+/// The slot of a guard, and the first one of members. Other objects have smaller ones.
+pub const GUARD: u16 = 1_000;
+const MEMBERS: u16 = 2_000;
+const MEMBER_LIMIT: u64 = 60_000;
+/// How many pages further the other members of a set are.
+const FAR: u64 = 1_000_000;
+
 /// An object: of a logical node, a page and a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -139,6 +146,25 @@ impl Key {
         Self { node: (number / slots) as u32 + 1, page: 1, slot: (number % slots) as u16 }
     }
 
+    /// The guard of a set. Its members are on this page, and on another one.
+    #[must_use]
+    pub const fn guard(node: u32, page: u64) -> Self {
+        Self { node, page, slot: GUARD }
+    }
+
+    /// The member that an operation puts into the set of this guard.
+    #[must_use]
+    pub const fn member(self, number: u64) -> Self {
+        let page = if number.is_multiple_of(2) { self.page } else { self.page + FAR };
+        Self { page, slot: MEMBERS + (number % MEMBER_LIMIT) as u16, ..self }
+    }
+
+    /// The guard of the set that this is a member of, if it is one.
+    #[must_use]
+    pub const fn set(self) -> Option<Self> {
+        if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, (self.page - 1) % FAR + 1)) }
+    }
+
     /// The key of an object.
     #[must_use]
     pub fn of(oid: Oid) -> Self {
@@ -165,6 +191,10 @@ pub enum Step {
     Move(Key, Key, i64),
     /// Takes the next one out of a ring of objects, each of which says where the next is, and puts it one further.
     Rotate(Key),
+    /// Reads the guard of a set, and then asks the brick for all its members.
+    Count(Key),
+    /// Puts another member into a set, and touches its guard.
+    Insert(Key),
     /// Waits so long, in milliseconds.
     Think(u64),
     /// Waits until it is told to go on.

@@ -27,6 +27,8 @@ pub enum Workload {
     Snapshots,
     /// Datastore transactions beside optimistic ones.
     Locks,
+    /// Transactions that look for all members of sets, and put others into them.
+    Phantoms,
     /// Writes and reads outside of transactions.
     Pram,
     /// A group of which one is slow, or dies, or acknowledges nothing; nothing else goes wrong.
@@ -37,7 +39,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Lists,
         Self::Bank,
         Self::Ring,
@@ -47,6 +49,7 @@ impl Workload {
         Self::Wide,
         Self::Snapshots,
         Self::Locks,
+        Self::Phantoms,
         Self::Pram,
         Self::Slow,
         Self::Everything,
@@ -65,6 +68,7 @@ impl Workload {
             Self::Wide => "wide",
             Self::Snapshots => "snapshots",
             Self::Locks => "locks",
+            Self::Phantoms => "phantoms",
             Self::Pram => "pram",
             Self::Slow => "slow",
             Self::Everything => "everything",
@@ -285,6 +289,7 @@ impl Maker {
             Workload::Snapshots => Operation::Transact(self.steps(1, 4, 0.7)),
             Workload::Locks if dice < 50 => Operation::Lock(self.steps(1, 4, 0.6)),
             Workload::Locks => Operation::Transact(self.steps(1, 4, 0.6)),
+            Workload::Phantoms => self.phantoms(dice),
             Workload::Pram if dice < 45 => Operation::Put(self.number()),
             Workload::Pram if dice < 90 => Operation::Get(self.number()),
             Workload::Pram => Operation::Transact(self.steps(1, 3, 0.6)),
@@ -298,6 +303,22 @@ impl Maker {
                 80..90 => Operation::Put(self.number()),
                 _ => Operation::Get(self.number()),
             },
+        }
+    }
+
+    /// Looks for members of sets and puts others into them: often of one set into another, while somebody does it the other way
+    /// round.
+    fn phantoms(&mut self, dice: u32) -> Operation {
+        let sets = |maker: &mut Self| Key::guard(maker.node(), maker.rng.random_range(1..=maker.pages));
+        let (one, other) = (sets(self), sets(self));
+        let think = Step::Think(self.rng.random_range(0..60));
+        match dice {
+            0..40 => Operation::Transact(vec![Step::Count(one), think, Step::Insert(other)]),
+            40..55 => Operation::Transact(vec![Step::Count(one), think, Step::Count(other)]),
+            55..80 if one != other => Operation::Transact(vec![Step::Insert(one), Step::Insert(other)]),
+            55..80 => Operation::Transact(vec![Step::Insert(one)]),
+            80..90 => Operation::Lock(vec![Step::Count(one), Step::Insert(other)]),
+            _ => Operation::Insist(vec![Step::Count(one), Step::Insert(one)]),
         }
     }
 

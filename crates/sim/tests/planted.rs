@@ -26,6 +26,9 @@ fn choice(bug: Bug) -> Choice {
     let (workload, faults) = match bug.rule() {
         // A window that is full.
         _ if bug == Bug::WindowDropsEntries => (Some(Workload::Lists), Some(Faults::All)),
+        _ if matches!(bug, Bug::TouchUnseen | Bug::TouchUnchecked | Bug::TouchUnheld) => {
+            (Some(Workload::Phantoms), Some(Faults::All))
+        }
         "N1" | "D2" => (Some(Workload::Pram), Some(Faults::All)),
         "D4" => (Some(Workload::Pram), Some(Faults::All)),
         "G1" | "G2" | "G3" => (Some(Workload::Snapshots), Some(Faults::All)),

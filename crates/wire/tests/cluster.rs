@@ -70,7 +70,7 @@ fn fetch() -> impl Strategy<Value = FetchId> {
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Shared), Just(Mode::Exclusive)]
+    prop_oneof![Just(Mode::Shared), Just(Mode::Touch), Just(Mode::Exclusive)]
 }
 
 fn participants() -> impl Strategy<Value = Vec<NodeId>> {
@@ -132,8 +132,12 @@ fn reads() -> BoxedStrategy<Vec<Read>> {
     vec((oid(), seen).prop_map(|(oid, seen)| Read { oid, seen }), 0..6).boxed()
 }
 
+fn touches() -> BoxedStrategy<BTreeSet<Oid>> {
+    vec(oid(), 0..4).prop_map(|oids| oids.into_iter().collect()).boxed()
+}
+
 fn part() -> BoxedStrategy<Part<Object>> {
-    (reads(), writes()).prop_map(|(reads, writes)| Part { reads, writes }).boxed()
+    (reads(), writes(), touches()).prop_map(|(reads, writes, touches)| Part { reads, writes, touches }).boxed()
 }
 
 /// Parts as clients make them: each entry is about its own node.
@@ -141,15 +145,17 @@ fn parts() -> BoxedStrategy<BTreeMap<NodeId, Part<Object>>> {
     (part(), participants())
         .prop_map(|(all, idle)| {
             let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
-            let empty = || Part { reads: Vec::new(), writes: Writes::new() };
             for node in idle {
-                parts.entry(node).or_insert_with(empty);
+                parts.entry(node).or_default();
             }
             for read in all.reads {
-                parts.entry(read.oid.page().node).or_insert_with(empty).reads.push(read);
+                parts.entry(read.oid.page().node).or_default().reads.push(read);
             }
             for (oid, content) in all.writes {
-                parts.entry(oid.page().node).or_insert_with(empty).writes.insert(oid, content);
+                parts.entry(oid.page().node).or_default().writes.insert(oid, content);
+            }
+            for oid in all.touches {
+                parts.entry(oid.page().node).or_default().touches.insert(oid);
             }
             parts
         })
@@ -327,10 +333,21 @@ fn kept() -> BoxedStrategy<Record<Object>> {
             part,
             proposal
         }),
-        (txn(), time(), writes()).prop_map(|(txn, timestamp, writes)| Record::Committed { txn, timestamp, writes }),
-        (txn(), outcome(), writes(), participants()).prop_map(|(txn, outcome, writes, participants)| {
-            Record::Decided { txn, outcome, writes, participants }
+        (txn(), time(), writes(), touches()).prop_map(|(txn, timestamp, writes, touches)| Record::Committed {
+            txn,
+            timestamp,
+            writes,
+            touches
         }),
+        (txn(), outcome(), writes(), touches(), participants()).prop_map(
+            |(txn, outcome, writes, touches, participants)| Record::Decided {
+                txn,
+                outcome,
+                writes,
+                touches,
+                participants
+            }
+        ),
         txn().prop_map(|txn| Record::Marked { txn }),
         time().prop_map(Record::Bound),
         time().prop_map(Record::Horizon),
@@ -463,7 +480,7 @@ fn evict(node: u32, page: proto::Page) -> Envelope {
 }
 
 fn commit(reads: Option<cluster::Reads>, writes: Option<cluster::Writes>) -> Envelope {
-    let commit = cluster::Commit { reads, writes };
+    let commit = cluster::Commit { reads, writes, touches: Vec::new() };
     let request = Some(cluster::ask::Request::Commit(commit));
     Envelope::Ask(cluster::Ask { node: 2, epoch: 1, seen: 9, txn: some_txn(), request })
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
 use protocol::brick::{Brick, Locked, Output, Ticket};
 use protocol::commit::participant::Settings;
-use protocol::commit::{Answer, Outcome, Record, Refusal, Rejected, Request, Writes, by_page};
+use protocol::commit::{Answer, Change, Record, Refusal, Rejected, Request};
 use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::{Content, Fetched};
@@ -470,10 +470,8 @@ impl Hosted {
             self.rows.put(&rows::limit_key(self.node), rows::encode_number(self.limit));
         }
         let at = Version { moves: self.moves, position };
-        if let Record::Committed { timestamp, writes, .. }
-        | Record::Decided { outcome: Outcome::Committed(timestamp), writes, .. } = &record
-        {
-            self.change(at, *timestamp, writes.clone())?;
+        if let Some(change) = record.change() {
+            self.change(at, change)?;
         }
         let record = record.into_row(at);
         let row = encode_record(&record, at);
@@ -500,8 +498,10 @@ impl Hosted {
         }
     }
 
-    fn change(&mut self, at: Version, timestamp: Timestamp, writes: Writes<Object>) -> Result<()> {
-        for (page, contents) in by_page(writes) {
+    fn change(&mut self, at: Version, change: Change<Object>) -> Result<()> {
+        let timestamp = change.timestamp;
+        // A page that was only touched has another version too.
+        for (page, (_, contents)) in change.pages() {
             let before = match self.changing.get(&page) {
                 Some(changing) => changing.newest,
                 None => rows::read_head(&self.store, page)?,

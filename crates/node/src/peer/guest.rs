@@ -64,7 +64,7 @@ impl Guest {
                 match &call {
                     Call::Commit { parts, .. } => {
                         let contents = parts.values().flat_map(|part| part.writes.values());
-                        let objects = parts.values().map(|part| part.writes.len()).sum();
+                        let objects = parts.values().map(|part| part.writes.len() + part.touches.len()).sum();
                         limits::check_writes(objects, bytes_of(contents))?;
                     }
                     Call::Check { seen, .. } => self.is_now(*seen)?,
@@ -145,7 +145,8 @@ impl Guest {
         match call {
             Call::Commit { parts, .. } => parts.iter().try_for_each(|(node, part)| {
                 let reads = part.reads.iter().map(|read| read.oid.page());
-                self.is_here(*node, reads.chain(part.writes.keys().map(|oid| oid.page())))
+                let changes = part.writes.keys().chain(&part.touches);
+                self.is_here(*node, reads.chain(changes.map(|oid| oid.page())))
             }),
             Call::Check { reads, .. } => {
                 reads.iter().try_for_each(|(node, reads)| self.is_here(*node, reads.iter().map(|read| read.oid.page())))

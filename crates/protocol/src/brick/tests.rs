@@ -51,7 +51,7 @@ impl World {
     }
 
     fn commit(&mut self, txn: TxnId, slot: u16, now: Ms) {
-        let part = Part { reads: Vec::new(), writes: [(oid(slot), Content::Value(now))].into() };
+        let part = Part { writes: [(oid(slot), Content::Value(now))].into(), ..Part::default() };
         self.act(now, |brick, stored| {
             brick.request(1, Request::Commit { txn, part }, Timestamp::ZERO, now, stored).unwrap();
         });

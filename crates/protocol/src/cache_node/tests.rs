@@ -52,7 +52,7 @@ fn updates_are_retained_only_where_those_below_help_each_other() {
         let mut node = node(helpers);
         node.handle_up(NODE, BELOW, Up::Write { write: txn(1), writes: write(1) }, 1_000).unwrap();
         assert_eq!(told(&mut node, txn(1)), are_retained, "a write outside of transactions: {helpers:?}");
-        let part = Part { reads: Vec::new(), writes: write(1) };
+        let part = Part { writes: write(1), ..Part::default() };
         node.call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_000).unwrap();
         assert_eq!(told(&mut node, txn(2)), are_retained, "a commit: {helpers:?}");
     }
@@ -73,7 +73,7 @@ fn a_page_of_another_node_is_rejected_here() {
     ] {
         assert_eq!(node.handle_up(NODE, BELOW, lie, 1_000), Err(Rejected::Foreign(page)));
     }
-    let part = Part { reads: Vec::new(), writes };
+    let part = Part { writes, ..Part::default() };
     let lie = Call::Commit { parts: [(NODE, part)].into(), creates: false };
     assert!(matches!(node.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(_))));
     assert_eq!(node.outputs(), []);

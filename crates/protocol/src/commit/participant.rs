@@ -20,11 +20,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{NodeId, PageId};
+use model::{NodeId, Oid, PageId};
 
-use super::{Answer, Outcome, Part, Record, Refusal, Rejected, Request, Writes, by_page};
+use super::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
 use crate::clock::{Clock, LEAD_MS};
 use crate::ident::{ClientId, Timestamp, TxnId, Version};
+use crate::locks::Mode;
 use crate::page_cache::{Contents, Invalidation};
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
@@ -45,7 +46,8 @@ pub enum Output<A, T> {
     Dropped(Vec<TxnId>),
     /// Answer this.
     Answer(A, Answer),
-    /// A page has changed, durably: store the new states, and tell the holders, before any answer that follows.
+    /// A page has changed, durably: store the new states, and tell the holders, before any answer that follows. If it was only
+    /// touched there are no new states, and it has another version nevertheless.
     Changed(Invalidation, Contents<T>),
 }
 
@@ -105,11 +107,18 @@ const fn after(horizon: Timestamp) -> TxnId {
     TxnId { start: Timestamp(horizon.0.saturating_add(1)), client: ClientId(0) }
 }
 
+/// The record of an outcome.
+fn decided<T>(outcome: Outcome, change: Change<T>, participants: Vec<NodeId>) -> Record<T> {
+    let Change { txn, writes, touches, .. } = change;
+    let writes = if planted(Bug::OutcomeAlone) { Writes::new() } else { writes };
+    Record::Decided { txn, outcome, writes, touches, participants }
+}
+
 /// What happens when a record is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Then<A, T> {
     Answer(A, Answer),
-    Apply { txn: TxnId, timestamp: Timestamp, writes: Writes<T> },
+    Apply(Change<T>),
     Release(TxnId),
     Raise(Timestamp),
 }
@@ -246,7 +255,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             return self.too_old(from, txn);
         }
         let footprint = part.footprint();
-        if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint.writes, stored) {
+        if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint, stored) {
             let why = Refusal::Conflict(conflict);
             if planted(Bug::VolatileRefusal) {
                 return self.when(0, Then::Answer(from, Answer::Refused { txn, why }));
@@ -270,9 +279,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.known.insert(txn, Known::Prepared { participants, part, proposal: timestamp, position });
             }
             None => {
-                let Part { writes, .. } = part;
-                let position = self.append(Record::Committed { txn, timestamp, writes: writes.clone() });
-                self.end(txn, Outcome::Committed(timestamp), writes, position, Vec::new());
+                let Part { writes, touches, .. } = part;
+                let (again, others) = (writes.clone(), touches.clone());
+                let position = self.append(Record::Committed { txn, timestamp, writes: again, touches: others });
+                self.end(
+                    Outcome::Committed(timestamp),
+                    Change { txn, timestamp, writes, touches },
+                    position,
+                    Vec::new(),
+                );
             }
         }
         self.tell(from, txn);
@@ -282,12 +297,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.known.get(&txn) {
             Some(Known::Prepared { part, participants, .. }) => {
-                let writes = if outcome == Outcome::Aborted { Writes::new() } else { part.writes.clone() };
                 let participants = participants.clone();
-                let again = if planted(Bug::OutcomeAlone) { Writes::new() } else { writes.clone() };
-                let others = participants.clone();
-                let position = self.append(Record::Decided { txn, outcome, writes: again, participants: others });
-                self.end(txn, outcome, writes, position, participants);
+                let change = match outcome {
+                    Outcome::Committed(timestamp) => {
+                        Change { txn, timestamp, writes: part.writes.clone(), touches: part.touches.clone() }
+                    }
+                    Outcome::Aborted => Change::nothing(txn),
+                };
+                let position = self.append(decided(outcome, change.clone(), participants.clone()));
+                self.end(outcome, change, position, participants);
             }
             Some(Known::Ended { outcome: before, .. }) if *before != outcome => {
                 return Err(Rejected::Contradiction(txn));
@@ -309,13 +327,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// The end of a transaction is logged at `position`: when that is durable, it is applied, and lets go of what it holds.
     /// These `participants` have to acknowledge the outcome.
-    fn end(&mut self, txn: TxnId, outcome: Outcome, writes: Writes<T>, position: u64, participants: Vec<NodeId>) {
+    fn end(&mut self, outcome: Outcome, change: Change<T>, position: u64, participants: Vec<NodeId>) {
+        let txn = change.txn;
         let mut version = None;
         if let Outcome::Committed(timestamp) = outcome {
-            if !writes.is_empty() {
+            if !change.is_nothing() {
                 version = Some(self.version_at(position, timestamp));
             }
-            self.when(position, Then::Apply { txn, timestamp, writes });
+            self.when(position, Then::Apply(change));
         }
         self.when(if planted(Bug::ReleasedEarly) { 0 } else { position }, Then::Release(txn));
         self.known.insert(txn, Known::Ended { outcome, version, position, participants });
@@ -518,7 +537,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let reached = if planted(Bug::ShownBeforeForce) { self.last } else { self.forced };
         while let Some((position, then)) = self.waiting.pop_front_if(|(position, _)| *position <= reached) {
             match then {
-                Then::Apply { txn, timestamp, writes } => self.apply(txn, timestamp, writes, position, stored),
+                Then::Apply(change) => self.apply(change, position, stored),
                 then => self.done(then),
             }
         }
@@ -529,23 +548,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Then::Answer(to, answer) => self.out.push(Output::Answer(to, answer)),
             Then::Release(txn) => self.unlock(txn),
             Then::Raise(bound) => self.bound = self.bound.max(bound),
-            Then::Apply { .. } => unreachable!("a change is applied when its record becomes durable"),
+            Then::Apply(_) => unreachable!("a change is applied when its record becomes durable"),
         }
     }
 
     /// Applies what a durable record writes, page by page.
-    fn apply(
-        &mut self,
-        txn: TxnId,
-        timestamp: Timestamp,
-        writes: Writes<T>,
-        position: u64,
-        stored: &mut dyn FnMut(PageId) -> Version,
-    ) {
+    fn apply(&mut self, change: Change<T>, position: u64, stored: &mut dyn FnMut(PageId) -> Version) {
+        let (txn, timestamp) = (change.txn, change.timestamp);
         let version = self.version_at(position, timestamp);
-        for (page, contents) in by_page(writes) {
-            let previous = self.validator.apply(page, contents.keys().copied(), version, txn, stored);
-            let slots = contents.keys().copied().collect();
+        for (page, (mut slots, contents)) in change.pages() {
+            if planted(Bug::TouchUnseen) {
+                slots.retain(|slot| contents.contains_key(slot));
+            }
+            let previous = self.validator.apply(page, slots.iter().copied(), version, txn, stored);
             let invalidation = Invalidation { page, slots, previous, version, timestamp, txn };
             self.out.push(Output::Changed(invalidation, contents));
         }
@@ -598,7 +613,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                     return Err(format!("V4: {txn:?} is proposed at {proposal:?}, and the clock is behind"));
                 }
                 let locks = self.validator.locks();
-                let held = part.writes.keys().all(|oid| locks.holds(*txn, *oid, crate::locks::Mode::Exclusive));
+                let is_held = |oid: &Oid| locks.holds(*txn, *oid, Mode::Touch) || planted(Bug::TouchUnheld);
+                let held = part.writes.keys().all(|oid| locks.holds(*txn, *oid, Mode::Exclusive))
+                    && part.touches.iter().all(is_held);
                 if !held {
                     return Err(format!("V2: {txn:?} is prepared and does not hold what it writes"));
                 }

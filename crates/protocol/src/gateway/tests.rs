@@ -34,7 +34,7 @@ fn nobody_knows_of_a_transaction_without_participants() {
 #[test]
 fn what_is_said_of_a_node_must_be_of_that_node() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
-    let part = Part { reads: Vec::new(), writes: [(oid(2), Content::Value(1))].into() };
+    let part = Part { writes: [(oid(2), Content::Value(1))].into(), ..Part::default() };
     let lie = Call::Commit { parts: [(NodeId(1), part)].into(), creates: false };
     assert_eq!(gateway.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
     let reads = [(NodeId(1), vec![Read { oid: oid(2), seen: crate::validate::Seen::Written(txn(1)) }])].into();
@@ -46,7 +46,7 @@ fn what_is_said_of_a_node_must_be_of_that_node() {
 #[test]
 fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
-    let part = |node| Part { reads: Vec::new(), writes: [(oid(node), Content::Value(1))].into() };
+    let part = |node| Part { writes: [(oid(node), Content::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
     gateway.call(1, txn(1), commit, 1_000).unwrap();
     let reads = [(NodeId(1), vec![Read { oid: oid(1), seen: crate::validate::Seen::Written(txn(1)) }])].into();

@@ -1,7 +1,7 @@
 use model::{ClassId, NodeId, PageId, SpaceId};
 use proptest::prelude::*;
 
-use super::Mode::{Exclusive, Shared};
+use super::Mode::{Exclusive, Shared, Touch};
 use super::*;
 use crate::ident::{ClientId, Timestamp};
 
@@ -134,4 +134,21 @@ proptest! {
         prop_assert!(left.is_empty(), "{:?} wait for ever", left);
         prop_assert!(locks.is_empty());
     }
+}
+
+#[test]
+fn touches_are_together_and_not_with_readers() {
+    let mut locks = Locks::default();
+    locks.take(txn(1), oid(1), Touch);
+    assert_eq!(locks.bars(txn(2), oid(1), Touch), None);
+    assert_eq!(locks.bars(txn(2), oid(1), Shared), Some(txn(1)));
+    assert_eq!(locks.bars(txn(2), oid(1), Exclusive), Some(txn(1)));
+    locks.take(txn(3), oid(2), Shared);
+    assert_eq!(locks.bars(txn(2), oid(2), Touch), Some(txn(3)));
+    // Who holds it to touch and wants to read it has to wait for the others who touch it.
+    assert_eq!(ask(&mut locks, 5, 3, Touch), Asked::Granted);
+    assert_eq!(ask(&mut locks, 6, 3, Touch), Asked::Granted);
+    assert_eq!(ask(&mut locks, 5, 3, Shared), waits(&[6]));
+    assert_eq!(locks.release(txn(6)), [(txn(5), oid(3))]);
+    assert_eq!(locks.held(txn(5), oid(3)), Some(Exclusive));
 }

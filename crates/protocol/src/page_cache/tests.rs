@@ -303,3 +303,17 @@ fn what_a_fetch_brings_is_not_taken_if_too_much_has_come_meanwhile() {
     fetch(&mut cache, many, &[(1, 5)]);
     assert_eq!(cache.look(oid(1)), Found::Value(&5));
 }
+
+/// A guard has no content, but a copy that is older than its last touch does not know what belongs to its set.
+#[test]
+fn a_guard_that_was_touched_is_a_hole_until_its_page_is_fetched_again() {
+    let mut cache = cache();
+    cache.begin(ME);
+    assert_eq!(cache.read(ME, oid(9)), Found::Absent);
+    // Also if new states of other objects come along.
+    cache.invalidate(message(4, 5, &[1, 9]), Some(values(&[1], 7)));
+    assert_eq!(cache.doomed(ME), Some(oid(9)));
+    assert_eq!((cache.look(oid(9)), cache.complete(PAGE)), (Found::Miss, None));
+    fetch(&mut cache, 5, &[(1, 7)]);
+    assert_eq!(cache.look(oid(9)), Found::Absent);
+}

@@ -156,3 +156,52 @@ fn who_wants_to_know_the_outcome_asks_until_it_is_known() {
     session.reply(txn, Reply::Ended(coordinator::Reply::Refused(Refusal::TooOld)));
     assert_eq!(outputs(&mut session), [Output::Ended(txn, Ended::Unknown)]);
 }
+
+#[test]
+fn what_is_touched_goes_with_the_commit_and_is_not_read() {
+    let mut session = session();
+    let txn = session.begin(Level::Optimistic, 1_001);
+    assert_eq!(session.touch(txn, oid(9), 1_001), Ok(true));
+    session.commit(txn, 1_001);
+    let part = Part { touches: [oid(9)].into(), ..Part::default() };
+    assert_eq!(calls(&mut session), [(txn, Call::Commit { parts: [(NODE, part)].into(), creates: false })]);
+    assert_eq!(session.touch(txn, oid(8), 1_001), Err(Unwritten::NotRunning));
+    let snapshot = session.begin(Level::Snapshot, 1_002);
+    assert_eq!(session.touch(snapshot, oid(9), 1_002), Err(Unwritten::OnlyReads));
+}
+
+#[test]
+fn a_datastore_transaction_locks_what_it_touches() {
+    let mut session = session();
+    let txn = session.begin(Level::Locks { first: None }, 1_001);
+    assert_eq!(session.touch(txn, oid(9), 1_001), Ok(false));
+    let lock = Call::Lock { first: txn, oid: oid(9), mode: Mode::Touch };
+    assert_eq!(calls(&mut session), [(txn, lock)]);
+    let version = Version { moves: 0, position: 4 };
+    session.reply(txn, Reply::Locked(Locked { oid: oid(9), mode: Mode::Touch, version, value: None }));
+    assert_eq!(session.touch(txn, oid(9), 1_002), Ok(true));
+    session.commit(txn, 1_002);
+    let part = Part { touches: [oid(9)].into(), ..Part::default() };
+    assert_eq!(calls(&mut session), [(txn, Call::Commit { parts: [(NODE, part)].into(), creates: false })]);
+}
+
+/// Found by the simulator: a brick that restarted had lost the lock, and somebody had written the object since. The second lock
+/// brought a newer state, and the commit passed for one that had seen the older.
+#[test]
+fn what_was_read_under_a_lock_counts_as_it_was_read_first() {
+    let mut session = session();
+    let txn = session.begin(Level::Locks { first: None }, 1_001);
+    let lock = |mode, position, value| {
+        Reply::Locked(Locked { oid: oid(1), mode, version: Version { moves: 0, position }, value })
+    };
+    assert_eq!(session.read(txn, oid(1), 1_001), Found::Miss);
+    session.reply(txn, lock(Mode::Shared, 4, Some(10)));
+    assert_eq!(session.read_for(txn, oid(1), Mode::Exclusive, 1_002), Found::Miss);
+    session.reply(txn, lock(Mode::Exclusive, 6, Some(11)));
+    assert_eq!(session.read_for(txn, oid(1), Mode::Exclusive, 1_003), Found::Value(&10));
+    assert_eq!(session.write(txn, oid(1), Content::Value(12)), Ok(()));
+    session.outputs().for_each(drop);
+    session.commit(txn, 1_003);
+    let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("it is committed") };
+    assert_eq!(parts[&NODE].reads, [Read { oid: oid(1), seen: Seen::At(Version { moves: 0, position: 4 }) }]);
+}

@@ -24,7 +24,7 @@ fn reads(slots: &[(u16, u64)]) -> Vec<Read> {
 
 fn footprint(reads: &[u16], writes: &[u16]) -> Footprint {
     let oids = |slots: &[u16]| slots.iter().map(|slot| oid(*slot)).collect();
-    Footprint { reads: oids(reads), writes: oids(writes) }
+    Footprint { reads: oids(reads), writes: oids(writes), touches: BTreeSet::new() }
 }
 
 /// A validator of a page that was stored at version 4, with these changes since: position, then slots.
@@ -41,7 +41,7 @@ fn changed(changes: &[(u64, &[u16])]) -> Validator {
 }
 
 fn check(validator: &Validator, seen: &[(u16, u64)], writes: &[u16]) -> Result<(), Conflict> {
-    validator.check(txn(99), &reads(seen), &footprint(&[], writes).writes, &mut |_| at(4))
+    validator.check(txn(99), &reads(seen), &footprint(&[], writes), &mut |_| at(4))
 }
 
 fn stale(slot: u16, position: u64) -> Result<(), Conflict> {
@@ -64,14 +64,14 @@ fn what_is_locked_stays_current_however_high_the_floor_rises() {
         validator.apply(PAGE, [2], at(position), txn(position), &mut |_| at(5));
         validator.retire(PAGE, at(position));
         validator.invariants().unwrap();
-        assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &BTreeSet::new(), &mut |_| at(position)), Ok(()));
-        let early = validator.check(txn(99), &reads(&[(3, 4)]), &BTreeSet::new(), &mut |_| at(position));
+        assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(position)), Ok(()));
+        let early = validator.check(txn(99), &reads(&[(3, 4)]), &footprint(&[], &[]), &mut |_| at(position));
         assert_eq!(early, stale(3, position));
-        let other = validator.check(txn(98), &reads(&[(1, 5)]), &BTreeSet::new(), &mut |_| at(position));
+        let other = validator.check(txn(98), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(position));
         assert_eq!(other, stale(1, position));
     }
     validator.locks().release(txn(99));
-    let released = validator.check(txn(99), &reads(&[(1, 5)]), &BTreeSet::new(), &mut |_| at(7));
+    let released = validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(7));
     assert_eq!(released, stale(1, 7));
 }
 
@@ -135,7 +135,7 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
     assert_eq!(check(&validator, &[], &[1]), held(1, 1));
     assert_eq!(check(&validator, &[], &[2]), held(2, 1));
     // A repeated prepare does not stand in its own way.
-    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]).writes, &mut |_| at(4)), Ok(()));
+    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]), &mut |_| at(4)), Ok(()));
     assert_eq!(validator.locks().release(txn(1)), []);
     assert_eq!(check(&validator, &[(2, 4)], &[1, 2]), Ok(()));
     assert!(validator.locks().is_empty());
@@ -146,7 +146,7 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
 fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
     let own_of = |validator: &Validator, stored: u64| {
         let read = Read { oid: oid(2), seen: Seen::Written(txn(7)) };
-        validator.check(txn(99), &[read], &BTreeSet::new(), &mut |_| at(stored))
+        validator.check(txn(99), &[read], &Footprint::default(), &mut |_| at(stored))
     };
     let own = |validator: &Validator| own_of(validator, 4);
     let mut validator = changed(&[(7, &[2])]);
@@ -202,7 +202,7 @@ proptest! {
             for (slot, changed) in (0..).zip(last) {
                 for seen in changed.saturating_sub(3)..=position {
                     let read = Read { oid: oid(slot), seen: Seen::At(at(seen)) };
-                    let verdict = validator.check(txn(99), &[read], &BTreeSet::new(), &mut |_| at(position));
+                    let verdict = validator.check(txn(99), &[read], &Footprint::default(), &mut |_| at(position));
                     let passes = verdict.is_ok();
                     prop_assert!(!passes || seen >= changed, "slot {} read at {} has changed at {}", slot, seen, changed);
                     let must_pass = seen >= changed && seen >= asked && !trimmed;

@@ -100,7 +100,7 @@ impl Brick {
             for (oid, content) in again
                 .participant
                 .recover(Version { moves: 0, position }, record)
-                .map(|(_, _, writes)| writes)
+                .map(|change| change.writes)
                 .unwrap_or_default()
             {
                 let Content::Value(list) = content else { panic!("nothing is deleted here") };

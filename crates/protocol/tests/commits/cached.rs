@@ -161,12 +161,12 @@ impl World {
             return;
         };
         let mut parts: BTreeMap<NodeId, Part<List>> = BTreeMap::new();
-        let empty = || Part { reads: Vec::new(), writes: BTreeMap::new() };
+
         for read in finished.reads {
-            parts.entry(read.oid.page().node).or_insert_with(empty).reads.push(read);
+            parts.entry(read.oid.page().node).or_default().reads.push(read);
         }
         for (oid, content) in finished.writes {
-            parts.entry(oid.page().node).or_insert_with(empty).writes.insert(oid, content);
+            parts.entry(oid.page().node).or_default().writes.insert(oid, content);
         }
         self.clients[at].current = Some((number, Vec::new(), true));
         let (address, mut out) = (self.coordinators.len(), Vec::new());

@@ -62,7 +62,7 @@ impl World {
                 continue;
             }
             let list = brick.lists.get(&oid).cloned().unwrap_or_default();
-            let part = parts.entry(NodeId(node)).or_insert(Part { reads: Vec::new(), writes: BTreeMap::new() });
+            let part = parts.entry(NodeId(node)).or_default();
             part.reads.push(Read { oid, seen: Seen::At(brick.version) });
             if self.rng.random_bool(0.6) {
                 let mut longer = list.clone();

@@ -153,7 +153,9 @@ impl World {
         let reads = (0..self.rng.random_range(0..2)).map(|_| Read { oid: self.object(), seen: Seen::At(version) });
         let reads = reads.collect();
         let writes = (0..self.rng.random_range(0..3)).map(|_| (self.object(), Content::Value(self.now)));
-        Part { reads, writes: writes.collect() }
+        let writes = writes.collect();
+        let touches = (0..self.rng.random_range(0..2)).map(|_| self.object()).collect();
+        Part { reads, writes, touches }
     }
 
     /// A transaction that is new, or one that is not.
@@ -238,8 +240,8 @@ impl World {
         (self.logged, self.rowed, self.stored) =
             (Participant::new(SETTINGS), Participant::new(SETTINGS), BTreeMap::new());
         for (position, record) in (1..).zip(&self.log) {
-            if let Some((_, _, writes)) = self.logged.recover(at(position), record.clone()) {
-                self.stored.extend(writes.keys().map(|oid| (oid.page(), at(position))));
+            if let Some(change) = self.logged.recover(at(position), record.clone()) {
+                self.stored.extend(change.pages().into_keys().map(|page| (page, at(position))));
             }
         }
         let mut rows: Vec<_> = self.rows.durable.values().cloned().collect();

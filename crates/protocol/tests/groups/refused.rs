@@ -123,7 +123,7 @@ fn prepare() -> (TxnId, Request<u64>) {
     let txn = TxnId { start: Timestamp::at(1), client: ClientId(1) };
     // It has read what is not there any more: this cannot commit.
     let reads = vec![Read { oid, seen: Seen::At(Version { moves: 0, position: 3 }) }];
-    let part = Part { reads, writes: BTreeMap::from([(oid, Content::Value(1))]) };
+    let part = Part { reads, writes: BTreeMap::from([(oid, Content::Value(1))]), ..Part::default() };
     (txn, Request::Prepare { txn, participants: vec![NODE, NodeId(2)], part })
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// How the cluster is put together: direct, peer, group, site or mixed.
     #[arg(long, value_name = "T", value_parser = topology)]
     topology: Option<Topology>,
-    /// What clients do: lists, bank, ring, own, skew, hot, wide, snapshots, locks, pram, slow or everything.
+    /// What clients do: lists, bank, ring, own, skew, hot, wide, snapshots, locks, phantoms, pram, slow or everything.
     #[arg(long, value_name = "W", value_parser = workload)]
     workload: Option<Workload>,
     /// What goes wrong: none, network, crashes or all.

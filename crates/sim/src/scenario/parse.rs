@@ -237,11 +237,8 @@ impl Header {
             "mute" => Action::Mute(self.client(line)?),
             "evict" => {
                 let client = self.client(line)?;
-                let word = line.word("a page such as 1.2")?;
-                let Some((node, page)) = word.split_once('.') else {
-                    return Err(format!("`{word}` is no page: write node.page, such as 1.2"));
-                };
-                Action::Evict(client, self.node(node)?, number(page, "a page", 1..=PAGE_LIMIT)?)
+                let (node, page) = self.page(line)?;
+                Action::Evict(client, node, page)
             }
             "install" => Action::Install(self.brick(line)?),
             "move" => {
@@ -358,14 +355,32 @@ impl Header {
                     Step::Move(from, to, line.number("an amount", 0..=1_000_000)?)
                 }
                 "rotate" => Step::Rotate(self.key(line)?),
+                "count" => Step::Count(self.set(line)?),
+                "insert" => Step::Insert(self.set(line)?),
                 "think" => Step::Think(line.ms("how long")?),
                 "pause" => Step::Pause,
                 other => {
-                    return Err(format!("`{other}` is no step: read, append, write, move, rotate, think, pause"));
+                    return Err(format!(
+                        "`{other}` is no step: read, append, write, move, rotate, count, insert, think, pause"
+                    ));
                 }
             });
         }
         Ok(steps)
+    }
+
+    fn page(&self, line: &mut Line<'_>) -> Result<(u32, u64), String> {
+        let word = line.word("a page such as 1.2")?;
+        let Some((node, page)) = word.split_once('.') else {
+            return Err(format!("`{word}` is no page: write node.page, such as 1.2"));
+        };
+        Ok((self.node(node)?, number(page, "a page", 1..=PAGE_LIMIT)?))
+    }
+
+    /// A set with its guard on this page.
+    fn set(&self, line: &mut Line<'_>) -> Result<Key, String> {
+        let (node, page) = self.page(line)?;
+        Ok(Key::guard(node, page))
     }
 
     fn node(&self, word: &str) -> Result<u32, String> {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use protocol::plant::Bug;
 
-use crate::plan::{Action, Cluster, Demand, Noise, Operation, Plan, Step, Work};
+use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Plan, Step, Work};
 
 /// A plan as text, with the mistakes that it must notice.
 #[must_use]
@@ -101,6 +101,8 @@ fn print_step(step: &Step) -> String {
         Step::Write(key, value) => format!("write {key} {value}"),
         Step::Move(from, to, amount) => format!("move {from} {to} {amount}"),
         Step::Rotate(key) => format!("rotate {key}"),
+        Step::Count(Key { node, page, .. }) => format!("count {node}.{page}"),
+        Step::Insert(Key { node, page, .. }) => format!("insert {node}.{page}"),
         Step::Think(ms) => format!("think {ms}"),
         Step::Pause => "pause".to_owned(),
     }

@@ -20,7 +20,7 @@ fn what_is_printed_is_read_as_the_same_plan() {
 #[test]
 fn every_action_is_read_as_it_is_printed() {
     let text = "topology group\nbricks 2\n\
-        c1 transact read 1.1.0 write 1.1.3 -7 move 1.1.0 2.1.0 5 rotate 1.1.0 think 20 pause\nc1 lock append 1.1.0\n\
+        c1 transact read 1.1.0 write 1.1.3 -7 move 1.1.0 2.1.0 5 rotate 1.1.0 count 1.2 insert 2.1 think 20 pause\nc1 lock append 1.1.0\n\
         c1 insist append 1.1.0\nc1 snapshot read 1.1.0 pause\nc1 put 1.1.3\nc1 get 1.1.3\nc1 go\n\
         crash b1 keep 2\ncrash c1\nrestart b1\ncut c1 r1\nblock c1 > r1 500\nhold b1 > c2\nrelease b1 > c2 1\n\
         release b1 > c2\ndrop b1 > c2\nfreeze c1 3000\ndisk b1 200\nstall b1 forces\nunstall b1 reads\n\

@@ -6,7 +6,7 @@ use super::client::ClientProcess;
 use super::net::Pid;
 use super::{BrickProcess, Event, Role, State, World, Wrong};
 use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
-use crate::history::Outcome;
+use crate::history::{self, Outcome};
 use crate::plan::{Action, Demand, Key, Place, RING_SLOTS};
 
 /// How long everything may take to end when all is healed, in milliseconds.
@@ -307,6 +307,7 @@ impl World {
             }
         }
         self.history.operations.sort_by_key(|operation| operation.number);
+        self.history.tell_sets_apart();
         let finals = self.finals();
         let orders: BTreeMap<String, Vec<i64>> =
             self.oracle.orders.iter().map(|(key, values)| (key.to_string(), values.clone())).collect();
@@ -328,6 +329,11 @@ impl World {
         let mut finals = BTreeMap::new();
         for (key, state) in self.objects() {
             let values = match state {
+                State::Number(number) if key.set().is_some() => {
+                    let set = key.set().map(|guard| guard.to_string()).unwrap_or_default();
+                    finals.insert(history::member(&set, number), vec![number]);
+                    continue;
+                }
                 State::List(list) => (*list).clone(),
                 // What transactions write may be equal, and is judged by sums.
                 State::Number(_) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
@@ -336,6 +342,19 @@ impl World {
             finals.insert(key.to_string(), values);
         }
         finals
+    }
+
+    /// What a query for the members of a set finds at its brick, if that is there.
+    pub(super) fn members(&self, guard: Key) -> Option<Vec<i64>> {
+        let (_, _, disk) = self.root(guard.page().node)?;
+        let objects = disk.pages.iter().flat_map(|(page, state)| {
+            let key = |slot| Key { node: page.node.0, page: page.number, slot };
+            state.objects.iter().map(move |(slot, state)| (key(*slot), state))
+        });
+        let members = objects.filter(|(key, _)| key.set() == Some(guard));
+        let numbers =
+            members.filter_map(|(_, state)| if let State::Number(number) = state { Some(*number) } else { None });
+        Some(numbers.collect())
     }
 
     /// All objects as they are stored.

@@ -274,6 +274,9 @@ impl World {
                     self.push_timer(now + COMMIT_MS, pid, life);
                     return true;
                 };
+                if let Step::Count(guard) = step {
+                    return self.count_members(pid, txn, guard);
+                }
                 match take(&mut client.session, txn, step, &mut current.record, shown, now) {
                     Taken::Done => current.at += 1,
                     Taken::Waits => return false,
@@ -291,6 +294,22 @@ impl World {
         }
     }
 
+    /// Reads the guard of a set, and asks the brick what is in it; what the transaction itself has put there is behind that. Says
+    /// whether that is done.
+    fn count_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
+        let shown = self.shown(pid);
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return false };
+        let is_read = value(client.session.read_for(txn, guard.oid(), Mode::Shared, shown)).is_some();
+        let Some(mut members) = self.members(guard).filter(|_| is_read) else { return false };
+        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return false };
+        let Some(current) = &mut client.current else { return false };
+        let name = guard.to_string();
+        members.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
+        current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
+        current.at += 1;
+        true
+    }
+
     /// A client begins something.
     fn begin(&mut self, pid: Pid, operation: Operation, tries: usize, first: Option<TxnId>) {
         self.last_operation += 1;
@@ -298,7 +317,8 @@ impl World {
         let life = self.processes[pid].life;
         let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
         let (steps, level) = plan(&operation, tries, first);
-        let writes = steps.iter().any(|step| !matches!(step, Step::Read(_) | Step::Think(_) | Step::Pause));
+        let writes =
+            steps.iter().any(|step| !matches!(step, Step::Read(_) | Step::Count(_) | Step::Think(_) | Step::Pause));
         let kind = match (&operation, level) {
             (Operation::Put(_), _) => Kind::Write,
             (Operation::Get(_), _) => Kind::Read,
@@ -434,6 +454,18 @@ fn take(
             steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
             steps.push(history::Step::append(key.to_string(), element));
         }
+        Step::Insert(guard) => {
+            let member = guard.member(record.number);
+            // If it is over, that is about to be said.
+            let is_touched = session.touch(txn, guard.oid(), shown) == Ok(true);
+            if !is_touched || read(session, member, Mode::Exclusive).is_none() {
+                return Taken::Waits;
+            }
+            write(session, member, State::Number(element));
+            steps.push(history::Step::append(guard.to_string(), element));
+        }
+        // It is asked for at the brick.
+        Step::Count(_) => return Taken::Waits,
         Step::Write(key, value) => {
             let Some(_) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
             write(session, key, State::Number(value));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use model::{Oid, PageId};
 use protocol::brick::Brick;
 use protocol::commit::participant::Settings;
-use protocol::commit::{Record, by_page};
+use protocol::commit::{Change, Record};
 use protocol::ident::{Timestamp, Version};
 use protocol::page_cache::{Content, Contents, Fetched, Invalidation};
 
@@ -116,6 +116,16 @@ impl Disk {
         page
     }
 
+    /// Writes what a record that was found says.
+    pub(super) fn redo(&mut self, version: Version, change: Change<State>) -> Vec<Found> {
+        let timestamp = change.timestamp;
+        let pages = change.pages().into_iter().map(|(page, (_, contents))| {
+            let objects = self.write(page, version, timestamp, &contents).objects.clone();
+            Found { page, version, contents, objects }
+        });
+        pages.collect()
+    }
+
     /// Brings all pages into the B-tree. What is not durable in the log is not in the pages.
     pub(super) fn install(&mut self) -> u64 {
         self.tree = self.pages.clone();
@@ -149,13 +159,9 @@ impl Disk {
         let log = self.log.clone();
         for (position, record) in (self.freed + 1..).zip(log) {
             let version = Version { moves: settings.moves, position };
-            let Some((_, at, writes)) = brick.recover(version, record) else { continue };
-            if position <= self.installed {
-                continue;
-            }
-            for (page, contents) in by_page(writes) {
-                let objects = self.write(page, version, at, &contents).objects.clone();
-                found.push(Found { page, version, contents, objects });
+            let Some(change) = brick.recover(version, record) else { continue };
+            if position > self.installed {
+                found.extend(self.redo(version, change));
             }
         }
         brick.recovered(self.last(), now);

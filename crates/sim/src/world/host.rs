@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use model::NodeId;
 use protocol::brick::{self, Brick, Locked, Ticket};
 use protocol::commit::participant::Settings;
-use protocol::commit::{Answer, Record, Refusal, Request, by_page};
+use protocol::commit::{Answer, Record, Refusal, Request};
 use protocol::ident::{HolderId, Timestamp, Version};
 use protocol::page_cache::Fetched;
 use protocol::placement::member::{self, Member};
@@ -22,7 +22,7 @@ use protocol::replica::message::Message;
 use protocol::replica::{self, Replica, Serving};
 use protocol::tree::Up;
 
-use super::disk::{Disk, Found};
+use super::disk::Disk;
 use super::net::{LinkId, Pid, Single, Tree};
 use super::{Event, Role, SKEW_MS, State, World};
 use crate::plan::Place;
@@ -396,11 +396,8 @@ impl World {
         let (mut brick, mut pages, mut found) = (Brick::new(settings), Disk::new(first_pages), Vec::new());
         for (position, (_, entry)) in (1..).zip(hosted.replica.log().after(0)) {
             let version = Version { moves: entry.moves, position };
-            let Some((_, at, writes)) = brick.recover(version, entry.record.clone()) else { continue };
-            for (page, contents) in by_page(writes) {
-                let objects = pages.write(page, version, at, &contents).objects.clone();
-                found.push(Found { page, version, contents, objects });
-            }
+            let Some(change) = brick.recover(version, entry.record.clone()) else { continue };
+            found.extend(pages.redo(version, change));
         }
         brick.recovered(end, now);
         let versions = pages.pages.iter().map(|(page, state)| (*page, state.version)).collect();

@@ -18,12 +18,18 @@ use crate::proto::cluster::ask::Request as RequestMessage;
 use crate::proto::cluster::call::Call as CallMessage;
 use crate::proto::cluster::reply::Reply as ReplyMessage;
 
-fn mode(exclusive: bool) -> Mode {
-    if exclusive { Mode::Exclusive } else { Mode::Shared }
+fn mode(exclusive: bool, touch: bool) -> Result<Mode> {
+    match (exclusive, touch) {
+        (false, false) => Ok(Mode::Shared),
+        (false, true) => Ok(Mode::Touch),
+        (true, false) => Ok(Mode::Exclusive),
+        (true, true) => Err(invalid("a lock that is exclusive, and to touch only")),
+    }
 }
 
 fn lock(first: TxnId, oid: Oid, mode: Mode) -> proto::CallLock {
-    proto::CallLock { first: Some(first.into()), oid: Some(oid.into()), exclusive: mode == Mode::Exclusive }
+    let (exclusive, touch) = (mode == Mode::Exclusive, mode == Mode::Touch);
+    proto::CallLock { first: Some(first.into()), oid: Some(oid.into()), exclusive, touch }
 }
 
 fn participants(nodes: &[NodeId]) -> proto::Participants {
@@ -45,6 +51,7 @@ pub(super) fn call_to_proto(call: &Call<Object>, raw: &mut Vec<Bytes>) -> CallMe
                 reads: states::reads_to_proto(reads.values().flatten()),
                 writes: None,
                 idle: ids::numbers(idle),
+                touches: Vec::new(),
             };
             CallMessage::Check(proto::CallCheck { parts: Some(parts), seen: seen.0 })
         }
@@ -61,15 +68,17 @@ pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object
         CallMessage::Resolve(resolve) => Call::Resolve { participants: ids::nodes(resolve.nodes)? },
         CallMessage::Check(check) => {
             let parts = states::parts(check.parts, data)?;
-            if parts.values().any(|part| !part.writes.is_empty()) {
+            if parts.values().any(|part| !part.writes.is_empty() || !part.touches.is_empty()) {
                 return Err(invalid("a transaction that is said to have only read writes something"));
             }
             let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
             Call::Check { reads, seen: ids::timestamp(check.seen)? }
         }
-        CallMessage::Lock(lock) => {
-            Call::Lock { first: ids::txn(lock.first)?, oid: ids::oid(lock.oid)?, mode: mode(lock.exclusive) }
-        }
+        CallMessage::Lock(lock) => Call::Lock {
+            first: ids::txn(lock.first)?,
+            oid: ids::oid(lock.oid)?,
+            mode: mode(lock.exclusive, lock.touch)?,
+        },
         CallMessage::Release(release) => Call::Release { participants: ids::nodes(release.nodes)? },
     })
 }
@@ -97,6 +106,7 @@ fn locked_to_proto(locked: &Locked<Object>, raw: &mut Vec<Bytes>) -> proto::Lock
     proto::Locked {
         oid: Some(locked.oid.into()),
         exclusive: locked.mode == Mode::Exclusive,
+        touch: locked.mode == Mode::Touch,
         version: Some(locked.version.into()),
         state: Some(states::state(locked.value.as_ref(), raw)),
     }
@@ -104,7 +114,7 @@ fn locked_to_proto(locked: &Locked<Object>, raw: &mut Vec<Bytes>) -> proto::Lock
 
 /// What is locked, what for, and what it is now, if that is told.
 fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, Mode, Option<Locked<Object>>)> {
-    let (oid, mode) = (ids::oid(found.oid)?, mode(found.exclusive));
+    let (oid, mode) = (ids::oid(found.oid)?, mode(found.exclusive, found.touch)?);
     let locked = match (ids::some_version(found.version)?, found.state) {
         (None, None) => None,
         (Some(version), Some(state)) => {
@@ -124,10 +134,12 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
             participants: ids::numbers(participants),
             reads: states::reads_to_proto(part.reads.iter()),
             writes: states::writes_to_proto(part.writes.iter(), raw),
+            touches: states::touches_to_proto(&part.touches),
         }),
         Request::Commit { part, .. } => RequestMessage::Commit(proto::Commit {
             reads: states::reads_to_proto(part.reads.iter()),
             writes: states::writes_to_proto(part.writes.iter(), raw),
+            touches: states::touches_to_proto(&part.touches),
         }),
         Request::Decide { outcome, .. } => RequestMessage::Decide(verdict::outcome_to_proto(*outcome)),
         Request::Ask { round, .. } => RequestMessage::Ask(*round),
@@ -144,9 +156,11 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
         RequestMessage::Prepare(prepare) => Request::Prepare {
             txn,
             participants: ids::nodes(prepare.participants)?,
-            part: part(prepare.reads, prepare.writes, data)?,
+            part: part(prepare.reads, prepare.writes, &prepare.touches, data)?,
         },
-        RequestMessage::Commit(commit) => Request::Commit { txn, part: part(commit.reads, commit.writes, data)? },
+        RequestMessage::Commit(commit) => {
+            Request::Commit { txn, part: part(commit.reads, commit.writes, &commit.touches, data)? }
+        }
         RequestMessage::Decide(outcome) => Request::Decide { txn, outcome: verdict::outcome(Some(outcome))? },
         RequestMessage::Ask(round) => Request::Ask { txn, round },
         RequestMessage::Forget(_) => Request::Forget { txn },
@@ -155,7 +169,7 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
         }
         RequestMessage::Lock(lock) => {
             let (first, oid) = (ids::txn(lock.first)?, ids::oid(lock.oid)?);
-            Request::Lock { txn, first, oid, mode: mode(lock.exclusive) }
+            Request::Lock { txn, first, oid, mode: mode(lock.exclusive, lock.touch)? }
         }
     })
 }
@@ -163,9 +177,10 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
 pub(super) fn part(
     reads: Option<proto::Reads>,
     writes: Option<proto::Writes>,
+    touches: &[u64],
     data: &mut Data<'_>,
 ) -> Result<Part<Object>> {
-    Ok(Part { reads: states::reads(reads)?, writes: states::writes(writes, data)? })
+    Ok(Part { reads: states::reads(reads)?, writes: states::writes(writes, data)?, touches: states::touches(touches)? })
 }
 
 pub(super) fn answer_to_proto(answer: &Answer, locked: Option<&Locked<Object>>, raw: &mut Vec<Bytes>) -> AnswerMessage {
@@ -185,6 +200,7 @@ pub(super) fn answer_to_proto(answer: &Answer, locked: Option<&Locked<Object>>, 
             None => proto::Locked {
                 oid: Some((*oid).into()),
                 exclusive: *mode == Mode::Exclusive,
+                touch: *mode == Mode::Touch,
                 version: None,
                 state: None,
             },

@@ -51,18 +51,20 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
                 reads: states::reads_to_proto(part.reads.iter()),
                 writes: states::writes_to_proto(part.writes.iter(), raw),
                 proposal: proposal.0,
+                touches: states::touches_to_proto(&part.touches),
             };
             (Some(*txn), RecordMessage::Prepared(prepared))
         }
-        Record::Committed { txn, timestamp, writes } => {
-            let writes = states::writes_to_proto(writes.iter(), raw);
-            (Some(*txn), RecordMessage::Committed(proto::RecordCommitted { timestamp: timestamp.0, writes }))
+        Record::Committed { txn, timestamp, writes, touches } => {
+            let (writes, touches) = (states::writes_to_proto(writes.iter(), raw), states::touches_to_proto(touches));
+            (Some(*txn), RecordMessage::Committed(proto::RecordCommitted { timestamp: timestamp.0, writes, touches }))
         }
-        Record::Decided { txn, outcome, writes, participants } => {
+        Record::Decided { txn, outcome, writes, touches, participants } => {
             let decided = proto::RecordDecided {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
                 writes: states::writes_to_proto(writes.iter(), raw),
                 participants: ids::numbers(participants),
+                touches: states::touches_to_proto(touches),
             };
             (Some(*txn), RecordMessage::Decided(decided))
         }
@@ -117,18 +119,20 @@ fn record_from_proto(
         RecordMessage::Prepared(prepared) => Record::Prepared {
             txn: ids::txn(txn)?,
             participants: ids::nodes(prepared.participants)?,
-            part: calls::part(prepared.reads, prepared.writes, data)?,
+            part: calls::part(prepared.reads, prepared.writes, &prepared.touches, data)?,
             proposal: ids::timestamp(prepared.proposal)?,
         },
         RecordMessage::Committed(committed) => Record::Committed {
             txn: ids::txn(txn)?,
             timestamp: ids::timestamp(committed.timestamp)?,
             writes: states::writes(committed.writes, data)?,
+            touches: states::touches(&committed.touches)?,
         },
         RecordMessage::Decided(decided) => Record::Decided {
             txn: ids::txn(txn)?,
             outcome: verdict::outcome(decided.outcome)?,
             writes: states::writes(decided.writes, data)?,
+            touches: states::touches(&decided.touches)?,
             participants: ids::nodes(decided.participants)?,
         },
         RecordMessage::Marked(_) => Record::Marked { txn: ids::txn(txn)? },

@@ -1,6 +1,6 @@
 //! Lists of reads, of writes and of the objects of a page, and the data that belongs to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
@@ -260,6 +260,22 @@ pub(super) fn writes(list: Option<proto::Writes>, data: &mut Data<'_>) -> Result
     Ok(all.into_iter().collect())
 }
 
+// ------------------------------------------------------------------------------------------------ touches
+
+pub(super) fn touches_to_proto(touches: &BTreeSet<Oid>) -> Vec<u64> {
+    let oids = touches.iter().map(|oid| crate::proto::Oid::from(*oid));
+    oids.flat_map(|oid| [oid.high, oid.low]).collect()
+}
+
+pub(super) fn touches(oids: &[u64]) -> Result<BTreeSet<Oid>> {
+    let oids = things::<2, _>(oids, WRITES, "touches")?;
+    let oids: Vec<Oid> = oids.iter().map(|oid| ids::halves(*oid)).collect::<Result<_>>()?;
+    match oids.is_sorted_by(|one, next| one < next) {
+        true => Ok(oids.into_iter().collect()),
+        false => Err(invalid("objects are touched out of order, or twice")),
+    }
+}
+
 // ------------------------------------------------------------------------------------------------ parts
 
 /// One list for all participants: the identifiers say whose each entry is.
@@ -268,11 +284,14 @@ pub(super) fn parts_to_proto(parts: &BTreeMap<NodeId, Part<Object>>, raw: &mut V
     // Identifiers order by space and class before node: a transaction in several of them has to be put in order.
     let mut writes: Vec<_> = parts.values().flat_map(|part| &part.writes).collect();
     writes.sort_by_key(|(oid, _)| **oid);
-    let idle = parts.iter().filter(|(_, part)| part.reads.is_empty() && part.writes.is_empty());
+    let is_idle = |part: &Part<Object>| part.reads.is_empty() && part.writes.is_empty() && part.touches.is_empty();
+    let idle = parts.iter().filter(|(_, part)| is_idle(part));
+    let touches: BTreeSet<Oid> = parts.values().flat_map(|part| &part.touches).copied().collect();
     proto::Parts {
         reads: reads_to_proto(reads),
         writes: writes_to_proto(writes.into_iter(), raw),
         idle: ids::numbers(idle.map(|(node, _)| node)),
+        touches: touches_to_proto(&touches),
     }
 }
 
@@ -288,6 +307,9 @@ pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<B
     each_write(list.writes, data, |oid, content| {
         part(&mut parts, oid.page().node).writes.insert(oid, content);
     })?;
+    for oid in touches(&list.touches)? {
+        part(&mut parts, oid.page().node).touches.insert(oid);
+    }
     if parts.len() > ids::PARTICIPANTS {
         let (found, most) = (parts.len(), ids::PARTICIPANTS);
         return Err(Error::new(ErrorKind::TooLarge, format!("a transaction of {found} nodes; it has at most {most}")));
@@ -296,7 +318,7 @@ pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<B
 }
 
 fn part(parts: &mut BTreeMap<NodeId, Part<Object>>, node: NodeId) -> &mut Part<Object> {
-    parts.entry(node).or_insert_with(|| Part { reads: Vec::new(), writes: Writes::new() })
+    parts.entry(node).or_default()
 }
 
 // ------------------------------------------------------------------------------------------------ pages

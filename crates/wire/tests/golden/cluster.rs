@@ -1,6 +1,6 @@
 //! What the processes of a cluster say to each other, and keep of transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{Comparison, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder, SpaceId, Value};
@@ -21,7 +21,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 11 + 8 + 16;
+pub(crate) const VECTORS: usize = 45 + 11 + 8 + 16 + 10;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -55,7 +55,17 @@ fn reads() -> Vec<Read> {
 }
 
 fn part() -> Part<Object> {
-    Part { reads: reads(), writes: writes() }
+    Part { reads: reads(), writes: writes(), ..Part::default() }
+}
+
+/// Of one who only touches guards.
+fn touch() -> Part<Object> {
+    Part { touches: [oid(1), oid(3)].into(), ..Part::default() }
+}
+
+fn decided_touching(txn: TxnId) -> Record<Object> {
+    let (outcome, participants) = (Outcome::Committed(AT), vec![NODE, NodeId(5)]);
+    Record::Decided { txn, outcome, writes: Writes::new(), touches: touch().touches, participants }
 }
 
 fn conflict(cause: Cause) -> Refusal {
@@ -123,7 +133,7 @@ fn down() -> Vec<(&'static str, Down<Object>)> {
 }
 
 fn calls() -> Vec<(&'static str, Call<Object>)> {
-    let idle = Part { reads: Vec::new(), writes: Writes::new() };
+    let idle = Part::default();
     let parts = BTreeMap::from([(NODE, part()), (NodeId(5), idle)]);
     let participants = vec![NODE, NodeId(5)];
     vec![
@@ -131,6 +141,8 @@ fn calls() -> Vec<(&'static str, Call<Object>)> {
         ("call-resolve", Call::Resolve { participants: participants.clone() }),
         ("call-check", Call::Check { reads: BTreeMap::from([(NODE, reads())]), seen: AT }),
         ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: Mode::Exclusive }),
+        ("call-commit-touching", Call::Commit { parts: BTreeMap::from([(NODE, touch())]), creates: false }),
+        ("call-lock-touch", Call::Lock { first: txn(3), oid: oid(1), mode: Mode::Touch }),
         ("call-release", Call::Release { participants }),
     ]
 }
@@ -141,6 +153,7 @@ fn replies() -> Vec<(&'static str, Reply<Object>)> {
         ("reply-refused", Reply::Ended(coordinator::Reply::Refused(conflict(Cause::Stale(version(42)))))),
         ("reply-checked", Reply::Checked(Err(conflict(Cause::Held(txn(4)))))),
         ("reply-locked", Reply::Locked(locked(Some(object(7))))),
+        ("reply-locked-touch", Reply::Locked(Locked { mode: Mode::Touch, ..locked(None) })),
     ]
 }
 
@@ -149,6 +162,9 @@ fn asks() -> Vec<(&'static str, Request<Object>)> {
     vec![
         ("prepare", Request::Prepare { txn, participants: vec![NODE, NodeId(5)], part: part() }),
         ("participant-commit", Request::Commit { txn, part: part() }),
+        ("prepare-touching", Request::Prepare { txn, participants: vec![NODE, NodeId(5)], part: touch() }),
+        ("participant-commit-touching", Request::Commit { txn, part: touch() }),
+        ("lock-touch", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: Mode::Touch }),
         ("decide", Request::Decide { txn, outcome: Outcome::Committed(AT) }),
         ("ask", Request::Ask { txn, round: 2 }),
         ("forget", Request::Forget { txn }),
@@ -161,6 +177,7 @@ fn answers() -> Vec<(&'static str, Answer, Option<Locked<Object>>)> {
     let txn = txn(4);
     let held = Conflict { oid: oid(1), cause: Cause::Held(self::txn(3)) };
     let lock = Answer::Locked { txn, oid: oid(1), mode: Mode::Exclusive };
+    let touch = Answer::Locked { txn, oid: oid(1), mode: Mode::Touch };
     let prepared = Answer::Prepared { txn, proposal: AT, participants: vec![NODE, NodeId(5)], round: 2 };
     vec![
         ("prepared", prepared, None),
@@ -170,6 +187,7 @@ fn answers() -> Vec<(&'static str, Answer, Option<Locked<Object>>)> {
         ("checked", Answer::Checked { txn, verdict: Ok(()) }, None),
         ("not-checked", Answer::Checked { txn, verdict: Err(held) }, None),
         ("locked", lock, Some(locked(None))),
+        ("locked-touch", touch, None),
     ]
 }
 
@@ -302,10 +320,24 @@ fn what_meta_servers_are_asked_and_answer_is_what_it_was() {
 #[test]
 fn records_of_transactions_are_what_they_were() {
     let (txn, participants) = (txn(4), vec![NODE, NodeId(5)]);
-    let decided = |outcome, writes| Record::Decided { txn, outcome, writes, participants: vec![NODE, NodeId(5)] };
+    let decided = |outcome, writes| Record::Decided {
+        txn,
+        outcome,
+        writes,
+        touches: BTreeSet::new(),
+        participants: vec![NODE, NodeId(5)],
+    };
+    let touching =
+        |part: Part<Object>| Record::Committed { txn, timestamp: AT, writes: part.writes, touches: part.touches };
     let records = [
         ("prepared", Record::Prepared { txn, participants: participants.clone(), part: part(), proposal: AT }),
-        ("committed", Record::Committed { txn, timestamp: AT, writes: writes() }),
+        ("committed", touching(part())),
+        ("committed-touching", touching(touch())),
+        (
+            "prepared-touching",
+            Record::Prepared { txn, participants: participants.clone(), part: touch(), proposal: AT },
+        ),
+        ("decided-touching", decided_touching(txn)),
         ("decided", decided(Outcome::Committed(AT), writes())),
         ("aborted", decided(Outcome::Aborted, Writes::new())),
         ("marked", Record::Marked { txn }),

@@ -6,7 +6,7 @@ const B: NodeId = NodeId(2);
 const TXN: TxnId = TxnId { start: Timestamp::at(1), client: ClientId(1) };
 
 fn part() -> Part<u64> {
-    Part { reads: Vec::new(), writes: BTreeMap::new() }
+    Part::default()
 }
 
 fn prepared(ms: u64) -> Answer {

@@ -41,7 +41,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         locking.from = from.clone();
         self.expiring.set(txn, Some(now + IDLE_MS));
         match self.validator.locks().ask(txn, first, oid, mode) {
-            Asked::Granted => self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode })),
+            Asked::Granted => {
+                let mode = self.validator.locks().held(txn, oid).unwrap_or(mode);
+                self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode }));
+            }
             Asked::Waits { wound } => {
                 locking.waits.insert(oid, from);
                 for younger in wound {
@@ -69,9 +72,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.expiring.set(txn, None);
         for (txn, oid) in self.validator.locks().release(txn) {
             let waiting = self.locking.get_mut(&txn).and_then(|locking| locking.waits.remove(&oid));
-            if let Some(from) = waiting {
-                let alone = self.validator.locks().holds(txn, oid, Mode::Exclusive);
-                let mode = if alone { Mode::Exclusive } else { Mode::Shared };
+            if let (Some(from), Some(mode)) = (waiting, self.validator.locks().held(txn, oid)) {
                 self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode }));
             }
         }

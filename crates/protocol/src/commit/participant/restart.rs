@@ -3,7 +3,7 @@
 use model::NodeId;
 
 use super::{Known, Participant};
-use crate::commit::{Outcome, Record, Refusal, Writes};
+use crate::commit::{Change, Outcome, Record, Refusal};
 use crate::ident::{Timestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
@@ -12,7 +12,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// [rows](Record::into_row) in any order. `at` is its position, and how often the logical node had moved when it was
     /// appended: the version of what it changed, which was told then and is told again (C3). Returns what it had changed.
     /// When all are taken up, [`Participant::recovered`] ends it.
-    pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<(TxnId, Timestamp, Writes<T>)> {
+    pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         let position = at.position;
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
         match record {
@@ -25,12 +25,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.known.insert(txn, Known::Prepared { participants, part, proposal, position });
                 None
             }
-            Record::Committed { txn, timestamp, writes } => {
-                self.recover_end(at, txn, Outcome::Committed(timestamp), writes, Vec::new())
+            Record::Committed { txn, timestamp, writes, touches } => {
+                let change = Change { txn, timestamp, writes, touches };
+                self.recover_end(at, Outcome::Committed(timestamp), change, Vec::new())
             }
-            Record::Decided { txn, outcome, writes, participants } => {
+            Record::Decided { txn, outcome, writes, touches, participants } => {
                 let _ = self.validator.locks().release(txn);
-                self.recover_end(at, txn, outcome, writes, participants)
+                let timestamp = if let Outcome::Committed(timestamp) = outcome { timestamp } else { Timestamp::ZERO };
+                self.recover_end(at, outcome, Change { txn, timestamp, writes, touches }, participants)
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
@@ -63,14 +65,13 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn recover_end(
         &mut self,
         at: Version,
-        txn: TxnId,
         outcome: Outcome,
-        writes: Writes<T>,
+        change: Change<T>,
         participants: Vec<NodeId>,
-    ) -> Option<(TxnId, Timestamp, Writes<T>)> {
-        let position = at.position;
+    ) -> Option<Change<T>> {
+        let (position, txn) = (at.position, change.txn);
         let version = match outcome {
-            Outcome::Committed(timestamp) if !writes.is_empty() => {
+            Outcome::Committed(timestamp) if !change.is_nothing() => {
                 Some(Version { moves: at.moves, ..self.version_at(position, timestamp) })
             }
             _ => None,
@@ -78,7 +79,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.known.insert(txn, Known::Ended { outcome, version, position, participants });
         let Outcome::Committed(timestamp) = outcome else { return None };
         self.clock.pass(timestamp);
-        Some((txn, timestamp, writes))
+        Some(change)
     }
 
     /// All records are taken up. The last that was ever durable was at `position`, be it still there or not: the next ones

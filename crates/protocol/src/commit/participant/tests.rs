@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ClassId, Oid, SpaceId};
 
@@ -25,7 +25,12 @@ fn part(reads: &[(u16, u64)], writes: &[u16]) -> Part<u64> {
     Part {
         reads: reads.iter().map(read).collect(),
         writes: writes.iter().map(|slot| (oid(*slot), Content::Value(1))).collect(),
+        touches: BTreeSet::new(),
     }
+}
+
+fn touching(slots: &[u16]) -> Part<u64> {
+    Part { touches: slots.iter().map(|slot| oid(*slot)).collect(), ..Part::default() }
 }
 
 fn at(position: u64) -> Version {
@@ -104,8 +109,8 @@ impl World {
         let mut world = Self { now_ms: self.now_ms, ..Self::new() };
         for (position, record) in (1..).zip(&self.log[..records]) {
             world.log.push(record.clone());
-            if let Some((_, _, writes)) = world.participant.recover(at(position), record.clone()) {
-                world.stored.extend(writes.keys().map(|oid| (oid.page(), at(position))));
+            if let Some(change) = world.participant.recover(at(position), record.clone()) {
+                world.stored.extend(change.pages().into_keys().map(|page| (page, at(position))));
             }
         }
         world.participant.recovered(records as u64);
@@ -302,8 +307,8 @@ fn an_outcome_needs_no_record_before_its_own() {
     again.log = world.log[..2].to_vec();
     for (position, record) in (3..).zip(&world.log[2..]) {
         again.log.push(record.clone());
-        if let Some((txn, _, writes)) = again.participant.recover(at(position), record.clone()) {
-            assert_eq!((txn, writes), (self::txn(1), part(&[], &[1]).writes));
+        if let Some(change) = again.participant.recover(at(position), record.clone()) {
+            assert_eq!((change.txn, change.writes), (txn(1), part(&[], &[1]).writes));
         }
     }
     again.participant.recovered(4);
@@ -420,4 +425,62 @@ fn a_log_that_begins_with_the_state_says_all_that_the_old_one_said() {
     assert_eq!(refused(&moved.ask_forced(commit(3, part(&[(2, 0)], &[])))), Refusal::Aborted);
     assert_eq!(moved.participant.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
     assert!(proposal(&moved.ask_forced(prepare(4, part(&[], &[9])))) > promised);
+}
+
+#[test]
+fn those_who_touch_a_guard_do_not_disturb_each_other_and_those_who_read_it_hear_of_them() {
+    let mut world = World::new();
+    let first = proposal(&world.ask_forced(prepare(1, touching(&[5]))));
+    let second = proposal(&world.ask_forced(prepare(2, touching(&[5]))));
+    // V2: it is held, also over a restart.
+    for mut world in [world.clone(), world.restart(2)] {
+        let refused = refused(&world.ask_forced(commit(3, part(&[(5, 0)], &[]))));
+        assert!(matches!(refused, Refusal::Conflict(conflict) if matches!(conflict.cause, Cause::Held(_))));
+    }
+    let reads = part(&[(5, 0)], &[]).reads;
+    let answers = world.ask_forced(Request::Check { txn: txn(4), reads, at: Timestamp::at(1_010) });
+    assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]));
+    assert_eq!(ended(&world.ask_forced(decide(2, Outcome::Committed(second)))).1, Some(at(4)));
+    world.ask_forced(decide(1, Outcome::Committed(first)));
+    // Holders are told, as of a write; and nothing is stored but a version.
+    let told: Vec<_> = world.changed.iter().map(|one| (one.version, one.slots.clone())).collect();
+    assert_eq!(told, [(at(4), [5].into()), (at(5), [5].into())]);
+    // V1: afterwards it has changed, and so has its page after a restart.
+    let log = world.log.len();
+    for mut world in [world.clone(), world.restart(log)] {
+        assert!(matches!(refused(&world.ask_forced(commit(6, part(&[(5, 4)], &[])))), Refusal::Conflict(_)));
+        assert!(matches!(ended(&world.ask_forced(commit(7, part(&[(5, 5)], &[])))).0, Outcome::Committed(_)));
+    }
+}
+
+#[test]
+fn nobody_touches_what_a_prepared_transaction_has_read() {
+    let mut world = World::new();
+    world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
+    assert!(matches!(refused(&world.ask_forced(commit(2, touching(&[5])))), Refusal::Conflict(_)));
+    assert!(ended(&world.ask_forced(commit(3, touching(&[6])))).1.is_some());
+}
+
+/// Two who look for members and then insert one have each missed the other (write skew).
+#[test]
+fn who_reads_and_touches_a_guard_has_it_alone() {
+    let mut world = World::new();
+    let both = || Part { touches: [oid(5)].into(), ..part(&[(5, 0)], &[]) };
+    world.ask_forced(prepare(1, both()));
+    assert!(matches!(refused(&world.ask_forced(commit(2, both()))), Refusal::Conflict(_)));
+    assert!(matches!(refused(&world.ask_forced(commit(3, touching(&[5])))), Refusal::Conflict(_)));
+}
+
+#[test]
+fn a_lock_to_touch_is_together_with_others_and_waits_for_readers() {
+    use crate::locks::Mode::{Exclusive, Shared, Touch};
+    let mut world = World::new();
+    let lock = |ms, mode| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(5), mode };
+    let locked = |ms, mode| Answer::Locked { txn: txn(ms), oid: oid(5), mode };
+    assert_eq!(world.ask_forced(lock(10, Touch)), [locked(10, Touch)]);
+    assert_eq!(world.ask_forced(lock(11, Touch)), [locked(11, Touch)]);
+    assert_eq!(world.ask_forced(lock(12, Shared)), [], "the youngest waits");
+    world.ask_forced(commit(11, touching(&[5])));
+    assert!(world.ask_forced(commit(10, touching(&[5]))).contains(&locked(12, Shared)));
+    assert_eq!(world.ask_forced(lock(12, Touch)), [locked(12, Exclusive)], "who reads and touches has it alone");
 }
