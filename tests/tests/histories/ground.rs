@@ -1,0 +1,254 @@
+//! The cluster that histories are made on: processes, each with a relay before it, that can be killed, stopped and started.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mortar_tests::{PATIENCE, mortar, run, send};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::relay::{Relay, Relays, Weather};
+
+/// How often a wait looks again.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A server of the cluster; the first has number 1. In the order in which they are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Server {
+    Meta,
+    Brick(u64),
+    Peer(u64),
+}
+
+/// A cluster of processes.
+pub(crate) struct Ground {
+    dir: TempDir,
+    relays: BTreeMap<Server, Relay>,
+    children: BTreeMap<Server, Child>,
+    _thread: Relays,
+}
+
+impl Ground {
+    /// Starts a cluster with a space that has a logical node at each brick.
+    pub(crate) async fn start(bricks: u64, peers: u64) -> Self {
+        let dir = tempfile::Builder::new().prefix("mortar-histories-").tempdir().unwrap();
+        let thread = Relays::start();
+        let servers = (1..=bricks).map(Server::Brick).chain((1..=peers).map(Server::Peer));
+        let relays = [Server::Meta].into_iter().chain(servers).map(|server| (server, thread.add())).collect();
+        let mut ground = Self { dir, relays, children: BTreeMap::new(), _thread: thread };
+        let all = ground.servers();
+        let (first, peers) = all.split_at(all.partition_point(|server| !matches!(server, Server::Peer(_))));
+        for server in first {
+            // One after the other: so the logical nodes are where their numbers say.
+            ground.launch(*server);
+            ground.ready(*server).await.unwrap();
+        }
+        let nodes = bricks.to_string();
+        let meta = format!("mortar://{}", ground.relay(Server::Meta).address);
+        let created = run(&mut mortar(&["--server", &meta, "space", "create", "main", "--nodes", &nodes]));
+        assert_eq!(created.code, 0, "{}", created.stderr);
+        peers.iter().for_each(|peer| ground.launch(*peer));
+        for peer in peers {
+            ground.ready(*peer).await.unwrap();
+        }
+        ground
+    }
+
+    fn file(&self, server: Server, what: &str) -> PathBuf {
+        self.dir.path().join(format!("{}.{what}", server.name()))
+    }
+
+    /// What is of a server on disk.
+    pub(crate) fn directory(&self, server: Server) -> PathBuf {
+        self.dir.path().join(server.name())
+    }
+
+    /// All servers that there should be.
+    pub(crate) fn servers(&self) -> Vec<Server> {
+        self.relays.keys().copied().collect()
+    }
+
+    /// Where clients connect; a number says with which peer server they begin.
+    pub(crate) fn url(&self, first: u64) -> String {
+        let peers = self.relays.iter().filter(|(server, _)| matches!(server, Server::Peer(_)));
+        let mut hosts: Vec<String> = peers.map(|(_, relay)| relay.address.to_string()).collect();
+        let count = hosts.len();
+        hosts.rotate_left(first as usize % count);
+        format!("mortar://{}/main", hosts.join(","))
+    }
+
+    /// What stands before a server.
+    pub(crate) fn relay(&self, server: Server) -> &Relay {
+        &self.relays[&server]
+    }
+
+    fn command(&self, server: Server) -> Command {
+        let role = server.name();
+        let role = role.split('-').next().unwrap();
+        let mut command = mortar(&["node", "--json", "--role", role, "--listen", "127.0.0.1:0"]);
+        if !matches!(server, Server::Peer(_)) {
+            command.arg("--data").arg(self.directory(server));
+        }
+        if server != Server::Meta {
+            let meta = format!("mortar://{}", self.relay(Server::Meta).address);
+            command.args(["--meta", &meta, "--advertise", &self.relay(server).address.to_string()]);
+        }
+        command
+    }
+
+    /// Starts a server that does not run, and goes on: one that needs another waits for it.
+    pub(crate) fn launch(&mut self, server: Server) {
+        if self.children.contains_key(&server) {
+            return;
+        }
+        let said = self.file(server, "said");
+        let log = File::options().create(true).append(true).open(self.file(server, "log")).unwrap();
+        let mut command = self.command(server);
+        command.stdin(Stdio::null()).stdout(File::create(&said).unwrap()).stderr(log);
+        self.children.insert(server, command.spawn().unwrap());
+        let target = self.relay(server).target();
+        tokio::spawn(async move {
+            let until = Instant::now() + PATIENCE;
+            while Instant::now() < until {
+                if let Some(address) = address(&said) {
+                    return target.leads_to(address);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+    }
+
+    /// Waits until a server that was launched answers, as far as it says so itself.
+    pub(crate) async fn ready(&mut self, server: Server) -> Result<(), String> {
+        let (said, until) = (self.file(server, "said"), Instant::now() + PATIENCE);
+        let address = loop {
+            if let Some(address) = address(&said) {
+                break address;
+            }
+            let status = self.children.get_mut(&server).unwrap().try_wait().unwrap();
+            if let Some(status) = status {
+                return Err(format!("{server:?} cannot be started: {status}"));
+            }
+            if Instant::now() > until {
+                return Err(format!("{server:?} was started and is not ready"));
+            }
+            tokio::time::sleep(LOOK).await;
+        };
+        self.relay(server).target().leads_to(address);
+        Ok(())
+    }
+
+    /// Ends a server, wherever it is.
+    pub(crate) fn kill(&mut self, server: Server) {
+        if let Some(mut child) = self.children.remove(&server) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Ends all servers.
+    pub(crate) fn kill_all(&mut self) {
+        let mut children = std::mem::take(&mut self.children);
+        children.values_mut().for_each(|child| child.kill().unwrap());
+        for child in children.values_mut() {
+            child.wait().unwrap();
+        }
+    }
+
+    /// Stops a server that runs, or lets it go on.
+    pub(crate) fn signal(&self, server: Server, signal: Signal) {
+        if let Some(child) = self.children.get(&server) {
+            send(child, signal);
+        }
+    }
+
+    /// Copies what a server that does not run has on disk, and returns where the copy is.
+    pub(crate) fn copy(&self, server: Server) -> PathBuf {
+        let (from, to) = (self.directory(server), self.file(server, "copy"));
+        assert!(!self.children.contains_key(&server) && !to.exists(), "{server:?} cannot be copied now");
+        copy_tree(&from, &to);
+        to
+    }
+
+    /// Puts a copy in the place of what a server that does not run has on disk.
+    pub(crate) fn roll_back(&self, server: Server, copy: &Path) {
+        assert!(!self.children.contains_key(&server), "{server:?} runs");
+        fs::remove_dir_all(self.directory(server)).unwrap();
+        fs::rename(copy, self.directory(server)).unwrap();
+    }
+
+    /// Makes everything well; one server may stay away.
+    pub(crate) async fn heal(&mut self, lost: Option<Server>) -> Result<(), String> {
+        let servers = self.servers().into_iter().filter(|server| Some(*server) != lost);
+        for server in servers.clone() {
+            self.relay(server).set(Weather::default());
+            self.signal(server, Signal::CONT);
+            self.launch(server);
+        }
+        for server in servers {
+            self.ready(server).await?;
+        }
+        Ok(())
+    }
+
+    /// Servers that have ended by themselves.
+    pub(crate) fn ended(&mut self) -> Vec<String> {
+        let mut ended = Vec::new();
+        for (server, child) in &mut self.children {
+            if let Some(status) = child.try_wait().unwrap() {
+                ended.push(format!("{server:?} has ended by itself: {status}"));
+            }
+        }
+        ended
+    }
+
+    /// Where all of it is.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for child in self.children.values_mut() {
+            // One that has ended already cannot be killed, and need not.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), &to).unwrap();
+        }
+    }
+}
+
+/// Where a server listens, if it has said so.
+fn address(said: &Path) -> Option<SocketAddr> {
+    let said = fs::read_to_string(said).ok()?;
+    let ready: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
+    ready["addresses"][0].as_str()?.parse().ok()
+}
+
+impl Server {
+    /// A name that a file can have.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Meta => "meta".to_owned(),
+            Self::Brick(number) => format!("brick-{number}"),
+            Self::Peer(number) => format!("peer-{number}"),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Clusters of real processes that fail, and what their clients saw: recorded as histories (docs/history.md), and judged by
+//! the checkers of the simulator.
+//!
+//! A seed draws what clients do and what goes wrong. What the processes do meanwhile is up to the machine, so a seed that
+//! failed need not fail again: the history is what is kept of it, with the servers' logs.
+//!
+//! `MORTAR_HISTORIES_SECONDS=N` runs each scenario again and again with new seeds for so long, `MORTAR_HISTORIES_SEED=N` with
+//! one seed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::print_stdout, reason = "whoever runs seeds for hours wants to see what was judged")]
+
+mod ground;
+mod judge;
+mod objects;
+mod plan;
+mod planted;
+mod record;
+mod relay;
+mod run;
+mod worker;
+
+use std::time::{Duration, Instant};
+
+use plan::Fault;
+use run::{Scenario, run};
+
+/// The seed of the suite.
+const SEED: u64 = 1;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+}
+
+/// Runs a scenario with the seed of the suite, or as the environment says.
+fn holds(scenario: &Scenario) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let seconds = Duration::from_secs(number("MORTAR_HISTORIES_SECONDS").unwrap_or(0));
+    let first = number("MORTAR_HISTORIES_SEED");
+    let (began, mut seed) = (Instant::now(), first.unwrap_or(SEED));
+    loop {
+        runtime.block_on(run(scenario, seed));
+        if began.elapsed() >= seconds {
+            return;
+        }
+        seed = first.unwrap_or_else(rand::random);
+    }
+}
+
+#[test]
+fn clusters_keep_their_promises_while_servers_are_killed() {
+    holds(&Scenario {
+        faults: &[Fault::Kill, Fault::Kill, Fault::Kill, Fault::KillAll, Fault::ClientDies],
+        is_all_killed: true,
+        is_one_lost: true,
+        ..Scenario::new("killed")
+    });
+}
+
+#[test]
+fn clusters_keep_their_promises_while_servers_stop_and_go_on() {
+    let faults = &[Fault::Pause, Fault::Pause, Fault::LongPause];
+    holds(&Scenario { faults, length_ms: 8_000, ..Scenario::new("stopped") });
+}
+
+#[test]
+fn clusters_keep_their_promises_while_connections_fail() {
+    let faults = &[Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
+    holds(&Scenario { faults, gap_ms: 300, ..Scenario::new("connections") });
+}
+
+#[test]
+fn clusters_keep_their_promises_while_everything_fails() {
+    let faults =
+        &[Fault::Kill, Fault::Kill, Fault::KillAll, Fault::Pause, Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
+    holds(&Scenario { faults, is_one_lost: true, gap_ms: 300, ..Scenario::new("everything") });
+}
+
+#[test]
+fn clusters_keep_their_promises_while_nothing_fails() {
+    holds(&Scenario { length_ms: 10_000, ..Scenario::new("nothing") });
+}

@@ -1,0 +1,132 @@
+//! What is to go wrong in a run, drawn from its seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rustix::process::Signal;
+
+use crate::ground::{Ground, Server};
+use crate::objects::Objects;
+use crate::relay::Weather;
+use crate::worker::come_and_die;
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Servers are killed, and started again.
+    Kill,
+    /// All servers are killed at once, and started again one after the other.
+    KillAll,
+    /// Servers are stopped for less than a lease, and go on.
+    Pause,
+    /// Servers are stopped for longer than a lease, and go on.
+    LongPause,
+    /// Connections are cut.
+    Cut,
+    /// Connections are slow.
+    Delay,
+    /// What is said arrives later, in one direction or in both, or not at all.
+    Hold,
+    /// Connections are cut, and new ones refused.
+    Refuse,
+    /// A client locks something, and is gone.
+    ClientDies,
+}
+
+/// Something that happens to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Kill,
+    Launch,
+    Signal(Signal),
+    Cut(u64),
+    Weather(Weather),
+    /// A client dies that has locked the list of this number.
+    ClientDies(usize),
+}
+
+/// What happens, in order, each some milliseconds after the beginning.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) events: Vec<(u64, Server, Event)>,
+}
+
+impl Plan {
+    /// Faults of these kinds for so long, one server at a time or several, each about so many milliseconds after the last.
+    pub(crate) fn draw(rng: &mut StdRng, servers: &[Server], faults: &[Fault], length_ms: u64, gap_ms: u64) -> Self {
+        let mut plan = Self::default();
+        let mut busy: BTreeMap<Server, u64> = BTreeMap::new();
+        let mut at = 1_000;
+        while at < length_ms && !faults.is_empty() {
+            let (server, fault) = (*servers.choose(rng).unwrap(), *faults.choose(rng).unwrap());
+            if fault == Fault::KillAll {
+                for server in servers {
+                    busy.insert(*server, plan.add(rng, at, *server, Fault::Kill));
+                }
+            } else if busy.get(&server).is_none_or(|until| *until < at) {
+                busy.insert(server, plan.add(rng, at, server, fault));
+            }
+            at += rng.random_range(1..2 * gap_ms);
+        }
+        plan.events.sort_by_key(|(at, server, _)| (*at, *server));
+        plan
+    }
+
+    /// Adds a fault. Returns when it is over.
+    fn add(&mut self, rng: &mut StdRng, at: u64, server: Server, fault: Fault) -> u64 {
+        let one_in = rng.random_range(1..4);
+        let (begin, end, length) = match fault {
+            Fault::Kill | Fault::KillAll => (Event::Kill, Some(Event::Launch), rng.random_range(0..1_000)),
+            Fault::Pause => {
+                (Event::Signal(Signal::STOP), Some(Event::Signal(Signal::CONT)), rng.random_range(50..3_000))
+            }
+            Fault::LongPause => {
+                // A lease is 10 s.
+                let length = rng.random_range(10_500..13_000);
+                (Event::Signal(Signal::STOP), Some(Event::Signal(Signal::CONT)), length)
+            }
+            Fault::Cut => (Event::Cut(one_in), None, 0),
+            // Its locks fall after some seconds: not again before.
+            Fault::ClientDies if self.events.iter().any(|(_, _, event)| matches!(event, Event::ClientDies(_))) => {
+                return at;
+            }
+            Fault::ClientDies => (Event::ClientDies(rng.random_range(0..1_000)), None, 0),
+            Fault::Delay => {
+                let delay = Duration::from_millis(*[1, 5, 20, 100, 400].choose(rng).unwrap());
+                let weather = Weather { delay, one_in, ..Weather::default() };
+                (Event::Weather(weather), Some(Event::Weather(Weather::default())), rng.random_range(300..3_000))
+            }
+            Fault::Hold => {
+                let (holds_up, holds_down) = *[(true, false), (false, true), (true, true)].choose(rng).unwrap();
+                let weather = Weather { holds_up, holds_down, one_in, ..Weather::default() };
+                (Event::Weather(weather), Some(Event::Weather(Weather::default())), rng.random_range(100..4_000))
+            }
+            Fault::Refuse => {
+                self.events.push((at, server, Event::Cut(1)));
+                let weather = Weather { refuses: true, ..Weather::default() };
+                (Event::Weather(weather), Some(Event::Weather(Weather::default())), rng.random_range(100..2_000))
+            }
+        };
+        self.events.push((at, server, begin));
+        self.events.extend(end.map(|end| (at + length, server, end)));
+        at + length
+    }
+}
+
+impl Event {
+    /// Makes it happen.
+    pub(crate) fn happen(self, ground: &mut Ground, objects: &Arc<Objects>, server: Server) {
+        match self {
+            Self::Kill => ground.kill(server),
+            Self::Launch => ground.launch(server),
+            Self::Signal(signal) => ground.signal(server, signal),
+            Self::Cut(one_in) => ground.relay(server).cut(one_in),
+            Self::Weather(weather) => ground.relay(server).set(weather),
+            Self::ClientDies(list) => come_and_die(ground.url(0), objects.clone(), list),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Connections that fail: whatever is said to a server passes through a relay before it, which delays it, holds it back, or
+//! cuts its connections.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{self, Instant};
+
+/// Bytes that are read at a time: small, so that a cut often comes within a frame.
+const CHUNK: usize = 4 << 10;
+/// Chunks on their way in one direction; more stay with their sender.
+const CHUNKS: usize = 256;
+
+/// What happens to connections that there are, and to new ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weather {
+    /// New connections end at once.
+    pub(crate) refuses: bool,
+    /// How long what is said is on its way, each way.
+    pub(crate) delay: Duration,
+    /// What is said to the server stays here.
+    pub(crate) holds_up: bool,
+    /// What the server says stays here.
+    pub(crate) holds_down: bool,
+    /// Only one connection in so many is concerned by delays and holding; 0 and 1 for all.
+    pub(crate) one_in: u64,
+}
+
+impl Weather {
+    fn concerns(&self, connection: u64) -> bool {
+        self.one_in < 2 || connection.is_multiple_of(self.one_in)
+    }
+}
+
+/// A thread of relays. Dropped, it ends, and so do they.
+pub(crate) struct Relays {
+    handle: Handle,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Relays {
+    pub(crate) fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (handle, (end, ended)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let thread = thread::spawn(move || drop(runtime.block_on(ended)));
+        Self { handle, end: Some(end), thread: Some(thread) }
+    }
+
+    /// A relay to a server that is not there yet.
+    pub(crate) fn add(&self) -> Relay {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            target: Mutex::default(),
+            weather: watch::channel(Weather::default()).0,
+            cuts: watch::channel((0, 1)).0,
+        });
+        self.handle.spawn(accept(listener, shared.clone()));
+        Relay { address, shared }
+    }
+}
+
+impl Drop for Relays {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What stands before a server.
+pub(crate) struct Relay {
+    /// Where the server seems to be.
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    target: Mutex<Option<SocketAddr>>,
+    weather: watch::Sender<Weather>,
+    /// How often connections were cut, and one in how many of them.
+    cuts: watch::Sender<(u64, u64)>,
+}
+
+impl Relay {
+    /// What can be told where the server is.
+    pub(crate) fn target(&self) -> Target {
+        Target(self.shared.clone())
+    }
+
+    pub(crate) fn set(&self, weather: Weather) {
+        self.shared.weather.send_replace(weather);
+    }
+
+    /// Cuts one connection in so many.
+    pub(crate) fn cut(&self, one_in: u64) {
+        self.shared.cuts.send_modify(|cuts| *cuts = (cuts.0 + 1, one_in.max(1)));
+    }
+}
+
+/// Where a relay leads to.
+pub(crate) struct Target(Arc<Shared>);
+
+impl Target {
+    /// This is where the server is.
+    pub(crate) fn leads_to(&self, target: SocketAddr) {
+        *self.0.target.lock().unwrap() = Some(target);
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    for number in 0.. {
+        // Connections that end before they are accepted are no matter.
+        let Ok((client, _)) = listener.accept().await else { continue };
+        if !shared.weather.borrow().refuses {
+            tokio::spawn(connection(shared.clone(), number, client));
+        }
+    }
+}
+
+async fn connection(shared: Arc<Shared>, number: u64, client: TcpStream) {
+    let target = *shared.target.lock().unwrap();
+    let Some(target) = target else { return };
+    let mut cuts = shared.cuts.subscribe();
+    let Ok(server) = TcpStream::connect(target).await else { return };
+    if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
+        return;
+    }
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let cut = async {
+        while cuts.changed().await.is_ok() {
+            let (_, one_in) = *cuts.borrow_and_update();
+            if number.is_multiple_of(one_in) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = pump(&shared, number, |weather| weather.holds_up, from_client, to_server) => {}
+        () = pump(&shared, number, |weather| weather.holds_down, from_server, to_client) => {}
+        () = cut => {}
+    }
+}
+
+/// Carries what is said in one direction, until it ends.
+async fn pump(
+    shared: &Shared,
+    number: u64,
+    holds: impl Fn(&Weather) -> bool,
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+) {
+    let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS);
+    let mut weather = shared.weather.subscribe();
+    let reading = async move {
+        let mut bytes = vec![0; CHUNK];
+        while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            let delay = { *shared.weather.borrow() };
+            let delay = Some(delay.delay).filter(|_| delay.concerns(number)).unwrap_or_default();
+            if sender.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {
+                return;
+            }
+        }
+    };
+    let writing = async move {
+        while let Some((due, bytes)) = receiver.recv().await {
+            time::sleep_until(due).await;
+            let held = weather.wait_for(|weather| !(weather.concerns(number) && holds(weather))).await.is_err();
+            if held || to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(reading, writing);
+}
