@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Outcome, Result, SpaceId, Transaction, UploadId};
+use bytes::Bytes;
+use model::{NodeId, Outcome, Result, SpaceId, Transaction, UploadId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::convert;
 use wire::handshake::Credentials;
@@ -163,6 +164,44 @@ impl Client {
             Response::Spaces(spaces) => {
                 spaces.entries.into_iter().map(|entry| Ok((convert::space(entry.space)?, entry.name))).collect()
             }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks for the classes and indexes of a space, or changes them: what is asked and answered is a `SchemaRequest` and a
+    /// `SchemaAnswer` of the catalogue, in JSON. Peer servers and meta-servers do it.
+    ///
+    /// # Errors
+    /// Those of the operation, with words for people.
+    pub async fn describe(&self, space: &str, request: Vec<u8>) -> Result<Bytes> {
+        let describe = proto::query::Describe { space: space.to_owned(), request: request.into() };
+        match self.link.once(Request::Describe(describe), Vec::new()).await?.response {
+            Response::Described(described) => Ok(described.answer),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The logical nodes of this client's space, of a cluster.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server.
+    pub async fn nodes(&self) -> Result<Vec<NodeId>> {
+        match self.link.read(Request::GetSpace(proto::GetSpace {})).await?.response {
+            Response::SpaceOf(of) => of.nodes.into_iter().map(wire::cluster::node).collect(),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has a logical node of this client's space enter all its objects into an index. Says whether it has; otherwise it goes on,
+    /// and is to be asked again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if its brick has not heard of the index, yet.
+    pub async fn build_index(&self, node: NodeId, index: u32) -> Result<bool> {
+        let build = proto::BuildIndex { space: u32::from(self.space().0), node: node.0, index };
+        match self.link.read(Request::BuildIndex(build)).await?.response {
+            Response::Done(_) => Ok(true),
+            Response::Progress(_) => Ok(false),
             other => Err(unexpected(&other)),
         }
     }

@@ -25,21 +25,29 @@ mod names;
 mod options;
 mod outcome;
 mod rooms;
+mod rows;
 mod transaction;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::TxnId;
+use query::Query;
 use rand::RngExt;
 use tokio::time;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
 
 use self::core::Core;
+use self::rows::Asking;
 pub use found::Found;
 pub use options::ClusterOptions;
 pub use outcome::{Clash, Decided};
+pub use rows::{Explained, Rows};
 pub use transaction::{Hint, Level, Transaction};
 
 /// Tries of a transaction that meets others before it takes locks.
@@ -76,6 +84,19 @@ impl Cluster {
     #[must_use]
     pub fn nodes(&self) -> &[NodeId] {
         &self.core.nodes
+    }
+
+    /// Asks for the classes and indexes of the space, or changes them: as
+    /// [`Client::describe`](crate::Client::describe).
+    ///
+    /// # Errors
+    /// Those of the operation, with words for people.
+    pub async fn describe(&self, request: Vec<u8>) -> Result<Bytes> {
+        let describe = proto::query::Describe { space: String::new(), request: request.into() };
+        match self.core.ask(Request::Describe(describe)).await? {
+            (Response::Described(described), _) => Ok(described.answer),
+            _ => Err(Error::new(ErrorKind::Internal, "the peer server has answered something else")),
+        }
     }
 
     // -------------------------------------------------------------------------------------------- transactions
@@ -168,6 +189,23 @@ impl Cluster {
     #[must_use]
     pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> Found {
         Found::new(self.core.clone(), classes.into_iter().collect(), filter)
+    }
+
+    /// Asks a query outside of any transaction: each object is as it was when it was looked at.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the query does not fit the classes of the space, with its place;
+    /// [`ErrorKind::Unavailable`] if no peer server answers in time.
+    pub async fn query(&self, query: &Query) -> Result<Rows> {
+        Rows::ask(&self.core, query, Asking::default(), None).await
+    }
+
+    /// The same, and tells at the end what was done: [`Rows::explained`].
+    ///
+    /// # Errors
+    /// As [`Cluster::query`].
+    pub async fn explain(&self, query: &Query) -> Result<Rows> {
+        Rows::ask(&self.core, query, Asking { explain: true, ..Asking::default() }, None).await
     }
 
     /// Ends the client: what waits fails, and what it holds is let go of. The same happens when the last of its clones and

@@ -17,7 +17,7 @@ pub(crate) fn run(input: &[u8]) {
     let length = usize::from(u16::from_le_bytes([*low, *high]));
     let (message, raw) = bytes.split_at(length.min(bytes.len()));
     let Ok(proto::Request { request: Some(request) }) = proto::Request::decode(message) else { return };
-    questions(&request);
+    questions(&request, raw);
     let borrowed = Message::decode(request.clone(), Raw::Borrowed(raw)).ok();
     let owned = Message::decode(request, Raw::Owned(Bytes::copy_from_slice(raw))).ok();
     assert_eq!(borrowed, owned);
@@ -27,8 +27,9 @@ pub(crate) fn run(input: &[u8]) {
     assert_eq!(again.ok(), Some(message));
 }
 
-fn questions(request: &Request) {
+fn questions(request: &Request, raw: &[u8]) {
     match request {
+        Request::Query(query) => drop(wire::cluster::Query::from_proto(query.clone(), Raw::Borrowed(raw))),
         Request::Reserve(reserve) => drop(wire::cluster::Reserve::try_from(*reserve)),
         Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
         Request::Look(look) => drop(wire::cluster::look_from_proto(*look)),

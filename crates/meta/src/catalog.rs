@@ -5,6 +5,7 @@
 //! | `parameters`, `member`, `space`, `account`, `placement` | the entries: cluster, bricks and peer servers, spaces, users, where things are |
 //! | `class`, `field_type`, `evolution`, `index`, `schema` | classes: what records have, and how that changes |
 //! | `path`, `entry`, `names`, `limits` | keys, JSON, and what is allowed |
+//! | `schema_request` | what is asked about classes and indexes from outside |
 //! | [`Editor`] | all operations, each a compare-and-set loop over a `draft` |
 //! | [`Catalog`] | all of it at one revision, in memory, quick to look things up in |
 //! | [`Follower`] | keeps a [`Catalog`] current |
@@ -33,6 +34,7 @@ mod path;
 mod placement;
 mod presence;
 mod schema;
+mod schema_request;
 mod snapshot;
 mod space;
 
@@ -52,5 +54,6 @@ pub use password::Verifier;
 pub use placement::{Move, MovePhase, Moving, Placed, PlacementMap, Sheet, default_nodes, spread};
 pub use presence::{Life, Presence, Who};
 pub use schema::{Schema, Shape};
+pub use schema_request::{SchemaAnswer, SchemaRequest};
 pub use snapshot::{Catalog, Member};
 pub use space::{FailurePolicy, Grantee, Permission, Permissions, Space, SpaceOptions};

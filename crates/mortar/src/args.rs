@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cluster, collection, dev, exercise, get, ls, name, node, object, put, repair, rm, scrub, shell,
-    space, stat, status, tree,
+    attr, backup, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query, repair,
+    rm, scrub, shell, space, stat, status, tree,
 };
 
 const AFTER: &str = "\
@@ -75,6 +75,9 @@ pub(crate) enum Command {
     Space(space::Space),
     Exercise(exercise::Exercise),
     Object(object::ObjectCommand),
+    Class(class::ClassCommand),
+    Index(index::IndexCommand),
+    Query(query::QueryCommand),
     Node(node::Node),
     Cluster(cluster::Cluster),
     Import(tree::Import),

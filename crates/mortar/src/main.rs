@@ -10,6 +10,7 @@ mod connection;
 mod failure;
 mod output;
 mod progress;
+mod record;
 mod serving;
 mod settings;
 mod stream;
@@ -28,8 +29,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, cluster, collection, dev, exercise, get, ls, name, node, object, put, repair, rm, scrub, shell,
-    space, stat, status, tree as trees,
+    attr, backup, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query, repair,
+    rm, scrub, shell, space, stat, status, tree as trees,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -138,6 +139,9 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Space(args) => space::run(args, session).await,
         Command::Exercise(args) => exercise::run(args, session).await,
         Command::Object(args) => object::run(args, session).await,
+        Command::Class(args) => class::run(args, session).await,
+        Command::Index(args) => index::run(args, session).await,
+        Command::Query(args) => query::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
         Command::Import(args) => trees::import(args, session).await,
         Command::Export(args) => trees::export(args, session).await,

@@ -12,6 +12,7 @@
 mod cache;
 mod guest;
 mod outcomes;
+mod query;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -165,6 +166,7 @@ pub(crate) struct Peer {
     state: Mutex<State>,
     pub(crate) realm: Arc<Realm>,
     pub(crate) uplinks: Arc<Uplinks>,
+    queries: query::Admission,
     alarm: Alarm,
     time: Time,
 }
@@ -183,7 +185,8 @@ impl Peer {
             again: HashMap::new(),
             places: BTreeMap::new(),
         };
-        Arc::new(Self { start, state: Mutex::new(state), realm, uplinks, alarm, time })
+        let queries = query::Admission::default();
+        Arc::new(Self { start, state: Mutex::new(state), realm, uplinks, queries, alarm, time })
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {

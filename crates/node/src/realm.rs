@@ -4,6 +4,7 @@
 //! [`Realm::follow`] fills it from the catalogue and keeps it current. Whatever keeps the catalogue may be away: then what is
 //! known stays, and so do the numbers in stock.
 
+mod schema;
 mod stock;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,11 @@ use tracing::error;
 use wire::transport::Address;
 
 use crate::placement::{BrickId, Map, Place, Placement};
+use schema::Schemas;
 use stock::Stock;
+
+pub use schema::Schema;
+pub(crate) use schema::describe;
 
 /// An object space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +47,7 @@ pub struct Realm {
     spaces: ArcSwap<BTreeMap<String, Arc<Space>>>,
     numbers: Box<dyn Fn(u64) -> Numbers + Send + Sync>,
     catalogue: Option<Catalogue>,
+    schemas: Schemas,
 }
 
 /// The catalogue that a realm is filled from.
@@ -61,7 +67,8 @@ impl Realm {
     /// A cluster of which nothing is known yet. `numbers` gets so many numbers in a row that nobody else ever gets.
     pub fn new(numbers: impl Fn(u64) -> Numbers + Send + Sync + 'static) -> Arc<Self> {
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
-        Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue: None })
+        let schemas = Schemas::default();
+        Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue: None, schemas })
     }
 
     /// The cluster that a catalogue tells of, as long as this or a clone of it is there.
@@ -84,7 +91,8 @@ impl Realm {
             Box::pin(async move { stock.take(count).await }) as Numbers
         };
         let (mut changed, catalogue) = (follower.changed(), Some(Catalogue { editor, follower, stock }));
-        let realm = Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue });
+        let schemas = Schemas::default();
+        let realm = Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue, schemas });
         realm.fill();
         let followed = Arc::downgrade(&realm);
         tokio::spawn(async move {

@@ -542,6 +542,13 @@ impl<T: Clone + Weigh> PageCache<T> {
         self.copies.get(&oid.page()).map_or(Found::Miss, |copy| copy.look(oid.slot()))
     }
 
+    /// Which state [`PageCache::look`] finds of an object, if its page is here, and a time at or after which that was committed.
+    #[must_use]
+    pub fn state_of(&self, oid: Oid) -> Option<(Seen, Timestamp)> {
+        let Newer { seen, timestamp } = self.copies.get(&oid.page())?.newer(oid.slot());
+        Some((seen, timestamp))
+    }
+
     /// The page as another client may have it (R1): only if every object is valid and none is newer than the version says.
     #[must_use]
     pub fn complete(&self, page: PageId) -> Option<Fetched<T>> {

@@ -53,6 +53,8 @@ pub struct Field {
     pub ty: Type,
     /// What it is in records that were written before it existed; null if nothing was said.
     pub default: Value,
+    /// What it is in new objects whose creator says nothing.
+    pub initial: Value,
     /// Whether it may not be null: then it has its default also in records in which it is.
     pub required: bool,
 }
@@ -97,7 +99,8 @@ impl Class {
     #[must_use]
     pub fn field_or(mut self, number: u32, name: impl Into<String>, ty: Type, default: impl Into<Value>) -> Self {
         let (number, name, default) = (FieldNumber(number), name.into(), default.into());
-        self.fields.push(Field { number, name, ty, default, required: false });
+        let initial = default.clone();
+        self.fields.push(Field { number, name, ty, default, initial, required: false });
         self
     }
 
@@ -277,8 +280,9 @@ impl Schema {
                     return Err(invalid(format!("{} refers to a class that is not there", place())));
                 }
                 field.ty.check_nesting().map_err(|error| invalid(format!("{}: {error}", place())))?;
-                if !field.ty.holds(&field.default) {
-                    let (default, ty) = (&field.default, self.name_of(&field.ty));
+                if let Some(default) = [&field.default, &field.initial].into_iter().find(|value| !field.ty.holds(value))
+                {
+                    let ty = self.name_of(&field.ty);
                     return Err(invalid(format!("{} has the default {default}, and is a {ty}", place())));
                 }
                 if !names.insert(&field.name) {

@@ -38,4 +38,9 @@ pub mod proto {
     pub mod meta {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));
     }
+
+    /// The messages of `proto/query.proto`.
+    pub mod query {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.query.rs"));
+    }
 }

@@ -395,7 +395,10 @@ fn operand(value: i64) -> Operand {
 fn scanned() -> BoxedStrategy<Scanned> {
     let object = oid().prop_flat_map(|oid| (Just(oid), version(), object(oid.class())));
     (vec(object, 0..5), reads(), option::of(place()), any::<u64>(), any::<u64>())
-        .prop_map(|(found, guards, next, examined, count)| Scanned { found, guards, next, examined, count })
+        .prop_map(|(found, guards, next, examined, count)| {
+            let seen = Timestamp(examined);
+            Scanned { found, guards, next, examined, count, seen }
+        })
         .boxed()
 }
 

@@ -16,7 +16,7 @@ use tokio::time;
 use wire::cluster::{Message, looked_from_proto};
 use wire::driving::{Alarm, Post, Time};
 use wire::frame::Raw;
-use wire::link::Caller;
+use wire::link::{Answer, Caller};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -299,12 +299,17 @@ impl Core {
 
     /// Asks the peer server something that it answers once, and may be asked again.
     pub(super) async fn ask(&self, request: Request) -> Result<(Response, Bytes)> {
+        self.ask_one(request, Vec::new()).await.map(|(_, answer)| (answer.response, answer.raw))
+    }
+
+    /// The same, with bytes, and says by which connection it was answered.
+    pub(super) async fn ask_one(&self, request: Request, raw: Vec<Bytes>) -> Result<(Caller, Answer)> {
         let asking = async {
             loop {
                 let caller = self.lock()?.up.as_ref().map(|up| up.caller.clone());
                 let error = match caller {
-                    Some(caller) => match caller.call(request.clone(), Vec::new()).await {
-                        Ok(answer) => return Ok((answer.response, answer.raw)),
+                    Some(caller) => match caller.call(request.clone(), raw.clone()).await {
+                        Ok(answer) => return Ok((caller, answer)),
                         Err(error) => error,
                     },
                     None => Error::new(ErrorKind::Unavailable, "no peer server is connected"),

@@ -10,11 +10,14 @@ use protocol::lease::Ms;
 use protocol::locks::Mode;
 use protocol::page_cache::{Content, Found};
 use protocol::session::{self, Unwritten};
+use protocol::validate::Read;
+use query::Query;
 
 use super::core::{Core, State, Wait, found};
 use super::names;
 use super::outcome::{Clash, Decided, decided};
 use super::rooms::{PAGE, SLOTS};
+use super::rows::{Asking, Relied, Rows};
 
 /// Bytes from which on an object is looked at for the size of its page.
 const LARGE: usize = 32 << 10;
@@ -185,6 +188,39 @@ impl Transaction {
         }
         let full = || Error::new(ErrorKind::Full, format!("too many names have the hash of {path:?}: choose another"));
         Ok((free.ok_or_else(full)?, None))
+    }
+
+    /// Asks a query. It sees what this transaction has written, and its answer counts as read: no object that is created,
+    /// changed or deleted meanwhile makes another one of it, or this transaction does not commit.
+    ///
+    /// # Errors
+    /// As [`Cluster::query`](super::Cluster::query); [`ErrorKind::Unsupported`] in a group snapshot.
+    pub async fn query(&self, query: &Query) -> Result<Rows> {
+        let Inner { core, level, .. } = &*self.inner;
+        if *level == Level::Snapshot {
+            let what =
+                "a group snapshot cannot be queried, as bricks have only the newest state: begin another transaction";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let own = self.changes()?.writes.clone();
+        if *level == Level::Locks {
+            // Locked before they are read, so that nothing is put where it looks.
+            let asking = Asking { reads: true, only_guards: true, ..Asking::default() };
+            let mut guards = Rows::ask(core, query, asking, None).await?;
+            while guards.next().await?.is_some() {}
+            for Read { oid, .. } in guards.relied() {
+                self.read(oid, Mode::Shared).await?;
+            }
+        }
+        Rows::ask(core, query, Asking { own, reads: true, ..Asking::default() }, Some(self.clone())).await
+    }
+
+    /// What a query of this transaction relies on.
+    pub(super) fn rely(&self, relied: Relied) -> Result<()> {
+        let Relied { reads, at } = relied;
+        let txn = self.inner.txn;
+        let relied = self.inner.core.work(|state, _| state.session.rely(txn, reads, at))?;
+        relied.map_err(|why| Error::new(ErrorKind::Conflict, why.to_string()))
     }
 
     // -------------------------------------------------------------------------------------------- writing

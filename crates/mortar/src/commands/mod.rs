@@ -2,16 +2,19 @@
 
 pub(crate) mod attr;
 pub(crate) mod backup;
+pub(crate) mod class;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod dev;
 pub(crate) mod exercise;
 pub(crate) mod get;
+pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod name;
 pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod put;
+pub(crate) mod query;
 pub(crate) mod repair;
 pub(crate) mod rm;
 pub(crate) mod scrub;

@@ -1,18 +1,22 @@
-//! `mortar object`: objects of a cluster, each in one transaction.
+//! `mortar object`: objects of a cluster, each in one transaction: blobs, and records of classes as JSON.
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use client::cluster::Cluster;
-use model::{Error, ErrorKind, Object, limits};
+use client::cluster::{Cluster, Hint};
+use model::{Error, ErrorKind, Kind, Object, Oid, limits};
 use serde::Serialize;
+use serde_json::Value as Json;
 
+use super::class as classes;
+use super::query::Found;
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
-use crate::target::{Path, no_such_name};
+use crate::record::{self, Names};
+use crate::target::{Path, Target, no_such_object};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,9 +24,12 @@ Examples:
   echo hello | mortar object put /greeting -
   mortar object get /greeting
   mortar object put /cat.jpg cat.jpg --new                        fails if the name is taken
-  mortar object rm /greeting";
+  mortar object rm /greeting
+  mortar object put --class Person '{\"name\": \"Ann\", \"age\": 31}'   a record of a class (see mortar class --help)
+  mortar object put /bob --class Person '{\"name\": \"Bob\", \"boss\": \"/ann\"}'
+  mortar object get /bob                                          shows its fields as JSON";
 
-/// Put, get and remove objects of a cluster, by name
+/// Put, get and remove objects of a cluster
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ObjectCommand {
@@ -32,38 +39,44 @@ pub(crate) struct ObjectCommand {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Store a file, or the standard input, under a name
+    /// Store a file, or the standard input, under a name; with --class a record, given as JSON
     #[command(after_help = EXAMPLES)]
     Put {
-        /// The name
-        name: Path,
-        /// The file; - reads the standard input
-        file: PathBuf,
+        /// The name, or an object's identifier; with --class it may be left out
+        #[arg(value_name = "NAME")]
+        first: String,
+        /// The file; - reads the standard input. With --class the fields as a JSON object
+        #[arg(value_name = "FILE|JSON", required_unless_present = "class")]
+        second: Option<String>,
+        /// The class of the record
+        #[arg(short, long)]
+        class: Option<String>,
         /// Fail if the name is taken
         #[arg(long)]
         new: bool,
     },
-    /// Write an object's content to a file or the standard output
+    /// Write an object's content to a file or the standard output; of a record its fields as JSON
     #[command(after_help = EXAMPLES)]
     Get {
-        /// The name
-        name: Path,
+        /// The object: a name or an identifier
+        target: Target,
         /// The file to write; - is the standard output
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,
     },
-    /// Delete an object and its name
+    /// Delete an object, and its name if it is given by that
     #[command(after_help = EXAMPLES)]
     Rm {
-        /// The name
-        name: Path,
+        /// The object: a name or an identifier
+        target: Target,
     },
 }
 
 #[derive(Serialize)]
 struct Stored {
     oid: String,
-    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     bytes: u64,
     created: bool,
 }
@@ -86,25 +99,71 @@ impl Report for Deleted {
 }
 
 pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
+    let cluster = session.cluster().await?;
     match args.action {
-        Action::Put { name, file, new } => {
-            let data = read(&file)?;
-            let stored = put(&session.cluster().await?, &name, data, new).await?;
+        Action::Put { first, second, class: None, new } => {
+            let target = parse(&first)?;
+            let data = read(PathBuf::from(second.unwrap_or_default()).as_path())?;
+            let stored = put(&cluster, Some(&target), Object::blob(data.into()), new).await?;
             session.output.print(&stored)
         }
-        Action::Get { name, output } => {
-            let object = get(&session.cluster().await?, &name).await?;
-            if output.as_os_str() == "-" {
-                return session.output.raw(&object.data);
-            }
-            fs::write(&output, &object.data)
-                .map_err(|e| Failure::file(format!("cannot write {}", output.display()), &e))
+        Action::Put { first, second, class: Some(class), new } => {
+            let (target, json) = match second {
+                Some(json) => (Some(parse(&first)?), json),
+                None => (None, first),
+            };
+            let object = record_of(&cluster, &class, &json).await?;
+            let stored = put(&cluster, target.as_ref(), object, new).await?;
+            session.output.print(&stored)
         }
-        Action::Rm { name } => {
-            remove(&session.cluster().await?, &name).await?;
+        Action::Get { target, output } => {
+            let (oid, object) = get(&cluster, &target).await?;
+            let mut data = object.data;
+            if object.kind == Kind::Record {
+                let schema = classes::schema(&cluster).await?;
+                if session.output.json() {
+                    return session.output.print(&Found::new(&schema, oid, &data)?);
+                }
+                let fields = record::fields(&schema, oid.class(), &data)?;
+                let text = serde_json::to_string_pretty(&fields);
+                data = (text.map_err(|error| Failure::new(format!("cannot show JSON: {error}")))? + "\n").into();
+            }
+            if output.as_os_str() == "-" {
+                return session.output.raw(&data);
+            }
+            fs::write(&output, &data).map_err(|e| Failure::file(format!("cannot write {}", output.display()), &e))
+        }
+        Action::Rm { target } => {
+            remove(&cluster, &target).await?;
             session.output.print(&Deleted { deleted: 1 })
         }
     }
+}
+
+fn parse(target: &str) -> Result<Target> {
+    target.parse().map_err(|why: String| Failure::usage(format!("{target:?} is no object: {why}")))
+}
+
+/// The record that some JSON says.
+async fn record_of(cluster: &Cluster, class: &str, json: &str) -> Result<Object> {
+    let json: Json = serde_json::from_str(json).map_err(|error| {
+        let hint =
+            "Write the fields as a JSON object: '{\"name\": \"Ann\"}'; a class is made by `mortar class define`.";
+        Failure::usage(format!("the fields are no JSON: {error}")).hint(hint)
+    })?;
+    let schema = classes::schema(cluster).await?;
+    let class = schema.class_named(class)?.id;
+    let mut names = Names::default();
+    let mut record = record::from_json(&schema, class, &json, &mut names)?;
+    if !names.wanted.is_empty() {
+        for name in std::mem::take(&mut names.wanted) {
+            let path: Path = name.parse().map_err(Failure::usage)?;
+            let (oid, _) = get(cluster, &Target::Path(path)).await?;
+            names.bound.insert(name, oid);
+        }
+        record = record::from_json(&schema, class, &json, &mut names)?;
+    }
+    Ok(Object::record(class, record))
 }
 
 /// What a file holds, if it is not more than an object may.
@@ -123,54 +182,84 @@ fn read(file: &std::path::Path) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-async fn put(cluster: &Cluster, name: &Path, data: Vec<u8>, new: bool) -> Result<Stored> {
-    let bytes = data.len() as u64;
-    let (object, path) = (&Object::blob(data.into()), name.as_str());
+/// Puts an object where the target says; without one it is a new object without a name.
+async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bool) -> Result<Stored> {
+    let bytes = object.data.len() as u64;
+    let object = &object;
     let (oid, transaction, created) = cluster
         .transact(|t| async move {
-            match t.resolve(path).await? {
+            let known = match target {
+                Some(Target::Oid(oid)) => Some(*oid),
+                Some(Target::Path(path)) => t.resolve(path.as_str()).await?,
+                None => None,
+            };
+            match known {
                 // It is told below, once it is sure.
                 Some(oid) if new => Ok((oid, t, false)),
+                Some(oid) if oid.class() != object.class => {
+                    let what = format!("{oid} is of another class: remove it first");
+                    Err(Error::new(ErrorKind::Invalid, what))
+                }
                 Some(oid) => {
                     t.put(oid, object.clone()).await?;
                     Ok((oid, t, false))
                 }
                 None => {
-                    let oid = t.create_blob(object.data.clone())?;
-                    t.bind(path, oid).await?;
+                    let oid = t.create(object.class, object.clone(), Hint::Anywhere)?;
+                    if let Some(Target::Path(path)) = target {
+                        t.bind(path.as_str(), oid).await?;
+                    }
                     Ok((oid, t, true))
                 }
             }
         })
         .await?;
+    let name = match target {
+        Some(Target::Path(path)) => Some(path.as_str().to_owned()),
+        _ => None,
+    };
     if new && !created {
-        return Err(Failure::conflict(format!("the name {path} is taken: it is bound to {oid}")));
+        return Err(Failure::conflict(match name {
+            Some(path) => format!("the name {path} is taken: it is bound to {oid}"),
+            None => format!("{oid} is an identifier: a new object is given one"),
+        }));
     }
     let oid = if created { transaction.real(oid).unwrap_or(oid) } else { oid };
-    Ok(Stored { oid: oid.to_string(), name: path.to_owned(), bytes, created })
+    Ok(Stored { oid: oid.to_string(), name, bytes, created })
 }
 
-async fn get(cluster: &Cluster, name: &Path) -> Result<Object> {
-    let path = name.as_str();
+async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {
     let found = cluster
         .transact(|t| async move {
-            match t.resolve(path).await? {
-                Some(oid) => t.get(oid).await,
+            let oid = match target {
+                Target::Oid(oid) => Some(*oid),
+                Target::Path(path) => t.resolve(path.as_str()).await?,
+            };
+            match oid {
+                Some(oid) => Ok(t.get(oid).await?.map(|object| (oid, object))),
                 None => Ok(None),
             }
         })
         .await?;
-    found.ok_or_else(|| no_such_name(name))
+    found.ok_or_else(|| no_such_object(target))
 }
 
-async fn remove(cluster: &Cluster, name: &Path) -> Result {
-    let path = name.as_str();
+async fn remove(cluster: &Cluster, target: &Target) -> Result {
     let found = cluster
         .transact(|t| async move {
-            let Some(oid) = t.resolve(path).await? else { return Ok(false) };
-            t.delete(oid).await?;
-            t.unbind(path).await
+            match target {
+                Target::Oid(oid) => {
+                    let found = t.get_for_update(*oid).await?.is_some();
+                    t.delete(*oid).await?;
+                    Ok(found)
+                }
+                Target::Path(path) => {
+                    let Some(oid) = t.resolve(path.as_str()).await? else { return Ok(false) };
+                    t.delete(oid).await?;
+                    t.unbind(path.as_str()).await
+                }
+            }
         })
         .await?;
-    if found { Ok(()) } else { Err(no_such_name(name)) }
+    if found { Ok(()) } else { Err(no_such_object(target)) }
 }

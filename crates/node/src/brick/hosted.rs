@@ -315,6 +315,11 @@ impl Hosted {
         self.after(failure, now);
     }
 
+    /// A time at or after all that was committed here.
+    pub(crate) fn clock(&self) -> Timestamp {
+        self.machine.clock()
+    }
+
     /// When [`Hosted::poll`] has something to do.
     pub(crate) fn deadline(&self) -> Ms {
         if self.failed.is_some() { Ms::MAX } else { self.machine.deadline().min(self.again.unwrap_or(Ms::MAX)) }

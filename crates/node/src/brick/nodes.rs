@@ -249,11 +249,14 @@ impl Nodes {
     /// # Errors
     /// If the logical node is not served here, or something cannot be read.
     pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
-        self.named(wanted.node)?;
+        let served = self.named(wanted.node)?;
         if wanted.range.is_some() {
             return Err(Error::new(ErrorKind::NotFound, "there is no such index at this logical node"));
         }
-        scan(&self.store, wanted)
+        let mut scanned = scan(&self.store, wanted)?;
+        // What was found was committed before.
+        scanned.seen = served.lock()?.clock();
+        Ok(scanned)
     }
 
     /// Hands out page numbers: see [`Hosted::reserve`].

@@ -18,6 +18,7 @@ use wire::proto::response::Response;
 
 use super::once::{self, Begun};
 use super::{Role, codec};
+use crate::realm;
 use crate::server::{Thread, kind};
 
 /// How often a watch that has nothing to say says that it is there.
@@ -177,6 +178,13 @@ impl Service for Desk {
                 Ok(Response::Done(proto::Done {}))
             }),
             Request::CreateSpace(_) | Request::ListSpaces(_) => self.space(request, reply),
+            Request::Describe(describe) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                Self::later(reply, async move {
+                    let proto::query::Describe { space, request } = describe;
+                    realm::describe(&editor, &follower, &space, &request).await.map(Response::Described)
+                });
+            }
             Request::Ping(_) => reply.send(Response::Done(proto::Done {})),
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => {

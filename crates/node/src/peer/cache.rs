@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
-use protocol::ident::{ClientId, HolderId, Version};
+use protocol::ident::{ClientId, HolderId, Timestamp, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::Found;
 use protocol::residents::Residents;
 use protocol::session::{Output, Session};
 use protocol::tree::{Down, Up};
+use protocol::validate::Seen;
 
 use super::SESSIONS;
 use crate::brick::SKEW_MS;
@@ -21,8 +22,16 @@ const OVERHEAD: usize = 96;
 /// How long somebody waits for an object, in milliseconds.
 const PATIENCE_MS: Ms = 10_000;
 
-/// What was found: the version of the page, and the object.
-pub(super) type Looked = (Version, Option<Object>);
+/// What was found.
+pub(crate) struct Looked {
+    /// The version of the page.
+    pub(super) version: Version,
+    /// The object, if there is one.
+    pub(super) object: Option<Object>,
+    /// Which state of it this is, and a time at or after which that was committed.
+    pub(super) seen: Seen,
+    pub(super) timestamp: Timestamp,
+}
 
 /// Somebody who waits for an object.
 struct Waiting {
@@ -57,7 +66,12 @@ impl ObjectCache {
             Found::Absent => Some(None),
             Found::Miss => None,
         };
-        let found = found.map(|object| (self.session.cache().version(oid.page()).unwrap_or_default(), object));
+        let cache = self.session.cache();
+        let found = found.map(|object| {
+            let version = cache.version(oid.page()).unwrap_or_default();
+            let (seen, timestamp) = cache.state_of(oid).unwrap_or((Seen::At(version), Timestamp::ZERO));
+            Looked { version, object, seen, timestamp }
+        });
         *(if found.is_some() { &mut self.hits } else { &mut self.misses }) += 1;
         found
     }

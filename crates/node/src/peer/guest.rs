@@ -12,11 +12,14 @@ use tracing::info;
 use wire::cluster::{self, Message, looked_to_proto};
 use wire::convert;
 use wire::driving::Post;
+use wire::frame::Raw;
 use wire::link::{Deferred, Incoming, Reply, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
+use super::cache::Looked;
+use super::query::Queries;
 use super::{Peer, Role, SESSIONS};
 use crate::brick::SKEW_MS;
 use crate::realm::Space;
@@ -35,11 +38,12 @@ pub(crate) struct Guest {
     thread: Arc<Thread<Role>>,
     /// The number of the client, once it has said one: that of its session numbers and transactions.
     number: Option<u64>,
+    queries: Queries,
 }
 
 impl Guest {
     pub(super) fn new(peer: Arc<Peer>, space: Arc<Space>, post: Post, thread: Arc<Thread<Role>>) -> Self {
-        Self { peer, space, post, thread, number: None }
+        Self { peer, space, post, thread, number: None, queries: Queries::default() }
     }
 
     /// A message of the rules.
@@ -175,14 +179,14 @@ impl Guest {
     /// Reads an object in the cache of this peer server.
     fn look(&self, oid: Oid, reply: Reply<'_>) {
         match self.peer.look(oid) {
-            Ok(Some((version, object))) => {
+            Ok(Some(Looked { version, object, .. })) => {
                 let (looked, raw) = looked_to_proto(version, object.as_ref());
                 reply.send_bytes(Response::Looked(looked), &raw);
             }
             Ok(None) => {
                 let deferred = reply.defer();
                 self.peer.look_later(oid, move |found| match found {
-                    Ok((version, object)) => {
+                    Ok(Looked { version, object, .. }) => {
                         let (looked, raw) = looked_to_proto(version, object.as_ref());
                         deferred.send(Response::Looked(looked), raw);
                     }
@@ -190,6 +194,22 @@ impl Guest {
                 });
             }
             Err(error) => reply.fail(&error),
+        }
+    }
+
+    /// Begins, continues or ends a query.
+    fn query(&mut self, request: Request, raw: Raw<'_>, reply: Reply<'_>) {
+        match request {
+            Request::Query(query) => match cluster::Query::from_proto(query, raw) {
+                Ok(query) => self.queries.begin(&self.peer, &self.space, query, reply.defer()),
+                Err(error) => reply.fail(&error),
+            },
+            Request::FetchRows(fetch) => self.queries.fetch(fetch.cursor, reply.defer()),
+            Request::EndQuery(end) => {
+                self.queries.end(end.cursor);
+                reply.send(Response::Done(proto::Done {}));
+            }
+            _ => {}
         }
     }
 
@@ -218,12 +238,24 @@ impl Guest {
                 }
                 Ok(())
             }
+            Request::BuildIndex(build) => {
+                self.is_here(cluster::node(build.node)?, [])?;
+                if build.space != u32::from(self.space.id.0) {
+                    return Err(Error::new(ErrorKind::Denied, "only indexes of the connection's space can be built"));
+                }
+                Ok(())
+            }
             Request::GetNumbers(numbers) if numbers.count == 0 || numbers.count > MAX_NUMBERS => {
                 let what = format!("1 to {MAX_NUMBERS} numbers can be taken at a time");
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
             Request::CreateSpace(_) | Request::ListSpaces(_) => Ok(()),
+            Request::Describe(describe) if ![&*self.space.name, ""].contains(&&*describe.space) => {
+                let what = format!("only classes of the connection's space, {:?}, can be described", self.space.name);
+                Err(Error::new(ErrorKind::Denied, what))
+            }
+            Request::Describe(_) => Ok(()),
             _ => {
                 let what = "a peer server does not do this: connect to the store itself";
                 Err(Error::new(ErrorKind::Unsupported, what))
@@ -236,6 +268,9 @@ impl Guest {
         match request {
             Request::Reserve(reserve) => self.pass_on(NodeId(reserve.node), Request::Reserve(reserve), reply.defer()),
             Request::Scan(scan) => self.pass_on(NodeId(scan.node), Request::Scan(scan), reply.defer()),
+            Request::BuildIndex(build) => {
+                self.pass_on(NodeId(build.node), Request::BuildIndex(build), reply.defer());
+            }
             Request::Look(look) => match convert::oid(look.oid, "object") {
                 Ok(oid) if look.cached => self.look(oid, reply),
                 Ok(oid) => self.pass_on(oid.page().node, Request::Look(look), reply.defer()),
@@ -267,6 +302,16 @@ impl Guest {
                     }
                 });
             }
+            Request::Describe(describe) => {
+                let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
+                let space = self.space.name.clone();
+                tokio::spawn(async move {
+                    match realm.describe(&space, &describe.request).await {
+                        Ok(described) => deferred.send(Response::Described(described), Vec::new()),
+                        Err(error) => deferred.fail(&error),
+                    }
+                });
+            }
             Request::ListSpaces(_) => {
                 let spaces = self.peer.realm.spaces().into_iter();
                 let entries =
@@ -290,6 +335,9 @@ impl Service for Guest {
                 reply.refuse(&error);
             }
             return;
+        }
+        if matches!(request, Request::Query(_) | Request::FetchRows(_) | Request::EndQuery(_)) {
+            return self.query(request, raw, reply);
         }
         match self.check(&request) {
             Ok(()) => self.answer(request, reply),

@@ -70,3 +70,47 @@ async fn numbers_are_given_once_and_are_those_of_starts() {
     }
     assert!(seen.insert(Editor::new(store).start_number().await.unwrap().0));
 }
+
+#[tokio::test]
+async fn schema_is_what_the_catalogue_has_of_classes_and_indexes() {
+    use meta::catalog::{ClassDefinition, FieldDefinition, FieldType, Step};
+    use model::{FieldNumber, Value};
+    use query::Type;
+
+    let realm = Realm::follow(catalogue().await).await.unwrap();
+    let editor = realm.editor().unwrap().clone();
+    brick(&editor, "127.0.0.1:1").await;
+    let space = realm.create_space("main", SpaceOptions::default()).await.unwrap().id;
+    assert_eq!(realm.schema(space).unwrap().classes.classes().count(), 0);
+    let person = FieldType::Reference(Some("Person".to_owned()));
+    let fields = vec![
+        FieldDefinition::required("name", FieldType::String),
+        FieldDefinition::optional("friends", FieldType::Set(Box::new(person))),
+    ];
+    let definition = ClassDefinition { name: "Person".to_owned(), parent: None, fields };
+    let student = ClassDefinition { name: "Student".to_owned(), parent: Some("Person".to_owned()), fields: vec![] };
+    editor.define("main", &[definition, student]).await.unwrap();
+    let index = editor.create_index("main", "by_name", "Person", &["name"], true).await.unwrap();
+    realm.reach(index.revision).await.unwrap();
+    let schema = realm.schema(space).unwrap();
+    assert!(Arc::ptr_eq(&schema, &realm.schema(space).unwrap()), "what is the same is worked out once");
+    let (person, student) = (schema.classes.class_named("Person").unwrap(), schema.classes.class_named("Student"));
+    assert_eq!(student.unwrap().parent, Some(person.id));
+    let friends = schema.classes.field_named(person.id, "friends").unwrap();
+    assert_eq!((&friends.ty, friends.required), (&Type::set(Type::Reference(Some(person.id))), false));
+    let [made] = schema.indexes.as_slice() else { panic!("{:?}", schema.indexes) };
+    assert_eq!((made.name.as_str(), made.class, made.unique, made.ready), ("by_name", person.id, true, false));
+    assert_eq!(made.fields, [FieldNumber(1)]);
+
+    // What older records lack has the default of the day when the field was added, whatever new objects get.
+    let age = FieldDefinition::required("age", FieldType::Int64).with_default(18_i64);
+    let other = Step::SetDefault { field: "age".to_owned(), default: None };
+    editor.evolve("main", "Person", &[Step::Add(age), other]).await.unwrap();
+    let ready = editor.index_ready("main", "by_name", index.value.id).await.unwrap();
+    realm.reach(ready.revision).await.unwrap();
+    let schema = realm.schema(space).unwrap();
+    let age = schema.classes.field_named(person.id, "age").unwrap();
+    assert_eq!((&age.default, age.required), (&Value::Int64(18), true));
+    assert_eq!(schema.classes.field_named(person.id, "name").unwrap().default, Value::Null);
+    assert!(schema.indexes[0].ready);
+}

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 45] = [
+pub(crate) const KINDS: [&str; 50] = [
     "ping",
     "commit",
     "get_stat",
@@ -57,6 +57,11 @@ pub(crate) const KINDS: [&str; 45] = [
     "meta_open_session",
     "meta_keep",
     "meta_end_session",
+    "build_index",
+    "describe",
+    "query",
+    "fetch_rows",
+    "end_query",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -107,6 +112,11 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::MetaOpenSession(_) => 42,
         Request::MetaKeep(_) => 43,
         Request::MetaEndSession(_) => 44,
+        Request::BuildIndex(_) => 45,
+        Request::Describe(_) => 46,
+        Request::Query(_) => 47,
+        Request::FetchRows(_) => 48,
+        Request::EndQuery(_) => 49,
     }
 }
 

@@ -205,3 +205,44 @@ fn what_was_read_under_a_lock_counts_as_it_was_read_first() {
     let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("it is committed") };
     assert_eq!(parts[&NODE].reads, [Read { oid: oid(1), seen: Seen::At(Version { moves: 0, position: 4 }) }]);
 }
+
+/// A guard as somebody else has read it for the client.
+fn guard() -> Read {
+    let page = PageId { number: PageId::MAX_NUMBER, ..PAGE };
+    Read { oid: Oid::new(ClassId::NONE, page, 3), seen: Seen::At(Version { moves: 0, position: 9 }) }
+}
+
+#[test]
+fn what_others_have_read_for_a_transaction_is_validated_with_what_it_writes() {
+    for level in [Level::Optimistic, Level::Locks { first: None }] {
+        let mut session = session();
+        let txn = session.begin(level, 1_001);
+        assert_eq!(session.rely(txn, [guard()], Timestamp::at(5_000)), Ok(()));
+        assert_eq!(session.write(txn, oid(7), Content::Value(1)), Ok(()));
+        session.commit(txn, 1_001);
+        let calls = calls(&mut session);
+        let [(_, Call::Commit { parts, .. })] = calls.as_slice() else { panic!("{calls:?}") };
+        assert!(parts[&NODE].reads.contains(&guard()), "{level:?}: {parts:?}");
+    }
+}
+
+#[test]
+fn a_transaction_that_only_relies_on_others_reads_is_checked_at_their_time_or_later() {
+    let mut session = session();
+    let txn = session.begin(Level::Optimistic, 1_001);
+    assert_eq!(session.rely(txn, [guard()], Timestamp::at(5_000)), Ok(()));
+    assert_eq!(session.rely(txn, [], Timestamp::at(4_000)), Ok(()));
+    session.commit(txn, 1_001);
+    let reads = [(NODE, vec![guard()])].into();
+    assert_eq!(calls(&mut session), [(txn, Call::Check { reads, seen: Timestamp::at(5_000) })]);
+    assert_eq!(session.rely(txn, [guard()], Timestamp::ZERO), Err(Unwritten::NotRunning), "it is being checked");
+}
+
+#[test]
+fn a_snapshot_relies_on_nothing_of_which_it_does_not_know_the_time() {
+    let mut session = session();
+    let txn = session.begin(Level::Snapshot, 1_001);
+    assert_eq!(session.rely(txn, [guard()], Timestamp::ZERO), Err(Unwritten::OnlyReads));
+    session.abort(txn);
+    assert_eq!(session.rely(txn, [guard()], Timestamp::ZERO), Err(Unwritten::NotRunning));
+}

@@ -15,6 +15,7 @@
 
 mod calls;
 mod ids;
+mod query;
 mod record;
 mod scan;
 mod states;
@@ -37,6 +38,7 @@ use crate::proto::request::Request as Envelope;
 use states::{Check, Data};
 
 pub use ids::{PARTICIPANTS, node};
+pub use query::{COLUMNS, QUERY, Query, Rows};
 pub use record::{decode_record, encode_record};
 pub use scan::{CLASSES, IndexRange, KEY, Place, Scan, Scanned};
 pub use states::{READS, WRITES};

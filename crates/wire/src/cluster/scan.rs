@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId, limits};
-use protocol::ident::Version;
+use protocol::ident::{Timestamp, Version};
 use protocol::validate::{Read, Seen};
 
 use super::ids;
@@ -76,6 +76,8 @@ pub struct Scanned {
     pub examined: u64,
     /// How many were found.
     pub count: u64,
+    /// A time at or after all changes that were seen.
+    pub seen: Timestamp,
 }
 
 impl From<Place> for proto::Place {
@@ -164,6 +166,7 @@ impl Scanned {
             next: self.next.map(Into::into),
             examined: self.examined,
             count: self.count,
+            seen: self.seen.0,
         };
         (scanned, raw)
     }
@@ -189,6 +192,7 @@ impl Scanned {
         }
         data.finish()?;
         let (guards, next) = (states::reads(scanned.guards)?, scanned.next.map(place).transpose()?);
-        Ok(Self { found, guards, next, examined: scanned.examined, count: scanned.count })
+        let (examined, count, seen) = (scanned.examined, scanned.count, Timestamp(scanned.seen));
+        Ok(Self { found, guards, next, examined, count, seen })
     }
 }

@@ -188,7 +188,7 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
 }
 
 /// A list of numbers as things of `N` numbers each.
-fn things<'a, const N: usize, T>(numbers: &'a [T], most: usize, what: &str) -> Result<&'a [[T; N]]> {
+pub(super) fn things<'a, const N: usize, T>(numbers: &'a [T], most: usize, what: &str) -> Result<&'a [[T; N]]> {
     let (things, []) = numbers.as_chunks::<N>() else {
         return Err(invalid(format!("{} numbers are no whole number of {what}", numbers.len())));
     };

@@ -21,7 +21,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 11 + 8 + 16 + 10;
+pub(crate) const VECTORS: usize = 45 + 11 + 8 + 16 + 6 + 10;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -230,7 +230,7 @@ fn scan() -> Scan {
 fn scanned() -> Scanned {
     let found = vec![(oid(1), version(42), object(7)), (oid(3), version(42), object(8))];
     let next = Some(Place { key: Bytes::new(), oid: oid(3) });
-    Scanned { found, guards: reads(), next, examined: 5, count: 2 }
+    Scanned { found, guards: reads(), next, examined: 5, count: 2, seen: Timestamp::ZERO }
 }
 
 #[test]
@@ -258,6 +258,48 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
         ("space-of", Response::SpaceOf(proto::SpaceOf { space: 1, nodes: vec![NODE.0, 5] }), Vec::new()),
     ];
+    for (name, response, raw) in responses {
+        let message = proto::Response { response: Some(response) };
+        check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());
+    }
+}
+
+#[test]
+fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
+    use proto::query as messages;
+    use proto::request::Request;
+    use proto::response::Response;
+    use wire::cluster::{Query, Rows};
+    let own = [(oid(1), Some(object(7))), (oid(2), None)].into();
+    let asked = Query { query: Bytes::from_static(b"\x01"), own, reads: true, only_guards: true, explain: true };
+    let (query, written) = asked.clone().into_proto();
+    let written = written.concat();
+    assert_eq!(Query::from_proto(query.clone(), Raw::Borrowed(&written)).unwrap(), asked);
+    let describe = messages::Describe { space: "main".to_owned(), request: Bytes::from_static(b"\"show\"") };
+    let requests: [(&str, Request, &[u8]); 4] = [
+        ("describe", Request::Describe(describe), b""),
+        ("query", Request::Query(query), &written),
+        ("fetch-rows", Request::FetchRows(messages::FetchRows { cursor: 3 }), b""),
+        ("end-query", Request::EndQuery(messages::EndQuery { cursor: 3 }), b""),
+    ];
+    for (name, request, raw) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, raw);
+    }
+    let row = |byte: &'static [u8]| Bytes::from_static(byte);
+    let rows = Rows {
+        cursor: Some(3),
+        columns: vec!["name".to_owned()],
+        oids: vec![oid(1), oid(3)],
+        rows: vec![row(b"one"), row(b"three")],
+        reads: reads(),
+        seen: AT,
+        plan: ("page".to_owned(), row(b"{}")),
+    };
+    let (message, data) = rows.clone().into_proto();
+    assert_eq!(Rows::from_proto(message.clone(), data.concat().into()).unwrap(), rows);
+    let described = messages::Described { answer: Bytes::from_static(b"{}") };
+    let responses =
+        [("described", Response::Described(described), Vec::new()), ("rows", Response::Rows(message), data)];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
         check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());

@@ -103,6 +103,18 @@ impl Editor {
     }
 }
 
+impl Editor {
+    /// The classes and indexes of a space, as they are now.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn schema(&self, space: &str) -> Result<Schema> {
+        let mut draft = self.draft();
+        let record: Space = draft.need(&Path::Space(space.to_owned()), SPACE, space).await?;
+        schema(&draft, &record).await
+    }
+}
+
 /// The schema of a space, for a draft that touches it.
 pub(super) async fn schema(draft: &Draft<'_>, space: &Space) -> Result<Schema> {
     let classes = draft.scan::<Class>(path::classes(space.id)?).await?;

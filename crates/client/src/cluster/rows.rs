@@ -1,0 +1,207 @@
+//! Answers of queries, row by row.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, FieldNumber, Object, Oid, RecordRef, Result, Value};
+use protocol::ident::Timestamp;
+use protocol::validate::Read;
+use query::{Query, Row};
+use tokio::time;
+use wire::cluster;
+use wire::link::{Answer, Caller, Pending};
+use wire::proto::query as messages;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::core::Core;
+use super::transaction::Transaction;
+
+/// What a query does, step by step, and how many objects came out of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explained {
+    /// For people: a line for each step, the last one on top.
+    pub text: String,
+    /// For programs: the steps within each other, in JSON.
+    pub json: String,
+}
+
+/// What a transaction relies on that has asked a query.
+pub(super) struct Relied {
+    pub(super) reads: Vec<Read>,
+    pub(super) at: Timestamp,
+}
+
+/// How a query is asked.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    pub(super) own: std::collections::BTreeMap<Oid, Option<Object>>,
+    pub(super) reads: bool,
+    pub(super) only_guards: bool,
+    pub(super) explain: bool,
+}
+
+/// The rows of an answer, as they come. Dropped, the query ends.
+///
+/// Asked in a transaction, they count only if that commits, as all that it reads.
+#[derive(Debug)]
+pub struct Rows {
+    core: Arc<Core>,
+    caller: Caller,
+    /// In which transaction it was asked.
+    transaction: Option<Transaction>,
+    /// The next rows, which are asked for while those at hand are read.
+    coming: Option<Pending>,
+    cursor: Option<u64>,
+    columns: Vec<String>,
+    rows: VecDeque<Row>,
+    explained: Option<Explained>,
+    /// What the answer relies on, if no transaction has been told.
+    relied: Vec<Read>,
+}
+
+impl Rows {
+    /// Asks a query, and waits for its first answer.
+    pub(super) async fn ask(
+        core: &Arc<Core>,
+        query: &Query,
+        asking: Asking,
+        transaction: Option<Transaction>,
+    ) -> Result<Self> {
+        let Asking { own, reads, only_guards, explain } = asking;
+        let asked = cluster::Query { query: query.encode()?.into(), own, reads, only_guards, explain };
+        let (message, raw) = asked.into_proto();
+        let (caller, answer) = core.ask_one(Request::Query(message), raw).await?;
+        let (columns, rows) = (Vec::new(), VecDeque::new());
+        let (core, cursor) = (core.clone(), None);
+        let mut asked = Self {
+            core,
+            caller,
+            transaction,
+            coming: None,
+            cursor,
+            columns,
+            rows,
+            explained: None,
+            relied: Vec::new(),
+        };
+        let first = rows_of(answer)?;
+        asked.columns.clone_from(&first.columns);
+        asked.take(first)?;
+        Ok(asked)
+    }
+
+    /// The names of the columns; none if rows are whole objects.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The next row; `None` when all have come.
+    ///
+    /// # Errors
+    /// What the query fails with: [`ErrorKind::Unavailable`] if a brick or the peer server cannot be reached any more;
+    /// [`ErrorKind::Conflict`] if the transaction has met another one.
+    pub async fn next(&mut self) -> Result<Option<Row>> {
+        loop {
+            // What follows is on its way while these are read.
+            if let (None, Some(cursor)) = (&self.coming, self.cursor) {
+                let fetch = Request::FetchRows(messages::FetchRows { cursor });
+                self.coming = Some(self.caller.begin(fetch, Vec::new()).await?);
+            }
+            if let Some(row) = self.rows.pop_front() {
+                return Ok(Some(row));
+            }
+            let Some(coming) = &mut self.coming else { return Ok(None) };
+            let patience = self.core.options.timeout;
+            let late = |_| {
+                let what = format!("no more rows have come for {patience:?}: the peer server cannot be reached");
+                Error::new(ErrorKind::Unavailable, what)
+            };
+            let come = time::timeout(patience, coming.answer()).await.map_err(late).and_then(|come| come);
+            let come = come.map_err(|error| match error.kind() {
+                // A query is not known to another peer server.
+                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, "the query was cut off: ask it again"),
+                _ => error,
+            });
+            self.coming = None;
+            if let Err(error) = come.and_then(rows_of).and_then(|come| self.take(come)) {
+                self.end();
+                return Err(error);
+            }
+        }
+    }
+
+    /// All rows that are still to come.
+    ///
+    /// # Errors
+    /// As [`Rows::next`].
+    pub async fn all(mut self) -> Result<Vec<Row>> {
+        let mut all = Vec::new();
+        while let Some(row) = self.next().await? {
+            all.push(row);
+        }
+        Ok(all)
+    }
+
+    /// What the query did; only if that was asked for, and all rows have come.
+    #[must_use]
+    pub fn explained(&self) -> Option<&Explained> {
+        self.explained.as_ref()
+    }
+
+    /// What the rows that have come rely on, if they came outside of a transaction.
+    pub(super) fn relied(&mut self) -> Vec<Read> {
+        std::mem::take(&mut self.relied)
+    }
+
+    /// Takes what has come.
+    fn take(&mut self, come: cluster::Rows) -> Result<()> {
+        let cluster::Rows { cursor, oids, rows, reads, seen, plan: (text, json), .. } = come;
+        if oids.is_empty() {
+            let columns = self.columns.len();
+            self.rows = rows.iter().map(|row| values(row, columns).map(Row::Values)).collect::<Result<_>>()?;
+        } else {
+            self.rows = oids.into_iter().zip(rows).map(|(oid, record)| Row::Object(oid, record)).collect();
+        }
+        self.cursor = cursor;
+        if !text.is_empty() {
+            self.explained = Some(Explained { text, json: String::from_utf8_lossy(&json).into_owned() });
+        }
+        match &self.transaction {
+            Some(transaction) => transaction.rely(Relied { reads, at: seen }),
+            None => {
+                self.relied.extend(reads);
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.coming = None;
+        if let Some(cursor) = self.cursor.take() {
+            self.caller.tell(Request::EndQuery(messages::EndQuery { cursor }));
+        }
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn rows_of(answer: Answer) -> Result<cluster::Rows> {
+    let Response::Rows(rows) = answer.response else {
+        return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+    };
+    cluster::Rows::from_proto(rows, answer.raw)
+}
+
+/// The values of a row, from a record of them.
+fn values(row: &Bytes, columns: usize) -> Result<Vec<Value>> {
+    let record = RecordRef::new(row)?;
+    let value = |number| record.field(FieldNumber(number))?.map_or(Ok(Value::Null), |value| value.to_value());
+    (1..).take(columns).map(value).collect()
+}

@@ -1,0 +1,473 @@
+//! `mortar class`: the classes of a space of a cluster.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use client::Client;
+use client::cluster::Cluster;
+use meta::catalog::{Class, ClassDefinition, Field, FieldDefinition, FieldType, Literal, Step};
+use meta::catalog::{SchemaAnswer, SchemaRequest};
+use model::ClassId;
+use query::Schema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Printable, Report, counted};
+use crate::record::{self, Names};
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar class define Person --field name:string --field 'age:int64=0' --field 'boss:ref<Person>?'
+  mortar class define Student --extends Person --field 'marks:map<string, decimal>?'
+  mortar class define --file classes.toml
+  mortar class list
+  mortar class show Student
+  mortar class evolve Person --add 'email:string?' --rename age=years --widen years:decimal
+  mortar class history Person
+
+A field is NAME:TYPE, with ? behind the type if it may be null, and =DEFAULT for new objects (and, when it is added, \
+for old ones). Types: bool, int64, float64, decimal, string, bytes, date, timestamp, ref, ref<CLASS>, list<TYPE>, \
+set<TYPE>, map<TYPE, TYPE>.
+
+A file has one or many classes, in TOML or JSON:
+  [[class]]
+  name = \"Person\"
+  fields = [\"name: string\", \"age: int64 = 0\"]";
+
+/// Make, show and change the classes of a cluster's space
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ClassCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List the classes
+    #[command(after_help = EXAMPLES)]
+    List,
+    /// Show a class: its fields, those of its parents included, and its indexes
+    #[command(after_help = EXAMPLES)]
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Make classes; those that are there and the same are left alone
+    #[command(after_help = EXAMPLES)]
+    Define {
+        /// Its name
+        #[arg(required_unless_present = "file", conflicts_with = "file")]
+        name: Option<String>,
+        /// A field: NAME:TYPE, NAME:TYPE?, NAME:TYPE=DEFAULT
+        #[arg(short, long = "field", value_name = "FIELD", conflicts_with = "file")]
+        fields: Vec<String>,
+        /// The class whose fields it has too
+        #[arg(long, value_name = "CLASS", conflicts_with = "file")]
+        extends: Option<String>,
+        /// Read classes from a file; - is the standard input
+        #[arg(long)]
+        file: Option<PathBuf>,
+    },
+    /// Change a class; its objects stay as they are, and are read through the new version
+    #[command(after_help = EXAMPLES)]
+    Evolve {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Show all versions of a class
+    #[command(after_help = EXAMPLES)]
+    History {
+        /// Its name
+        name: String,
+    },
+}
+
+/// What changes, in this order; all of it or nothing.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+struct Change {
+    /// Rename a field
+    #[arg(long, value_name = "FIELD=NAME")]
+    rename: Vec<String>,
+    /// Remove a field: what objects have of it is not read any more
+    #[arg(long, value_name = "FIELD")]
+    remove: Vec<String>,
+    /// Add a field, which may be null or has a default
+    #[arg(long, value_name = "FIELD")]
+    add: Vec<String>,
+    /// Give a field a type that holds all that the old one did
+    #[arg(long, value_name = "FIELD:TYPE")]
+    widen: Vec<String>,
+    /// Give new objects another default
+    #[arg(long, value_name = "FIELD=DEFAULT")]
+    default: Vec<String>,
+    /// Give new objects no default
+    #[arg(long, value_name = "FIELD")]
+    no_default: Vec<String>,
+    /// Let a field be null
+    #[arg(long, value_name = "FIELD")]
+    optional: Vec<String>,
+    /// Do not let a field be null; where it is, its default is read
+    #[arg(long, value_name = "FIELD")]
+    required: Vec<String>,
+}
+
+/// A file of classes.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum File {
+    Many(Vec<Written>),
+    Named { class: Vec<Written> },
+    One(Written),
+}
+
+/// A class in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[serde(default)]
+    extends: Option<String>,
+    #[serde(default)]
+    fields: Vec<String>,
+}
+
+// ---------------------------------------------------------------------------------------------- asking
+
+/// Asks for classes and indexes of the session's space, or changes them.
+pub(crate) async fn ask(client: &Client, request: &SchemaRequest) -> Result<SchemaAnswer> {
+    read_answer(&client.describe(&client.url().space, written(request)?).await?)
+}
+
+/// The classes of a cluster's space.
+pub(crate) async fn schema(cluster: &Cluster) -> Result<Schema> {
+    let answer = cluster.describe(written(&SchemaRequest::Show)?).await?;
+    let known: SchemaAnswer = read_answer(&answer)?;
+    Ok(node::realm::Schema::of(&known.classes, &known.indexes)?.classes)
+}
+
+fn written(request: &SchemaRequest) -> Result<Vec<u8>> {
+    serde_json::to_vec(request).map_err(|error| Failure::new(format!("cannot ask as JSON: {error}")))
+}
+
+fn read_answer(answer: &[u8]) -> Result<SchemaAnswer> {
+    serde_json::from_slice(answer).map_err(|error| Failure::new(format!("the server's answer is not known: {error}")))
+}
+
+pub(crate) async fn run(args: ClassCommand, session: &mut Session) -> Result {
+    let request = match &args.action {
+        Action::List | Action::Show { .. } => SchemaRequest::Show,
+        Action::Define { name, fields, extends, file } => {
+            let classes = match (name, file) {
+                (_, Some(file)) => read(file)?,
+                (name, None) => {
+                    let fields = fields.iter().map(|field| parse_field(field)).collect::<Result<_>>()?;
+                    vec![ClassDefinition { name: name.clone().unwrap_or_default(), parent: extends.clone(), fields }]
+                }
+            };
+            SchemaRequest::Define { classes }
+        }
+        Action::Evolve { name, change } => {
+            let client = session.connect().await?;
+            let known = ask(&client, &SchemaRequest::Show).await?;
+            SchemaRequest::Evolve { class: name.clone(), steps: change.steps(&known, name)? }
+        }
+        Action::History { name } => SchemaRequest::History { class: name.clone() },
+    };
+    let answer = ask(&session.connect().await?, &request).await?;
+    match args.action {
+        Action::List => {
+            let lines = answer.classes.iter().map(|class| Line::of(class, &answer));
+            lines.collect::<Vec<_>>().iter().try_for_each(|line| session.output.print(line))
+        }
+        Action::Show { name } => {
+            let shown = Shown::of(&find(&answer, &name)?, &answer);
+            session.output.print(&shown)
+        }
+        Action::History { .. } => {
+            answer.classes.iter().try_for_each(|class| session.output.print(&Shown::of(class, &answer)))
+        }
+        Action::Define { .. } | Action::Evolve { .. } => {
+            answer.classes.iter().try_for_each(|class| session.output.print(&Line::of(class, &answer)))
+        }
+    }
+}
+
+/// The class of this name.
+pub(crate) fn find(answer: &SchemaAnswer, name: &str) -> Result<Class> {
+    answer.classes.iter().find(|class| class.name == name).cloned().ok_or_else(|| {
+        let known: Vec<&str> = answer.classes.iter().map(|class| class.name.as_str()).take(10).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Failure::not_found(format!("there is no class {name:?} in this space; there are: {known}"))
+    })
+}
+
+// ---------------------------------------------------------------------------------------------- reading
+
+fn read(path: &Path) -> Result<Vec<ClassDefinition>> {
+    let cannot = |error| Failure::file(format!("cannot read {}", path.display()), &error);
+    let mut text = String::new();
+    match path.as_os_str() == "-" {
+        true => io::stdin().read_to_string(&mut text).map(drop).map_err(cannot)?,
+        false => text = fs::read_to_string(path).map_err(cannot)?,
+    }
+    let is_json = text.trim_start().starts_with(['{', '[']) && !text.trim_start().starts_with("[[");
+    let file: std::result::Result<File, String> = match is_json || path.extension().is_some_and(|end| end == "json") {
+        true => serde_json::from_str(&text).map_err(|error| error.to_string()),
+        false => toml::from_str(&text).map_err(|error| error.to_string()),
+    };
+    let wrong = |why| {
+        let what = format!("{} has no classes: {why}", path.display());
+        Failure::usage(what).hint("See the example in `mortar class --help`.")
+    };
+    let written = match file.map_err(wrong)? {
+        File::Many(written) | File::Named { class: written } => written,
+        File::One(written) => vec![written],
+    };
+    let definition = |Written { name, extends, fields }| {
+        let fields = fields.iter().map(|field| parse_field(field)).collect::<Result<_>>()?;
+        Ok(ClassDefinition { name, parent: extends, fields })
+    };
+    written.into_iter().map(definition).collect()
+}
+
+/// `NAME:TYPE`, `NAME:TYPE?`, `NAME:TYPE=DEFAULT`.
+fn parse_field(text: &str) -> Result<FieldDefinition> {
+    let wrong = |why: String| {
+        Failure::usage(format!("{text:?} is no field: {why}")).hint("Write NAME:TYPE, NAME:TYPE? or NAME:TYPE=DEFAULT.")
+    };
+    let (name, rest) = text.split_once(':').ok_or_else(|| wrong("it has no type".to_owned()))?;
+    let (of, default) = match rest.split_once('=') {
+        Some((of, default)) => (of.trim(), Some(default.trim())),
+        None => (rest.trim(), None),
+    };
+    let (of, optional) = match of.strip_suffix('?') {
+        Some(of) => (of, true),
+        None => (of, false),
+    };
+    let field_type: FieldType = of.parse().map_err(|error: model::Error| wrong(error.message().to_owned()))?;
+    let default = default.map(|text| literal(&field_type, text)).transpose().map_err(wrong)?;
+    Ok(FieldDefinition { name: name.trim().to_owned(), field_type, optional, default })
+}
+
+/// A default: JSON, or plain text.
+fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
+    let of = record::type_of(of);
+    let plain = Json::String(text.to_owned());
+    let json = serde_json::from_str(text).unwrap_or_else(|_| plain.clone());
+    let mut names = Names::default();
+    let value = record::value(&of, &json, &mut names).or_else(|why| match json {
+        Json::String(_) => Err(why),
+        // A text that looks like a number.
+        _ => record::value(&of, &plain, &mut names).map_err(|_| why),
+    })?;
+    match names.wanted.is_empty() {
+        true => Ok(Literal(value)),
+        false => Err("a default refers to an object by its identifier".to_owned()),
+    }
+}
+
+impl Change {
+    fn steps(&self, known: &SchemaAnswer, class: &str) -> Result<Vec<Step>> {
+        let parted = |text: &str, at: char| {
+            let wrong = || Failure::usage(format!("{text:?} has no {at:?}: write FIELD{at}..."));
+            let (field, to) = text.split_once(at).ok_or_else(wrong)?;
+            Ok::<_, Failure>((field.trim().to_owned(), to.trim().to_owned()))
+        };
+        let mut steps = Vec::new();
+        for text in &self.rename {
+            let (field, to) = parted(text, '=')?;
+            steps.push(Step::Rename { field, to });
+        }
+        steps.extend(self.remove.iter().map(|field| Step::Remove { field: field.clone() }));
+        for text in &self.add {
+            steps.push(Step::Add(parse_field(text)?));
+        }
+        let mut widened = Vec::new();
+        for text in &self.widen {
+            let (field, to) = parted(text, ':')?;
+            let to: FieldType = to.parse()?;
+            widened.push((field.clone(), to.clone()));
+            steps.push(Step::Widen { field, to });
+        }
+        for text in &self.default {
+            let (field, text) = parted(text, '=')?;
+            // As it is after the steps before.
+            let before = self.rename.iter().filter_map(|text| text.split_once('='));
+            let old = before.into_iter().find(|(_, to)| to.trim() == field).map_or(&*field, |(old, _)| old.trim());
+            let class = find(known, class)?;
+            let of = widened.iter().find(|(name, _)| *name == field).map(|(_, to)| to.clone());
+            let of = of.or_else(|| class.fields.iter().find(|known| known.name == old).map(|it| it.field_type.clone()));
+            let of = of.ok_or_else(|| Failure::not_found(format!("{} has no own field {field:?}", class.name)))?;
+            let default = literal(&of, &text).map_err(Failure::usage)?;
+            steps.push(Step::SetDefault { field, default: Some(default) });
+        }
+        let none = self.no_default.iter().map(|field| Step::SetDefault { field: field.clone(), default: None });
+        steps.extend(none);
+        steps.extend(self.optional.iter().map(|field| Step::MakeOptional { field: field.clone() }));
+        steps.extend(self.required.iter().map(|field| Step::MakeRequired { field: field.clone() }));
+        Ok(steps)
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- showing
+
+#[derive(Serialize)]
+struct Line {
+    id: u32,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extends: Option<String>,
+    version: u32,
+    /// Its own.
+    fields: usize,
+}
+
+impl Line {
+    fn of(class: &Class, all: &SchemaAnswer) -> Self {
+        let (id, name, version) = (class.id.0, class.name.clone(), class.version);
+        Self { id, name, extends: parent(class, all), version, fields: class.fields.len() }
+    }
+}
+
+impl Report for Line {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let extends = self.extends.as_ref().map(|parent| format!(" extends {parent}")).unwrap_or_default();
+        let fields = counted(self.fields as u64, "field", "fields");
+        writeln!(out, "{}{}  version {}, {fields}", Printable(&self.name), Printable(&extends), self.version)
+    }
+}
+
+/// The name of a class's parent, if that is known.
+fn parent(class: &Class, all: &SchemaAnswer) -> Option<String> {
+    let id = class.parent?;
+    Some(
+        all.classes.iter().find(|other| other.id == id).map_or_else(|| format!("class {}", id.0), |it| it.name.clone()),
+    )
+}
+
+/// A class, its parent, and so on to the top.
+pub(crate) fn lineage(of: ClassId, all: &SchemaAnswer) -> Vec<&Class> {
+    let mut lineage: Vec<&Class> = Vec::new();
+    let mut next = Some(of);
+    while let Some(class) = next.and_then(|id| all.classes.iter().find(|other| other.id == id)) {
+        // Each parent was there before its children, so this ends; what a server says need not be so.
+        if lineage.iter().any(|known| known.id == class.id) {
+            break;
+        }
+        lineage.push(class);
+        next = class.parent;
+    }
+    lineage
+}
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    line: Line,
+    #[serde(rename = "all_fields")]
+    fields: Vec<ShownField>,
+    indexes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ShownField {
+    number: u32,
+    name: String,
+    #[serde(rename = "type")]
+    of: String,
+    optional: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<Json>,
+    /// The class that it is inherited from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+}
+
+impl Shown {
+    fn of(class: &Class, all: &SchemaAnswer) -> Self {
+        let field = |field: &Field, from: Option<&Class>| ShownField {
+            number: field.number.0,
+            name: field.name.clone(),
+            of: field.field_type.to_string(),
+            optional: field.optional,
+            default: field.default.as_ref().map(|default| record::to_json(&default.0)),
+            from: from.map(|from| from.name.clone()),
+        };
+        let mut fields: Vec<ShownField> = class.fields.iter().map(|own| field(own, None)).collect();
+        let above = lineage(class.id, all);
+        for parent in above.iter().skip(1) {
+            fields.extend(parent.fields.iter().map(|of| field(of, Some(parent))));
+        }
+        let indexes = all.indexes.iter().filter(|index| above.iter().any(|class| class.id == index.class));
+        let indexes = indexes.map(|index| index.name.clone()).collect();
+        Self { line: Line::of(class, all), fields, indexes }
+    }
+}
+
+impl Report for Shown {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.line.text(out)?;
+        for field in &self.fields {
+            let null = if field.optional { "?" } else { "" };
+            let default = field.default.as_ref().map(|default| format!(" = {default}")).unwrap_or_default();
+            let from = field.from.as_ref().map(|from| format!("  (of {from})")).unwrap_or_default();
+            let line = format!("{}: {}{null}{default}{from}", field.name, field.of);
+            writeln!(out, "  {}", Printable(&line))?;
+        }
+        if !self.indexes.is_empty() {
+            writeln!(out, "  indexes: {}", Printable(&self.indexes.join(", ")))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Value;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_read_with_what_may_be_null_and_defaults() {
+        let field = |text| parse_field(text).unwrap();
+        assert_eq!(field("name:string"), FieldDefinition::required("name", FieldType::String));
+        assert_eq!(field(" age : int64? "), FieldDefinition::optional("age", FieldType::Int64));
+        assert_eq!(field("age: int64 = 0"), FieldDefinition::required("age", FieldType::Int64).with_default(0_i64));
+        let text = FieldDefinition::optional("t", FieldType::String).with_default("a=b");
+        assert_eq!(field("t:string?=a=b"), text);
+        let number = FieldDefinition::required("t", FieldType::String).with_default("5");
+        assert_eq!(field("t:string=5"), number, "what looks like a number can be text");
+        let map = "map<string, ref<Person>>".parse().unwrap();
+        assert_eq!(field("m:map<string, ref<Person>>?"), FieldDefinition::optional("m", map));
+        assert_eq!(field("d:decimal=1.50").default, Some(Literal(Value::Decimal("1.50".parse().unwrap()))));
+        for wrong in ["name", "name:strin", "age:int64=x", "r:ref=/ann"] {
+            assert!(parse_field(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_of_classes_are_toml_or_json() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("classes");
+        let toml = "[[class]]\nname = \"A\"\nfields = [\"x: int64\"]\n[[class]]\nname = \"B\"\nextends = \"A\"\n";
+        for (text, count) in [
+            (toml, 2),
+            ("name = \"A\"\nfields = []\n", 1),
+            (r#"{"name": "A", "fields": ["x: int64"]}"#, 1),
+            (r#"[{"name": "A"}, {"name": "B", "extends": "A"}]"#, 2),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(read(&path).unwrap().len(), count, "{text}");
+        }
+        fs::write(&path, "nmae = \"A\"").unwrap();
+        assert!(read(&path).is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! `mortar index`: the indexes of a space of a cluster.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use client::Client;
+use meta::catalog::{Index, IndexState, SchemaAnswer, SchemaRequest};
+use serde::Serialize;
+use tokio::time::{self, Instant};
+
+use super::class::{ask, lineage};
+use crate::connection::Session;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Printable, Report};
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar index create by_name --class Person --field name
+  mortar index create by_place --class Person --field city --field age
+  mortar index create by_email --class Person --field email --unique
+  mortar index list
+  mortar index build by_name       goes on where `create` was stopped
+  mortar index remove by_name";
+
+/// How long a brick may be away while an index is built.
+const PATIENCE: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Make, list and remove the indexes of a cluster's space
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct IndexCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List the indexes
+    #[command(after_help = EXAMPLES)]
+    List,
+    /// Make an index of the objects of a class and of those that extend it, and wait until it has all of them
+    #[command(after_help = EXAMPLES)]
+    Create {
+        /// Its name
+        name: String,
+        /// The class
+        #[arg(long)]
+        class: String,
+        /// A field that it is ordered by; several in their order
+        #[arg(short, long = "field", value_name = "FIELD", required = true)]
+        fields: Vec<String>,
+        /// No two objects may have the same values; null is equal to nothing
+        #[arg(long)]
+        unique: bool,
+    },
+    /// Wait until an index has all objects
+    #[command(after_help = EXAMPLES)]
+    Build {
+        /// Its name
+        name: String,
+    },
+    /// Remove an index; its objects stay
+    #[command(after_help = EXAMPLES)]
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Line {
+    id: u32,
+    name: String,
+    class: String,
+    fields: Vec<String>,
+    unique: bool,
+    state: IndexState,
+}
+
+impl Line {
+    fn of(index: &Index, all: &SchemaAnswer) -> Self {
+        let lineage = lineage(index.class, all);
+        let class = lineage.first().map_or_else(|| format!("class {}", index.class.0), |class| class.name.clone());
+        let fields = index.fields.iter().map(|number| {
+            let found = lineage.iter().flat_map(|class| &class.fields).find(|field| field.number == *number);
+            found.map_or_else(|| format!("field {number}"), |field| field.name.clone())
+        });
+        let fields = fields.collect();
+        Self { id: index.id.0, name: index.name.clone(), class, fields, unique: index.unique, state: index.state }
+    }
+}
+
+impl Report for Line {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let unique = if self.unique { ", unique" } else { "" };
+        let state = match self.state {
+            IndexState::Building => "building",
+            IndexState::Ready => "ready",
+        };
+        let of = format!("{}  {} by {}{unique}, {state}", self.name, self.class, self.fields.join(", "));
+        writeln!(out, "{}", Printable(&of))
+    }
+}
+
+pub(crate) async fn run(args: IndexCommand, session: &mut Session) -> Result {
+    let client = session.connect().await?;
+    match args.action {
+        Action::List => {
+            let all = ask(&client, &SchemaRequest::Show).await?;
+            all.indexes.iter().try_for_each(|index| session.output.print(&Line::of(index, &all)))
+        }
+        Action::Create { name, class, fields, unique } => {
+            let create = SchemaRequest::CreateIndex { name: name.clone(), class, fields, unique };
+            let made = ask(&client, &create).await?;
+            let index = one(made, &name)?;
+            build(&client, session, index).await
+        }
+        Action::Build { name } => {
+            let all = ask(&client, &SchemaRequest::Show).await?;
+            let index = one(all, &name)?;
+            build(&client, session, index).await
+        }
+        Action::Remove { name } => {
+            let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
+            let index = one(removed, &name)?;
+            let all = ask(&client, &SchemaRequest::Show).await?;
+            session.output.print(&Line::of(&index, &all))
+        }
+    }
+}
+
+/// The index of this name.
+fn one(answer: SchemaAnswer, name: &str) -> Result<Index> {
+    let known: Vec<String> = answer.indexes.iter().map(|index| index.name.clone()).collect();
+    answer.indexes.into_iter().find(|index| index.name == name).ok_or_else(|| {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Failure::not_found(format!("there is no index {name:?} in this space; there are: {known}"))
+    })
+}
+
+/// Has all logical nodes enter their objects into an index, and says that it is ready then.
+async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
+    let nodes = client.nodes().await.map_err(|error| {
+        let hint = "Connect to a peer server: only there can an index be built.";
+        Failure::from(error).hint(hint)
+    })?;
+    let progress = Progress::start("building", &session.output);
+    progress.expect(0, nodes.len() as u64);
+    let mut away: Option<Instant> = None;
+    let mut left = nodes;
+    while let Some(node) = left.pop() {
+        match client.build_index(node, index.id.0).await {
+            Ok(true) => {
+                away = None;
+                progress.advance(0, 1);
+            }
+            Ok(false) => {
+                away = None;
+                // The others go on meanwhile.
+                left.insert(0, node);
+            }
+            // A brick that is away comes back; one that has not heard of the index will.
+            Err(error) => {
+                let failure = Failure::from(error);
+                let now = Instant::now();
+                let lasts = *away.get_or_insert(now) + PATIENCE > now;
+                if !lasts || !matches!(failure.exit(), Exit::Unavailable | Exit::NotFound) {
+                    progress.end();
+                    return Err(failure.hint(format!("`mortar index build {}` goes on from there.", index.name)));
+                }
+                left.insert(0, node);
+                time::sleep(AGAIN).await;
+            }
+        }
+    }
+    progress.end();
+    let ready = SchemaRequest::IndexReady { name: index.name.clone(), id: index.id };
+    let index = one(ask(client, &ready).await?, &index.name)?;
+    let all = ask(client, &SchemaRequest::Show).await?;
+    session.output.print(&Line::of(&index, &all))
+}

@@ -1,0 +1,395 @@
+//! Queries of clients: a peer server asks all logical nodes of the space for candidates, and does what a plan leaves to do.
+//!
+//! ```text
+//!  bricks ── Scanned ──▶ streams ──▶ ┌───────────┐ ── Need ──▶ object cache
+//!                 own ─────────────▶ │ query::Run │ ◀─ objects ─
+//!                                    └───────────┘ ── rows ──▶ FetchRows, portion by portion
+//! ```
+//!
+//! 1. Rows are fetched: a query goes on only when its client asks, so what waits for a slow client is bounded. It ends with the
+//!    connection, when the client says so, or when it was not asked for a while.
+//! 2. What a transaction relies on is the guards of what was looked through, as they were *before* its first member was
+//!    looked at, and the objects that were followed. Candidates need no more: who changes one touches a guard. It comes with
+//!    the rows that rest on it, so a client may stop reading.
+//! 3. What the transaction has written takes the place of what the bricks have.
+
+mod own;
+mod streams;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, FieldNumber, Kind, Oid, RecordBuilder, Result};
+use protocol::ident::Timestamp;
+use protocol::validate::Read;
+use query::{Plan, Progress, Row, Run};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{self, Instant};
+use wire::cluster::{self, READS, Rows};
+use wire::link::Deferred;
+use wire::proto::response::Response;
+
+use super::Peer;
+use crate::realm::Space;
+use own::Own;
+use streams::Streams;
+
+/// Queries of one connection that may be open.
+const OPEN: usize = 64;
+/// Queries that may be open at a time, of all clients.
+const ALL_OPEN: usize = 1024;
+/// Queries that may sort or group at a time; the others wait.
+const COLLECTING: usize = 8;
+/// How long a query waits until more of it is wanted.
+const IDLE: Duration = Duration::from_secs(120);
+/// How often a client hears of a query that it is being worked on.
+const SIGN: Duration = Duration::from_secs(2);
+/// Rows of one answer, and bytes after which no other row follows.
+const PORTION: usize = 1_000;
+const PORTION_BYTES: usize = 512 << 10;
+/// Candidates and objects that are judged on the thread of a connection, rather than where that holds nobody up.
+const FEW: usize = 64;
+/// Objects that the answer of one query may rest on.
+const MAX_READS: usize = READS / 2;
+
+/// What bounds the queries of all clients.
+pub(super) struct Admission {
+    open: Arc<Semaphore>,
+    collecting: Arc<Semaphore>,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self { open: Arc::new(Semaphore::new(ALL_OPEN)), collecting: Arc::new(Semaphore::new(COLLECTING)) }
+    }
+}
+
+/// The queries of one connection. Dropped, they end.
+#[derive(Default)]
+pub(super) struct Queries {
+    open: HashMap<u64, Open>,
+    last: u64,
+}
+
+/// A query that goes on.
+struct Open {
+    wants: mpsc::Sender<Deferred>,
+    task: AbortHandle,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Queries {
+    /// Begins a query, and answers with its first rows.
+    pub(super) fn begin(&mut self, peer: &Arc<Peer>, space: &Arc<Space>, asked: cluster::Query, deferred: Deferred) {
+        self.open.retain(|_, open| !open.wants.is_closed());
+        let begun = self.is_room().and_then(|()| Answer::new(peer, space, asked));
+        let answer = match begun {
+            Ok(answer) => answer,
+            Err(error) => return deferred.fail(&error),
+        };
+        self.last += 1;
+        let (wants, wanted) = mpsc::channel(1);
+        // It has room for one.
+        let _ = wants.try_send(deferred);
+        let task = tokio::spawn(serve(answer, self.last, wanted)).abort_handle();
+        self.open.insert(self.last, Open { wants, task });
+    }
+
+    fn is_room(&self) -> Result<()> {
+        if self.open.len() < OPEN {
+            return Ok(());
+        }
+        let what = format!("{OPEN} queries of this connection are open: read or drop one of them first");
+        Err(Error::new(ErrorKind::TooLarge, what))
+    }
+
+    /// Answers with the next rows of a query.
+    pub(super) fn fetch(&mut self, cursor: u64, deferred: Deferred) {
+        let unsent = match self.open.get(&cursor) {
+            Some(open) => match open.wants.try_send(deferred) {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Full(deferred) | mpsc::error::TrySendError::Closed(deferred)) => {
+                    deferred
+                }
+            },
+            None => deferred,
+        };
+        let what = "the query has ended, or its next rows were asked for already: ask it again";
+        unsent.fail(&Error::new(ErrorKind::NotFound, what));
+    }
+
+    /// Ends a query.
+    pub(super) fn end(&mut self, cursor: u64) {
+        self.open.remove(&cursor);
+    }
+}
+
+/// Answers for as long as somebody asks.
+async fn serve(mut answer: Answer, cursor: u64, mut wanted: mpsc::Receiver<Deferred>) {
+    while let Ok(Some(deferred)) = time::timeout(IDLE, wanted.recv()).await {
+        match answer.portion().await {
+            Ok((mut rows, is_last)) => {
+                rows.cursor = (!is_last).then_some(cursor);
+                let (rows, raw) = rows.into_proto();
+                deferred.send(Response::Rows(rows), raw);
+                if is_last {
+                    return;
+                }
+            }
+            Err(error) => return deferred.fail(&error),
+        }
+    }
+}
+
+/// An answer in the making.
+struct Answer {
+    peer: Arc<Peer>,
+    space: Arc<Space>,
+    plan: Arc<Plan>,
+    /// Away while it is at work elsewhere.
+    run: Option<Run>,
+    working: Option<JoinHandle<(Run, Result<Progress>)>>,
+    streams: Streams,
+    own: Own,
+    /// Candidates and objects that it was given and has not judged.
+    given: usize,
+    relied: Relied,
+    explain: bool,
+    /// The names of columns were told.
+    introduced: bool,
+    ready: VecDeque<Row>,
+    done: bool,
+    collecting: Option<OwnedSemaphorePermit>,
+    _open: OwnedSemaphorePermit,
+}
+
+impl Answer {
+    fn new(peer: &Arc<Peer>, space: &Arc<Space>, asked: cluster::Query) -> Result<Self> {
+        let full = |_| {
+            let what = format!("{ALL_OPEN} queries are open at this peer server: try again, or ask another one");
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        let open = peer.queries.open.clone().try_acquire_owned().map_err(full)?;
+        let schema = peer.realm.schema(space.id)?;
+        let checked = query::Query::decode(&asked.query)?.check(&schema.classes)?;
+        let plan = Arc::new(checked.plan(&schema.classes, &schema.indexes));
+        let own = Own::new(asked.own, &plan)?;
+        let streams = Streams::new(peer.clone(), space, plan.clone(), &own, asked.only_guards);
+        Ok(Self {
+            peer: peer.clone(),
+            space: space.clone(),
+            run: Some(Run::new(plan.clone())),
+            working: None,
+            plan,
+            streams,
+            own,
+            given: 0,
+            relied: Relied { wanted: asked.reads, ..Relied::default() },
+            explain: asked.explain,
+            introduced: false,
+            ready: VecDeque::new(),
+            done: false,
+            collecting: None,
+            _open: open,
+        })
+    }
+
+    fn run(&mut self) -> Result<&mut Run> {
+        let lost = || Error::new(ErrorKind::Internal, "the query was given up while it was at work");
+        self.run.as_mut().ok_or_else(lost)
+    }
+
+    /// The next rows, perhaps none yet; and whether they are the last.
+    async fn portion(&mut self) -> Result<(Rows, bool)> {
+        let until = Instant::now() + SIGN;
+        if self.plan.collects() && self.collecting.is_none() && !self.done {
+            let waiting = time::timeout_at(until, self.peer.queries.collecting.clone().acquire_owned());
+            match waiting.await {
+                Ok(permit) => self.collecting = permit.ok(),
+                Err(_) => return Ok((Rows::default(), false)),
+            }
+        }
+        while self.ready.is_empty() && !self.done && Instant::now() < until {
+            if time::timeout_at(until, self.advance()).await.map_or(Ok(false), |advanced| advanced.map(|()| true))? {
+                // Whoever else is on this thread has a turn.
+                tokio::task::yield_now().await;
+            }
+        }
+        self.cut()
+    }
+
+    /// Does the next thing that there is to do. May be dropped while it waits, and called again.
+    async fn advance(&mut self) -> Result<()> {
+        if self.streams.only_guards() {
+            match self.streams.next().await? {
+                Some((_, scanned)) => self.relied.all(scanned.guards, scanned.seen)?,
+                None => self.done = true,
+            }
+            return Ok(());
+        }
+        if self.own.offer(self.run.as_mut()) {
+            self.given += self.own.len();
+        }
+        match self.step().await? {
+            Progress::Need(oids) => self.follow(oids).await?,
+            Progress::More => match self.streams.next().await? {
+                Some((stream, scanned)) => self.offer(stream, scanned)?,
+                None => self.run()?.end(),
+            },
+            Progress::Enough => self.done = true,
+        }
+        let rows = self.run()?.take();
+        self.ready.extend(rows);
+        Ok(())
+    }
+
+    /// Has the run do what it can.
+    async fn step(&mut self) -> Result<Progress> {
+        let lost = || Error::new(ErrorKind::Internal, "the query was given up while it was at work");
+        let working = match &mut self.working {
+            Some(working) => working,
+            None => {
+                let given = std::mem::take(&mut self.given);
+                if given <= FEW && !(self.plan.collects() && self.streams.is_over()) {
+                    return self.run()?.step();
+                }
+                let mut run = self.run.take().ok_or_else(lost)?;
+                self.working.insert(tokio::task::spawn_blocking(move || {
+                    let progress = run.step();
+                    (run, progress)
+                }))
+            }
+        };
+        let worked = working.await;
+        self.working = None;
+        let (run, progress) = worked.map_err(|_| lost())?;
+        self.run = Some(run);
+        progress
+    }
+
+    fn offer(&mut self, stream: u32, scanned: cluster::Scanned) -> Result<()> {
+        let cluster::Scanned { found, guards, count, seen, .. } = scanned;
+        self.relied.all(guards, seen)?;
+        let is_counted = found.is_empty();
+        let run = self.run.as_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "the query is at work"))?;
+        for (oid, _, object) in found {
+            if !self.own.has(oid) && object.kind == Kind::Record {
+                run.offer(stream, oid, object.data);
+                self.given += 1;
+            }
+        }
+        if is_counted && self.streams.counts() {
+            run.offer_count(count);
+        }
+        let done: Vec<u32> = self.streams.numbers().filter(|stream| run.is_done(*stream)).collect();
+        done.into_iter().for_each(|stream| self.streams.leave(stream));
+        Ok(())
+    }
+
+    /// Brings objects that others refer to.
+    async fn follow(&mut self, oids: Vec<Oid>) -> Result<()> {
+        let (sender, mut looked) = mpsc::unbounded_channel();
+        let mut waiting = 0;
+        for oid in oids {
+            let is_here = !oid.is_temporary() && oid.space() == self.space.id;
+            if let Some(own) = self.own.get(oid) {
+                self.run()?.supply(oid, own);
+            } else if !is_here || !self.space.nodes.contains(&oid.page().node) {
+                self.run()?.supply(oid, None);
+            } else {
+                let sender = sender.clone();
+                waiting += 1;
+                // Whoever asked may have gone.
+                self.peer.look_later(oid, move |found| drop(sender.send((oid, found))));
+            }
+        }
+        drop(sender);
+        for _ in 0..waiting {
+            let lost = || Error::new(ErrorKind::Internal, "the object cache has lost a question");
+            let (oid, found) = looked.recv().await.ok_or_else(lost)?;
+            let found = found?;
+            self.relied.all([Read { oid, seen: found.seen }], found.timestamp)?;
+            let record = found.object.filter(|object| object.kind == Kind::Record).map(|object| object.data);
+            self.run()?.supply(oid, record);
+            self.given += 1;
+        }
+        Ok(())
+    }
+
+    /// Rows that are ready, as one answer; and whether it is the last.
+    fn cut(&mut self) -> Result<(Rows, bool)> {
+        let mut rows = Rows::default();
+        if !std::mem::replace(&mut self.introduced, true) {
+            rows.columns = self.plan.columns().iter().map(|column| column.name.clone()).collect();
+        }
+        let mut bytes = 0;
+        while rows.rows.len() < PORTION && bytes < PORTION_BYTES {
+            let Some(row) = self.ready.pop_front() else { break };
+            let data = match row {
+                Row::Object(oid, record) => {
+                    rows.oids.push(oid);
+                    record
+                }
+                Row::Values(values) => {
+                    let mut record = RecordBuilder::new();
+                    for (number, value) in (1..).map(FieldNumber).zip(&values) {
+                        record.set_value(number, value)?;
+                    }
+                    record.build()?
+                }
+            };
+            bytes += data.len();
+            rows.rows.push(data);
+        }
+        (rows.reads, rows.seen) = (std::mem::take(&mut self.relied.untold), self.relied.at);
+        // What is sorted and waits to be sent takes memory still, unless it is little.
+        if self.done && self.ready.len() <= PORTION {
+            self.collecting = None;
+        }
+        let is_last = self.done && self.ready.is_empty();
+        if is_last && self.explain {
+            let scanned = Some(self.streams.examined());
+            let counts = query::Counts { scanned, ..self.run()?.counts() };
+            let step = self.plan.explain(&counts);
+            rows.plan = (step.to_string(), Bytes::from(step.to_json().to_string()));
+        }
+        Ok((rows, is_last))
+    }
+}
+
+/// What a transaction relies on that takes the rows for true.
+#[derive(Default)]
+struct Relied {
+    wanted: bool,
+    known: BTreeSet<Oid>,
+    /// What the client has not been told.
+    untold: Vec<Read>,
+    /// A time at or after all of it.
+    at: Timestamp,
+}
+
+impl Relied {
+    /// These too, as they were when they were first read.
+    fn all(&mut self, reads: impl IntoIterator<Item = Read>, at: Timestamp) -> Result<()> {
+        self.at = self.at.max(at);
+        if self.wanted {
+            self.untold.extend(reads.into_iter().filter(|read| self.known.insert(read.oid)));
+        }
+        if self.known.len() <= MAX_READS {
+            return Ok(());
+        }
+        let what = format!(
+            "the answer rests on more than {MAX_READS} objects that were followed, too many for one transaction: ask for \
+             less, or outside of a transaction"
+        );
+        Err(Error::new(ErrorKind::TooLarge, what))
+    }
+}

@@ -1,0 +1,145 @@
+//! The classes and indexes of a space, as queries want to know them.
+//!
+//! The catalogue has names where a type refers to a class, and says what a field is in records that lack it. Queries have
+//! numbers, and one default for that. What follows from the catalogue is worked out once for each of its states.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use meta::catalog::{self, Editor, FieldType, Follower, IndexState, SchemaRequest};
+use model::{ClassId, Error, ErrorKind, Result, SpaceId, Value};
+use query::{Class, Field, Index, Type};
+use wire::proto::query as messages;
+
+use super::{Catalogue, Realm};
+
+/// The classes and indexes of a space at one moment.
+#[derive(Debug)]
+pub struct Schema {
+    /// The classes.
+    pub classes: query::Schema,
+    /// The indexes, those that are being built included.
+    pub indexes: Vec<Index>,
+}
+
+/// What was worked out, with what it follows from.
+#[derive(Default)]
+pub(super) struct Schemas(Mutex<BTreeMap<SpaceId, Known>>);
+
+type Known = (Arc<catalog::Schema>, Arc<Schema>);
+
+impl Realm {
+    /// Says what somebody wants to know of the classes and indexes of a space, or changes them as is wanted: it is known here
+    /// then. Both in JSON.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it cannot be read; those of the operation.
+    pub(crate) async fn describe(&self, space: &str, request: &[u8]) -> Result<messages::Described> {
+        let Catalogue { editor, follower, .. } = self.catalogue()?;
+        let described = describe(editor, follower, space, request).await?;
+        self.fill();
+        Ok(described)
+    }
+
+    /// The classes and indexes of a space, as they are known now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if this realm has no catalogue, [`ErrorKind::Corrupt`] if the catalogue's classes do not fit
+    /// together.
+    pub fn schema(&self, space: SpaceId) -> Result<Arc<Schema>> {
+        let source = self.catalogue()?.follower.catalog().schema(space);
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        let mut known = self.schemas.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((from, schema)) = known.get(&space)
+            && Arc::ptr_eq(from, &source)
+        {
+            return Ok(schema.clone());
+        }
+        let classes: Vec<_> = source.classes().map(|shape| shape.class().as_ref()).collect();
+        let schema = Arc::new(Schema::of(classes, source.indexes().map(Arc::as_ref))?);
+        known.insert(space, (source, schema.clone()));
+        Ok(schema)
+    }
+}
+
+/// Answers a request of classes and indexes, and waits until what was changed is known here.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if it cannot be read; those of the operation.
+pub(crate) async fn describe(
+    editor: &Editor,
+    follower: &Follower,
+    space: &str,
+    request: &[u8],
+) -> Result<messages::Described> {
+    let asked: SchemaRequest = serde_json::from_slice(request).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("a request of classes and indexes cannot be read: {error}"))
+    })?;
+    let (answer, changed) = editor.answer(space, asked).await?;
+    if let Some(revision) = changed {
+        follower.reach(revision).await?;
+    }
+    let answer = serde_json::to_vec(&answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+    Ok(messages::Described { answer: answer.into() })
+}
+
+impl Schema {
+    /// What follows from the catalogue's classes and indexes of a space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the classes do not fit together.
+    pub fn of<'a>(
+        classes: impl IntoIterator<Item = &'a catalog::Class, IntoIter: Clone>,
+        indexes: impl IntoIterator<Item = &'a catalog::Index>,
+    ) -> Result<Self> {
+        let classes = classes.into_iter();
+        let ids: Ids<'_> = classes.clone().map(|class| (class.name.as_str(), class.id)).collect();
+        let classes = query::Schema::new(classes.map(|known| class(&ids, known))).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, "the classes in the catalogue do not fit together").caused_by(error)
+        })?;
+        let indexes = indexes.into_iter().map(|index| Index {
+            id: index.id.0,
+            name: index.name.clone(),
+            class: index.class,
+            fields: index.fields.clone(),
+            unique: index.unique,
+            ready: index.state == IndexState::Ready,
+        });
+        Ok(Self { classes, indexes: indexes.collect() })
+    }
+}
+
+/// The numbers of classes by their names.
+type Ids<'a> = HashMap<&'a str, ClassId>;
+
+fn class(ids: &Ids<'_>, known: &catalog::Class) -> Class {
+    let fields = known.fields.iter().map(|field| Field {
+        number: field.number,
+        name: field.name.clone(),
+        ty: of_type(ids, &field.field_type),
+        default: field.missing.as_ref().map_or(Value::Null, |missing| missing.0.clone()),
+        initial: field.default.as_ref().map_or(Value::Null, |default| default.0.clone()),
+        required: !field.optional,
+    });
+    let fields = fields.collect();
+    Class { id: known.id, name: known.name.clone(), parent: known.parent, version: known.version, fields }
+}
+
+fn of_type(ids: &Ids<'_>, of: &FieldType) -> Type {
+    let boxed = |of: &FieldType| Box::new(of_type(ids, of));
+    match of {
+        FieldType::Bool => Type::Bool,
+        FieldType::Int64 => Type::Int64,
+        FieldType::Float64 => Type::Float64,
+        FieldType::Decimal => Type::Decimal,
+        FieldType::String => Type::String,
+        FieldType::Bytes => Type::Bytes,
+        FieldType::Date => Type::Date,
+        FieldType::Timestamp => Type::Timestamp,
+        // One that cannot be read (the catalogue says so in its flaws) is as good as any.
+        FieldType::Reference(class) => Type::Reference(class.as_deref().and_then(|name| ids.get(name).copied())),
+        FieldType::List(item) => Type::List(boxed(item)),
+        FieldType::Set(item) => Type::Set(boxed(item)),
+        FieldType::Map(key, item) => Type::Map(boxed(key), boxed(item)),
+    }
+}

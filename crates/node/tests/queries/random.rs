@@ -1,0 +1,197 @@
+//! Queries of any form: bricks, indexes and streams answer what one reading of all objects answers.
+
+use std::collections::BTreeMap;
+
+use client::cluster::{Cluster, Level};
+use model::{Object, Oid};
+use query::{Query, Row};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::world::{PERSON, Person, STUDENT, World, committed, create, expected, object, parsed, person};
+
+const NAMES: [&str; 6] = ["Ann", "Anna", "Bob", "Cid", "ann", ""];
+const CITIES: [&str; 3] = ["Rome", "Oslo", "Bonn"];
+
+fn pick<'a>(of: &[&'a str], rng: &mut StdRng) -> &'a str {
+    of[rng.random_range(0..of.len())]
+}
+
+fn anybody(known: &[Oid], rng: &mut StdRng) -> Person {
+    let one = |rng: &mut StdRng| known.get(rng.random_range(0..known.len().max(1))).copied();
+    let friends = (0..rng.random_range(0..3)).filter_map(|_| one(rng)).collect();
+    Person {
+        age: Some(rng.random_range(-2..8)).filter(|_| rng.random_bool(0.8)),
+        city: Some(pick(&CITIES, rng).to_owned()).filter(|_| rng.random_bool(0.7)),
+        boss: one(rng).filter(|_| rng.random_bool(0.6)),
+        friends,
+        ..person(pick(&NAMES, rng), 0)
+    }
+}
+
+fn condition(levels: u32, rng: &mut StdRng) -> String {
+    if levels > 0 && rng.random_bool(0.6) {
+        let (a, b) = (condition(levels - 1, rng), condition(levels - 1, rng));
+        return match rng.random_range(0..5) {
+            0 | 1 => format!("({a} && {b})"),
+            2 | 3 => format!("({a} || {b})"),
+            _ => format!("!({a})"),
+        };
+    }
+    let number = rng.random_range(-2..8);
+    let compare = pick(&["==", "!=", "<", "<=", ">", ">="], rng);
+    let name = pick(&NAMES, rng);
+    match rng.random_range(0..13) {
+        0 => format!("age {compare} {number}"),
+        1 => format!("name {compare} '{name}'"),
+        2 => format!("city {compare} '{}'", pick(&CITIES, rng)),
+        3 => format!("age {compare} {number}.5"),
+        4 => format!("city {} null", pick(&["==", "!="], rng)),
+        5 => format!("age in [{number}, {}, 3]", number + 2),
+        6 => format!("name.startsWith('{name}')"),
+        7 => format!("boss.age {compare} {number}"),
+        8 => format!("boss.boss.name {compare} '{name}'"),
+        9 => format!("friends.any(f => f.age {compare} {number})"),
+        10 => format!("age + 1 {compare} boss.age"),
+        11 => "boss in friends".to_owned(),
+        _ => format!("age {compare} {number} && age {} {}", pick(&["<", ">"], rng), rng.random_range(-2..8)),
+    }
+}
+
+/// A query whose answer is one: its rows have an order, or are compared as a set.
+fn any_query(rng: &mut StdRng) -> Query {
+    let condition = condition(rng.random_range(0..3), rng);
+    let key = pick(
+        &["age", "name", "city", "boss.age", "age desc", "name desc", "city desc nulls first", "age nulls last"],
+        rng,
+    );
+    let other = pick(&["name", "age desc", "boss.name"], rng);
+    let page = match rng.random_range(0..3) {
+        0 => String::new(),
+        1 => format!(" limit {}", rng.random_range(0..6)),
+        _ => format!(" skip {} limit {}", rng.random_range(0..4), rng.random_range(1..5)),
+    };
+    let mut query = parsed(&match rng.random_range(0..8) {
+        0 => condition,
+        1 | 2 => format!("{condition} order by {key}{page}"),
+        3 => format!("{condition} order by {key}, {other}{page}"),
+        4 => format!("select name, boss.age where {condition} order by {key}{page}"),
+        5 => format!("select city, count(*), sum(age), min(name), max(age), avg(age) where {condition} group by city"),
+        6 => format!("select count(*) where {condition}"),
+        _ => format!(
+            "select city, age, count(boss) where {condition} group by city, age order by count(boss), city, age"
+        ),
+    });
+    if rng.random_bool(0.2) {
+        query.class = "Student".to_owned();
+    }
+    query.only = rng.random_bool(0.2);
+    query
+}
+
+/// Rows in an order of their own, unless they have one.
+fn sorted(query: &Query, mut rows: Vec<Row>) -> Vec<Row> {
+    if query.order.is_empty() {
+        rows.sort_by_key(|row| format!("{row:?}"));
+    }
+    rows
+}
+
+async fn compare(world: &World, cluster: &Cluster, objects: &BTreeMap<Oid, Object>, rng: &mut StdRng, count: u32) {
+    let schema = world.realm.schema(cluster.space()).unwrap();
+    for _ in 0..count {
+        let query = any_query(rng);
+        let expected = expected(&schema.classes, &query, objects).map(|rows| sorted(&query, rows));
+        let asked = match cluster.query(&query).await {
+            Ok(rows) => rows.all().await,
+            Err(error) => Err(error),
+        };
+        match (asked.map(|rows| sorted(&query, rows)), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{query}"),
+            (Err(found), Err(expected)) => assert_eq!(found.kind(), expected.kind(), "{query}"),
+            (found, expected) => panic!("{query}: {found:?} instead of {expected:?}"),
+        }
+    }
+}
+
+/// Random people in all logical nodes, who refer to each other; some of whom are gone again.
+async fn people(cluster: &Cluster, count: usize, rng: &mut StdRng) -> BTreeMap<Oid, Object> {
+    let mut objects = BTreeMap::new();
+    let mut known = Vec::new();
+    while known.len() < count {
+        let new: Vec<_> =
+            (0..25).map(|_| (if rng.random_bool(0.3) { STUDENT } else { PERSON }, anybody(&known, rng))).collect();
+        let oids = create(cluster, &new).await;
+        for (oid, (class, person)) in oids.iter().zip(&new) {
+            objects.insert(*oid, object(*class, person));
+        }
+        known.extend(oids);
+    }
+    change(cluster, &mut objects, rng).await;
+    objects
+}
+
+/// Deletes some of them, and makes others of some.
+async fn change(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>, rng: &mut StdRng) {
+    let known: Vec<Oid> = objects.keys().copied().collect();
+    let t = cluster.begin(Level::Optimistic);
+    for oid in &known {
+        match rng.random_range(0..10) {
+            0 => {
+                t.delete(*oid).await.unwrap();
+                objects.remove(oid);
+            }
+            1 | 2 => {
+                let other = object(oid.class(), &anybody(&known, rng));
+                t.put(*oid, other.clone()).await.unwrap();
+                objects.insert(*oid, other);
+            }
+            _ => {}
+        }
+    }
+    committed(&t).await;
+}
+
+#[tokio::test]
+async fn random_queries_of_extents_answer_as_one_reading_of_all_objects() {
+    let world = World::start(3, 5).await;
+    let cluster = world.client().await;
+    let mut rng = StdRng::seed_from_u64(7);
+    let objects = people(&cluster, 100, &mut rng).await;
+    compare(&world, &cluster, &objects, &mut rng, 300).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn random_queries_of_a_transaction_see_its_changes() {
+    let world = World::start(2, 4).await;
+    let cluster = world.client().await;
+    let mut rng = StdRng::seed_from_u64(8);
+    let before = people(&cluster, 50, &mut rng).await;
+    let schema = world.realm.schema(cluster.space()).unwrap();
+    for _ in 0..10 {
+        let t = cluster.begin(Level::Optimistic);
+        let mut objects = before.clone();
+        let known: Vec<Oid> = objects.keys().copied().collect();
+        for _ in 0..8 {
+            let oid = known[rng.random_range(0..known.len())];
+            let changed = object(oid.class(), &anybody(&known, &mut rng));
+            t.put(oid, changed.clone()).await.unwrap();
+            objects.insert(oid, changed);
+            let gone = known[rng.random_range(0..known.len())];
+            t.delete(gone).await.unwrap();
+            objects.remove(&gone);
+            let new = object(PERSON, &anybody(&known, &mut rng));
+            let oid = t.create(PERSON, new.clone(), Default::default()).unwrap();
+            objects.insert(oid, new);
+        }
+        for _ in 0..20 {
+            let query = any_query(&mut rng);
+            let expected = expected(&schema.classes, &query, &objects).unwrap();
+            let found = t.query(&query).await.unwrap().all().await.unwrap();
+            assert_eq!(sorted(&query, found), sorted(&query, expected), "{query}");
+        }
+        t.abort();
+    }
+    world.end().await;
+}

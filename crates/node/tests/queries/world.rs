@@ -1,0 +1,189 @@
+//! Clusters with a catalogue, and people to ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use client::cluster::{Cluster, Decided, Hint, Level, Transaction};
+use meta::catalog::{ClassDefinition, Editor, FieldDefinition, FieldType, Parameters, SpaceOptions};
+use meta::{Embedded, MetaStore};
+use model::{ClassId, FieldNumber, Object, Oid, RecordBuilder, Value};
+use node::member::{self, Identity, Member};
+use node::placement::BrickId;
+use node::realm::Realm;
+use node::{Brick, Config, PeerServer};
+use query::{Query, Row, Run, Schema};
+use store::{Options, Store};
+use wire::transport::Address;
+
+/// A cluster in one process: its catalogue, some bricks in memory, a peer server.
+pub(crate) struct World {
+    pub(crate) realm: Arc<Realm>,
+    pub(crate) bricks: Vec<Brick>,
+    pub(crate) peer: PeerServer,
+    _members: Vec<Member>,
+}
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+/// A person: name, age, city, boss, friends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Person {
+    pub(crate) name: String,
+    pub(crate) age: Option<i64>,
+    pub(crate) city: Option<String>,
+    pub(crate) boss: Option<Oid>,
+    pub(crate) friends: Vec<Oid>,
+}
+
+pub(crate) fn person(name: &str, age: i64) -> Person {
+    Person { name: name.to_owned(), age: Some(age), city: None, boss: None, friends: Vec::new() }
+}
+
+impl World {
+    /// A cluster with classes of people, students among them.
+    pub(crate) async fn start(bricks: u32, nodes: u32) -> Self {
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        // Of several tests in a process the first one sets it.
+        let _ = log.with_test_writer().try_init();
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        Editor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+        let realm = Realm::follow(catalogue).await.unwrap();
+        let (mut served, mut members) = (Vec::new(), Vec::new());
+        for _ in 0..bricks {
+            let store = Store::in_memory(Options::default()).unwrap();
+            let id = member::brick_of(&realm, &store, &config().listen).await.unwrap();
+            let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
+            let start = realm.editor().unwrap().start_number().await.unwrap();
+            let addresses = brick.addresses().to_vec();
+            members.push(Member::announce(&realm, Identity::Brick(id), start, &addresses).await.unwrap());
+            served.push(brick);
+        }
+        let options = SpaceOptions { nodes: Some(nodes), ..SpaceOptions::default() };
+        realm.create_space("main", options).await.unwrap();
+        let start = realm.editor().unwrap().start_number().await.unwrap();
+        let peer = PeerServer::start(realm.clone(), start.0, config()).await.unwrap();
+        let world = Self { realm, bricks: served, peer, _members: members };
+        world.define().await;
+        world
+    }
+
+    async fn define(&self) {
+        let people = || FieldType::Reference(Some("Person".to_owned()));
+        let fields = vec![
+            FieldDefinition::required("name", FieldType::String),
+            FieldDefinition::optional("age", FieldType::Int64),
+            FieldDefinition::optional("city", FieldType::String),
+            FieldDefinition::optional("boss", people()),
+            FieldDefinition::required("friends", FieldType::Set(Box::new(people()))),
+        ];
+        let class = ClassDefinition { name: "Person".to_owned(), parent: None, fields };
+        let student = ClassDefinition { name: "Student".to_owned(), parent: Some("Person".to_owned()), fields: vec![] };
+        let defined = self.realm.editor().unwrap().define("main", &[class, student]).await.unwrap();
+        self.realm.reach(defined.revision).await.unwrap();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match &self.peer.addresses()[0] {
+            Address::Tcp(host) => format!("mortar://{host}/main"),
+            other => panic!("{other}"),
+        }
+    }
+
+    pub(crate) async fn client(&self) -> Cluster {
+        Cluster::connect(&self.url()).await.unwrap()
+    }
+
+    pub(crate) async fn end(self) {
+        self.peer.shutdown().await.unwrap();
+        for brick in self.bricks {
+            brick.shutdown().await.unwrap();
+        }
+    }
+}
+
+/// The class of people and that of students.
+pub(crate) const PERSON: ClassId = ClassId(1);
+pub(crate) const STUDENT: ClassId = ClassId(2);
+
+pub(crate) fn object(class: ClassId, person: &Person) -> Object {
+    let friends = person.friends.iter().map(|friend| Value::Reference(*friend)).collect();
+    let values: [Value; 5] = [
+        person.name.as_str().into(),
+        person.age.into(),
+        person.city.clone().map_or(Value::Null, Value::String),
+        person.boss.map_or(Value::Null, Value::Reference),
+        Value::Set(friends),
+    ];
+    let mut record = RecordBuilder::new();
+    for (number, value) in (1..).map(FieldNumber).zip(&values) {
+        record.set_value(number, value).unwrap();
+    }
+    Object::record(class, record.build().unwrap())
+}
+
+/// Creates people, spread over all logical nodes, in one transaction.
+pub(crate) async fn create(cluster: &Cluster, people: &[(ClassId, Person)]) -> Vec<Oid> {
+    let t = cluster.begin(Level::Optimistic);
+    let nodes = cluster.nodes();
+    let at = |index: usize| Hint::At(nodes[index % nodes.len()]);
+    let made: Vec<Oid> = people
+        .iter()
+        .enumerate()
+        .map(|(index, (class, person))| t.create(*class, object(*class, person), at(index)).unwrap())
+        .collect();
+    committed(&t).await;
+    made.into_iter().map(|oid| t.real(oid).unwrap()).collect()
+}
+
+pub(crate) async fn committed(t: &Transaction) {
+    let decided = t.commit().await.unwrap();
+    assert!(matches!(decided, Decided::Committed(_)), "{decided:?}");
+}
+
+/// The names in an answer, in its order.
+pub(crate) fn names(rows: &[Row]) -> Vec<String> {
+    let name = |row: &Row| match row {
+        Row::Object(_, record) => {
+            let record = model::RecordRef::new(record).unwrap();
+            match record.field(FieldNumber(1)).unwrap().unwrap().to_value().unwrap() {
+                Value::String(name) => name,
+                other => panic!("{other}"),
+            }
+        }
+        Row::Values(values) => match &values[0] {
+            Value::String(name) => name.clone(),
+            other => panic!("{other}"),
+        },
+    };
+    rows.iter().map(name).collect()
+}
+
+pub(crate) fn parsed(text: &str) -> Query {
+    Query::parse_of("Person", text).unwrap()
+}
+
+/// What a query answers of these objects, without bricks, indexes or streams.
+pub(crate) fn expected(schema: &Schema, query: &Query, objects: &BTreeMap<Oid, Object>) -> model::Result<Vec<Row>> {
+    let plan = Arc::new(query.check(schema)?.plan(schema, &[]));
+    let mut run = Run::new(plan.clone());
+    for (oid, object) in objects {
+        let passes = plan.filter().matches(&model::RecordRef::new(&object.data).unwrap()).unwrap();
+        if plan.classes().contains(&oid.class()) && passes {
+            run.offer(0, *oid, object.data.clone());
+        }
+    }
+    run.end();
+    loop {
+        match run.step()? {
+            query::Progress::Need(oids) => {
+                for oid in oids {
+                    run.supply(oid, objects.get(&oid).map(|object| object.data.clone()));
+                }
+            }
+            query::Progress::More => panic!("it has ended"),
+            query::Progress::Enough => return Ok(run.take()),
+        }
+    }
+}

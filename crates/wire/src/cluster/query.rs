@@ -1,0 +1,138 @@
+//! Queries of clients, and their rows.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Object, Oid, Result, limits};
+use protocol::ident::Timestamp;
+use protocol::validate::Read;
+
+use super::states::{self, Check, Data, WRITES};
+use crate::convert::invalid;
+use crate::frame::Raw;
+use crate::proto;
+use crate::proto::query as messages;
+
+/// Bytes of an encoded query.
+pub const QUERY: usize = 1 << 20;
+/// Rows in one answer.
+const ROWS: usize = limits::LISTING;
+/// Columns of a row.
+pub const COLUMNS: usize = 256;
+
+/// A query of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The query, encoded.
+    pub query: Bytes,
+    /// What the transaction that asks has written: objects, or `None` where it has deleted one.
+    pub own: BTreeMap<Oid, Option<Object>>,
+    /// What a transaction relies on is wanted.
+    pub reads: bool,
+    /// Only that is wanted of what candidates are looked for in.
+    pub only_guards: bool,
+    /// The plan is wanted.
+    pub explain: bool,
+}
+
+/// Rows of a query.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Where more can be had.
+    pub cursor: Option<u64>,
+    /// The names of columns, with the first rows.
+    pub columns: Vec<String>,
+    /// The objects, if rows are objects: one for each row.
+    pub oids: Vec<Oid>,
+    /// Each row's record.
+    pub rows: Vec<Bytes>,
+    /// What a transaction relies on that takes these rows for true, beside what came with those before.
+    pub reads: Vec<Read>,
+    /// A time at or after all changes that were seen.
+    pub seen: Timestamp,
+    /// With the last rows: the plan as text and as JSON; empty if it was not asked for.
+    pub plan: (String, Bytes),
+}
+
+impl Query {
+    /// The message of the schema, and the raw part.
+    #[must_use]
+    pub fn into_proto(self) -> (messages::Query, Vec<Bytes>) {
+        let Self { query, own, reads, only_guards, explain } = self;
+        let mut raw = Vec::new();
+        let mut list = proto::cluster::Writes::default();
+        for (oid, object) in &own {
+            let oid = proto::Oid::from(*oid);
+            list.oids.extend([oid.high, oid.low]);
+            list.states.push(states::state(object.as_ref(), &mut raw));
+        }
+        let own = (!list.states.is_empty()).then_some(list);
+        (messages::Query { query, own, reads, only_guards, explain }, raw)
+    }
+
+    /// What a message asks, with the raw part that came with it.
+    ///
+    /// # Errors
+    /// If anything in it is not as it has to be, which it names.
+    pub fn from_proto(message: messages::Query, raw: Raw<'_>) -> Result<Self> {
+        let messages::Query { query, own, reads, only_guards, explain } = message;
+        if query.len() > QUERY {
+            let what = format!("a query has {} bytes; it may have {QUERY}", query.len());
+            return Err(Error::new(ErrorKind::TooLarge, what));
+        }
+        let list = own.unwrap_or_default();
+        let oids = states::things::<2, _>(&list.oids, WRITES, "writes")?;
+        if oids.len() != list.states.len() {
+            return Err(invalid(format!("{} objects are written, and {} states", oids.len(), list.states.len())));
+        }
+        let mut data = Data::new(raw, Check::Records);
+        let mut own = Vec::with_capacity(oids.len());
+        for ([high, low], state) in oids.iter().zip(&list.states) {
+            let oid = Oid::from(proto::Oid { high: *high, low: *low });
+            if own.last().is_some_and(|(last, _)| *last >= oid) {
+                return Err(invalid(format!("{oid} is written out of order, or twice")));
+            }
+            own.push((oid, data.object(oid.class(), *state)?));
+        }
+        data.finish()?;
+        Ok(Self { query, own: own.into_iter().collect(), reads, only_guards, explain })
+    }
+}
+
+impl Rows {
+    /// The message of the schema, and the raw part.
+    #[must_use]
+    pub fn into_proto(self) -> (messages::Rows, Vec<Bytes>) {
+        let Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json) } = self;
+        let halves = oids.iter().flat_map(|oid| {
+            let oid = proto::Oid::from(*oid);
+            [oid.high, oid.low]
+        });
+        let oids = halves.collect();
+        // A row is no larger than a frame, whose length has 32 bits.
+        let lengths = rows.iter().map(|row| row.len() as u32).collect();
+        let reads = states::reads_to_proto(reads.iter());
+        (messages::Rows { cursor, columns, oids, lengths, reads, seen: seen.0, plan, plan_json }, rows)
+    }
+
+    /// What a message says, with the raw part that came with it.
+    ///
+    /// # Errors
+    /// If anything in it is not as it has to be, which it names.
+    pub fn from_proto(message: messages::Rows, mut raw: Bytes) -> Result<Self> {
+        let messages::Rows { cursor, columns, oids, lengths, reads, seen, plan, plan_json } = message;
+        let halves = states::things::<2, _>(&oids, ROWS, "rows")?;
+        if lengths.len() > ROWS || columns.len() > COLUMNS || !(oids.is_empty() || halves.len() == lengths.len()) {
+            let (rows, columns) = (lengths.len(), columns.len());
+            let what = format!("{rows} rows of {columns} columns, with {} identifiers", halves.len());
+            return Err(invalid(what));
+        }
+        if lengths.iter().map(|length| *length as usize).sum::<usize>() != raw.len() {
+            return Err(invalid("the lengths of rows are not those of the bytes that came with them"));
+        }
+        let rows = lengths.iter().map(|length| raw.split_to(*length as usize)).collect();
+        let oids = halves.iter().map(|[high, low]| Oid::from(proto::Oid { high: *high, low: *low })).collect();
+        let (reads, seen) = (states::reads(reads)?, Timestamp(seen));
+        Ok(Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json) })
+    }
+}
