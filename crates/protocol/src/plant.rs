@@ -75,6 +75,7 @@ bugs! {
     "W1" NobodyWounds "an older transaction waits for a younger one"
     "W1" PreparedWounded "a prepared transaction is wounded"
     "W1" LocksOutlive "locks of who is gone are kept"
+    "W1" RaisedAnew "who raises a lock forgets what it read under the weaker one"
     "N1" NextWriteAtOnce "the next write to another brick waits for nothing"
     "N1" LastWriteSettles "the next write to another brick waits for the last one only, not for those before it"
     "N1" SettledAtRestart "a restarted brick forgets that old copies may be about"

@@ -35,6 +35,7 @@ use crate::ident::{ClientId, HolderId, Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::Mode;
 use crate::page_cache::{Content, FetchId, Finished, Found, PageCache, Snapshot};
+use crate::plant::{Bug, planted};
 use crate::pram::Pram;
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
@@ -530,7 +531,8 @@ impl<T: Clone + Weigh> Session<T> {
                 if let Some(running) = self.running.get_mut(&txn) {
                     self.locking.insert(txn);
                     // What was read before counts as it was then: its lock may have been lost meanwhile.
-                    match running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != Mode::Touch) {
+                    let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != Mode::Touch);
+                    match before.filter(|_| !planted(Bug::RaisedAnew)) {
                         Some((held, _)) => *held = locked.mode,
                         None => drop(running.locked.insert(locked.oid, (locked.mode, locked))),
                     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,10 @@ use tempfile::TempDir;
 
 use crate::relay::{Relay, Relays, Weather};
 
+/// Bytes of a small disk.
+const DISK: u64 = 48 << 20;
+/// How a command ends that may be tried again.
+const UNAVAILABLE: i32 = 5;
 /// How often a wait looks again.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -28,18 +33,32 @@ pub(crate) enum Server {
 pub(crate) struct Ground {
     dir: TempDir,
     relays: BTreeMap<Server, Relay>,
+    /// Those that have a file system of their own.
+    disks: BTreeMap<Server, SmallDisk>,
     children: BTreeMap<Server, Child>,
-    _thread: Relays,
+    thread: Relays,
 }
 
 impl Ground {
     /// Starts a cluster with a space that has a logical node at each brick.
     pub(crate) async fn start(bricks: u64, peers: u64) -> Self {
+        Self::start_on(bricks, peers, false).await.unwrap()
+    }
+
+    /// The same with bricks on small disks.
+    ///
+    /// # Errors
+    /// If there are none here.
+    pub(crate) async fn start_on(bricks: u64, peers: u64, small_disks: bool) -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("mortar-histories-").tempdir().unwrap();
         let thread = Relays::start();
         let servers = (1..=bricks).map(Server::Brick).chain((1..=peers).map(Server::Peer));
         let relays = [Server::Meta].into_iter().chain(servers).map(|server| (server, thread.add())).collect();
-        let mut ground = Self { dir, relays, children: BTreeMap::new(), _thread: thread };
+        let mut disks = BTreeMap::new();
+        for brick in (1..=bricks).map(Server::Brick).filter(|_| small_disks) {
+            disks.insert(brick, SmallDisk::mount(&dir.path().join(format!("{}.disk", brick.name())))?);
+        }
+        let mut ground = Self { dir, relays, disks, children: BTreeMap::new(), thread };
         let all = ground.servers();
         let (first, peers) = all.split_at(all.partition_point(|server| !matches!(server, Server::Peer(_))));
         for server in first {
@@ -49,13 +68,21 @@ impl Ground {
         }
         let nodes = bricks.to_string();
         let meta = format!("mortar://{}", ground.relay(Server::Meta).address);
-        let created = run(&mut mortar(&["--server", &meta, "space", "create", "main", "--nodes", &nodes]));
-        assert_eq!(created.code, 0, "{}", created.stderr);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let created = run(&mut mortar(&["--server", &meta, "space", "create", "main", "--nodes", &nodes]));
+            match created.code {
+                0 => break,
+                // On a machine that is very busy, bricks do not say in time that they live.
+                UNAVAILABLE if Instant::now() < until => tokio::time::sleep(LOOK).await,
+                _ => panic!("{}", created.stderr),
+            }
+        }
         peers.iter().for_each(|peer| ground.launch(*peer));
         for peer in peers {
             ground.ready(*peer).await.unwrap();
         }
-        ground
+        Ok(ground)
     }
 
     fn file(&self, server: Server, what: &str) -> PathBuf {
@@ -64,7 +91,24 @@ impl Ground {
 
     /// What is of a server on disk.
     pub(crate) fn directory(&self, server: Server) -> PathBuf {
-        self.dir.path().join(server.name())
+        match self.disks.get(&server) {
+            Some(disk) => disk.0.join(server.name()),
+            None => self.dir.path().join(server.name()),
+        }
+    }
+
+    /// Fills the disk of a server that has a small one.
+    pub(crate) fn fill(&self, server: Server) {
+        if let Some(disk) = self.disks.get(&server) {
+            disk.fill();
+        }
+    }
+
+    /// Makes room on the disk of a server again.
+    pub(crate) fn make_room(&self, server: Server) {
+        if let Some(disk) = self.disks.get(&server) {
+            disk.make_room();
+        }
     }
 
     /// All servers that there should be.
@@ -79,6 +123,13 @@ impl Ground {
         let count = hosts.len();
         hosts.rotate_left(first as usize % count);
         format!("mortar://{}/main", hosts.join(","))
+    }
+
+    /// Another way to a server that runs, which nobody else takes.
+    pub(crate) fn apart(&self, server: Server) -> Relay {
+        let relay = self.thread.add();
+        relay.target().leads_to(address(&self.file(server, "said")).unwrap());
+        relay
     }
 
     /// What stands before a server.
@@ -186,6 +237,7 @@ impl Ground {
         let servers = self.servers().into_iter().filter(|server| Some(*server) != lost);
         for server in servers.clone() {
             self.relay(server).set(Weather::default());
+            self.make_room(server);
             self.signal(server, Signal::CONT);
             self.launch(server);
         }
@@ -219,6 +271,44 @@ impl Drop for Ground {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // Before the directory that they are in.
+        self.disks.clear();
+    }
+}
+
+/// A file system of its own, with little room.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Result<Self, String> {
+        fs::create_dir(at).unwrap();
+        let mut mount = Command::new("mount");
+        match mount.args(["-t", "tmpfs", "-o", &format!("size={DISK}"), "tmpfs"]).arg(at).output() {
+            Ok(output) if output.status.success() => Ok(Self(at.to_owned())),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn fill(&self) {
+        let mut ballast = File::options().create(true).append(true).open(self.0.join("ballast")).unwrap();
+        // Until there is no room for one byte more.
+        for len in [1 << 20, 4 << 10, 1] {
+            let bytes = vec![1; len];
+            while ballast.write(&bytes).is_ok_and(|written| written > 0) {}
+        }
+    }
+
+    fn make_room(&self) {
+        // One that is not full has none.
+        let _ = fs::remove_file(self.0.join("ballast"));
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What a process still holds open goes when it ends.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 

@@ -10,14 +10,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 #![allow(clippy::print_stdout, reason = "whoever runs seeds for hours wants to see what was judged")]
 
+mod errors;
 mod ground;
 mod judge;
+mod levels;
 mod objects;
 mod plan;
 mod planted;
 mod record;
 mod relay;
 mod run;
+mod starts;
 mod worker;
 
 use std::time::{Duration, Instant};
@@ -67,6 +70,11 @@ fn clusters_keep_their_promises_while_servers_stop_and_go_on() {
 fn clusters_keep_their_promises_while_connections_fail() {
     let faults = &[Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
     holds(&Scenario { faults, gap_ms: 300, ..Scenario::new("connections") });
+}
+
+#[test]
+fn clusters_keep_their_promises_while_disks_are_full() {
+    holds(&Scenario { faults: &[Fault::Fill], gap_ms: 400, small_disks: true, ..Scenario::new("disks") });
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Objects {
     pub(crate) accounts: Vec<Kept>,
     /// Objects with a single value, by the one client that writes them.
     pub(crate) singles: Vec<Vec<Kept>>,
+    /// Where something large can be written that nobody reads, at each logical node.
+    pub(crate) ballast: Vec<Kept>,
 }
 
 impl Objects {
@@ -49,6 +51,9 @@ impl Objects {
             let accounts = (1..=ACCOUNTS).map(|account| format!("account{node}.{account}"));
             all.accounts.extend(accounts.map(|key| create(key, single(BALANCE), node)));
         }
+        for node in 1..=nodes {
+            all.ballast.push(create(format!("ballast{node}"), Object::blob(Bytes::new()), node));
+        }
         for writer in 1..=writers {
             let keys = (1..=nodes).map(|node| (format!("single{writer}.{node}"), node));
             all.singles.push(keys.map(|(key, node)| create(key, Object::blob(Bytes::new()), node)).collect());
@@ -57,7 +62,8 @@ impl Objects {
             t.bind(key, *oid).await.unwrap();
         }
         assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-        for kept in all.lists.iter_mut().chain(&mut all.accounts).chain(all.singles.iter_mut().flatten()) {
+        let others = all.accounts.iter_mut().chain(&mut all.ballast);
+        for kept in all.lists.iter_mut().chain(others).chain(all.singles.iter_mut().flatten()) {
             kept.oid = t.real(kept.oid).unwrap();
         }
         all

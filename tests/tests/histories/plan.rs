@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     Hold,
     /// Connections are cut, and new ones refused.
     Refuse,
+    /// Disks of bricks are full.
+    Fill,
     /// A client locks something, and is gone.
     ClientDies,
 }
@@ -45,6 +47,8 @@ pub(crate) enum Event {
     Signal(Signal),
     Cut(u64),
     Weather(Weather),
+    Fill,
+    MakeRoom,
     /// A client dies that has locked the list of this number.
     ClientDies(usize),
 }
@@ -89,6 +93,7 @@ impl Plan {
                 let length = rng.random_range(10_500..13_000);
                 (Event::Signal(Signal::STOP), Some(Event::Signal(Signal::CONT)), length)
             }
+            Fault::Fill => (Event::Fill, Some(Event::MakeRoom), rng.random_range(300..2_500)),
             Fault::Cut => (Event::Cut(one_in), None, 0),
             // Its locks fall after some seconds: not again before.
             Fault::ClientDies if self.events.iter().any(|(_, _, event)| matches!(event, Event::ClientDies(_))) => {
@@ -125,6 +130,8 @@ impl Event {
             Self::Launch => ground.launch(server),
             Self::Signal(signal) => ground.signal(server, signal),
             Self::Cut(one_in) => ground.relay(server).cut(one_in),
+            Self::Fill => ground.fill(server),
+            Self::MakeRoom => ground.make_room(server),
             Self::Weather(weather) => ground.relay(server).set(weather),
             Self::ClientDies(list) => come_and_die(ground.url(0), objects.clone(), list),
         }

@@ -13,7 +13,7 @@ const DEMANDS: [&str; 5] = ["strict serializability", "snapshots", "acknowledged
 
 /// A cluster that has worked for a while, the copy of a brick from the middle of that, and how everything was in the end.
 async fn worked() -> (World, PathBuf, Finals) {
-    let mut world = World::start(&Scenario { bricks: 2, peers: 1, ..Scenario::new("planted") }, 1).await;
+    let mut world = World::start(&Scenario { bricks: 2, peers: 1, ..Scenario::new("planted") }, 1).await.unwrap();
     world.fail(1_000).await.unwrap();
     world.ground.kill(Server::Brick(2));
     let copy = world.ground.copy(Server::Brick(2));

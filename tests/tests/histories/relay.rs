@@ -2,6 +2,7 @@
 //! cuts its connections.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -31,11 +32,16 @@ pub(crate) struct Weather {
     pub(crate) holds_down: bool,
     /// Only one connection in so many is concerned by delays and holding; 0 and 1 for all.
     pub(crate) one_in: u64,
+    /// Only the connection of this number is.
+    pub(crate) only: Option<u64>,
 }
 
 impl Weather {
     fn concerns(&self, connection: u64) -> bool {
-        self.one_in < 2 || connection.is_multiple_of(self.one_in)
+        match self.only {
+            Some(only) => connection == only,
+            None => self.one_in < 2 || connection.is_multiple_of(self.one_in),
+        }
     }
 }
 
@@ -62,6 +68,7 @@ impl Relays {
             target: Mutex::default(),
             weather: watch::channel(Weather::default()).0,
             cuts: watch::channel((0, 1)).0,
+            accepted: AtomicU64::new(0),
         });
         self.handle.spawn(accept(listener, shared.clone()));
         Relay { address, shared }
@@ -89,12 +96,19 @@ struct Shared {
     weather: watch::Sender<Weather>,
     /// How often connections were cut, and one in how many of them.
     cuts: watch::Sender<(u64, u64)>,
+    /// How many connections there were: the next has this number.
+    accepted: AtomicU64,
 }
 
 impl Relay {
     /// What can be told where the server is.
     pub(crate) fn target(&self) -> Target {
         Target(self.shared.clone())
+    }
+
+    /// How many connections there were: the next has this number.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set(&self, weather: Weather) {
@@ -120,9 +134,10 @@ impl Target {
 async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
     listener.set_nonblocking(true).unwrap();
     let listener = TcpListener::from_std(listener).unwrap();
-    for number in 0.. {
+    loop {
         // Connections that end before they are accepted are no matter.
         let Ok((client, _)) = listener.accept().await else { continue };
+        let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
         if !shared.weather.borrow().refuses {
             tokio::spawn(connection(shared.clone(), number, client));
         }

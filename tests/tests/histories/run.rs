@@ -20,6 +20,8 @@ use crate::worker::{self, Client, Does};
 
 /// How long anything may take when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Clients that write what is large, where disks are small.
+const BALLAST: u64 = 3;
 /// How long clients go on when all is well again.
 const AFTER: Duration = Duration::from_secs(1);
 
@@ -32,6 +34,8 @@ pub(crate) struct Scenario {
     /// Clients that do transactions, and clients that write single values.
     pub(crate) transactional: u64,
     pub(crate) writers: u64,
+    /// Bricks have small disks, and clients write what is large.
+    pub(crate) small_disks: bool,
     pub(crate) faults: &'static [Fault],
     /// For how long faults begin, and how long after one another on the average.
     pub(crate) length_ms: u64,
@@ -50,6 +54,7 @@ impl Scenario {
             peers: 2,
             transactional: 8,
             writers: 3,
+            small_disks: false,
             faults: &[],
             length_ms: 8_000,
             gap_ms: 900,
@@ -62,7 +67,10 @@ impl Scenario {
 /// Runs a scenario, and panics if something is wrong; the history is kept then.
 pub(crate) async fn run(scenario: &Scenario, seed: u64) {
     let began = Instant::now();
-    let mut world = World::start(scenario, seed).await;
+    let mut world = match World::start(scenario, seed).await {
+        Ok(world) => world,
+        Err(why) => return println!("{}: skipped, for there are no small disks: {why}", scenario.name),
+    };
     let result = world.whole(scenario).await;
     let (name, seconds) = (scenario.name, began.elapsed().as_secs_f32());
     if std::env::var_os("MORTAR_HISTORIES_DIR").is_some() {
@@ -94,9 +102,12 @@ pub(crate) struct World {
 
 impl World {
     /// A cluster with objects, and clients that begin to work.
-    pub(crate) async fn start(scenario: &Scenario, seed: u64) -> Self {
+    ///
+    /// # Errors
+    /// If there are no small disks here, and they are wanted.
+    pub(crate) async fn start(scenario: &Scenario, seed: u64) -> Result<Self, String> {
         let rng = StdRng::seed_from_u64(seed);
-        let ground = Ground::start(scenario.bricks, scenario.peers).await;
+        let ground = Ground::start_on(scenario.bricks, scenario.peers, scenario.small_disks).await?;
         let record = Arc::new(Record::begin());
         let setup = Cluster::connect(&ground.url(0)).await.unwrap();
         let objects = Arc::new(Objects::create(&setup, scenario.bricks, scenario.writers).await);
@@ -112,10 +123,11 @@ impl World {
         };
         let transactional = (0..scenario.transactional).map(|_| Does::Transactions);
         let writers = (0..scenario.writers).map(|writer| Does::Singles(writer as usize));
-        for (number, does) in (0..).zip(transactional.chain(writers)) {
+        let large = (0..BALLAST).map(|_| Does::Ballast).filter(|_| scenario.small_disks);
+        for (number, does) in (0..).zip(transactional.chain(writers).chain(large)) {
             world.employ(does, number).await;
         }
-        world
+        Ok(world)
     }
 
     async fn employ(&mut self, does: Does, number: u64) {

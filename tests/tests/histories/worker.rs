@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client::cluster::{Cluster, ClusterOptions, Decided, Level, Transaction};
 use client::{Error, ErrorKind};
+use model::Object;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -19,6 +20,8 @@ use crate::record::{Open, Record};
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Lists that are this long are only read.
 const LONGEST: usize = 400;
+/// Bytes of a large write.
+const LARGE: usize = 1 << 20;
 /// The longest rest between two operations, in milliseconds.
 const REST_MS: u64 = 10;
 
@@ -29,6 +32,8 @@ pub(crate) enum Does {
     Transactions,
     /// Writes and reads outside of transactions; the number says which objects it writes.
     Singles(usize),
+    /// Large writes.
+    Ballast,
 }
 
 /// A client.
@@ -78,7 +83,7 @@ impl Client {
         seed: u64,
         doing: Arc<Mutex<String>>,
     ) -> Self {
-        let cluster = Cluster::connect_with(&url, options()).await.unwrap();
+        let cluster = enter(&url, &record).await;
         let (rng, number) = (StdRng::seed_from_u64(seed), record.client());
         Self { does, url, cluster, record, objects, rng, number, open: Vec::new(), doing }
     }
@@ -89,6 +94,7 @@ impl Client {
             match self.does {
                 Does::Transactions => self.transaction().await,
                 Does::Singles(writer) => self.single(writer).await,
+                Does::Ballast => self.ballast().await,
             }
             let rest = self.rng.random_range(0..REST_MS);
             time::sleep(Duration::from_millis(rest)).await;
@@ -182,6 +188,8 @@ impl Client {
         let writes = operation.steps.iter().any(|step| !matches!(step, Step::Read(..)));
         let mut decided = match t.commit().await {
             Ok(decided) => decided,
+            // Such as that a disk is full.
+            Err(error) if error.kind() == ErrorKind::Unknown => Decided::Unknown(t.id()),
             Err(error) => {
                 self.expect(&operation, &error, &[ErrorKind::Unavailable]);
                 return self.record.returned(operation, Outcome::Failed);
@@ -245,17 +253,7 @@ impl Client {
             self.cluster.close();
         }
         self.record.returned(operation, Outcome::Failed);
-        // While nobody answers, it waits.
-        self.cluster = loop {
-            match Cluster::connect_with(&self.url, options()).await {
-                Ok(cluster) => break cluster,
-                Err(error) if error.kind() == ErrorKind::Unavailable => time::sleep(Duration::from_millis(50)).await,
-                Err(error) => {
-                    self.record.trouble(format!("connecting again: {error}"));
-                    time::sleep(Duration::from_millis(500)).await;
-                }
-            }
-        };
+        self.cluster = enter(&self.url, &self.record).await;
         self.number = self.record.client();
     }
 
@@ -298,10 +296,33 @@ impl Client {
         self.record.returned(operation, outcome);
     }
 
+    /// Fills the log of a brick. Nobody judges that.
+    async fn ballast(&mut self) {
+        let at = self.objects.ballast.choose(&mut self.rng).unwrap().oid;
+        let t = self.cluster.begin(Level::Optimistic);
+        if t.put(at, Object::blob(vec![1; LARGE].into())).await.is_ok() {
+            let _ = t.commit().await;
+        }
+    }
+
     /// Writes down an error that is not among those that faults explain.
     fn expect(&self, operation: &Operation, error: &Error, kinds: &[ErrorKind]) {
         if !kinds.contains(&error.kind()) {
             self.record.trouble(format!("operation {} ({:?}): {error}", operation.number, operation.kind));
+        }
+    }
+}
+
+/// A new client. While nobody answers, it waits.
+async fn enter(url: &str, record: &Record) -> Cluster {
+    loop {
+        match Cluster::connect_with(url, options()).await {
+            Ok(cluster) => return cluster,
+            Err(error) if error.kind() == ErrorKind::Unavailable => time::sleep(Duration::from_millis(50)).await,
+            Err(error) => {
+                record.trouble(format!("a client connects: {error}"));
+                time::sleep(Duration::from_millis(500)).await;
+            }
         }
     }
 }

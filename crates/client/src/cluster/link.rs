@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use model::{Error, ErrorKind, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use protocol::ident::{ClientId, HolderId};
 use protocol::session::Session;
 use tokio::time;
@@ -54,21 +54,24 @@ pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Co
     let target = target(url)?;
     let mut first_error = None;
     for (at, peer) in target.peers.iter().enumerate() {
-        match enter(peer, &target.space, &options).await {
-            Ok((stream, space, max_frame)) => return begin(target, at, (stream, space, max_frame), options).await,
+        match begin(peer, &target.space, &options).await {
+            Ok(beginning) => return Ok(start(target, at, beginning, options)),
             Err(error) => drop(first_error.get_or_insert(error)),
         }
     }
     Err(first_error.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "the address names no peer server")))
 }
 
-/// Asks for what a client needs to begin, on a connection that ends then.
-async fn begin(
-    target: Target,
-    at: usize,
-    (stream, space, max_frame): (Stream, SpaceId, u32),
-    options: ClusterOptions,
-) -> Result<Arc<Core>> {
+/// What a client needs to begin.
+struct Beginning {
+    space: SpaceId,
+    nodes: Vec<NodeId>,
+    number: u64,
+}
+
+/// Asks a peer server for what a client needs to begin, on a connection that ends then.
+async fn begin(peer: &Address, space: &str, options: &ClusterOptions) -> Result<Beginning> {
+    let (stream, space, max_frame) = enter(peer, space, options).await?;
     let mailbox = Arc::new(Mailbox::default());
     let caller = Caller::new(mailbox.clone(), BUDGET);
     let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
@@ -78,21 +81,32 @@ async fn begin(
         let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await?;
         Ok::<_, Error>((numbers.response, nodes.response))
     });
-    let late = |_| Error::new(ErrorKind::Unavailable, "the peer server does not answer");
-    let (Response::Numbers(numbers), Response::SpaceOf(of)) = asked.await.map_err(late)?? else {
+    let asked = asked.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "it does not answer")));
+    let answers = asked.map_err(|error| match error.kind() {
+        // A number that was lost on its way nobody misses: the client has not begun.
+        ErrorKind::Unavailable | ErrorKind::Unknown => {
+            Error::new(ErrorKind::Unavailable, format!("{peer} cannot take a client now")).caused_by(error)
+        }
+        _ => error,
+    });
+    let (Response::Numbers(numbers), Response::SpaceOf(of)) = answers? else {
         return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
     };
     caller.hang_up();
     let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
-    let holder = HolderId(numbers.first << SESSIONS);
-    let mut session = Session::new(ClientId(numbers.first), holder, SKEW_MS);
+    Ok(Beginning { space, nodes, number: numbers.first })
+}
+
+fn start(target: Target, at: usize, beginning: Beginning, options: ClusterOptions) -> Arc<Core> {
+    let Beginning { space, nodes, number } = beginning;
+    let mut session = Session::new(ClientId(number), HolderId(number << SESSIONS), SKEW_MS);
     if options.snapshots {
         session.subscribe();
     }
     let core = Core::new(session, (space, nodes), Time::begin(), options);
     tokio::spawn(Core::look_after(Arc::downgrade(&core)));
     tokio::spawn(keep(Arc::downgrade(&core), target, at));
-    Ok(core)
+    core
 }
 
 async fn enter(peer: &Address, space: &str, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {

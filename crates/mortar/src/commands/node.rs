@@ -29,6 +29,8 @@ use crate::settings::{Etcd, Given, Role, Settings};
 
 /// How long it waits after the meta-server could not be asked.
 const AGAIN: Duration = Duration::from_millis(300);
+/// Who is waited for, at each step of a start.
+const META: &str = "the meta-server";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -153,7 +155,7 @@ impl Running {
                 // Before the meta-server is asked: what is wrong here is told at once.
                 let store = if role == Role::Brick { Some(open(settings)?) } else { None };
                 let remote: Arc<dyn MetaStore> = Arc::new(Remote::new(settings.meta.clone())?);
-                let realm = once_it_answers("the meta-server", || Realm::follow(remote.clone())).await?;
+                let realm = once_it_answers(META, || Realm::follow(remote.clone())).await?;
                 match store {
                     Some(store) => Self::brick(settings, realm, store).await,
                     None => Self::peer(settings, realm).await,
@@ -165,22 +167,24 @@ impl Running {
     /// Serves a brick of a cluster.
     pub(crate) async fn brick(settings: &Settings, realm: Arc<Realm>, store: Store) -> Result<Self> {
         let expected = advertised(settings, &settings.listen);
-        let id = member::brick_of(&realm, &store, &expected).await?;
-        let (number, start) = (BrickId(id.0), start_number(&realm).await?);
+        let id = once_it_answers(META, || member::brick_of(&realm, &store, &expected)).await?;
+        let (number, start) = (BrickId(id.0), once_it_answers(META, || start_number(&realm)).await?);
         let brick = Brick::start_in(realm.clone(), number, store, settings.config()).await.map_err(explain_start)?;
         let addresses = advertised(settings, brick.addresses());
-        let member = Member::announce(&realm, Identity::Brick(id), start, &addresses).await?;
+        let announce = || Member::announce(&realm, Identity::Brick(id), start, &addresses);
+        let member = once_it_answers(META, announce).await?;
         Ok(Self::Brick(brick, number, member))
     }
 
     /// Serves clients of a cluster.
     pub(crate) async fn peer(settings: &Settings, realm: Arc<Realm>) -> Result<Self> {
-        realm.keep_numbers().await?;
-        let start = start_number(&realm).await?;
+        once_it_answers(META, || realm.keep_numbers()).await?;
+        let start = once_it_answers(META, || start_number(&realm)).await?;
         let server = PeerServer::start(realm.clone(), start.0, settings.config()).await.map_err(explain_start)?;
         let addresses = advertised(settings, server.addresses());
-        let id = member::peer_at(&realm, &addresses).await?;
-        let member = Member::announce(&realm, Identity::Peer(id), start, &addresses).await?;
+        let id = once_it_answers(META, || member::peer_at(&realm, &addresses)).await?;
+        let announce = || Member::announce(&realm, Identity::Peer(id), start, &addresses);
+        let member = once_it_answers(META, announce).await?;
         Ok(Self::Peer(server, id.0, member))
     }
 
@@ -292,8 +296,8 @@ where
     }
 }
 
-async fn start_number(realm: &Realm) -> Result<meta::catalog::StartNumber> {
-    Ok(realm.editor()?.start_number().await.map_err(Error::from)?)
+async fn start_number(realm: &Realm) -> model::Result<meta::catalog::StartNumber> {
+    realm.editor()?.start_number().await.map_err(Error::from)
 }
 
 /// Where others reach a process that listens there.
