@@ -8,11 +8,12 @@ const SCHEMA: &str = "mortar.proto";
 const FOLDER: &str = "../../proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for schema in [SCHEMA, "cluster.proto", "meta.proto", "query.proto", "ids.proto"] {
+    for schema in [SCHEMA, "cluster.proto", "meta.proto", "query.proto", "ids.proto", "account.proto"] {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");
     }
     let schema = protox::compile([SCHEMA], [FOLDER])?;
-    // A Hello has a password in it, which is nobody's business.
-    prost_build::Config::new().bytes(["."]).skip_debug(["mortar.v1.Hello"]).compile_fds(schema)?;
+    // These have passwords in them, or what those are kept as, which is nobody's business.
+    let secret = ["mortar.v1.Hello", "mortar.v1.account.AddUser", "mortar.v1.account.SetPassword"];
+    prost_build::Config::new().bytes(["."]).skip_debug(secret).compile_fds(schema)?;
     Ok(())
 }

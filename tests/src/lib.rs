@@ -114,7 +114,12 @@ impl Run {
     }
 }
 
-fn json_lines(text: &str) -> Vec<serde_json::Value> {
+/// The JSON objects on the lines of a text.
+///
+/// # Panics
+/// If a line is something else.
+#[must_use]
+pub fn json_lines(text: &str) -> Vec<serde_json::Value> {
     text.lines()
         .map(|line| match serde_json::from_str(line) {
             Ok(object @ serde_json::Value::Object(_)) => object,

@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::convert;
 use wire::handshake::Credentials;
 use wire::proto;
+use wire::proto::account::Accounts;
+use wire::proto::account::administer::Action;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::tls;
@@ -31,10 +33,12 @@ pub struct ConnectOptions {
     pub agent: String,
     /// What `mortars://` needs: whom to believe, and who this client is.
     pub tls: Option<tls::Client>,
-    /// Who this client is, by name and password.
+    /// Who this client is, by name and password. Without a name, it is the user of the address.
     pub credentials: Option<Credentials>,
     /// The password may be sent where others can listen.
     pub insecure: bool,
+    /// Connect to no space: for what concerns the whole cluster, such as its users.
+    pub spaceless: bool,
 }
 
 impl Default for ConnectOptions {
@@ -46,6 +50,7 @@ impl Default for ConnectOptions {
             tls: None,
             credentials: None,
             insecure: false,
+            spaceless: false,
         }
     }
 }
@@ -154,6 +159,18 @@ impl Client {
         let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes });
         match self.link.once(request, Vec::new()).await?.response {
             Response::SpaceCreated(created) => convert::space(created.space),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks who may do what in a cluster, or changes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not.
+    pub async fn administer(&self, action: Action) -> Result<Accounts> {
+        let request = Request::Administer(proto::account::Administer { action: Some(action) });
+        match self.link.once(request, Vec::new()).await?.response {
+            Response::Accounts(accounts) => Ok(accounts),
             other => Err(unexpected(&other)),
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::time;
 use tracing::{debug, warn};
-use wire::handshake::{self, Introduction, Terms};
+use wire::handshake::{self, Credentials, Introduction, Terms};
 use wire::link::{self, Answer, Answers, Caller, Limits, Mailbox, NoService, Pending};
 use wire::proto::request::Request;
 use wire::transport::Stream;
@@ -148,12 +148,24 @@ impl Link {
     }
 }
 
+/// Who a client is: the user of the address has no password of its own.
+pub(crate) fn credentials(given: Option<&Credentials>, user: Option<&str>) -> Option<Credentials> {
+    match (given, user) {
+        (Some(given), Some(user)) if given.user.is_empty() => {
+            Some(Credentials { user: user.to_owned(), password: given.password.clone() })
+        }
+        (Some(given), _) => Some(given.clone()),
+        (None, user) => user.map(|user| Credentials { user: user.to_owned(), password: String::new() }),
+    }
+}
+
 impl Session {
     async fn open(url: &Url, options: &ConnectOptions) -> Result<(Self, Terms)> {
         let opened = time::timeout(options.timeout, async {
             let mut stream = Stream::dial(&url.address, options.tls.as_ref()).await?;
-            let mut introduction = Introduction::new(&url.space, &options.agent);
-            introduction.credentials.clone_from(&options.credentials);
+            let space = if options.spaceless { "" } else { &url.space };
+            let mut introduction = Introduction::new(space, &options.agent);
+            introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
             introduction.insecure = options.insecure;
             let terms = handshake::introduce(&mut stream, &introduction).await?;
             Ok::<_, Error>((stream, terms))

@@ -13,12 +13,15 @@ const TLS: &str = "mortars://";
 const UNIX: &str = "mortar+unix://";
 const DEFAULT_SPACE: &str = "main";
 
-/// `mortar://HOST[:PORT][/SPACE]`, the same over TLS as `mortars://HOST[:PORT][/SPACE]`, or `mortar+unix:///PATH/OF/SOCKET[/SPACE]`.
+/// `mortar://[USER@]HOST[:PORT][/SPACE]`, the same over TLS as `mortars://[USER@]HOST[:PORT][/SPACE]`, or
+/// `mortar+unix://[USER@]/PATH/OF/SOCKET[/SPACE]`. A password is never part of it: it would be seen by whoever sees the URL.
 ///
 /// Without a port it is [`DEFAULT_PORT`], without a space `main`. Of a path, the last part is the space, unless the
 /// whole path is a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
+    /// Who connects, if not whoever its certificate names, or nobody in particular.
+    pub user: Option<String>,
     /// Where the server listens.
     pub address: Address,
     /// The name of the object space.
@@ -38,26 +41,46 @@ impl FromStr for Url {
             return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: write {forms}")));
         };
         let (host, space) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, host) = user(text, host)?;
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let host = if has_port { host.to_owned() } else { format!("{host}:{DEFAULT_PORT}") };
         let host = if over_tls.is_some() { format!("tls:{host}") } else { host };
-        Ok(Self { address: host.parse()?, space: space_name(text, space)? })
+        Ok(Self { user, address: host.parse()?, space: space_name(text, space)? })
     }
+}
+
+/// The user before a host, and the host.
+fn user<'a>(text: &str, host: &'a str) -> Result<(Option<String>, &'a str)> {
+    let Some((user, host)) = host.rsplit_once('@') else { return Ok((None, host)) };
+    // What stands there may be a password: it is not repeated.
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    let wrong = |why| Err(Error::new(ErrorKind::Invalid, format!("an address {scheme}://…@{host} is none: {why}")));
+    if user.contains(':') {
+        return wrong("a password is not written there, where others see it");
+    }
+    if user.is_empty() {
+        return wrong("the user before the @ is missing");
+    }
+    Ok((Some(user.to_owned()), host))
 }
 
 fn unix(text: &str, path: &str) -> Result<Url> {
     let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: {why}"));
+    let (user, path) = match path.find("@/") {
+        Some(at) if !path[..at].contains('/') => (user(text, &path[..=at])?.0, &path[at + 1..]),
+        _ => (None, path),
+    };
     if !path.starts_with('/') {
         return Err(wrong("the path of a Unix socket is absolute: write mortar+unix:///PATH/SPACE"));
     }
     if fs::metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-        return Ok(Url { address: Address::Unix(path.into()), space: DEFAULT_SPACE.to_owned() });
+        return Ok(Url { user, address: Address::Unix(path.into()), space: DEFAULT_SPACE.to_owned() });
     }
     let (socket, space) = path.rsplit_once('/').unwrap_or((path, ""));
     if socket.is_empty() {
         return Err(wrong("there is no such socket"));
     }
-    Ok(Url { address: Address::Unix(socket.into()), space: space_name(text, space)? })
+    Ok(Url { user, address: Address::Unix(socket.into()), space: space_name(text, space)? })
 }
 
 fn space_name(text: &str, space: &str) -> Result<String> {
@@ -70,10 +93,11 @@ fn space_name(text: &str, space: &str) -> Result<String> {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.iter().map(|user| format!("{user}@")).collect::<String>();
         match &self.address {
-            Address::Tcp(host) => write!(f, "{TCP}{host}/{}", self.space),
-            Address::Tls(host) => write!(f, "{TLS}{host}/{}", self.space),
-            Address::Unix(path) => write!(f, "{UNIX}{}/{}", path.display(), self.space),
+            Address::Tcp(host) => write!(f, "{TCP}{user}{host}/{}", self.space),
+            Address::Tls(host) => write!(f, "{TLS}{user}{host}/{}", self.space),
+            Address::Unix(path) => write!(f, "{UNIX}{user}{}/{}", path.display(), self.space),
         }
     }
 }
@@ -100,6 +124,24 @@ mod tests {
         assert_eq!(parsed("mortars://localhost"), ("tls:localhost:6678".to_owned(), "main".to_owned()));
         let url: Url = "mortars://[::1]:7/x".parse().unwrap();
         assert_eq!(url.to_string(), "mortars://[::1]:7/x");
+    }
+
+    #[test]
+    fn user_stands_before_the_host_and_a_password_is_refused_and_not_repeated() {
+        for (text, user) in [
+            ("mortars://ann@localhost:7/x", "ann"),
+            ("mortar://ann@example.org@localhost:7/x", "ann@example.org"),
+            ("mortar+unix://ann@/run/none.sock/x", "ann"),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!(url.user.as_deref(), Some(user));
+            assert_eq!(url.to_string(), text);
+        }
+        for text in ["mortars://ann:secret@localhost/x", "mortar+unix://ann:secret@/run/x/main", "mortar://@localhost"]
+        {
+            let refused = text.parse::<Url>().unwrap_err();
+            assert!(!refused.to_string().contains("secret"), "{refused}");
+        }
     }
 
     #[test]

@@ -38,9 +38,9 @@ mod schema_request;
 mod snapshot;
 mod space;
 
-pub use account::{ADMINISTRATORS, Group, User};
+pub use account::{ADMINISTRATORS, Group, MEMBER, User};
 pub use class::{Class, ClassDefinition, Field, FieldDefinition};
-pub use editor::{Edited, Editor};
+pub use editor::{Edited, Editor, hash_password};
 pub use error::CatalogError;
 pub use evolution::{EvolutionError, Step};
 pub use field_type::FieldType;

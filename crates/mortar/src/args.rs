@@ -1,12 +1,13 @@
 //! The command line as a whole: options that every command takes, and the commands.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query, repair,
-    rm, scrub, shell, space, stat, status, tree,
+    attr, backup, cert, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query,
+    repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -35,13 +36,15 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Args)]
 pub(crate) struct Global {
-    /// The server: mortar://HOST:PORT/SPACE or mortar+unix:///PATH/SPACE [default: the socket in ./mortar-data if a
+    /// The server: mortar://HOST:PORT/SPACE, over TLS mortars://USER@HOST:PORT/SPACE, or mortar+unix:///PATH/SPACE [default: the socket in ./mortar-data if a
     /// server answers there, else mortar://127.0.0.1:6678/main]
     #[arg(short, long, global = true, value_name = "URL", env = "MORTAR_URL", help_heading = "Common options")]
     pub(crate) server: Option<String>,
     /// The object space, in place of the URL's
     #[arg(long, global = true, value_name = "NAME", help_heading = "Common options")]
     pub(crate) space: Option<String>,
+    #[command(flatten)]
+    pub(crate) identity: Identity,
     /// Print results as JSON, one object on a line, and failures as JSON on the error stream
     #[arg(long, global = true, help_heading = "Common options")]
     pub(crate) json: bool,
@@ -52,6 +55,39 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     #[arg(help_heading = "Common options")]
     pub(crate) timeout: Duration,
+}
+
+/// Who uses the command line, and whom it believes.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// The user, in place of the URL's. The password is asked for, or in MORTAR_PASSWORD, or in a file
+    #[arg(id = "own_name", long = "user", global = true, value_name = "NAME", env = "MORTAR_USER")]
+    #[arg(help_heading = "Who you are")]
+    pub(crate) user: Option<String>,
+    /// The file with the password on its first line, for its owner alone to read
+    #[arg(long, global = true, value_name = "FILE", env = "MORTAR_PASSWORD_FILE", help_heading = "Who you are")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// The authorities whose certificates are believed of servers, in PEM: for mortars://
+    #[arg(long, global = true, value_name = "FILE", env = "MORTAR_CA", help_heading = "Who you are")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Your certificate, in place of a password
+    #[arg(
+        id = "own_cert",
+        long = "cert",
+        global = true,
+        value_name = "FILE",
+        env = "MORTAR_CERT",
+        requires = "own_key"
+    )]
+    #[arg(help_heading = "Who you are")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(id = "own_key", long = "key", global = true, value_name = "FILE", env = "MORTAR_KEY", requires = "own_cert")]
+    #[arg(help_heading = "Who you are")]
+    pub(crate) key: Option<PathBuf>,
+    /// Send the password where others can listen
+    #[arg(long, global = true, help_heading = "Who you are")]
+    pub(crate) plaintext: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -80,6 +116,9 @@ pub(crate) enum Command {
     Query(query::QueryCommand),
     Node(node::Node),
     Cluster(cluster::Cluster),
+    User(user::User),
+    Group(user::Group),
+    Cert(cert::Cert),
     Import(tree::Import),
     Export(tree::Export),
     Verify(tree::Verify),

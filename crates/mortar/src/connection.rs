@@ -3,14 +3,16 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use client::cluster::{Cluster, ClusterOptions};
-use client::{Client, ConnectOptions, Url};
+use client::{Client, ConnectOptions, Credentials, Url, tls};
 
-use crate::args::Global;
+use crate::args::{Global, Identity};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
+use crate::password;
 
 /// Where `mortar dev` keeps its data unless told otherwise.
 pub(crate) const DATA: &str = "mortar-data";
@@ -33,12 +35,51 @@ pub(crate) struct Session {
     space: Option<String>,
     /// How long to wait for a connection.
     timeout: Duration,
+    /// Who connects, and whom that believes.
+    identity: Identity,
+    /// The password, once it is known.
+    password: OnceLock<String>,
 }
 
 impl Session {
     /// A session that prints to `output` and connects as the command line says.
     pub(crate) fn new(output: Output, global: &Global) -> Self {
-        Self { output, server: global.server.clone(), space: global.space.clone(), timeout: global.timeout }
+        let (server, space) = (global.server.clone(), global.space.clone());
+        let identity = global.identity.clone();
+        Self { output, server, space, timeout: global.timeout, identity, password: OnceLock::new() }
+    }
+
+    /// Whom to believe over TLS, and what is shown there.
+    fn tls(&self) -> Result<Option<tls::Client>> {
+        let Identity { ca, cert, key, .. } = &self.identity;
+        let identity = cert.clone().zip(key.clone());
+        let identity = identity.map(|(certificate, key)| tls::Identity { certificate, key });
+        let files = ca.clone().map(|ca| tls::ClientFiles { ca, identity, name: None });
+        Ok(files.map(tls::Client::load).transpose()?)
+    }
+
+    /// Who connects to a URL with this user: asks for the password if nobody has told it.
+    fn credentials(&self, user: Option<&str>) -> Result<Option<Credentials>> {
+        let Some(user) = self.identity.user.as_deref().or(user) else { return Ok(None) };
+        let user = user.to_owned();
+        if let Some(password) = self.password.get() {
+            return Ok(Some(Credentials { user, password: password.clone() }));
+        }
+        let password = match password::given(self.identity.password_file.as_deref())? {
+            Some(given) => given,
+            // The certificate says who it is.
+            None if self.identity.cert.is_some() => String::new(),
+            None => password::ask(&format!("Password of {user}: "))?,
+        };
+        let password = self.password.get_or_init(|| password).clone();
+        Ok(Some(Credentials { user, password }))
+    }
+
+    /// The user that connects, as far as it is said.
+    pub(crate) fn user(&self) -> Option<String> {
+        let url = self.server.as_deref().map(each).unwrap_or_default();
+        let of_url = url.first().and_then(|url| url.parse::<Url>().ok()).and_then(|url| url.user);
+        self.identity.user.clone().or(of_url)
     }
 
     /// A connection to the server that was named, or to the one that is likely meant.
@@ -68,6 +109,9 @@ impl Session {
         let mut options = ClusterOptions::default();
         options.connect_timeout = self.timeout;
         options.agent = AGENT.to_owned();
+        options.tls = self.tls()?;
+        options.credentials = self.credentials(self.user().as_deref())?;
+        options.insecure = self.identity.plaintext;
         Ok(Cluster::connect_with(&url, options).await?)
     }
 
@@ -88,8 +132,25 @@ impl Session {
         Err(first.unwrap_or_else(|| Failure::usage(format!("{url:?} names no server"))))
     }
 
+    /// A connection for what concerns the whole cluster, such as its users.
+    pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
+        let url = self.server.as_deref().unwrap_or(PORT_URL);
+        let mut first = None;
+        for url in each(url) {
+            match self.connect_as(&url, true).await {
+                Err(failure) if failure.exit() == Exit::Unavailable => drop(first.get_or_insert(failure)),
+                connected => return connected,
+            }
+        }
+        Err(first.unwrap_or_else(|| Failure::usage(format!("{url:?} names no server"))))
+    }
+
     /// A connection to this server.
     pub(crate) async fn connect_to(&self, url: &str) -> Result<Client> {
+        self.connect_as(url, false).await
+    }
+
+    async fn connect_as(&self, url: &str, spaceless: bool) -> Result<Client> {
         let mut url: Url = url.parse()?;
         if let Some(space) = &self.space {
             url.space.clone_from(space);
@@ -97,6 +158,10 @@ impl Session {
         let mut options = ConnectOptions::default();
         options.timeout = self.timeout;
         options.agent = AGENT.to_owned();
+        options.tls = self.tls()?;
+        options.credentials = self.credentials(url.user.as_deref())?;
+        options.insecure = self.identity.plaintext;
+        options.spaceless = spaceless;
         Ok(Client::connect_with(&url.to_string(), options).await?)
     }
 }
@@ -108,7 +173,10 @@ fn each(url: &str) -> Vec<String> {
     if !scheme.starts_with("mortar") || scheme == "mortar+unix" || !hosts.contains(',') {
         return vec![url.to_owned()];
     }
-    hosts.split(',').map(|host| format!("{scheme}://{host}/{space}")).collect()
+    // The user stands before the first host, for all of them.
+    let (user, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(user, hosts)| (user, hosts));
+    let at = if user.is_empty() { "" } else { "@" };
+    hosts.split(',').map(|host| format!("{scheme}://{user}{at}{host}/{space}")).collect()
 }
 
 /// The socket of a server whose data is in `data`, if there is one.
@@ -132,6 +200,7 @@ mod tests {
     #[test]
     fn several_hosts_are_several_servers() {
         assert_eq!(each("mortar://a:1,b:2/x"), ["mortar://a:1/x", "mortar://b:2/x"]);
+        assert_eq!(each("mortars://ann@a:1,b:2/x"), ["mortars://ann@a:1/x", "mortars://ann@b:2/x"]);
         for one in ["mortar://a:1/x", "mortar+unix:///a,b/x", "a,b"] {
             assert_eq!(each(one), [one]);
         }

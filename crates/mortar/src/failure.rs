@@ -172,6 +172,8 @@ impl From<Error> for Failure {
                 Exit::Unknown,
                 Some("The connection broke after the commit was sent. Read what you wrote to find out."),
             ),
+            // The message says with which scheme to come.
+            ErrorKind::Unsupported if error.message().contains("://") => (Exit::Failure, None),
             ErrorKind::Unsupported => (Exit::Failure, Some("Upgrade the older of the client and the server.")),
             _ => (Exit::Failure, None),
         };

@@ -9,6 +9,7 @@ mod commands;
 mod connection;
 mod failure;
 mod output;
+mod password;
 mod progress;
 mod record;
 mod serving;
@@ -29,8 +30,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query, repair,
-    rm, scrub, shell, space, stat, status, tree as trees,
+    attr, backup, cert, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query,
+    repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -83,6 +84,7 @@ fn run(cli: Cli) -> Result {
         Command::Node(args) => node::run(args, &mut session.output)?,
         Command::Restore(args) => backup::restore(&args, &mut session.output)?,
         Command::Repair(args) => repair::run(&args, &mut session.output)?,
+        Command::Cert(args) => cert::run(&args, &mut session.output)?,
         Command::Completions(args) => shell::completions(&args, &mut session.output)?,
         Command::Man(args) => shell::man(&args, &mut session.output)?,
         command => {
@@ -143,6 +145,8 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Index(args) => index::run(args, session).await,
         Command::Query(args) => query::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
+        Command::User(args) => user::run(args, session).await,
+        Command::Group(args) => user::run_group(args, session).await,
         Command::Import(args) => trees::import(args, session).await,
         Command::Export(args) => trees::export(args, session).await,
         Command::Verify(args) => trees::verify(args, session).await,
@@ -151,6 +155,6 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Status(args) => status::run(args, session).await,
         // These need no connection, and `run` has done them.
         Command::Dev(_) | Command::Node(_) | Command::Restore(_) | Command::Repair(_) => Ok(()),
-        Command::Completions(_) | Command::Man(_) => Ok(()),
+        Command::Completions(_) | Command::Man(_) | Command::Cert(_) => Ok(()),
     }
 }

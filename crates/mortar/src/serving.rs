@@ -58,3 +58,15 @@ impl Signals {
         }
     }
 }
+
+/// Does something whenever SIGHUP comes, which then ends nothing.
+pub(crate) fn on_hangup(mut act: impl FnMut() + Send + 'static) -> Result {
+    let mut hangup =
+        signal(SignalKind::hangup()).map_err(|error| Failure::file("cannot listen for signals", &error))?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            act();
+        }
+    });
+    Ok(())
+}

@@ -11,8 +11,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum, value_parser};
 use client::Url;
 use node::Config;
+use node::doors::Membership;
 use serde::{Deserialize, Serialize};
 use wire::transport::Address;
+
+mod doors;
+
+pub(crate) use doors::Doors;
 
 use crate::failure::{Failure, Result};
 use crate::serving::LogFormat;
@@ -86,7 +91,7 @@ pub(crate) struct Given {
     /// How much a store in memory may hold, in MiB
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
-    /// Listen here: HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
+    /// Listen here: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Vec<String>>,
     /// Where others of the cluster reach it, if not where it listens; may be repeated
@@ -95,7 +100,7 @@ pub(crate) struct Given {
     /// Answer /metrics and /health here; none: not at all
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
-    /// The meta-servers: mortar://HOST:PORT; may be repeated. Of a brick and a peer server
+    /// The meta-servers: mortar://HOST:PORT or mortars://HOST:PORT; may be repeated. Of a brick and a peer server
     #[arg(long, value_name = "URL")]
     meta: Option<Vec<String>>,
     /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT of a member; may be
@@ -105,7 +110,25 @@ pub(crate) struct Given {
     /// What all keys in etcd begin with, so that clusters can share one
     #[arg(long, value_name = "PREFIX", requires = "etcd")]
     etcd_namespace: Option<String>,
-    /// Allow addresses that other machines can reach, although nobody has to say who they are
+    /// What the processes of the cluster know each other by: the same file for all, for its owner alone to read
+    #[arg(long, value_name = "FILE")]
+    cluster_secret: Option<PathBuf>,
+    /// The certificate that it shows over TLS, in PEM, with those that lead to its authority
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The authorities whose certificates it believes of the servers that it connects to
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The authorities whose certificates it believes of those that connect to it: such a one replaces a password
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Send those away that have no certificate
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "tls_client_ca")]
+    tls_require_client_cert: Option<bool>,
+    /// Allow addresses that other machines can reach, although others can listen, or nobody has to say who they are
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
     /// Threads that serve connections [default: one for every two processors, at most 16]
@@ -133,6 +156,7 @@ pub(crate) struct Settings {
     pub(crate) meta: Vec<Address>,
     /// Where a meta-server keeps the catalogue, if not in a store.
     pub(crate) etcd: Option<Etcd>,
+    pub(crate) doors: Doors,
     pub(crate) insecure: bool,
     pub(crate) io_threads: Option<u16>,
     pub(crate) log: Option<String>,
@@ -157,8 +181,11 @@ impl Given {
             Failure::usage(format!("{}: {}", path.display(), error.to_string().trim_end()))
                 .hint("`mortar node --role ROLE --print-config` shows all settings there are.")
         })?;
-        if let (Some(data), Some(dir)) = (&given.data, path.parent()) {
-            given.data = Some(dir.join(data));
+        let Self { data, cluster_secret, tls_cert, tls_key, tls_ca, tls_client_ca, .. } = &mut given;
+        for file in [data, cluster_secret, tls_cert, tls_key, tls_ca, tls_client_ca].into_iter().flatten() {
+            if let Some(dir) = path.parent() {
+                *file = dir.join(&*file);
+            }
         }
         Ok(given)
     }
@@ -182,6 +209,12 @@ impl Given {
             meta: self.meta.or(other.meta),
             etcd: self.etcd.or(other.etcd),
             etcd_namespace: self.etcd_namespace.or(other.etcd_namespace),
+            cluster_secret: self.cluster_secret.or(other.cluster_secret),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
+            tls_require_client_cert: self.tls_require_client_cert.or(other.tls_require_client_cert),
             insecure: self.insecure.or(other.insecure),
             io_threads: self.io_threads.or(other.io_threads),
             log: self.log.or(other.log),
@@ -213,6 +246,7 @@ impl Settings {
         if given.etcd.is_some() && (memory || given.data.is_some()) {
             return Err(Failure::usage("the catalogue is either in etcd, or in a data directory, or in memory"));
         }
+        let doors = Doors::of(&given)?;
         let namespace = given.etcd_namespace;
         let etcd = given.etcd.map(|members| Etcd { members, namespace });
         let listen = given.listen.unwrap_or_else(|| vec![role.listen().to_owned()]);
@@ -232,11 +266,16 @@ impl Settings {
             http: http(given.http.as_deref().unwrap_or(NONE))?,
             meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
             etcd,
+            doors,
             insecure: given.insecure.unwrap_or(false),
             io_threads: given.io_threads,
             log: given.log,
             log_format: given.log_format.unwrap_or_default(),
         };
+        if settings.doors.cert.is_none() && settings.listen.iter().any(|address| matches!(address, Address::Tls(_))) {
+            return Err(Failure::usage("an address that speaks TLS needs a certificate and its key")
+                .hint("Give --tls-cert FILE and --tls-key FILE; `mortar cert` makes some for trying."));
+        }
         if settings.advertise.is_empty() && settings.listen.iter().any(is_everywhere) {
             return Err(Failure::usage(
                 "it listens at every address of this machine: which of them others use is not said",
@@ -247,10 +286,16 @@ impl Settings {
     }
 
     /// The same for the part that serves.
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Result<Config> {
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let (listen, http, insecure) = (self.listen.clone(), self.http, self.insecure);
-        Config { listen, http, insecure, threads, ..Config::default() }
+        let (tls, membership) = (self.doors.loaded()?.tls.clone(), self.membership()?);
+        Ok(Config { listen, tls, membership, http, insecure, threads, ..Config::default() })
+    }
+
+    /// What others of the cluster know it by.
+    pub(crate) fn membership(&self) -> Result<Membership> {
+        Ok(Membership { insecure: self.insecure, ..self.doors.loaded()?.membership.clone() })
     }
 
     /// A file that says the same, with words about each setting.
@@ -302,7 +347,7 @@ impl Settings {
     /// Where it is reached, and where it finds others.
     fn reached(&self) -> Vec<Line> {
         let addresses = |addresses: &[Address]| list(addresses.iter().map(Address::to_string));
-        let about = "Where it listens: HOST:PORT or unix:PATH; port 0 takes a free one.";
+        let about = "Where it listens: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one.";
         let mut lines = vec![line(about, "listen", addresses(&self.listen))];
         let others = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
         let others = line("Where others of the cluster reach it, if not there.", "advertise", addresses(others));
@@ -318,8 +363,10 @@ impl Settings {
 
     /// How it serves.
     fn served(&self) -> Vec<Line> {
-        let about = "Allow addresses that other machines can reach, although nobody has to say who they are.";
-        let mut lines = vec![line(about, "insecure", self.insecure.to_string())];
+        let mut lines = self.doors.lines();
+        let about = "Allow addresses that other machines can reach, although others can listen, or nobody has to say who \
+                     they are.";
+        lines.push(line(about, "insecure", self.insecure.to_string()));
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let about = "Threads that serve connections; by default one for every two processors, at most 16.";
         lines.push(given(self.io_threads.is_some(), line(about, "io_threads", threads.to_string())));
@@ -350,7 +397,7 @@ fn given(is_given: bool, (about, line): Line) -> Line {
 
 /// The URL of a meta-server.
 pub(crate) fn meta_url(address: &Address) -> String {
-    let url = Url { address: address.clone(), space: String::new() }.to_string();
+    let url = Url { user: None, address: address.clone(), space: String::new() }.to_string();
     match address {
         // Without a last slash a socket's path is taken whole if it is there.
         Address::Unix(_) => url,
@@ -420,6 +467,10 @@ mod tests {
         odd.advertise = vec!["example.org:7".parse().unwrap()];
         odd.meta.push("unix:/run/meta".parse().unwrap());
         assert_eq!(format!("{odd:?}"), format!("{:?}", parsed(&odd.to_toml()).unwrap()));
+        let doors = "role = 'peer'\ntls_cert = 'c'\ntls_key = 'k'\ntls_ca = 'a'\ntls_client_ca = 'b'\n\
+                     tls_require_client_cert = true\ncluster_secret = 's'\nlisten = ['tls:h:1']";
+        let doors = parsed(doors).unwrap();
+        assert_eq!(format!("{doors:?}"), format!("{:?}", parsed(&doors.to_toml()).unwrap()));
         let etcd = parsed("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
         assert_eq!(format!("{etcd:?}"), format!("{:?}", parsed(&etcd.to_toml()).unwrap()));
     }
@@ -459,6 +510,10 @@ mod tests {
             "role = 'brick'\nlisten = ['0.0.0.0:7']",
             "role = 'brick'\nmeta = ['h:1']",
             "role = 'king'",
+            "role = 'brick'\ntls_cert = 'x'",
+            "role = 'brick'\ntls_client_ca = 'x'",
+            "role = 'brick'\ntls_cert = 'x'\ntls_key = 'y'\ntls_require_client_cert = true",
+            "role = 'brick'\nlisten = ['tls:127.0.0.1:7']",
             "role = 'brick'\netcd = ['http://h:1']",
             "role = 'meta'\netcd = ['http://h:1']\ndata = 'x'",
         ] {

@@ -24,15 +24,18 @@ mod verdicts;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use meta::Revision;
+use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
 use store::Store;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use wire::driving::Post;
 use wire::handshake::Terms;
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
+use crate::doors::Who;
 use crate::placement::BrickId;
 use crate::realm::Realm;
 use crate::server::{self, Config, Figure, Metrics, Server, TICK, Thread};
@@ -72,7 +75,8 @@ impl Brick {
     /// # Errors
     /// As [`Brick::start`].
     pub async fn start_in(realm: Arc<Realm>, id: BrickId, store: Store, config: Config) -> Result<Self> {
-        Ok(Self { server: Server::start(Role::new(store, Some((realm, id))), config).await? })
+        let nodes = Nodes::new(store.clone(), realm, id, config.membership.clone());
+        Ok(Self { server: Server::start(Role::new(store, Some(nodes)), config).await? })
     }
 
     /// Where it listens, in the order asked for, with the ports that the system chose.
@@ -105,10 +109,9 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    fn new(store: Store, cluster: Option<(Arc<Realm>, BrickId)>) -> Self {
+    fn new(store: Store, nodes: Option<Arc<Nodes>>) -> Self {
         let in_memory = store.status().in_memory;
         let (long_jobs, sessions) = (Arc::new(Semaphore::new(long_job::AT_A_TIME)), Mutex::default());
-        let nodes = cluster.map(|(realm, id)| Nodes::new(store.clone(), realm, id));
         Self { store, in_memory, long_jobs, sessions, nodes }
     }
 
@@ -138,7 +141,17 @@ impl server::Role for Role {
 
     const NAME: &'static str = "brick";
 
-    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<(Terms, ())> {
+    fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.nodes.as_ref()?.realm.catalog()
+    }
+
+    fn changed(&self) -> Option<watch::Receiver<Revision>> {
+        self.nodes.as_ref()?.realm.changed()
+    }
+
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Who) -> Result<(Terms, ())> {
+        // Whoever talks to a brick itself is held back by nothing.
+        who.is_administrator(self.catalog().as_deref())?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight };
         if self.nodes.is_some() && hello.space.is_empty() {

@@ -14,6 +14,7 @@
 //! [`Brick::start`], [`PeerServer::start`] and [`meta::MetaServer::start`] are the ways in.
 
 mod brick;
+pub mod doors;
 pub mod member;
 pub mod meta;
 mod peer;

@@ -18,14 +18,16 @@ mod remote;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use meta::MetaStore;
 use meta::catalog::{Catalog, Editor, Follower, Parameters};
+use meta::{MetaStore, Revision};
 use model::{Result, SpaceId};
+use tokio::sync::watch;
 use wire::handshake::Terms;
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
+use crate::doors::Who;
 use crate::server::{self, Config, Figure, Metrics, Server, Thread};
 use desk::Desk;
 use once::Once;
@@ -90,7 +92,17 @@ impl server::Role for Role {
 
     const NAME: &'static str = "meta-server";
 
-    fn admit(&self, config: &Config, _: &proto::Hello) -> Result<(Terms, ())> {
+    fn catalog(&self) -> Option<Arc<Catalog>> {
+        Some(self.follower.catalog())
+    }
+
+    fn changed(&self) -> Option<watch::Receiver<Revision>> {
+        Some(self.follower.changed())
+    }
+
+    fn admit(&self, config: &Config, _: &proto::Hello, who: &Who) -> Result<(Terms, ())> {
+        // The catalogue says all of everybody.
+        who.is_administrator(Some(&self.follower.load()))?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight }, ()))
     }

@@ -18,11 +18,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use meta::Revision;
+use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::cache_node::{CacheNode, Output};
 use protocol::ident::{ClientId, HolderId};
 use protocol::lease::Ms;
 use protocol::redirect::Helpers;
+use tokio::sync::watch;
 use tracing::debug;
 use wire::cluster::Message;
 use wire::driving::{Alarm, Post, Time};
@@ -32,6 +35,7 @@ use wire::proto;
 use wire::transport::Address;
 
 use crate::brick::SKEW_MS;
+use crate::doors::{Membership, Who};
 use crate::placement::{BrickId, Place};
 use crate::realm::{Realm, Space};
 use crate::server::{self, Config, Figure, Metrics, Server, Thread};
@@ -66,7 +70,7 @@ impl PeerServer {
     /// # Errors
     /// As [`Brick::start`](crate::Brick::start).
     pub async fn start(realm: Arc<Realm>, start: u64, config: Config) -> Result<Self> {
-        let peer = Peer::new(realm, start);
+        let peer = Peer::new(realm, start, config.membership.clone());
         Ok(Self { server: Server::start(Role { peer }, config).await? })
     }
 
@@ -96,18 +100,42 @@ pub(crate) struct Role {
 impl server::Role for Role {
     type Service = Guest;
     type Local = ();
-    type Pass = Arc<Space>;
+    type Pass = (Arc<Space>, Who);
 
     const NAME: &'static str = "peer server";
 
-    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<(Terms, Arc<Space>)> {
-        let space = self.peer.realm.space(&hello.space)?;
-        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: space.id, max_frame, max_read: 0, max_in_flight }, space))
+    fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.peer.realm.catalog()
     }
 
-    fn serve(thread: &Arc<Thread<Self>>, space: Arc<Space>, mailbox: &Arc<Mailbox>) -> Guest {
-        Guest::new(thread.server.role.peer.clone(), space, Post::new(mailbox.clone()), thread.clone())
+    fn changed(&self) -> Option<watch::Receiver<Revision>> {
+        self.peer.realm.changed()
+    }
+
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Who) -> Result<(Terms, Self::Pass)> {
+        let catalog = self.peer.realm.load_catalog();
+        let catalog = catalog.as_deref().map(|catalog| &**catalog);
+        let space = match self.peer.realm.space(&hello.space) {
+            // What concerns the whole cluster is asked for in no space.
+            _ if hello.space.is_empty() => {
+                who.check(catalog)?;
+                Arc::new(Space { id: SpaceId(0), name: String::new(), nodes: Vec::new() })
+            }
+            // Which spaces there are is not everybody's business.
+            Err(unknown) => {
+                return Err(who.is_administrator(catalog).err().map_or(unknown, |_| who.finds_none(&hello.space)));
+            }
+            Ok(space) => {
+                who.may(Permission::Read, catalog, &space.name)?;
+                space
+            }
+        };
+        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
+        Ok((Terms { space: space.id, max_frame, max_read: 0, max_in_flight }, (space, who.clone())))
+    }
+
+    fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Guest {
+        Guest::new(thread.server.role.peer.clone(), pass, Post::new(mailbox.clone()), thread.clone())
     }
 
     async fn beside(thread: &Thread<Self>) {
@@ -172,9 +200,9 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn new(realm: Arc<Realm>, start: u64) -> Arc<Self> {
+    fn new(realm: Arc<Realm>, start: u64, membership: Membership) -> Arc<Self> {
         let node = CacheNode::peer_server(HolderId(start << SESSIONS), Helpers::Nobody, SKEW_MS);
-        let (uplinks, alarm, time) = (Uplinks::new(), Alarm::default(), Time::begin());
+        let (uplinks, alarm, time) = (Uplinks::new(membership), Alarm::default(), Time::begin());
         let cache = ObjectCache::new(start, CACHE_BYTES, time.now());
         let state = State {
             node,

@@ -12,10 +12,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use meta::catalog::{Catalog, Edited, Editor, Follower, MovePhase, SpaceOptions};
 use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
+use tokio::sync::watch;
 use tracing::error;
 use wire::transport::Address;
 
@@ -143,6 +144,16 @@ impl Realm {
     #[must_use]
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
         self.catalogue.as_ref().map(|catalogue| catalogue.follower.catalog())
+    }
+
+    /// The same for a moment: the quick way.
+    pub(crate) fn load_catalog(&self) -> Option<Guard<Arc<Catalog>>> {
+        self.catalogue.as_ref().map(|catalogue| catalogue.follower.load())
+    }
+
+    /// Tells when the catalogue has changed; `None` if this realm has none.
+    pub(crate) fn changed(&self) -> Option<watch::Receiver<Revision>> {
+        self.catalogue.as_ref().map(|catalogue| catalogue.follower.changed())
     }
 
     /// What changes the catalogue.

@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
 
+use meta::Revision;
+use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -24,6 +26,7 @@ use wire::link::{Mailbox, Service};
 use wire::proto;
 use wire::transport::{Address, Listener, beyond_loopback};
 
+use crate::doors::{Guard, Who};
 pub use config::Config;
 pub(crate) use figures::Figure;
 pub(crate) use metrics::{Metrics, ThreadMetrics, kind};
@@ -43,11 +46,18 @@ pub(crate) trait Role: Sized + Send + Sync + 'static {
     /// Its name in logs.
     const NAME: &'static str;
 
-    /// Who may come in, and on which terms.
+    /// The catalogue as it is known now, if there is one: without it there is nobody to be known.
+    fn catalog(&self) -> Option<Arc<Catalog>>;
+
+    /// Tells when the catalogue has changed.
+    fn changed(&self) -> Option<watch::Receiver<Revision>>;
+
+    /// Whether somebody may come in, and on which terms. Asked again when the catalogue has changed: whoever may not any more
+    /// is hung up on.
     ///
     /// # Errors
     /// What whoever may not is told.
-    fn admit(&self, config: &Config, hello: &proto::Hello) -> Result<(Terms, Self::Pass)>;
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Who) -> Result<(Terms, Self::Pass)>;
 
     /// Somebody has come in, and is reached through `mailbox`.
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Self::Service;
@@ -76,28 +86,57 @@ pub(crate) struct Shared<R> {
     pub(crate) role: R,
     pub(crate) config: Arc<Config>,
     pub(crate) metrics: Metrics,
-    visitors: Mutex<Vec<(String, Weak<Mailbox>)>>,
+    guard: Guard,
+    visitors: Mutex<Vec<(Arc<Visitor>, Weak<Mailbox>)>>,
     /// Holds a receiver for every connection, so that their end can be awaited.
     connected: watch::Sender<()>,
 }
 
+/// Somebody who was let in.
+struct Visitor {
+    /// Where from, for logs.
+    peer: String,
+    who: Who,
+    /// What it has said, without the password.
+    hello: proto::Hello,
+}
+
 impl<R: Role> Shared<R> {
-    fn register(&self, peer: &str, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
-        let mut visitors = self.visitors();
-        visitors.retain(|(_, mailbox)| mailbox.strong_count() > 0);
-        visitors.push((peer.to_owned(), Arc::downgrade(mailbox)));
+    fn register(&self, visitor: Visitor, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
+        let visitor = Arc::new(visitor);
+        {
+            let mut visitors = self.visitors();
+            visitors.retain(|(_, mailbox)| mailbox.strong_count() > 0);
+            visitors.push((visitor.clone(), Arc::downgrade(mailbox)));
+        }
+        // The catalogue may have changed since it was let in, when it was not in the list yet.
+        self.review(&visitor, mailbox);
         self.connected.subscribe()
     }
 
-    fn visitors(&self) -> std::sync::MutexGuard<'_, Vec<(String, Weak<Mailbox>)>> {
+    /// Hangs up on somebody who would not be let in any more.
+    fn review(&self, visitor: &Visitor, mailbox: &Mailbox) {
+        let Visitor { peer, who, hello } = visitor;
+        let Some(catalog) = self.role.catalog() else { return };
+        let admitted = who.check(Some(&catalog));
+        if let Err(error) = admitted.and_then(|()| self.role.admit(&self.config, hello, who).map(drop)) {
+            info!(peer, %who, %error, "may not stay");
+            mailbox.hang_up();
+        }
+    }
+
+    fn visitors(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<Visitor>, Weak<Mailbox>)>> {
         // A list that is whole between any two statements: a panic elsewhere spoils nothing.
         self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn for_each_visitor(&self, each: impl Fn(&str, &Mailbox)) {
-        let visitors: Vec<_> =
-            self.visitors().iter().filter_map(|(peer, mailbox)| Some((peer.clone(), mailbox.upgrade()?))).collect();
-        visitors.iter().for_each(|(peer, mailbox)| each(peer, mailbox));
+    fn for_each_visitor(&self, each: impl Fn(&Visitor, &Mailbox)) {
+        let visitors: Vec<_> = self
+            .visitors()
+            .iter()
+            .filter_map(|(visitor, mailbox)| Some((visitor.clone(), mailbox.upgrade()?)))
+            .collect();
+        visitors.iter().for_each(|(visitor, mailbox)| each(visitor, mailbox));
     }
 
     pub(crate) fn status(&self) -> proto::Status {
@@ -140,19 +179,18 @@ struct Bound {
 impl<R: Role> Server<R> {
     /// Serves `role` as `config` says. When this returns, it listens.
     ///
-    /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine and `config` does not call that
-    /// [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
+    /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine without TLS or users and `config` does not call
+    /// that [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
     pub(crate) async fn start(role: R, config: Config) -> Result<Self> {
         if config.listen.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "a server needs an address to listen at"));
         }
-        if !config.insecure {
-            refuse_beyond_loopback(&config).await?;
-        }
+        let is_exposed = !config.insecure && is_exposed(&config, role.catalog().as_deref()).await?;
+        let guard = Guard::new(config.membership.clone(), is_exposed);
         let count = config.threads.max(1);
         let (visitors, (connected, _)) = (Mutex::default(), watch::channel(()));
         let (config, metrics) = (Arc::new(config), Metrics::new(count));
-        let shared = Arc::new(Shared { role, config, metrics, visitors, connected });
+        let shared = Arc::new(Shared { role, config, metrics, guard, visitors, connected });
         let (phase, watched) = watch::channel(Phase::Serving);
         let mut workers = Vec::new();
         let mut receivers = Vec::new();
@@ -214,7 +252,7 @@ impl<R: Role> Server<R> {
             }
         };
         if time::timeout(patience, all_ended).await.is_err() {
-            self.shared.for_each_visitor(|peer, _| warn!(peer, "does not take its answers"));
+            self.shared.for_each_visitor(|visitor, _| warn!(peer = visitor.peer, "does not take its answers"));
         }
     }
 }
@@ -264,6 +302,7 @@ impl<R: Role> Front<R> {
             tokio::spawn(async move { accept(listener, &shared, &workers).await })
         });
         let accepting: Vec<_> = accepting.collect();
+        tokio::spawn(review(self.shared.clone()));
         tokio::spawn(expire(self.shared));
         if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
             // The handle was dropped: it serves until the process ends.
@@ -281,6 +320,14 @@ async fn expire<R: Role>(shared: Arc<Shared<R>>) {
     loop {
         ticks.tick().await;
         shared.role.tick(&shared.config);
+    }
+}
+
+/// Looks, whenever the catalogue has changed, who may not stay.
+async fn review<R: Role>(shared: Arc<Shared<R>>) {
+    let Some(mut changed) = shared.role.changed() else { return };
+    while changed.changed().await.is_ok() {
+        shared.for_each_visitor(|visitor, mailbox| shared.review(visitor, mailbox));
     }
 }
 
@@ -334,24 +381,45 @@ async fn bind(config: &Config) -> Result<Bound> {
     Ok(bound)
 }
 
-async fn refuse_beyond_loopback(config: &Config) -> Result<()> {
-    let denied = |address: &dyn std::fmt::Display| {
-        let what = format!(
-            "{address} can be reached from other machines, and nobody has to say who they are: \
-             listen on loopback or a Unix socket, or say --insecure"
-        );
-        Error::new(ErrorKind::Denied, what)
+/// Whether other machines can reach the server. Then it has to speak TLS, and somebody has to be known.
+async fn is_exposed(config: &Config, catalog: Option<&Catalog>) -> Result<bool> {
+    let denied = |address: &dyn std::fmt::Display, what: &str| {
+        Err(Error::new(ErrorKind::Denied, format!("{address} can be reached from other machines{what}")))
     };
+    let mut is_exposed = false;
     for address in &config.listen {
         let cannot = |error| io_error(&format!("cannot find out where {address} is"), error);
-        if !beyond_loopback(address).await.map_err(cannot)?.is_empty() {
-            return Err(denied(address));
+        if beyond_loopback(address).await.map_err(cannot)?.is_empty() {
+            continue;
+        }
+        is_exposed = true;
+        match (address, catalog) {
+            (_, None) => denied(
+                address,
+                ", and nobody has to say who they are: listen on loopback or a Unix socket, run a cluster, which has users, \
+                 or say --insecure",
+            )?,
+            (Address::Tls(_), Some(catalog)) if !catalog.is_open() => {}
+            (Address::Tls(_), _) => denied(
+                address,
+                ", and nobody has to say who they are, as there are no users yet: create the first one while all listen on \
+                 loopback, or on the meta-server's machine with `mortar user add NAME --data DIR` before that starts; or say \
+                 --insecure",
+            )?,
+            _ => denied(
+                address,
+                ", and others could listen: write tls:HOST:PORT, with a certificate (--tls-cert) and its key (--tls-key), \
+                 listen on loopback or a Unix socket, or say --insecure",
+            )?,
         }
     }
-    match config.http {
-        Some(address) if !address.ip().is_loopback() => Err(denied(&address)),
-        _ => Ok(()),
+    if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
+        denied(
+            &address,
+            ", and HTTP there is neither encrypted nor asks who reads: use a loopback address, or say --insecure",
+        )?;
     }
+    Ok(is_exposed)
 }
 
 fn io_error(what: &str, error: std::io::Error) -> Error {

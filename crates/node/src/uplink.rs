@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
-use wire::handshake;
+use wire::handshake::Role;
 use wire::link::{self, Answer, Caller, Incoming, Limits, Link, Mailbox, Reply, Service};
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
 
+use crate::doors::Membership;
 use crate::placement::BrickId;
-use crate::server::AGENT;
 use wire::driving::Post;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -55,12 +55,14 @@ struct Uplink {
 
 /// The connections to bricks.
 pub(crate) struct Uplinks {
+    membership: Membership,
     links: Mutex<BTreeMap<BrickId, Uplink>>,
 }
 
 impl Uplinks {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { links: Mutex::default() })
+    /// Those of a process that is known so.
+    pub(crate) fn new(membership: Membership) -> Arc<Self> {
+        Arc::new(Self { membership, links: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, Uplink>> {
@@ -120,10 +122,11 @@ impl Uplinks {
 
 /// Keeps one connection.
 async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, below: Weak<B>) {
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut told) = (FIRST_PAUSE, None);
     while let Some(user) = below.upgrade() {
-        match time::timeout(PATIENCE, open(&address)).await.unwrap_or_else(|_| Err(silent(&address))) {
+        match time::timeout(PATIENCE, open(&uplinks, &address)).await.unwrap_or_else(|_| Err(silent(&address))) {
             Ok((stream, max_frame)) => {
+                told = None;
                 pause = FIRST_PAUSE;
                 let mailbox = Arc::new(Mailbox::default());
                 let post = Post::new(mailbox.clone());
@@ -140,6 +143,14 @@ async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, 
                     user.disconnected(brick);
                 }
             }
+            // That a brick is away passes; this somebody has to mend.
+            Err(error) if error.kind() != ErrorKind::Unavailable => {
+                let message = error.to_string();
+                if told.as_ref() != Some(&message) {
+                    warn!(brick = brick.0, %address, %error, "a brick does not let this process in");
+                    told = Some(message);
+                }
+            }
             Err(error) => debug!(brick = brick.0, %address, %error, "a brick cannot be reached"),
         }
         time::sleep(pause).await;
@@ -147,10 +158,8 @@ async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, 
     }
 }
 
-async fn open(address: &Address) -> Result<(Stream, u32)> {
-    let cannot = |error| Error::new(ErrorKind::Unavailable, format!("cannot connect to {address}")).caused_by(error);
-    let mut stream = Stream::connect(address).await.map_err(cannot)?;
-    let terms = handshake::dial(&mut stream, "", AGENT).await?;
+async fn open(uplinks: &Uplinks, address: &Address) -> Result<(Stream, u32)> {
+    let (stream, terms) = uplinks.membership.dial(address, Role::Peer).await?;
     Ok((stream, terms.max_frame))
 }
 

@@ -77,6 +77,19 @@ impl fmt::Debug for proto::Hello {
     }
 }
 
+impl fmt::Debug for proto::account::AddUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, hash: _, groups } = self;
+        f.debug_struct("AddUser").field("name", name).field("groups", groups).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for proto::account::SetPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetPassword").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
 /// What the side that dialled says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {

@@ -34,6 +34,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.cluster.rs"));
     }
 
+    /// The messages of `proto/account.proto`.
+    pub mod account {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.account.rs"));
+    }
+
     /// The messages of `proto/meta.proto`.
     pub mod meta {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));

@@ -43,6 +43,14 @@ pub(super) enum Wait {
     Txn(TxnId),
 }
 
+/// What became of a write outside of transactions.
+enum Written {
+    Durable,
+    Unknown,
+    /// It is not allowed, for this reason.
+    Denied(String),
+}
+
 /// A connection that there is.
 #[derive(Clone)]
 pub(super) struct Up {
@@ -54,6 +62,8 @@ pub(super) struct Up {
 pub(super) struct State {
     pub(super) session: Session<Object>,
     pub(super) up: Option<Up>,
+    /// Why no peer server lets the client in, if the last one said so.
+    refused: Option<String>,
     waiting: HashMap<Wait, Vec<oneshot::Sender<()>>>,
     /// Who waits for the end of a transaction; those that ended unasked.
     ending: HashMap<TxnId, oneshot::Sender<Ended>>,
@@ -61,7 +71,9 @@ pub(super) struct State {
     /// Why transactions that are committed are not answered.
     held: HashMap<TxnId, (ErrorKind, String)>,
     /// Who waits for a write outside of transactions.
-    writing: HashMap<u64, oneshot::Sender<bool>>,
+    writing: HashMap<u64, oneshot::Sender<Written>>,
+    /// Why what is said next of a write is said: it is not allowed.
+    denied_write: Option<String>,
     last_write: u64,
     residents: Residents,
     pub(super) closed: bool,
@@ -109,11 +121,13 @@ impl Core {
         let state = State {
             session,
             up: None,
+            refused: None,
             waiting: HashMap::new(),
             ending: HashMap::new(),
             ended: BTreeMap::new(),
             held: HashMap::new(),
             writing: HashMap::new(),
+            denied_write: None,
             last_write: 0,
             residents: Residents::new(options.cache_bytes),
             closed: false,
@@ -205,7 +219,7 @@ impl Core {
         }
         let looking = async {
             loop {
-                let looked = self.work(|state, now| match look(state, now) {
+                let looked = self.work(|state, now| match state.may_wait().and_then(|()| look(state, now)) {
                     Ok(None) => Err(state.wait(wait)),
                     found => Ok(found),
                 })?;
@@ -261,9 +275,10 @@ impl Core {
             state.session.put(oid, content, number, now);
         })?;
         match time::timeout(self.options.timeout, written).await {
-            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(Written::Durable)) => Ok(()),
+            Ok(Ok(Written::Denied(why))) => Err(Error::new(ErrorKind::Denied, why)),
             Ok(Err(_)) => Err(closed()),
-            Ok(Ok(false)) | Err(_) => {
+            Ok(Ok(Written::Unknown)) | Err(_) => {
                 Err(Error::new(ErrorKind::Unknown, format!("it is not known whether {oid} was written: read it")))
             }
         }
@@ -271,17 +286,23 @@ impl Core {
 
     /// Waits for the end of a transaction that was committed.
     pub(super) async fn ended(&self, txn: TxnId) -> Result<Decided> {
-        let (sender, ended) = oneshot::channel();
-        {
+        let (sender, ending) = oneshot::channel();
+        let at_hand = {
             let mut state = self.lock()?;
-            if let Some(ended) = state.ended.remove(&txn) {
-                return Ok(decided(txn, ended));
+            let ended = state.ended.remove(&txn);
+            if ended.is_none() {
+                state.ending.insert(txn, sender);
             }
-            state.ending.insert(txn, sender);
-        }
-        let ended = time::timeout(self.options.timeout, ended).await;
+            ended
+        };
+        let ended = match at_hand {
+            Some(ended) => Ok(Ok(ended)),
+            None => time::timeout(self.options.timeout, ending).await,
+        };
         let held = self.lock()?.held.remove(&txn);
         match (ended, held) {
+            (Ok(Ok(Ended::Committed(at))), _) => Ok(Decided::Committed(at)),
+            (Ok(Ok(_)), Some((ErrorKind::Denied, why))) => Err(Error::new(ErrorKind::Denied, why)),
             (Ok(Ok(ended)), _) => Ok(decided(txn, ended)),
             (Ok(Err(_)), _) => Err(outcome::unknown(txn)),
             (Err(_), None) => Ok(Decided::Unknown(txn)),
@@ -306,7 +327,11 @@ impl Core {
     pub(super) async fn ask_one(&self, request: Request, raw: Vec<Bytes>) -> Result<(Caller, Answer)> {
         let asking = async {
             loop {
-                let caller = self.lock()?.up.as_ref().map(|up| up.caller.clone());
+                let caller = {
+                    let state = self.lock()?;
+                    state.may_wait()?;
+                    state.up.as_ref().map(|up| up.caller.clone())
+                };
                 let error = match caller {
                     Some(caller) => match caller.call(request.clone(), raw.clone()).await {
                         Ok(answer) => return Ok((caller, answer)),
@@ -377,15 +402,24 @@ impl State {
                     }
                 }
             }
-            Output::Written(number) => self.written(number, true),
-            Output::Unknown(number) => self.written(number, false),
+            Output::Written(number) => self.written(number, Written::Durable),
+            Output::Unknown(number) => {
+                let denied = self.denied_write.clone();
+                self.written(number, denied.map_or(Written::Unknown, Written::Denied));
+            }
         }
     }
 
-    fn written(&mut self, number: u64, is_known: bool) {
+    fn written(&mut self, number: u64, written: Written) {
         if let Some(writing) = self.writing.remove(&number) {
-            let _ = writing.send(is_known);
+            let _ = writing.send(written);
         }
+    }
+
+    /// Why a transaction is not allowed, if that was said of it.
+    pub(super) fn denied(&self, txn: TxnId) -> Option<Error> {
+        let (_, why) = self.held.get(&txn).filter(|(kind, _)| *kind == ErrorKind::Denied)?;
+        Some(Error::new(ErrorKind::Denied, why.clone()))
     }
 
     /// Says something to the peer server. What is lost without a connection the machine says again.
@@ -397,6 +431,9 @@ impl State {
 
     /// The peer server has said something.
     pub(super) fn message(&mut self, message: Message, now: Ms) -> Result<()> {
+        if !matches!(message, Message::Down { message: Down::Written { .. }, .. }) {
+            self.denied_write = None;
+        }
         match message {
             Message::Down { node, holder, message } => {
                 let news = match &message {
@@ -412,6 +449,14 @@ impl State {
                 if of_all {
                     self.wake_node(Some(node));
                 }
+                Ok(())
+            }
+            Message::Held { txn, kind: ErrorKind::Denied, why, .. } => {
+                self.denied_write = Some(why.clone());
+                if self.held.len() < REMEMBERED {
+                    self.held.insert(txn, (ErrorKind::Denied, why));
+                }
+                self.wake(Wait::Txn(txn));
                 Ok(())
             }
             Message::Held { txn, kind, why, .. } => {
@@ -439,9 +484,24 @@ impl State {
         }
     }
 
+    /// Whether it makes sense to wait for a peer server.
+    fn may_wait(&self) -> Result<()> {
+        match &self.refused {
+            Some(why) => Err(Error::new(ErrorKind::Denied, why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A peer server does not let the client in, and waiting does not mend that.
+    pub(super) fn set_refused(&mut self, why: &Error) {
+        self.refused = Some(why.message().to_owned());
+        self.wake_node(None);
+    }
+
     /// There is a connection to a peer server, or none any more.
     pub(super) fn set_up(&mut self, up: Option<Up>, now: Ms) {
         let is_up = up.is_some();
+        self.refused = None;
         self.up = up;
         match is_up {
             true => self.session.connect(None, now),

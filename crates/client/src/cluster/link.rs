@@ -10,7 +10,7 @@ use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::{self, Message};
 use wire::driving::{Post, Time};
-use wire::handshake;
+use wire::handshake::{self, Introduction};
 use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Reply, Service};
 use wire::proto;
 use wire::proto::request::Request;
@@ -20,6 +20,7 @@ use wire::transport::{Address, Stream};
 use super::ClusterOptions;
 use super::core::{Core, Up};
 use crate::Url;
+use crate::link::credentials;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 64 << 20;
@@ -30,23 +31,25 @@ const SKEW_MS: u64 = 5_000;
 /// Session numbers that a client has: bits below its own number.
 const SESSIONS: u32 = 20;
 
-/// The peer servers of a cluster, and the space.
+/// The peer servers of a cluster, the space, and who connects.
 struct Target {
     peers: Vec<Address>,
     space: String,
+    user: Option<String>,
 }
 
 fn target(url: &str) -> Result<Target> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
-    if scheme != "mortar" || !hosts.contains(',') {
-        let Url { address, space } = url.parse()?;
-        return Ok(Target { peers: vec![address], space });
+    if !matches!(scheme, "mortar" | "mortars") || !hosts.contains(',') {
+        let Url { user, address, space } = url.parse()?;
+        return Ok(Target { peers: vec![address], space, user });
     }
-    let urls = hosts.split(',').map(|host| format!("mortar://{host}/{space}").parse::<Url>());
+    let urls = hosts.split(',').map(|host| format!("{scheme}://{host}/{space}").parse::<Url>());
     let urls = urls.collect::<Result<Vec<_>>>()?;
     let space = urls.first().map(|url| url.space.clone()).unwrap_or_default();
-    Ok(Target { peers: urls.into_iter().map(|url| url.address).collect(), space })
+    let user = urls.iter().find_map(|url| url.user.clone());
+    Ok(Target { peers: urls.into_iter().map(|url| url.address).collect(), space, user })
 }
 
 /// Connects a new client.
@@ -54,7 +57,7 @@ pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Co
     let target = target(url)?;
     let mut first_error = None;
     for (at, peer) in target.peers.iter().enumerate() {
-        match begin(peer, &target.space, &options).await {
+        match begin(peer, &target, &options).await {
             Ok(beginning) => return Ok(start(target, at, beginning, options)),
             Err(error) => drop(first_error.get_or_insert(error)),
         }
@@ -70,8 +73,8 @@ struct Beginning {
 }
 
 /// Asks a peer server for what a client needs to begin, on a connection that ends then.
-async fn begin(peer: &Address, space: &str, options: &ClusterOptions) -> Result<Beginning> {
-    let (stream, space, max_frame) = enter(peer, space, options).await?;
+async fn begin(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<Beginning> {
+    let (stream, space, max_frame) = enter(peer, target, options).await?;
     let mailbox = Arc::new(Mailbox::default());
     let caller = Caller::new(mailbox.clone(), BUDGET);
     let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
@@ -109,11 +112,13 @@ fn start(target: Target, at: usize, beginning: Beginning, options: ClusterOption
     core
 }
 
-async fn enter(peer: &Address, space: &str, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {
+async fn enter(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {
     let entering = async {
-        let cannot = |error| Error::new(ErrorKind::Unavailable, format!("cannot connect to {peer}")).caused_by(error);
-        let mut stream = Stream::connect(peer).await.map_err(cannot)?;
-        let terms = handshake::dial(&mut stream, space, &options.agent).await?;
+        let mut stream = Stream::dial(peer, options.tls.as_ref()).await?;
+        let mut introduction = Introduction::new(&target.space, &options.agent);
+        introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
+        introduction.insecure = options.insecure;
+        let terms = handshake::introduce(&mut stream, &introduction).await?;
         Ok((stream, terms.space, terms.max_frame))
     };
     let patience = options.connect_timeout;
@@ -127,7 +132,7 @@ async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
     let mut pause = FIRST_PAUSE;
     while let Some(client) = core.upgrade() {
         let peer = &target.peers[at % target.peers.len()];
-        match enter(peer, &target.space, &client.options).await {
+        match enter(peer, &target, &client.options).await {
             Ok((_, space, _)) if space != client.space => {
                 warn!(%peer, "this peer server is of another cluster: the space has another number");
             }
@@ -150,6 +155,12 @@ async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
                 match end {
                     End::Closed => debug!(%peer, "closed the connection"),
                     end => info!(%peer, %end, "the connection to a peer server ended"),
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                warn!(%peer, %error, "a peer server does not let this client in");
+                if client.work(|state, _| state.set_refused(&error)).is_err() {
+                    return;
                 }
             }
             Err(error) => debug!(%peer, %error, "a peer server cannot be reached"),

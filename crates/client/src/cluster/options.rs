@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use wire::handshake::Credentials;
+use wire::transport::tls;
+
 /// How a client of a cluster behaves.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -17,6 +20,12 @@ pub struct ClusterOptions {
     pub snapshots: bool,
     /// How this client names itself in the servers' logs.
     pub agent: String,
+    /// What `mortars://` needs: whom to believe, and who this client is.
+    pub tls: Option<tls::Client>,
+    /// Who this client is, by name and password. Without a name, it is the user of the address.
+    pub credentials: Option<Credentials>,
+    /// The password may be sent where others can listen.
+    pub insecure: bool,
 }
 
 impl Default for ClusterOptions {
@@ -27,6 +36,9 @@ impl Default for ClusterOptions {
             cache_bytes: 256 << 20,
             snapshots: false,
             agent: concat!("mortar-client ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tls: None,
+            credentials: None,
+            insecure: false,
         }
     }
 }

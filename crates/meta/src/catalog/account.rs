@@ -12,6 +12,9 @@ use super::{limits, names, password};
 /// The group whose members may do everything: with users, spaces, servers, and in every space. It is always there.
 pub const ADMINISTRATORS: &str = "administrators";
 
+/// Whom the certificates of a cluster's processes are issued to: no user has this name.
+pub const MEMBER: &str = "mortar-node";
+
 /// A user.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {

@@ -22,6 +22,8 @@ mod members;
 mod moves;
 mod spaces;
 
+pub use accounts::hash_password;
+
 type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
 /// Changes the catalogue. Clones change the same one.

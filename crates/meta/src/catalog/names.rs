@@ -3,6 +3,7 @@
 //! Names are parts of keys, of paths on the command line and of query texts, so none has a slash, a space or a control
 //! character. Classes and fields may be anything that Java calls an identifier, and qualified: `com.example.Point$Inner`.
 
+use super::account::MEMBER;
 use super::error::CatalogError;
 use super::limits;
 
@@ -13,7 +14,11 @@ pub(super) fn space(name: &str) -> Result<(), CatalogError> {
 
 /// Checks the name of a user.
 pub(super) fn user(name: &str) -> Result<(), CatalogError> {
-    account("the name of a user", name)
+    let what = "the name of a user";
+    if name == MEMBER {
+        return Err(CatalogError::invalid(what, name, "it stands for the processes of the cluster"));
+    }
+    account(what, name)
 }
 
 /// Checks the name of a group.
@@ -115,6 +120,7 @@ mod tests {
         }
         assert!(field("x").is_ok() && field("a.b").is_err());
         assert!(user("ann@example.org").is_ok() && user("a/b").is_err() && user("").is_err());
+        assert!(user(MEMBER).is_err());
         assert!(space("main").is_ok() && space("größe").is_err() && space(&"x".repeat(65)).is_err());
         assert!(addresses(&["127.0.0.1:7000".into()]).is_ok() && addresses(&[]).is_err());
         assert!(addresses(&["a b".into()]).is_err());

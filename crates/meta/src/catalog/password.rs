@@ -1,11 +1,16 @@
 //! Passwords: kept as argon2id, so that whoever reads the catalogue does not have them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
+use blake2::{Blake2s256, Digest as _};
 use model::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::account::User;
@@ -77,33 +82,109 @@ pub(super) fn verify(hash: Option<&str>, password: &str) -> bool {
     is_right && hash.is_some()
 }
 
+/// Passwords that were right lately, so that whoever connects again is known at once.
+const RECENT: usize = 4096;
+/// How long they are known.
+const LATELY: Duration = Duration::from_secs(600);
+/// Checks that may wait; those beyond are refused, as they would wait for minutes.
+const WAITING: usize = 256;
+
 /// Checks passwords on threads that may be held up, a few at a time: each takes 19 MiB and some tens of milliseconds, and
-/// strangers decide how many there are.
-#[derive(Clone, Debug)]
+/// strangers decide how many there are. Clones share their places.
+#[derive(Clone)]
 pub struct Verifier {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    /// Of this process only.
+    salt: [u8; 32],
+    recent: Mutex<HashMap<Digest, Instant>>,
+}
+
+type Digest = [u8; 32];
+
+impl std::fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Verifier").field("places", &self.inner.places).finish_non_exhaustive()
+    }
+}
+
+/// One who waits, as long as this is there.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Verifier {
     /// One that checks so many passwords at a time; others wait.
     #[must_use]
     pub fn new(at_once: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(at_once.max(1))) }
+        let places = Arc::new(Semaphore::new(at_once.max(1)));
+        let (waiting, recent) = (AtomicUsize::new(0), Mutex::default());
+        Self { inner: Arc::new(Inner { places, waiting, salt: rand::random(), recent }) }
     }
 
-    /// Whether somebody is who it says. A user that does not exist is `None`, and takes as long.
+    /// Whether a password is that of a user; whether the user may log in, the caller looks at. A user that does not exist is
+    /// `None`, and takes as long as a wrong password.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] while the process ends.
+    /// [`ErrorKind::Unavailable`] if too many wait to be checked, or while the process ends.
     pub async fn verify(&self, user: Option<Arc<User>>, password: String) -> Result<bool> {
+        let digest = user.as_ref().and_then(|user| self.inner.digest(user, &password));
+        if digest.is_some_and(|digest| self.inner.is_recent(&digest)) {
+            return Ok(true);
+        }
+        let waiting = self.inner.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.inner.waiting);
+        if waiting >= WAITING {
+            return Err(Error::new(ErrorKind::Unavailable, "too many log in at the same time: try again"));
+        }
         let ending = || Error::new(ErrorKind::Unavailable, "the server is going away: log in elsewhere");
-        let place = self.places.clone().acquire_owned().await.map_err(|_| ending())?;
+        let place = self.inner.places.clone().acquire_owned().await.map_err(|_| ending())?;
         let checked = tokio::task::spawn_blocking(move || {
-            let is_right = user.as_ref().map_or_else(|| verify(None, &password), |user| user.has_password(&password));
+            let is_right = verify(user.as_ref().and_then(|user| user.password.as_deref()), &password);
             drop(place);
             is_right
         });
-        checked.await.map_err(|_| ending())
+        let is_right = checked.await.map_err(|_| ending())?;
+        if let Some(digest) = digest.filter(|_| is_right) {
+            self.inner.remember(digest);
+        }
+        Ok(is_right)
+    }
+}
+
+impl Inner {
+    /// What a right password is remembered by: another one, or the same for another hash, is something else.
+    fn digest(&self, user: &User, password: &str) -> Option<Digest> {
+        let known = user.password.as_deref()?;
+        let mut digest = Blake2s256::new();
+        for part in [&self.salt[..], known.as_bytes(), password.as_bytes()] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        Some(digest.finalize().into())
+    }
+
+    fn is_recent(&self, digest: &Digest) -> bool {
+        self.recent.lock().get(digest).is_some_and(|at| at.elapsed() < LATELY)
+    }
+
+    fn remember(&self, digest: Digest) {
+        let mut recent = self.recent.lock();
+        if recent.len() >= RECENT {
+            recent.retain(|_, at| at.elapsed() < LATELY);
+        }
+        if recent.len() >= RECENT {
+            recent.clear();
+        }
+        recent.insert(digest, Instant::now());
     }
 }
 
@@ -138,15 +219,37 @@ mod tests {
         assert!(hash("").is_err() && hash(&"x".repeat(limits::PASSWORD + 1)).is_err());
     }
 
+    fn user(password: &str) -> Option<Arc<User>> {
+        let password = Some(hash(password).unwrap());
+        Some(Arc::new(User { name: "ann".to_owned(), password, groups: [].into(), disabled: false }))
+    }
+
     #[tokio::test]
-    async fn those_who_do_not_exist_or_are_disabled_are_not_let_in() {
+    async fn passwords_are_checked_and_right_ones_are_remembered_as_long_as_they_are_right() {
         let verifier = Verifier::new(1);
-        let user = |disabled| {
-            let password = Some(hash("x").unwrap());
-            Some(Arc::new(User { name: "ann".to_owned(), password, groups: [].into(), disabled }))
+        let ann = user("x");
+        assert!(!verifier.verify(ann.clone(), "y".to_owned()).await.unwrap());
+        assert!(verifier.inner.recent.lock().is_empty(), "a wrong one is not remembered");
+        assert!(verifier.verify(ann.clone(), "x".to_owned()).await.unwrap());
+        // Remembered, it takes no place: there is none.
+        let place = verifier.inner.places.clone().acquire_owned().await.unwrap();
+        assert!(verifier.verify(ann.clone(), "x".to_owned()).await.unwrap());
+        let waits = async |user, password: &str| {
+            let checked = verifier.verify(user, password.to_owned());
+            tokio::time::timeout(Duration::from_millis(50), checked).await.is_err()
         };
-        assert!(verifier.verify(user(false), "x".to_owned()).await.unwrap());
-        assert!(!verifier.verify(user(true), "x".to_owned()).await.unwrap());
+        assert!(waits(ann, "y").await, "another password is checked");
+        assert!(waits(user("x"), "x").await, "another hash is checked");
+        drop(place);
         assert!(!verifier.verify(None, "x".to_owned()).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn those_beyond_the_ones_that_may_wait_are_refused() {
+        let verifier = Verifier::new(1);
+        verifier.inner.waiting.store(WAITING, Ordering::Relaxed);
+        let refused = verifier.verify(user("x"), "x".to_owned()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert_eq!(verifier.inner.waiting.load(Ordering::Relaxed), WAITING, "whoever was refused waits no more");
     }
 }

@@ -58,6 +58,14 @@ pub enum SchemaRequest {
     },
 }
 
+impl SchemaRequest {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Self::Show | Self::History { .. })
+    }
+}
+
 /// The classes and indexes that were asked for, or that were changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaAnswer {

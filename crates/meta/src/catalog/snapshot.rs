@@ -142,6 +142,12 @@ impl Catalog {
         self.users.values()
     }
 
+    /// Whether nobody has to say who it is: there is no user yet, not even one that cannot be read here.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.users.is_empty() && !self.flawed.keys().any(|key| matches!(Path::parse(key), Some(Path::User(_))))
+    }
+
     /// All groups by name, without [`ADMINISTRATORS`].
     pub fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.groups.values()

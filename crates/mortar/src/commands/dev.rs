@@ -153,7 +153,7 @@ fn announce(args: &Dev, brick: &Brick, output: &mut Output) -> Result {
     let urls: Vec<String> = brick
         .addresses()
         .iter()
-        .map(|address| Url { address: address.clone(), space: "main".to_owned() }.to_string())
+        .map(|address| Url { user: None, address: address.clone(), space: "main".to_owned() }.to_string())
         .collect();
     let found_by_itself = !args.memory && args.data == Path::new(DATA) && args.socket.is_none();
     let flag = match urls.first() {

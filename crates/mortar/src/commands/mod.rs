@@ -2,6 +2,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod backup;
+pub(crate) mod cert;
 pub(crate) mod class;
 pub(crate) mod cluster;
 pub(crate) mod collection;
@@ -23,6 +24,7 @@ pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod tree;
+pub(crate) mod user;
 
 use std::io::{self, Write};
 

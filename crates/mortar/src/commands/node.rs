@@ -18,6 +18,7 @@ use serde::Serialize;
 use store::{Options, Store};
 use tokio::time;
 use tracing::{info, warn};
+use wire::handshake;
 use wire::transport::Address;
 
 use super::dev::{explain_open, explain_start};
@@ -39,7 +40,11 @@ Examples:
   mortar node --role meta --data /srv/meta --listen 127.0.0.1:6690
   mortar node --role brick --data /srv/brick-1 --listen 127.0.0.1:6680 --meta mortar://127.0.0.1:6690
   mortar node --role peer --listen 127.0.0.1:6678 --meta mortar://127.0.0.1:6690
+  mortar node --role peer --listen tls:0.0.0.0:6678 --advertise tls:db1:6678 --meta mortars://db1:6690 \\
+    --tls-cert db1.pem --tls-key db1.key --tls-ca ca.pem --cluster-secret cluster.secret
   mortar --server mortar://127.0.0.1:6690 space create main
+
+SIGHUP reads certificates, keys and the cluster secret again; that happens by itself too when the files have changed.
 
 Flags count for more than the file. A brick and a peer server wait for the meta-server when they start; later they go on
 without it, with what they know. Ctrl-C or SIGTERM ends a process in good order; after anything else start it again.";
@@ -108,6 +113,13 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
 
 async fn serve(settings: &Settings, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
+    // Files that are missing or no good are told before anything else.
+    let config = settings.config()?;
+    if config.membership.secret.is_none() && config.membership.tls.is_none() && settings.role != Role::Meta {
+        info!("without a cluster secret or a certificate this process is shut out once the cluster has users");
+    }
+    let doors = settings.doors.clone();
+    serving::on_hangup(move || doors.reload())?;
     let running = tokio::select! {
         started = Running::start(settings) => started?,
         () = signals.next() => return Err(Failure::interrupted("stopped before it served")),
@@ -148,13 +160,15 @@ impl Running {
                 let (store, catalogue) = open_catalogue(settings)?;
                 // An etcd that is away is waited for.
                 once_it_answers("what keeps the catalogue", || async { catalogue.get(Vec::new()).await }).await?;
-                let server = MetaServer::start(catalogue, settings.config()).await.map_err(explain_start)?;
+                let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain_start)?;
                 Ok(Self::Meta(server, store))
             }
             role => {
                 // Before the meta-server is asked: what is wrong here is told at once.
                 let store = if role == Role::Brick { Some(open(settings)?) } else { None };
-                let remote: Arc<dyn MetaStore> = Arc::new(Remote::new(settings.meta.clone())?);
+                let as_what = if role == Role::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
+                let remote = Remote::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
+                let remote: Arc<dyn MetaStore> = Arc::new(remote);
                 let realm = once_it_answers(META, || Realm::follow(remote.clone())).await?;
                 match store {
                     Some(store) => Self::brick(settings, realm, store).await,
@@ -169,7 +183,7 @@ impl Running {
         let expected = advertised(settings, &settings.listen);
         let id = once_it_answers(META, || member::brick_of(&realm, &store, &expected)).await?;
         let (number, start) = (BrickId(id.0), once_it_answers(META, || start_number(&realm)).await?);
-        let brick = Brick::start_in(realm.clone(), number, store, settings.config()).await.map_err(explain_start)?;
+        let brick = Brick::start_in(realm.clone(), number, store, settings.config()?).await.map_err(explain_start)?;
         let addresses = advertised(settings, brick.addresses());
         let announce = || Member::announce(&realm, Identity::Brick(id), start, &addresses);
         let member = once_it_answers(META, announce).await?;
@@ -180,7 +194,7 @@ impl Running {
     pub(crate) async fn peer(settings: &Settings, realm: Arc<Realm>) -> Result<Self> {
         once_it_answers(META, || realm.keep_numbers()).await?;
         let start = once_it_answers(META, || start_number(&realm)).await?;
-        let server = PeerServer::start(realm.clone(), start.0, settings.config()).await.map_err(explain_start)?;
+        let server = PeerServer::start(realm.clone(), start.0, settings.config()?).await.map_err(explain_start)?;
         let addresses = advertised(settings, server.addresses());
         let id = once_it_answers(META, || member::peer_at(&realm, &addresses)).await?;
         let announce = || Member::announce(&realm, Identity::Peer(id), start, &addresses);

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::user::{self, Grantee, Permission};
 use crate::connection::Session;
 use crate::failure::Result;
 use crate::output::{Printable, Report};
@@ -14,6 +15,8 @@ Examples:
   mortar space create photos
   mortar space ls
   mortar --server mortar://127.0.0.1:6690 space create music --nodes 16   of a cluster, by its meta-server
+  mortar space grant photos read --to-group guests
+  mortar space revoke photos --to-user bob
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
 
 /// Make and list object spaces
@@ -38,6 +41,33 @@ enum Action {
     /// List the spaces
     #[command(after_help = EXAMPLES)]
     Ls,
+    /// Let a user, or the members of a group, read, write or administer a space
+    #[command(after_help = EXAMPLES)]
+    Grant {
+        /// The space
+        #[arg(value_name = "SPACE")]
+        name: String,
+        /// What is allowed; each includes the ones before it
+        permission: Permission,
+        #[command(flatten)]
+        to: Grantee,
+    },
+    /// Take a permission away
+    #[command(after_help = EXAMPLES)]
+    Revoke {
+        /// The space
+        #[arg(value_name = "SPACE")]
+        name: String,
+        #[command(flatten)]
+        to: Grantee,
+    },
+    /// Show who may do what in a space
+    #[command(after_help = EXAMPLES)]
+    Grants {
+        /// The space
+        #[arg(value_name = "SPACE")]
+        name: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -53,6 +83,12 @@ impl Report for Line {
 }
 
 pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
+    let args = match args.action {
+        Action::Grant { name, permission, to } => return user::grant(name, Some(permission), to, session).await,
+        Action::Revoke { name, to } => return user::grant(name, None, to, session).await,
+        Action::Grants { name } => return user::grants(name, session).await,
+        action => Space { action },
+    };
     let client = session.connect().await?;
     match args.action {
         Action::Create { name, nodes } => {
@@ -63,5 +99,6 @@ pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
             let spaces = client.spaces().await?;
             spaces.into_iter().try_for_each(|(id, name)| session.output.print(&Line { id: id.0, name }))
         }
+        Action::Grant { .. } | Action::Revoke { .. } | Action::Grants { .. } => Ok(()),
     }
 }

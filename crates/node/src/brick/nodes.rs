@@ -23,6 +23,7 @@ use super::hosted::{Asker, Hosted};
 use super::page_rows as rows;
 use super::scan::scan;
 use super::verdicts::Verdicts;
+use crate::doors::Membership;
 use crate::placement::{BrickId, Place};
 use crate::realm::Realm;
 use crate::server::Figure;
@@ -50,7 +51,7 @@ pub(crate) struct Nodes {
     chores: Arc<Chores>,
     /// The way to other bricks, where nodes have participants.
     others: Arc<Uplinks>,
-    realm: Arc<Realm>,
+    pub(super) realm: Arc<Realm>,
     id: BrickId,
     /// What was served until a moment ago, and has still rows under way.
     closing: Mutex<BTreeMap<NodeId, Arc<Served>>>,
@@ -92,9 +93,9 @@ impl Served {
 }
 
 impl Nodes {
-    pub(crate) fn new(store: Store, realm: Arc<Realm>, id: BrickId) -> Arc<Self> {
+    pub(crate) fn new(store: Store, realm: Arc<Realm>, id: BrickId, membership: Membership) -> Arc<Self> {
         let (served, chores, ailment) = (ArcSwap::default(), Arc::default(), Mutex::default());
-        let (time, others) = (Time::begin(), Uplinks::new());
+        let (time, others) = (Time::begin(), Uplinks::new(membership));
         let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
         Arc::new(Self { store, time, served, chores, others, realm, id, closing, is_settled, ailment })
     }

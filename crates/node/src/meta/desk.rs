@@ -18,6 +18,7 @@ use wire::proto::response::Response;
 
 use super::once::{self, Begun};
 use super::{Role, codec};
+use crate::doors::{Who, administer};
 use crate::realm;
 use crate::server::{Thread, kind};
 
@@ -182,7 +183,17 @@ impl Service for Desk {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 Self::later(reply, async move {
                     let proto::query::Describe { space, request } = describe;
-                    realm::describe(&editor, &follower, &space, &request).await.map(Response::Described)
+                    realm::describe(&editor, &follower, &space, &request, Ok(())).await.map(Response::Described)
+                });
+            }
+            Request::Administer(wanted) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                Self::later(reply, async move {
+                    // Whoever was let in here may do everything.
+                    let catalog = follower.catalog();
+                    let (accounts, revision) = administer(&editor, &catalog, &Who::Member, wanted).await?;
+                    follower.reach(revision).await?;
+                    Ok(Response::Accounts(accounts))
                 });
             }
             Request::Ping(_) => reply.send(Response::Done(proto::Done {})),

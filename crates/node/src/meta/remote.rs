@@ -21,16 +21,16 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 use tracing::{debug, info};
-use wire::handshake;
+use wire::handshake::Role;
 use wire::link::{self, Answer, Answers, Caller, Limits, Link, Mailbox, NoService};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
-use wire::transport::{Address, Stream};
+use wire::transport::Address;
 
 use super::desk::SIGN;
 use super::{codec, once};
-use crate::server::AGENT;
+use crate::doors::Membership;
 
 /// How long a call is tried altogether.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,6 +61,8 @@ impl std::fmt::Debug for Remote {
 
 struct Inner {
     addresses: Vec<Address>,
+    membership: Membership,
+    role: Role,
     /// The one that is tried next.
     next: AtomicUsize,
     connection: Mutex<Option<Connection>>,
@@ -99,11 +101,24 @@ impl Remote {
     /// # Panics
     /// Outside of a tokio runtime, which drives the connections from then on.
     pub fn new(addresses: Vec<Address>) -> Result<Self> {
+        Self::new_as(addresses, Membership::default(), Role::Client)
+    }
+
+    /// The same for a process of the cluster, which says that it is one.
+    ///
+    /// # Errors
+    /// As [`Remote::new`].
+    ///
+    /// # Panics
+    /// As [`Remote::new`].
+    pub fn new_as(addresses: Vec<Address>, membership: Membership, role: Role) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the address of a meta-server is needed"));
         }
         let inner = Inner {
             addresses,
+            membership,
+            role,
             next: AtomicUsize::new(0),
             connection: Mutex::default(),
             writer: rand::random(),
@@ -215,6 +230,14 @@ fn stray(response: &Response) -> Error {
     Error::new(ErrorKind::Unsupported, "what answers there is no meta-server, or speaks another version")
 }
 
+/// What it means that there is no connection: nobody is there now, or whoever is does not let this process in.
+fn unreached(error: Error) -> Miss {
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Unknown => Miss::Unsent(error),
+        _ => Miss::Refused(error),
+    }
+}
+
 impl Connection {
     /// What it means that a call has failed so.
     fn miss(&self, error: Error) -> Miss {
@@ -238,7 +261,7 @@ impl Inner {
         // Others may be connecting already, one after the other.
         let connecting = time::timeout(2 * ONE_TRY, self.connect()).await;
         let busy = |_| Err(Error::new(ErrorKind::Unavailable, "no meta-server can be reached"));
-        let connection = connecting.unwrap_or_else(busy).map_err(Miss::Unsent)?;
+        let connection = connecting.unwrap_or_else(busy).map_err(unreached)?;
         match time::timeout(ONE_TRY, ask(&connection)).await {
             Ok(answered) => answered,
             Err(_) => {
@@ -270,10 +293,7 @@ impl Inner {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
         let address = &self.addresses[at];
         let dialling = async {
-            let cannot =
-                |error| Error::new(ErrorKind::Unavailable, format!("cannot connect to {address}")).caused_by(error);
-            let mut stream = Stream::connect(address).await.map_err(cannot)?;
-            let terms = handshake::dial(&mut stream, "", AGENT).await?;
+            let (stream, terms) = self.membership.dial(address, self.role).await?;
             let mailbox = Arc::new(Mailbox::default());
             let caller = Caller::new(mailbox.clone(), BUDGET);
             let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
@@ -350,6 +370,8 @@ impl MetaStore for Remote {
         // A connection of its own: one that is behind keeps nobody else waiting.
         let inner = Inner {
             addresses: self.inner.addresses.clone(),
+            membership: self.inner.membership.clone(),
+            role: self.inner.role,
             next: AtomicUsize::new(self.inner.next.load(Ordering::Relaxed)),
             connection: Mutex::default(),
             writer: self.inner.writer,
@@ -427,7 +449,7 @@ async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Se
     let mut pause = FIRST_PAUSE;
     loop {
         let watched = async {
-            let connection = inner.connect().await.map_err(Miss::Unsent)?;
+            let connection = inner.connect().await.map_err(unreached)?;
             let request = proto::meta::Watch { prefix: prefix.as_str().to_owned(), after: after.0 };
             let answers = connection.caller.stream(Request::MetaWatch(request)).map_err(|e| connection.miss(e))?;
             let before = after;

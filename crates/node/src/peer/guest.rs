@@ -1,13 +1,17 @@
 //! A client of a peer server: what it may say, and what it asks beside the rules.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use meta::catalog::SpaceOptions;
+use meta::Revision;
+use meta::catalog::{Permission, SpaceOptions};
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
+use protocol::commit::Refusal;
 use protocol::gateway::Call;
-use protocol::ident::{ClientId, HolderId, Timestamp};
+use protocol::ident::{ClientId, HolderId, Timestamp, TxnId};
+use protocol::locks::Mode;
 use protocol::page_cache::Content;
-use protocol::tree::Up;
+use protocol::tree::{Down, Up};
 use tracing::info;
 use wire::cluster::{self, Message, looked_to_proto};
 use wire::convert;
@@ -22,6 +26,7 @@ use super::cache::Looked;
 use super::query::Queries;
 use super::{Peer, Role, SESSIONS};
 use crate::brick::SKEW_MS;
+use crate::doors::{Who, administer};
 use crate::realm::Space;
 use crate::server::{Thread, kind};
 
@@ -39,11 +44,54 @@ pub(crate) struct Guest {
     /// The number of the client, once it has said one: that of its session numbers and transactions.
     number: Option<u64>,
     queries: Queries,
+    who: Who,
+    /// What it may do in the space, as of a revision of the catalogue.
+    permission: Cell<Option<(Revision, Option<Permission>)>>,
 }
 
 impl Guest {
-    pub(super) fn new(peer: Arc<Peer>, space: Arc<Space>, post: Post, thread: Arc<Thread<Role>>) -> Self {
-        Self { peer, space, post, thread, number: None, queries: Queries::default() }
+    pub(super) fn new(peer: Arc<Peer>, (space, who): (Arc<Space>, Who), post: Post, thread: Arc<Thread<Role>>) -> Self {
+        Self { peer, space, post, thread, number: None, queries: Queries::default(), who, permission: Cell::new(None) }
+    }
+
+    /// Whether the client may do something in its space, as the catalogue says now.
+    fn may(&self, needed: Permission) -> Result<()> {
+        let Some(catalog) = self.peer.realm.load_catalog() else { return Ok(()) };
+        let permission = match self.permission.get() {
+            Some((at, permission)) if at == catalog.revision() => permission,
+            _ => {
+                let permission = self.who.permission(Some(&catalog), &self.space.name);
+                self.permission.set(Some((catalog.revision(), permission)));
+                permission
+            }
+        };
+        if permission >= Some(needed) {
+            return Ok(());
+        }
+        self.who.may(needed, Some(&catalog), &self.space.name)
+    }
+
+    /// Whether the client may do everything, as the catalogue says now.
+    fn is_administrator(&self) -> Result<()> {
+        self.who.is_administrator(self.peer.realm.load_catalog().as_deref().map(|catalog| &**catalog))
+    }
+
+    /// Tells a client that it may not write what it writes outside of transactions, and that this is over.
+    fn deny_write(&self, (node, holder, write): (NodeId, HolderId, TxnId), why: &Error) {
+        self.post.send(&denial(node, write, why));
+        let over = Down::Written { write, result: Err(Refusal::TooOld) };
+        self.post.send(&Message::Down { node, holder, message: over });
+    }
+
+    /// Tells a client that it may not do what it calls for, and finds out how the transaction has ended: it may have been
+    /// committed when the client might still write. If not, it never will be.
+    fn deny_call(&self, txn: TxnId, participants: Vec<NodeId>, why: &Error) -> Result<()> {
+        let node = participants.first().copied().unwrap_or(NodeId(0));
+        self.post.send(&denial(node, txn, why));
+        let post = self.post.clone();
+        let resolve = Call::Resolve { participants };
+        let called = self.peer.work(|state, now| state.node.call(post, txn, resolve, now))?;
+        called.map(drop).map_err(rejected)
     }
 
     /// A message of the rules.
@@ -53,6 +101,13 @@ impl Guest {
                 self.is_own(holder.0 >> SESSIONS)?;
                 self.is_here(node, pages_of(&message))?;
                 self.is_honest(&message)?;
+                if let Up::Write { write, .. } = &message
+                    && let Err(denied) = self.may(Permission::Write)
+                {
+                    self.deny_write((node, holder, *write), &denied);
+                    return Ok(());
+                }
+                self.may(Permission::Read)?;
                 let post = &self.post;
                 self.peer.work(|state, now| {
                     if matches!(message, Up::Renew { .. }) {
@@ -65,6 +120,11 @@ impl Guest {
                 self.is_own(txn.client.0)?;
                 self.are_here(&call)?;
                 self.is_now(txn.start)?;
+                if let Some((needed, participants)) = needed_by(&call)
+                    && let Err(denied) = self.may(needed)
+                {
+                    return self.deny_call(txn, participants, &denied);
+                }
                 match &call {
                     Call::Commit { parts, .. } => {
                         let contents = parts.values().flat_map(|part| part.writes.values());
@@ -197,6 +257,23 @@ impl Guest {
         }
     }
 
+    /// Says or changes who may do what.
+    fn administer(&self, wanted: proto::account::Administer, deferred: Deferred) {
+        let (realm, who) = (self.peer.realm.clone(), self.who.clone());
+        tokio::spawn(async move {
+            let administered = async {
+                let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
+                let (accounts, revision) = administer(editor, &catalog, &who, wanted).await?;
+                realm.reach(revision).await?;
+                Ok::<_, Error>(accounts)
+            };
+            match administered.await {
+                Ok(accounts) => deferred.send(Response::Accounts(accounts), Vec::new()),
+                Err(error) => deferred.fail(&error),
+            }
+        });
+    }
+
     /// Begins, continues or ends a query.
     fn query(&mut self, request: Request, raw: Raw<'_>, reply: Reply<'_>) {
         match request {
@@ -213,8 +290,22 @@ impl Guest {
         }
     }
 
-    /// Whether a request can be answered here.
+    /// Whether the client may ask for something, and it can be answered here.
     fn check(&self, request: &Request) -> Result<()> {
+        match request {
+            Request::Look(_)
+            | Request::Scan(_)
+            | Request::GetNumbers(_)
+            | Request::GetSpace(_)
+            | Request::Describe(_) => {
+                self.may(Permission::Read)?;
+            }
+            Request::Reserve(_) => self.may(Permission::Write)?,
+            Request::CreateSpace(_) => self.is_administrator()?,
+            // Each looks itself at what it takes.
+            Request::Ping(_) | Request::GetStatus(_) | Request::ListSpaces(_) | Request::Administer(_) => {}
+            _ => self.may(Permission::Admin)?,
+        }
         match request {
             Request::Reserve(reserve) => {
                 self.is_here(cluster::node(reserve.node)?, [])?;
@@ -250,7 +341,7 @@ impl Guest {
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
-            Request::CreateSpace(_) | Request::ListSpaces(_) => Ok(()),
+            Request::CreateSpace(_) | Request::ListSpaces(_) | Request::Administer(_) => Ok(()),
             Request::Describe(describe) if ![&*self.space.name, ""].contains(&&*describe.space) => {
                 let what = format!("only classes of the connection's space, {:?}, can be described", self.space.name);
                 Err(Error::new(ErrorKind::Denied, what))
@@ -304,20 +395,23 @@ impl Guest {
             }
             Request::Describe(describe) => {
                 let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
-                let space = self.space.name.clone();
+                let (space, may_change) = (self.space.name.clone(), self.may(Permission::Admin));
                 tokio::spawn(async move {
-                    match realm.describe(&space, &describe.request).await {
+                    match realm.describe(&space, &describe.request, may_change).await {
                         Ok(described) => deferred.send(Response::Described(described), Vec::new()),
                         Err(error) => deferred.fail(&error),
                     }
                 });
             }
             Request::ListSpaces(_) => {
-                let spaces = self.peer.realm.spaces().into_iter();
+                let catalog = self.peer.realm.catalog();
+                let may = |space: &Arc<Space>| self.who.permission(catalog.as_deref(), &space.name).is_some();
+                let spaces = self.peer.realm.spaces().into_iter().filter(may);
                 let entries =
                     spaces.map(|space| proto::Space { space: u32::from(space.id.0), name: space.name.clone() });
                 reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
             }
+            Request::Administer(wanted) => self.administer(wanted, reply.defer()),
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => reply.send(Response::Done(proto::Done {})),
         }
@@ -337,7 +431,10 @@ impl Service for Guest {
             return;
         }
         if matches!(request, Request::Query(_) | Request::FetchRows(_) | Request::EndQuery(_)) {
-            return self.query(request, raw, reply);
+            return match self.may(Permission::Read) {
+                Ok(()) => self.query(request, raw, reply),
+                Err(error) => reply.fail(&error),
+            };
         }
         match self.check(&request) {
             Ok(()) => self.answer(request, reply),
@@ -358,6 +455,28 @@ impl Drop for Guest {
             gone.iter().for_each(|holder| drop(state.holders.remove(holder)));
         });
     }
+}
+
+/// What a call takes, and where it is to be done; `None`: whoever has begun something may end it.
+fn needed_by(call: &Call<Object>) -> Option<(Permission, Vec<NodeId>)> {
+    match call {
+        Call::Commit { parts, .. } => {
+            let writes = parts.values().any(|part| !part.writes.is_empty() || !part.touches.is_empty());
+            let needed = if writes { Permission::Write } else { Permission::Read };
+            Some((needed, parts.keys().copied().collect()))
+        }
+        Call::Check { reads, .. } => Some((Permission::Read, reads.keys().copied().collect())),
+        Call::Lock { oid, mode, .. } => {
+            let needed = if *mode == Mode::Shared { Permission::Read } else { Permission::Write };
+            Some((needed, vec![oid.page().node]))
+        }
+        Call::Resolve { .. } | Call::Release { .. } => None,
+    }
+}
+
+/// That a transaction, or a write, is not allowed.
+fn denial(node: NodeId, txn: TxnId, why: &Error) -> Message {
+    Message::Held { node, txn, kind: ErrorKind::Denied, why: why.message().to_owned() }
 }
 
 /// Bytes of what is written.

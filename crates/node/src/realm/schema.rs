@@ -30,13 +30,18 @@ type Known = (Arc<catalog::Schema>, Arc<Schema>);
 
 impl Realm {
     /// Says what somebody wants to know of the classes and indexes of a space, or changes them as is wanted: it is known here
-    /// then. Both in JSON.
+    /// then. Both in JSON. `may_change` is why it may not, if it may not.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it cannot be read; those of the operation.
-    pub(crate) async fn describe(&self, space: &str, request: &[u8]) -> Result<messages::Described> {
+    /// [`ErrorKind::Invalid`] if it cannot be read; `may_change`; those of the operation.
+    pub(crate) async fn describe(
+        &self,
+        space: &str,
+        request: &[u8],
+        may_change: Result<()>,
+    ) -> Result<messages::Described> {
         let Catalogue { editor, follower, .. } = self.catalogue()?;
-        let described = describe(editor, follower, space, request).await?;
+        let described = describe(editor, follower, space, request, may_change).await?;
         self.fill();
         Ok(described)
     }
@@ -62,19 +67,24 @@ impl Realm {
     }
 }
 
-/// Answers a request of classes and indexes, and waits until what was changed is known here.
+/// Answers a request of classes and indexes, and waits until what was changed is known here. `may_change` is why whoever asks
+/// may not change anything, if that is so.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if it cannot be read; those of the operation.
+/// [`ErrorKind::Invalid`] if it cannot be read; `may_change`; those of the operation.
 pub(crate) async fn describe(
     editor: &Editor,
     follower: &Follower,
     space: &str,
     request: &[u8],
+    may_change: Result<()>,
 ) -> Result<messages::Described> {
     let asked: SchemaRequest = serde_json::from_slice(request).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("a request of classes and indexes cannot be read: {error}"))
     })?;
+    if !asked.only_reads() {
+        may_change?;
+    }
     let (answer, changed) = editor.answer(space, asked).await?;
     if let Some(revision) = changed {
         follower.reach(revision).await?;

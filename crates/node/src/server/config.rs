@@ -6,6 +6,8 @@ use std::time::Duration;
 use wire::link::Limits;
 use wire::transport::{Address, tls};
 
+use crate::doors::Membership;
+
 /// How a server is run; the defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -13,9 +15,11 @@ pub struct Config {
     pub listen: Vec<Address>,
     /// What addresses that speak TLS need.
     pub tls: Option<tls::Server>,
+    /// What this process and others of its cluster know each other by.
+    pub membership: Membership,
     /// Where to answer `/metrics` and `/health` by HTTP, if anywhere.
     pub http: Option<SocketAddr>,
-    /// Whether to listen where other machines can reach it, although nobody has to say who they are.
+    /// Whether to listen where other machines can reach it, although others can listen, or nobody has to say who they are.
     pub insecure: bool,
     /// Threads that serve connections: by default one for every two processors. The others are for the threads of the
     /// store, and, on a machine that they share, for those who ask: on two processors, two such threads and a client
@@ -40,6 +44,7 @@ impl Default for Config {
         Self {
             listen: Vec::new(),
             tls: None,
+            membership: Membership::default(),
             http: None,
             insecure: false,
             threads: io_threads(),

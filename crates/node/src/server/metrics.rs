@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 50] = [
+pub(crate) const KINDS: [&str; 51] = [
     "ping",
     "commit",
     "get_stat",
@@ -62,6 +62,7 @@ pub(crate) const KINDS: [&str; 50] = [
     "query",
     "fetch_rows",
     "end_query",
+    "administer",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -117,6 +118,7 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::Query(_) => 47,
         Request::FetchRows(_) => 48,
         Request::EndQuery(_) => 49,
+        Request::Administer(_) => 50,
     }
 }
 

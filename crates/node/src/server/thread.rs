@@ -13,7 +13,8 @@ use wire::link::{self, End, Link, Mailbox};
 use wire::proto;
 use wire::transport::{Accepted, Peer, Stream};
 
-use super::{Role, Shared, ThreadMetrics};
+use super::{Role, Shared, ThreadMetrics, Visitor};
+use crate::doors::Who;
 
 /// How this software names itself to clients.
 pub(crate) const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
@@ -57,7 +58,7 @@ impl<R: Role> Thread<R> {
 
     async fn serve(self: Arc<Self>, connection: Accepted, peer: String) {
         let server = &self.server;
-        let mut door = Door { server, pass: None };
+        let mut door = Door { server, entered: None };
         let greeting = async {
             let mut stream = connection.into_stream().await?;
             let (hello, _) = handshake::welcome(&mut stream, &mut door, AGENT).await?;
@@ -65,9 +66,11 @@ impl<R: Role> Thread<R> {
         };
         match time::timeout(server.config.handshake_timeout, greeting).await {
             Ok(Ok((stream, hello))) => {
-                debug!(peer, agent = hello.agent, space = hello.space, "connected");
-                if let Some(pass) = door.pass {
-                    self.serve_welcome(stream, peer, pass).await;
+                if let Some((who, pass)) = door.entered {
+                    debug!(peer, agent = hello.agent, space = hello.space, %who, "connected");
+                    // Nothing that was secret is kept.
+                    let hello = proto::Hello { password: String::new(), ..hello };
+                    self.serve_welcome(stream, Visitor { peer, who, hello }, pass).await;
                 }
             }
             Ok(Err(error)) => {
@@ -82,9 +85,10 @@ impl<R: Role> Thread<R> {
         self.leave();
     }
 
-    async fn serve_welcome(self: &Arc<Self>, stream: Stream, peer: String, pass: R::Pass) {
+    async fn serve_welcome(self: &Arc<Self>, stream: Stream, visitor: Visitor, pass: R::Pass) {
         let (server, mailbox) = (&self.server, Arc::new(Mailbox::default()));
-        let registered = server.register(&peer, &mailbox);
+        let peer = visitor.peer.clone();
+        let registered = server.register(visitor, &mailbox);
         let (service, limits) = (R::serve(self, pass, &mailbox), server.config.limits);
         let end = link::drive(Link::new(stream, service, limits, limits.max_frame, mailbox)).await;
         drop(registered);
@@ -105,18 +109,19 @@ impl<R: Role> Thread<R> {
 struct Door<'a, R: Role> {
     server: &'a Shared<R>,
     /// Of whoever may.
-    pass: Option<R::Pass>,
+    entered: Option<(Who, R::Pass)>,
 }
 
 impl<R: Role> Doorkeeper for Door<'_, R> {
-    async fn admit(&mut self, hello: &proto::Hello, _: &Peer) -> Result<Terms> {
-        let Shared { role, config, metrics, .. } = self.server;
+    async fn admit(&mut self, hello: &proto::Hello, peer: &Peer) -> Result<Terms> {
+        let Shared { role, config, metrics, guard, .. } = self.server;
         if metrics.open.load(Ordering::Relaxed) > config.max_connections as u64 {
             let what = format!("the server has its {} connections: try again later", config.max_connections);
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
-        let (terms, pass) = role.admit(config, hello)?;
-        self.pass = Some(pass);
+        let who = guard.admit(role.catalog(), hello, peer).await?;
+        let (terms, pass) = role.admit(config, hello, &who)?;
+        self.entered = Some((who, pass));
         Ok(terms)
     }
 }

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+mod account;
 mod cluster;
 
 use std::fs;
@@ -279,7 +280,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        4 + 24 + 26 + cluster::VECTORS,
+        4 + 24 + 26 + cluster::VECTORS + account::VECTORS,
         "a vector is not of this version's tests, or the directory lacks some"
     );
 }

@@ -16,23 +16,37 @@ use crate::catalog::{names, password};
 
 const USER: &str = "user";
 const GROUP: &str = "group";
+const USERS: &str = "users/";
 
 impl Editor {
-    /// Makes a user. Without a password it logs in with a certificate.
+    /// Makes a user. Without a password it logs in with a certificate. The first user of a cluster becomes an administrator:
+    /// from then on nobody is let in who is not known.
     ///
     /// # Errors
     /// [`CatalogError::Exists`], [`CatalogError::Missing`] for a group, [`CatalogError::Invalid`] for the name or the password.
     pub async fn create_user(&self, name: &str, password: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
         names::user(name)?;
-        let hash = hash(password).await?;
+        self.create_user_hashed(name, hash(password).await?.as_deref(), groups).await
+    }
+
+    /// The same with what [`hash_password`](crate::catalog::hash_password) has made of the password.
+    ///
+    /// # Errors
+    /// As [`Editor::create_user`]; [`CatalogError::Invalid`] if that is no such text.
+    pub async fn create_user_hashed(&self, name: &str, hash: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
+        names::user(name)?;
+        hash.map_or(Ok(()), password::check_hash)?;
         let path = Path::User(name.to_owned());
         edit!(self, |draft| {
             draft.touch(&Path::Accounts).await?;
             if draft.get::<User>(&path).await?.is_some() {
                 return Err(CatalogError::Exists { what: USER, name: name.to_owned() });
             }
-            let groups = known_groups(&mut draft, groups).await?;
-            let user = User { name: name.to_owned(), password: hash.clone(), groups, disabled: false };
+            let mut groups = known_groups(&mut draft, groups).await?;
+            if draft.scan::<User>(Prefix::new(USERS)?).await?.is_empty() {
+                groups.insert(ADMINISTRATORS.to_owned());
+            }
+            let user = User { name: name.to_owned(), password: hash.map(str::to_owned), groups, disabled: false };
             draft.put(&path, &user)?;
             user
         })
@@ -43,22 +57,51 @@ impl Editor {
     /// # Errors
     /// [`CatalogError::Missing`], [`CatalogError::Invalid`] for the password.
     pub async fn set_password(&self, user: &str, password: Option<&str>) -> Result<Edited<User>> {
-        let hash = hash(password).await?;
-        self.change_user(user, |user| user.password.clone_from(&hash)).await
+        self.set_password_hashed(user, hash(password).await?.as_deref()).await
+    }
+
+    /// The same with what [`hash_password`](crate::catalog::hash_password) has made of the password.
+    ///
+    /// # Errors
+    /// As [`Editor::set_password`]; [`CatalogError::Invalid`] if that is no such text.
+    pub async fn set_password_hashed(&self, user: &str, hash: Option<&str>) -> Result<Edited<User>> {
+        hash.map_or(Ok(()), password::check_hash)?;
+        self.change_user(user, |user| user.password = hash.map(str::to_owned)).await
     }
 
     /// Says whether a user may log in.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`].
+    /// [`CatalogError::Missing`]; [`CatalogError::InUse`] for the last administrator.
     pub async fn set_disabled(&self, user: &str, disabled: bool) -> Result<Edited<User>> {
         self.change_user(user, |user| user.disabled = disabled).await
+    }
+
+    /// Makes a user a member of a group, or takes it out.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] for the user or the group; [`CatalogError::InUse`] for the last administrator.
+    pub async fn set_member(&self, group: &str, user: &str, is_member: bool) -> Result<Edited<User>> {
+        names::user(user)?;
+        let path = Path::User(user.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            let mut record: User = draft.need(&path, USER, user).await?;
+            known_groups(&mut draft, &[group]).await?;
+            match is_member {
+                true => drop(record.groups.insert(group.to_owned())),
+                false => drop(record.groups.remove(group)),
+            }
+            keep_an_administrator(&draft, user, Some(&record)).await?;
+            draft.put(&path, &record)?;
+            record
+        })
     }
 
     /// Says which groups a user is a member of.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`] for the user or a group.
+    /// [`CatalogError::Missing`] for the user or a group; [`CatalogError::InUse`] for the last administrator.
     pub async fn set_groups(&self, user: &str, groups: &[&str]) -> Result<Edited<User>> {
         names::user(user)?;
         let path = Path::User(user.to_owned());
@@ -66,6 +109,7 @@ impl Editor {
             draft.touch(&Path::Accounts).await?;
             let mut record: User = draft.need(&path, USER, user).await?;
             record.groups = known_groups(&mut draft, groups).await?;
+            keep_an_administrator(&draft, user, Some(&record)).await?;
             draft.put(&path, &record)?;
             record
         })
@@ -78,6 +122,7 @@ impl Editor {
             draft.touch(&Path::Accounts).await?;
             let mut user: User = draft.need(&path, USER, name).await?;
             change(&mut user);
+            keep_an_administrator(&draft, name, Some(&user)).await?;
             draft.put(&path, &user)?;
             user
         })
@@ -86,7 +131,8 @@ impl Editor {
     /// Removes a user.
     ///
     /// # Errors
-    /// [`CatalogError::InUse`] while a space gives it permissions: whoever gets the name later would have them.
+    /// [`CatalogError::InUse`] while a space gives it permissions: whoever gets the name later would have them; and for the
+    /// last administrator.
     pub async fn remove_user(&self, name: &str) -> Result<Edited<()>> {
         names::user(name)?;
         let path = Path::User(name.to_owned());
@@ -94,6 +140,7 @@ impl Editor {
             draft.touch(&Path::Accounts).await?;
             draft.need::<User>(&path, USER, name).await?;
             check_ungranted(&draft, USER, name, |space| space.permissions.users.contains_key(name)).await?;
+            keep_an_administrator(&draft, name, None).await?;
             draft.remove(&path)?;
         })
     }
@@ -126,7 +173,7 @@ impl Editor {
         edit!(self, |draft| {
             draft.touch(&Path::Accounts).await?;
             draft.need::<Group>(&path, GROUP, name).await?;
-            let users = draft.scan::<User>(Prefix::new("users/")?).await?;
+            let users = draft.scan::<User>(Prefix::new(USERS)?).await?;
             if let Some((_, user)) = users.iter().find(|(_, user)| user.groups.contains(name)) {
                 let (name, by) = (name.to_owned(), format!("user {:?}", user.name));
                 return Err(CatalogError::InUse { what: GROUP, name, by, remedy: "take its members out first" });
@@ -135,6 +182,15 @@ impl Editor {
             draft.remove(&path)?;
         })
     }
+}
+
+/// What a password is kept as, in place of itself: argon2id in PHC's form, different each time. Holds the thread up for some
+/// tens of milliseconds.
+///
+/// # Errors
+/// [`CatalogError::Invalid`] for a password that is empty or too long.
+pub fn hash_password(password: &str) -> Result<String> {
+    password::hash(password)
 }
 
 /// Hashes a password where that holds nobody up.
@@ -156,6 +212,20 @@ async fn known_groups(draft: &mut Draft<'_>, groups: &[&str]) -> Result<BTreeSet
         known.insert((*group).to_owned());
     }
     Ok(known)
+}
+
+/// Whether somebody could still change who may do what, if this were what is known of a user: nobody opens the doors again,
+/// and nobody is locked out for good.
+async fn keep_an_administrator(draft: &Draft<'_>, name: &str, user: Option<&User>) -> Result<()> {
+    let is_administrator = |user: &User| !user.disabled && user.groups.contains(ADMINISTRATORS);
+    let others = draft.scan::<User>(Prefix::new(USERS)?).await?;
+    let stays = others.iter().any(|(_, other)| other.name != name && is_administrator(other));
+    let before = others.iter().any(|(_, other)| other.name == name && is_administrator(other));
+    if stays || !before || user.is_some_and(is_administrator) {
+        return Ok(());
+    }
+    let (name, by) = (name.to_owned(), "the cluster, as the last administrator that may log in".to_owned());
+    Err(CatalogError::InUse { what: USER, name, by, remedy: "make another user an administrator first" })
 }
 
 async fn check_ungranted(

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   DIR/cluster.json             who runs: written by `up`, removed when all have ended
+//!   DIR/cluster.secret           what the processes know each other by
 //!   DIR/meta.toml  brick-1.toml  peer-1.toml …     settings: made once, then left alone
 //!   DIR/meta/      brick-1/                        data
 //!   DIR/meta.log   brick-1.log   peer-1.log …
@@ -12,11 +13,15 @@ use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use client::Url;
+use client::{Credentials, Url};
+use node::doors::Secret;
 use wire::transport::Address;
 
 use crate::failure::{Failure, Result};
-use crate::settings::{Given, Role, Settings};
+use crate::settings::{Doors, Given, Role, Settings};
+
+/// The file with what the processes know each other by.
+const SECRET: &str = "cluster.secret";
 
 /// A process of a cluster, by its files.
 #[derive(Clone, Debug)]
@@ -101,6 +106,10 @@ impl Layout {
         }
         let bricks = wanted.bricks.unwrap_or(if bricks == 0 { 2 } else { bricks });
         let peers = wanted.peers.unwrap_or(if peers == 0 { 1 } else { peers });
+        // A cluster that was made without one has to be told of it: its files are left alone.
+        if known.is_none() && !dir.join(SECRET).exists() {
+            Secret::create(&dir.join(SECRET))?;
+        }
         let mut free = FreePorts::default();
         let meta = Part::provide(&dir, "meta".to_owned(), Role::Meta, wanted.memory, None, &mut free)?;
         let mut parts = vec![meta.clone()];
@@ -122,6 +131,12 @@ impl Layout {
     pub(super) fn url(&self) -> String {
         let hosts: Vec<String> = self.with(Role::Peer).map(|peer| peer.address.to_string()).collect();
         format!("mortar://{}/main", hosts.join(","))
+    }
+
+    /// Who its tools are.
+    pub(super) fn credentials(&self) -> Option<Credentials> {
+        let secret = Secret::load(&self.dir.join(SECRET)).ok()?;
+        Some(Credentials { user: String::new(), password: secret.shown() })
     }
 
     /// The file that says who runs.
@@ -162,6 +177,7 @@ impl Part {
                 http: crate::settings::http(&free.take()?)?,
                 meta: meta.cloned().into_iter().collect(),
                 etcd: None,
+                doors: if dir.join(SECRET).exists() { Doors::with_secret(Path::new(SECRET)) } else { Doors::default() },
                 insecure: false,
                 io_threads: None,
                 log: None,
@@ -177,7 +193,7 @@ impl Part {
 
     /// The URL by which tools ask it how it is.
     pub(super) fn url(&self) -> String {
-        Url { address: self.address.clone(), space: "main".to_owned() }.to_string()
+        Url { user: None, address: self.address.clone(), space: "main".to_owned() }.to_string()
     }
 }
 

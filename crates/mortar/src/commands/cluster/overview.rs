@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, ConnectOptions, Status};
+use client::{Client, ConnectOptions, Credentials, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
@@ -136,8 +136,9 @@ impl Report for Ended {
 }
 
 /// Asks a process how it is.
-pub(super) async fn ask(part: &Part) -> client::Result<Status> {
+pub(super) async fn ask(part: &Part, credentials: Option<Credentials>) -> client::Result<Status> {
     let mut options = ConnectOptions::default();
+    options.credentials = credentials;
     options.timeout = PATIENCE;
     options.retry = PATIENCE;
     options.agent = concat!("mortar ", env!("CARGO_PKG_VERSION")).to_owned();
@@ -153,16 +154,17 @@ pub(super) async fn look(layout: &Layout) -> Vec<Shown> {
     let mut asked = JoinSet::new();
     for (at, part) in layout.parts.iter().cloned().enumerate() {
         let known = running.processes.get(&part.name).copied();
-        asked.spawn(async move { (at, show(&part, known).await) });
+        let credentials = layout.credentials();
+        asked.spawn(async move { (at, show(&part, known, credentials).await) });
     }
     let mut shown = asked.join_all().await;
     shown.sort_by_key(|(at, _)| *at);
     shown.into_iter().map(|(_, shown)| shown).collect()
 }
 
-async fn show(part: &Part, known: Option<Process>) -> Shown {
+async fn show(part: &Part, known: Option<Process>, credentials: Option<Credentials>) -> Shown {
     let there = known.filter(Process::is_there).map(|process| process.pid);
-    let (state, pid, ailment, figures) = match ask(part).await {
+    let (state, pid, ailment, figures) = match ask(part, credentials).await {
         Ok(status) => {
             let state = if status.ailment.is_some() { State::Ailing } else { State::Healthy };
             let figures = status.figures.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
@@ -236,7 +238,7 @@ pub(super) async fn end_all(layout: &Layout) -> (usize, usize) {
             let answering = match known.filter(Process::is_there) {
                 Some(process) => Some(process),
                 // Somebody may have started it again.
-                None => ask(part).await.ok().and_then(|status| Process::find(status.process)),
+                None => ask(part, layout.credentials()).await.ok().and_then(|status| Process::find(status.process)),
             };
             processes.extend(answering);
         }

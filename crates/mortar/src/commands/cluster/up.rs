@@ -198,7 +198,9 @@ impl Cluster {
     /// Makes the space of a new cluster.
     async fn make_space(&self) -> Result {
         let Some(meta) = self.layout.with(Role::Meta).next() else { return Ok(()) };
-        let client = Client::connect_with(&meta.url(), ConnectOptions::default()).await?;
+        let mut options = ConnectOptions::default();
+        options.credentials = self.layout.credentials();
+        let client = Client::connect_with(&meta.url(), options).await?;
         if client.spaces().await?.iter().any(|(_, name)| name == MAIN) {
             return Ok(());
         }

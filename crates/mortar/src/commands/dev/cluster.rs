@@ -7,6 +7,7 @@ use client::Url;
 use meta::catalog::SpaceOptions;
 use model::ErrorKind;
 use node::Config;
+use node::doors::Secret;
 use node::meta::MetaServer;
 use node::realm::Realm;
 use serde::Serialize;
@@ -17,7 +18,7 @@ use super::{Dev, explain_start};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::Signals;
-use crate::settings::{Role, Settings};
+use crate::settings::{Doors, Role, Settings};
 
 /// The space that a new cluster has.
 const MAIN: &str = "main";
@@ -93,6 +94,8 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
 async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<Ready> {
     let (bricks, peers) = (args.bricks.unwrap_or(1), args.peers.unwrap_or(1));
     let loopback: Address = "127.0.0.1:0".parse()?;
+    // They are one process: nobody else has to know it.
+    let doors = Doors::sharing(Secret::generate());
     let settings = |role: Role, name: &str, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
         role,
         data: (!args.memory && role != Role::Peer).then(|| args.data.join(name)),
@@ -103,6 +106,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
         http,
         meta: Vec::new(),
         etcd: None,
+        doors: doors.clone(),
         insecure: args.insecure,
         io_threads: args.io_threads,
         log: None,
@@ -110,7 +114,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
     };
     let own = settings(Role::Meta, "meta", vec![loopback.clone()], None);
     let (store, catalogue) = open_catalogue(&own)?;
-    let server = MetaServer::start(catalogue.clone(), own.config()).await.map_err(explain_start)?;
+    let server = MetaServer::start(catalogue.clone(), own.config()?).await.map_err(explain_start)?;
     let meta = text(server.addresses());
     parts.push(Running::Meta(server, store));
     let realm = Realm::follow(catalogue).await?;
@@ -135,7 +139,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
         urls.push(peer.addresses().to_vec());
         parts.push(peer);
     }
-    let of = |address: &Address| Url { address: address.clone(), space: MAIN.to_owned() }.to_string();
+    let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN.to_owned() }.to_string();
     let is_tcp = |address: &&Address| matches!(address, Address::Tcp(_));
     let best = |addresses: &Vec<Address>| addresses.iter().find(is_tcp).or(addresses.first()).map(of);
     Ok(Ready {

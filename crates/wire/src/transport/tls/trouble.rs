@@ -105,7 +105,8 @@ fn fault(why: &CertificateError) -> String {
         CertificateError::NotValidForName => {
             "is for another name: dial it by its name, or say which to expect".to_owned()
         }
-        CertificateError::UnknownIssuer => {
+        // Of another authority with the same name.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "is of an authority that is not trusted here: name the file with the certificate of its authority"
                 .to_owned()
         }

@@ -7,6 +7,7 @@ use crate::catalog::{ADMINISTRATORS, Grantee, Permission};
 async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
     let editor = with_space().await;
     editor.create_group("staff").await.unwrap();
+    editor.create_user("first", None, &[]).await.unwrap();
     for (name, groups) in [("ann", &["staff"][..]), ("bob", &[]), ("root", &[ADMINISTRATORS])] {
         editor.create_user(name, Some("secret"), groups).await.unwrap();
     }
@@ -46,6 +47,7 @@ async fn passwords_are_kept_so_that_nobody_reads_them() {
 async fn nobody_inherits_permissions_with_a_name() {
     let editor = with_space().await;
     editor.create_group("staff").await.unwrap();
+    editor.create_user("first", None, &[]).await.unwrap();
     editor.create_user("ann", None, &["staff"]).await.unwrap();
     editor.grant("main", Grantee::User("ann"), Some(Permission::Read)).await.unwrap();
     editor.grant("main", Grantee::Group("staff"), Some(Permission::Read)).await.unwrap();
@@ -57,7 +59,7 @@ async fn nobody_inherits_permissions_with_a_name() {
     editor.grant("main", Grantee::Group("staff"), None).await.unwrap();
     editor.remove_group("staff").await.unwrap();
     let catalog = catalog(&editor).await;
-    assert_eq!((catalog.users().count(), catalog.groups().count()), (0, 0));
+    assert_eq!((catalog.users().count(), catalog.groups().count()), (1, 0));
 }
 
 #[tokio::test]
@@ -74,4 +76,40 @@ async fn names_that_are_taken_or_not_there_are_refused() {
     assert_eq!(kind(editor.grant("main", Grantee::Group("none"), read).await), ErrorKind::NotFound);
     assert_eq!(kind(editor.grant("none", Grantee::User("ann"), read).await), ErrorKind::NotFound);
     assert_eq!(catalog(&editor).await.users().count(), 1);
+}
+
+#[tokio::test]
+async fn the_first_user_is_an_administrator_and_one_always_stays() {
+    let editor = editor();
+    assert!(catalog(&editor).await.is_open());
+    let first = editor.create_user("first", Some("secret"), &[]).await.unwrap().value;
+    assert!(first.groups.contains(ADMINISTRATORS), "{first:?}");
+    assert!(!catalog(&editor).await.is_open());
+    let second = editor.create_user("second", Some("secret"), &[]).await.unwrap().value;
+    assert!(second.groups.is_empty(), "{second:?}");
+    let refusals = [
+        editor.remove_user("first").await.map(drop),
+        editor.set_disabled("first", true).await.map(drop),
+        editor.set_groups("first", &[]).await.map(drop),
+        editor.set_member(ADMINISTRATORS, "first", false).await.map(drop),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Err(CatalogError::InUse { .. })), "{refused:?}");
+    }
+    editor.set_disabled("second", true).await.unwrap();
+    editor.set_member(ADMINISTRATORS, "second", true).await.unwrap();
+    assert!(editor.remove_user("first").await.is_err(), "the other one may not log in");
+    editor.set_disabled("second", false).await.unwrap();
+    editor.remove_user("first").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hash_from_elsewhere_is_checked() {
+    let editor = editor();
+    let hash = crate::catalog::hash_password("secret").unwrap();
+    let ann = editor.create_user_hashed("ann", Some(&hash), &[]).await.unwrap().value;
+    assert!(ann.has_password("secret"));
+    let dear = hash.replace("t=2", "t=2000");
+    assert_eq!(kind(editor.set_password_hashed("ann", Some(&dear)).await), ErrorKind::Invalid);
+    assert_eq!(kind(editor.create_user_hashed("bob", Some("secret"), &[]).await), ErrorKind::Invalid);
 }

@@ -1,0 +1,130 @@
+//! `mortar cert`: an authority and certificates of its own, for trying TLS.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use meta::catalog::MEMBER;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use serde::Serialize;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Output, Report};
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar cert certs                         an authority, and a certificate for servers on this machine
+  mortar cert certs --host db1 --host 10.0.0.7
+  mortar cert certs --for-user ann          with which ann comes without a password
+
+Files: ca.pem, which everybody believes; node.pem and node.key of the servers; ann.pem and ann.key; and ca.key, by which all \
+of them were made: whoever has that can be anybody. They are made once, and left alone then. This is for trying: an \
+organisation has an authority already, and its certificates expire.";
+
+/// Make an authority and certificates for trying TLS
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Cert {
+    /// Where the files go; made if it does not exist
+    dir: PathBuf,
+    /// A name or an address by which the servers are dialled, beside those of this machine; may be repeated
+    #[arg(long = "host", value_name = "HOST")]
+    hosts: Vec<String>,
+    /// A user for whom there is to be a certificate; may be repeated
+    #[arg(long = "for-user", value_name = "NAME")]
+    users: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Made {
+    certificate: String,
+    key: String,
+}
+
+impl Report for Made {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}  {}", self.certificate, self.key)
+    }
+}
+
+/// Names and addresses of this machine.
+const HERE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
+    fs::create_dir_all(&args.dir).map_err(|e| Failure::file(format!("cannot make {}", args.dir.display()), &e))?;
+    let authority = authority(&args.dir, output)?;
+    let hosts = HERE.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
+    issue(&args.dir, ("node", MEMBER), hosts.collect(), &authority, output)?;
+    args.users.iter().try_for_each(|user| {
+        if user.contains('/') || user.starts_with('.') {
+            return Err(Failure::usage(format!("{user:?} is no name of a user")));
+        }
+        issue(&args.dir, (user, user), Vec::new(), &authority, output)
+    })
+}
+
+/// What the authority's certificate says. Always the same: with its key it is known again.
+fn authority_says() -> Result<CertificateParams> {
+    let mut says = CertificateParams::new(Vec::new()).map_err(failed)?;
+    says.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    says.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    says.distinguished_name.push(DnType::CommonName, "Mortar authority for trying");
+    Ok(says)
+}
+
+/// The authority of a directory: made if it is not there.
+fn authority(dir: &Path, output: &mut Output) -> Result<Issuer<'static, KeyPair>> {
+    let (certificate, key) = (dir.join("ca.pem"), dir.join("ca.key"));
+    let says = authority_says()?;
+    if key.exists() {
+        let pem = fs::read_to_string(&key).map_err(|e| Failure::file(format!("cannot read {}", key.display()), &e))?;
+        return Ok(Issuer::new(says, KeyPair::from_pem(&pem).map_err(failed)?));
+    }
+    let pair = KeyPair::generate().map_err(failed)?;
+    let signed = says.self_signed(&pair).map_err(failed)?;
+    write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)?;
+    Ok(Issuer::new(says, pair))
+}
+
+/// A certificate for somebody, unless there is one.
+fn issue(
+    dir: &Path,
+    (file, name): (&str, &str),
+    hosts: Vec<String>,
+    authority: &Issuer<'static, KeyPair>,
+    output: &mut Output,
+) -> Result {
+    let (certificate, key) = (dir.join(format!("{file}.pem")), dir.join(format!("{file}.key")));
+    if key.exists() {
+        return Ok(());
+    }
+    let is_server = !hosts.is_empty();
+    let mut says = CertificateParams::new(hosts).map_err(failed)?;
+    says.distinguished_name.push(DnType::CommonName, name);
+    says.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if is_server {
+        says.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    let pair = KeyPair::generate().map_err(failed)?;
+    let signed = says.signed_by(&pair, authority).map_err(failed)?;
+    write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)
+}
+
+/// Writes a certificate and its key, which nobody else may read.
+fn write(certificate: (&Path, &str), key: (&Path, &str), output: &mut Output) -> Result {
+    for ((path, text), mode) in [(certificate, 0o644), (key, 0o600)] {
+        let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+        made.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))?;
+    }
+    let (certificate, key) = (certificate.0.display().to_string(), key.0.display().to_string());
+    output.print(&Made { certificate, key })
+}
+
+fn failed(error: rcgen::Error) -> Failure {
+    Failure::with(Exit::Usage, "certificate", format!("a certificate cannot be made: {error}"))
+}

@@ -1,0 +1,374 @@
+//! `mortar user`, `mortar group`, and the permissions of `mortar space`: who may do what in a cluster.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use meta::Embedded;
+use meta::catalog::{ADMINISTRATORS, Editor, Parameters, hash_password};
+use serde::Serialize;
+use store::{Options, Store};
+use wire::proto::account::administer::Action as Wanted;
+use wire::proto::account::grant::To;
+use wire::proto::account::{self, Accounts};
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Printable, Report, warn};
+use crate::password;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar user add ann                      the first user is an administrator, and closes the doors
+  mortar user add ann --data mortar-meta   before the meta-server starts: no server is asked
+  MORTAR_NEW_PASSWORD=... mortar user add indexer --group programs
+  mortar user add backup --no-password     comes with a certificate for the name backup
+  mortar -s mortars://ann@db1/main --ca ca.pem user passwd          one's own password
+  mortar user disable bob
+  mortar user list
+
+Passwords are asked for. Scripts set MORTAR_PASSWORD (one's own) and MORTAR_NEW_PASSWORD, or name files.";
+
+/// Add, change and list the users of a cluster
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct User {
+    #[command(subcommand)]
+    action: UserAction,
+}
+
+#[derive(Args)]
+struct New {
+    /// The file with the new password on its first line, for its owner alone to read
+    #[arg(long, value_name = "FILE")]
+    new_password_file: Option<PathBuf>,
+    /// No password: the user comes with a certificate for its name
+    #[arg(long, conflicts_with = "new_password_file")]
+    no_password: bool,
+}
+
+#[derive(Subcommand)]
+enum UserAction {
+    /// Add a user; the first of a cluster becomes an administrator
+    #[command(after_help = EXAMPLES)]
+    Add {
+        /// Its name
+        name: String,
+        /// A group that it is a member of, such as administrators; may be repeated
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<String>,
+        #[command(flatten)]
+        new: New,
+        /// Add it to the meta-server's data in this directory, while no meta-server runs
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
+    /// Change a password: one's own, or as an administrator that of another user
+    #[command(after_help = EXAMPLES)]
+    Passwd {
+        /// The user [default: oneself]
+        name: Option<String>,
+        #[command(flatten)]
+        new: New,
+    },
+    /// Let a user log in no more, and end its connections
+    #[command(after_help = EXAMPLES)]
+    Disable {
+        /// The user
+        name: String,
+    },
+    /// Let a user log in again
+    #[command(after_help = EXAMPLES)]
+    Enable {
+        /// The user
+        name: String,
+    },
+    /// Remove a user, who must have no permissions of its own
+    #[command(after_help = EXAMPLES)]
+    Remove {
+        /// The user
+        name: String,
+    },
+    /// List users with their groups
+    #[command(alias = "ls", after_help = EXAMPLES)]
+    List,
+}
+
+const GROUP_EXAMPLES: &str = "\
+Examples:
+  mortar group add staff
+  mortar group join staff ann
+  mortar group join administrators ann
+  mortar space grant main write --to-group staff
+  mortar group list";
+
+/// Add, change and list the groups of a cluster
+#[derive(Args)]
+#[command(after_help = GROUP_EXAMPLES)]
+pub(crate) struct Group {
+    #[command(subcommand)]
+    action: GroupAction,
+}
+
+#[derive(Subcommand)]
+enum GroupAction {
+    /// Add a group
+    #[command(after_help = GROUP_EXAMPLES)]
+    Add {
+        /// Its name
+        name: String,
+    },
+    /// Remove a group, which must have no members and no permissions
+    #[command(after_help = GROUP_EXAMPLES)]
+    Remove {
+        /// The group
+        name: String,
+    },
+    /// Make a user a member
+    #[command(after_help = GROUP_EXAMPLES)]
+    Join {
+        /// The group
+        group: String,
+        /// The user
+        member: String,
+    },
+    /// Take a user out
+    #[command(after_help = GROUP_EXAMPLES)]
+    Leave {
+        /// The group
+        group: String,
+        /// The user
+        member: String,
+    },
+    /// List groups with their members
+    #[command(alias = "ls", after_help = GROUP_EXAMPLES)]
+    List,
+}
+
+/// What may be allowed in a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Permission {
+    /// Read objects, and query
+    Read,
+    /// Create, change and delete objects
+    Write,
+    /// Change classes, indexes and permissions
+    Admin,
+}
+
+/// Whom a permission is for.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Grantee {
+    /// A user
+    #[arg(long = "to-user", value_name = "NAME")]
+    to_user: Option<String>,
+    /// All members of a group
+    #[arg(long = "to-group", value_name = "NAME")]
+    to_group: Option<String>,
+}
+
+impl Grantee {
+    fn to(self) -> Option<To> {
+        self.to_user.map(To::User).or(self.to_group.map(To::Group))
+    }
+}
+
+#[derive(Serialize)]
+struct UserLine {
+    name: String,
+    groups: Vec<String>,
+    disabled: bool,
+    password: bool,
+}
+
+impl From<account::User> for UserLine {
+    fn from(user: account::User) -> Self {
+        let account::User { name, groups, disabled, has_password } = user;
+        Self { name, groups, disabled, password: has_password }
+    }
+}
+
+impl Report for UserLine {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "{:<20} {}", Printable(&self.name).to_string(), self.groups.join(" "))?;
+        if !self.password {
+            write!(out, " (by certificate)")?;
+        }
+        writeln!(out, "{}", if self.disabled { " (disabled)" } else { "" })
+    }
+}
+
+#[derive(Serialize)]
+struct GroupLine {
+    name: String,
+    members: Vec<String>,
+}
+
+impl Report for GroupLine {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{:<20} {}", Printable(&self.name).to_string(), self.members.join(" "))
+    }
+}
+
+#[derive(Serialize)]
+struct GrantLine {
+    space: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    permission: &'static str,
+}
+
+impl Report for GrantLine {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (what, name) = match (&self.user, &self.group) {
+            (Some(user), _) => ("user", user.as_str()),
+            (None, group) => ("group", group.as_deref().unwrap_or_default()),
+        };
+        writeln!(out, "{:<6} {:<6} {}", self.permission, what, Printable(name))
+    }
+}
+
+impl From<account::Grant> for GrantLine {
+    fn from(grant: account::Grant) -> Self {
+        let permission = match grant.permission() {
+            account::Permission::None => "none",
+            account::Permission::Read => "read",
+            account::Permission::Write => "write",
+            account::Permission::Admin => "admin",
+        };
+        let (user, group) = match grant.to {
+            Some(To::User(name)) => (Some(name), None),
+            Some(To::Group(name)) => (None, Some(name)),
+            None => (None, None),
+        };
+        Self { space: grant.space, user, group, permission }
+    }
+}
+
+async fn ask(wanted: Wanted, session: &Session) -> Result<Accounts> {
+    Ok(session.connect_to_cluster().await?.administer(wanted).await?)
+}
+
+fn print_users(accounts: Accounts, session: &mut Session) -> Result {
+    accounts.users.into_iter().try_for_each(|user| session.output.print(&UserLine::from(user)))
+}
+
+/// What a new password is kept as.
+fn new_hash(user: &str, new: &New) -> Result<Option<String>> {
+    if new.no_password {
+        return Ok(None);
+    }
+    let password = password::new(user, new.new_password_file.as_deref())?;
+    Ok(Some(hash_password(&password).map_err(model::Error::from)?))
+}
+
+pub(crate) async fn run(args: User, session: &mut Session) -> Result {
+    let named = |name| account::Name { name };
+    let wanted = match args.action {
+        UserAction::Add { name, groups, new, data } => return add(name, groups, &new, data.as_deref(), session).await,
+        UserAction::Passwd { name, new } => {
+            let shown = name.clone().or_else(|| session.user());
+            let hash = new_hash(shown.as_deref().unwrap_or("yourself"), &new)?;
+            Wanted::SetPassword(account::SetPassword { user: name.unwrap_or_default(), hash })
+        }
+        UserAction::Disable { name } => Wanted::SetDisabled(account::SetDisabled { user: name, disabled: true }),
+        UserAction::Enable { name } => Wanted::SetDisabled(account::SetDisabled { user: name, disabled: false }),
+        UserAction::Remove { name } => Wanted::RemoveUser(named(name)),
+        UserAction::List => Wanted::List(account::List {}),
+    };
+    let accounts = ask(wanted, session).await?;
+    print_users(accounts, session)
+}
+
+async fn add(name: String, groups: Vec<String>, new: &New, data: Option<&Path>, session: &mut Session) -> Result {
+    if let Some(data) = data {
+        let hash = new_hash(&name, new)?;
+        return add_to(data, &name, hash.as_deref(), &groups, session).await;
+    }
+    let client = session.connect_to_cluster().await?;
+    let is_first = client.administer(Wanted::List(account::List {})).await?.users.is_empty();
+    let hash = new_hash(&name, new)?;
+    let added = client.administer(Wanted::AddUser(account::AddUser { name: name.clone(), hash, groups })).await?;
+    if is_first {
+        tell_first(&name, session);
+    }
+    print_users(added, session)
+}
+
+/// Adds a user where a meta-server keeps its data, while none runs.
+async fn add_to(data: &Path, name: &str, hash: Option<&str>, groups: &[String], session: &mut Session) -> Result {
+    let store = Store::open(data, Options::default())?;
+    let editor = Editor::new(Arc::new(Embedded::open(&store)?));
+    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let added = async {
+        editor.set_up(&Parameters::generate()).await?;
+        editor.create_user_hashed(name, hash, &groups).await
+    };
+    let added = added.await.map_err(model::Error::from);
+    store.close()?;
+    let user = added?.value;
+    if user.groups.contains(ADMINISTRATORS) {
+        tell_first(name, session);
+    }
+    let groups = user.groups.iter().cloned().collect();
+    session.output.print(&UserLine { name: user.name, groups, disabled: false, password: user.password.is_some() })
+}
+
+/// Says what has changed with the first user.
+fn tell_first(name: &str, session: &Session) {
+    let message = format!(
+        "{name} is an administrator, and the doors are closed: from now on everybody has to say who it is, and processes of the \
+         cluster that have neither the cluster's secret nor a certificate are shut out"
+    );
+    warn(session.output.json(), "doors_closed", &message);
+}
+
+pub(crate) async fn run_group(args: Group, session: &mut Session) -> Result {
+    let named = |name| account::Name { name };
+    let set_member = |group, user, is_member| Wanted::SetMember(account::SetMember { group, user, is_member });
+    let wanted = match args.action {
+        GroupAction::Add { name } => Wanted::AddGroup(named(name)),
+        GroupAction::Remove { name } => Wanted::RemoveGroup(named(name)),
+        GroupAction::Join { group, member } => set_member(group, member, true),
+        GroupAction::Leave { group, member } => set_member(group, member, false),
+        GroupAction::List => {
+            let accounts = ask(Wanted::List(account::List {}), session).await?;
+            let names = [ADMINISTRATORS.to_owned()].into_iter().chain(accounts.groups);
+            return names.into_iter().try_for_each(|name| {
+                let members = accounts.users.iter().filter(|user| user.groups.contains(&name));
+                let members = members.map(|user| user.name.clone()).collect();
+                session.output.print(&GroupLine { name, members })
+            });
+        }
+    };
+    let accounts = ask(wanted, session).await?;
+    print_users(accounts, session)
+}
+
+/// Gives a permission for a space, or takes it away.
+pub(crate) async fn grant(space: String, permission: Option<Permission>, to: Grantee, session: &mut Session) -> Result {
+    let permission = match permission {
+        None => account::Permission::None,
+        Some(Permission::Read) => account::Permission::Read,
+        Some(Permission::Write) => account::Permission::Write,
+        Some(Permission::Admin) => account::Permission::Admin,
+    };
+    let to = to.to().ok_or_else(|| Failure::usage("whom the permission is for is not said"))?;
+    let grant = account::Grant { space, to: Some(to), permission: permission.into() };
+    let accounts = ask(Wanted::Grant(grant), session).await?;
+    print_grants(accounts, session)
+}
+
+/// Shows who may do what in a space.
+pub(crate) async fn grants(space: String, session: &mut Session) -> Result {
+    let accounts = ask(Wanted::ListGrants(account::Name { name: space }), session).await?;
+    print_grants(accounts, session)
+}
+
+fn print_grants(accounts: Accounts, session: &mut Session) -> Result {
+    accounts.grants.into_iter().try_for_each(|grant| session.output.print(&GrantLine::from(grant)))
+}

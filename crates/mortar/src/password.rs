@@ -1,0 +1,114 @@
+//! Passwords: from the environment, from a file, or from a person. Never from an argument, which others see.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+
+use crate::failure::{Failure, Result};
+
+/// The variable that has the password of whoever connects.
+const VARIABLE: &str = "MORTAR_PASSWORD";
+/// The variable that has a password to be set.
+const NEW: &str = "MORTAR_NEW_PASSWORD";
+
+/// The password that the environment or a file gives.
+pub(crate) fn given(file: Option<&Path>) -> Result<Option<String>> {
+    match (std::env::var(VARIABLE), file) {
+        (Ok(password), _) => Ok(Some(password)),
+        (Err(_), Some(file)) => read(file).map(Some),
+        (Err(_), None) => Ok(None),
+    }
+}
+
+/// A password to be set: from the environment, a file, or a person, who says it twice.
+pub(crate) fn new(user: &str, file: Option<&Path>) -> Result<String> {
+    if let Ok(password) = std::env::var(NEW) {
+        return Ok(password);
+    }
+    if let Some(file) = file {
+        return read(file);
+    }
+    let hint = format!("Set {NEW}, or give --new-password-file FILE.");
+    let first = ask(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?;
+    if first.is_empty() {
+        return Err(Failure::usage("a password is not empty"));
+    }
+    if ask("The same again: ")? != first {
+        return Err(Failure::usage("the two passwords differ; nothing was changed"));
+    }
+    Ok(first)
+}
+
+fn read(file: &Path) -> Result<String> {
+    let cannot = |error| Failure::file(format!("the password in {} cannot be read", file.display()), &error);
+    // What is no file, such as a descriptor of the shell, nobody else reads.
+    let about = fs::metadata(file).map_err(cannot)?;
+    if about.is_file() && about.mode() & 0o077 != 0 {
+        return Err(Failure::usage(format!("others than its owner may read the password in {}", file.display()))
+            .hint("chmod 600 mends that."));
+    }
+    let mut line = String::new();
+    File::open(file).and_then(|file| BufReader::new(file).read_line(&mut line)).map_err(cannot)?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// Asks a person, without showing what it types.
+pub(crate) fn ask(prompt: &str) -> Result<String> {
+    let nobody = || {
+        Failure::usage("a password is needed, and there is nobody to ask")
+            .hint(format!("Set {VARIABLE}, or give --password-file FILE."))
+    };
+    let mut terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| nobody())?;
+    let shown = termios::tcgetattr(&terminal).map_err(|_| nobody())?;
+    let mut hidden = shown.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    let cannot = |error: std::io::Error| Failure::file("the terminal cannot be read", &error);
+    write!(terminal, "{prompt}").map_err(cannot)?;
+    let reading = terminal.try_clone().map_err(cannot)?;
+    termios::tcsetattr(&terminal, OptionalActions::Flush, &hidden).map_err(|error| cannot(error.into()))?;
+    let restored = Restore { terminal: &terminal, shown };
+    let mut line = String::new();
+    let read = BufReader::new(reading).read_line(&mut line);
+    drop(restored);
+    // The line's end was not shown either.
+    let _ = writeln!(terminal);
+    match read.map_err(cannot)? {
+        0 => Err(Failure::usage("no password was given")),
+        _ => Ok(line.trim_end_matches(['\n', '\r']).to_owned()),
+    }
+}
+
+/// Makes a terminal show again what is typed.
+struct Restore<'a> {
+    terminal: &'a File,
+    shown: Termios,
+}
+
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        // Nothing more can be done about a terminal that is gone.
+        let _ = termios::tcsetattr(self.terminal, OptionalActions::Flush, &self.shown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_gives_its_first_line_if_nobody_else_may_read_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password");
+        fs::write(&file, "correct horse\nnot this\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(read(&file).is_err());
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(read(&file).unwrap(), "correct horse");
+        assert!(read(&dir.path().join("none")).is_err());
+    }
+}

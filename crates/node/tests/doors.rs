@@ -1,0 +1,367 @@
+//! Who may come in, and what they may do: clusters in one process, with users, permissions and TLS.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::cluster::{Cluster, ClusterOptions, Decided, Level, Transaction};
+use client::{Client, ConnectOptions, Credentials, ErrorKind, tls};
+use meta::catalog::{ADMINISTRATORS, Editor, Grantee, Permission, SpaceOptions};
+use meta::{Embedded, MetaStore, Revision};
+use model::{Object, Oid};
+use node::doors::{Membership, Secret};
+use node::member::{self, Identity, Member};
+use node::meta::{MetaServer, Remote};
+use node::placement::BrickId;
+use node::realm::Realm;
+use node::{Brick, Config, PeerServer};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use store::{Options, Store};
+use tokio::time;
+use wire::handshake::Role;
+use wire::transport::Address;
+use wire::transport::tls::{ClientFiles, Clients, ServerFiles};
+
+/// A cluster of one of each, whose processes know each other by what `config` says.
+struct World {
+    editor: Editor,
+    realm: Arc<Realm>,
+    meta: MetaServer,
+    brick: Brick,
+    peer: PeerServer,
+    _member: Member,
+}
+
+impl World {
+    async fn start(config: &dyn Fn() -> Config) -> Self {
+        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = Editor::new(store.clone());
+        let meta = MetaServer::start(store, config()).await.unwrap();
+        let membership = config().membership;
+        let remote = Remote::new_as(meta.addresses().to_vec(), membership, Role::Brick).unwrap();
+        let realm = Realm::follow(Arc::new(remote)).await.unwrap();
+        let store = Store::in_memory(Options::default()).unwrap();
+        let id = member::brick_of(&realm, &store, &config().listen).await.unwrap();
+        let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
+        let start = editor.start_number().await.unwrap();
+        let member = Member::announce(&realm, Identity::Brick(id), start, brick.addresses()).await.unwrap();
+        realm.create_space("main", SpaceOptions { nodes: Some(1), ..SpaceOptions::default() }).await.unwrap();
+        let start = editor.start_number().await.unwrap();
+        let peer = PeerServer::start(realm.clone(), start.0, config()).await.unwrap();
+        let world = Self { editor, realm, meta, brick, peer, _member: member };
+        world.reach(&world.editor.set_up(&meta::catalog::Parameters::generate()).await.unwrap().revision).await;
+        world
+    }
+
+    /// On loopback, with a secret.
+    async fn plain() -> (Self, Secret) {
+        let secret = Secret::generate();
+        let known = secret.clone();
+        let config = move || {
+            let membership = Membership { secret: Some(known.clone()), ..Membership::default() };
+            Config { listen: vec!["127.0.0.1:0".parse().unwrap()], membership, threads: 1, ..Config::default() }
+        };
+        (Self::start(&config).await, secret)
+    }
+
+    /// The same with users: root may do everything; others what they are granted. All have the password `right`.
+    async fn with(users: &[(&str, Option<Permission>)]) -> (Self, Secret) {
+        let (world, secret) = Self::plain().await;
+        world.add("root", None).await;
+        for (name, permission) in users {
+            world.add(name, *permission).await;
+        }
+        (world, secret)
+    }
+
+    async fn add(&self, name: &str, permission: Option<Permission>) {
+        self.editor.create_user(name, Some("right"), &[]).await.unwrap();
+        let granted = self.editor.grant("main", Grantee::User(name), permission).await.unwrap();
+        self.reach(&granted.revision).await;
+    }
+
+    async fn reach(&self, revision: &Revision) {
+        self.realm.reach(*revision).await.unwrap();
+    }
+
+    async fn grant(&self, name: &str, permission: Option<Permission>) {
+        let granted = self.editor.grant("main", Grantee::User(name), permission).await.unwrap();
+        self.reach(&granted.revision).await;
+    }
+
+    fn url(of: &[Address]) -> String {
+        match &of[0] {
+            Address::Tls(host) => format!("mortars://{host}/main"),
+            plain => format!("mortar://{plain}/main"),
+        }
+    }
+
+    async fn client(&self, name: &str, password: &str) -> client::Result<Client> {
+        Self::client_at(self.peer.addresses(), name, password).await
+    }
+
+    async fn client_at(addresses: &[Address], name: &str, password: &str) -> client::Result<Client> {
+        let mut options = ConnectOptions::default();
+        options.retry = Duration::ZERO;
+        if !(name.is_empty() && password.is_empty()) {
+            options.credentials = Some(Credentials { user: name.to_owned(), password: password.to_owned() });
+        }
+        Client::connect_with(&Self::url(addresses), options).await
+    }
+
+    async fn cluster(&self, name: &str) -> client::Result<Cluster> {
+        let mut options = ClusterOptions::default();
+        options.credentials = Some(Credentials { user: name.to_owned(), password: "right".to_owned() });
+        options.timeout = Duration::from_secs(20);
+        Cluster::connect_with(&Self::url(self.peer.addresses()), options).await
+    }
+}
+
+fn denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    error.message().to_owned()
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async { time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
+}
+
+/// Makes an object with this text, which is its name too.
+async fn create(cluster: &Cluster, text: &'static str) -> client::Result<Oid> {
+    let bind = async |t: Transaction| {
+        let oid = t.create_blob(text)?;
+        t.bind(text, oid).await
+    };
+    cluster.transact(bind).await?;
+    Ok(cluster.begin(Level::Optimistic).resolve(text).await?.unwrap())
+}
+
+#[test]
+fn every_door_lets_in_whom_it_should_and_nobody_else() {
+    run(async {
+        let (world, secret) = World::with(&[("ann", Some(Permission::Write)), ("bob", None)]).await;
+        let secret = secret.shown();
+        // The peer server: who has a permission in the space.
+        for (name, password, fits) in [
+            ("ann", "right", true),
+            ("root", "right", true),
+            ("", secret.as_str(), true),
+            ("ann", "wrong", false),
+            ("bob", "right", false),
+            ("nobody", "right", false),
+            ("", "", false),
+            ("", "wrong", false),
+        ] {
+            let come = world.client(name, password).await;
+            assert_eq!(come.is_ok(), fits, "{name} {come:?}");
+            if !fits {
+                denied(come);
+            }
+        }
+        // The meta-server has a copy of the catalogue of its own, which may be a moment behind.
+        while World::client_at(world.meta.addresses(), "root", "right").await.is_err() {}
+        // Brick and meta-server: processes of the cluster and administrators alone.
+        for addresses in [world.brick.addresses(), world.meta.addresses()] {
+            assert!(World::client_at(addresses, "root", "right").await.is_ok());
+            assert!(World::client_at(addresses, "", &secret).await.is_ok());
+            assert!(denied(World::client_at(addresses, "ann", "right").await).contains("administrator"));
+            denied(World::client_at(addresses, "", "").await);
+        }
+        let stranger = Remote::new_as(world.meta.addresses().to_vec(), Membership::default(), Role::Peer).unwrap();
+        assert_eq!(stranger.get(Vec::new()).await.unwrap_err().kind(), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn a_permission_allows_what_it_says_and_no_more() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Read))]).await;
+        let (ann, bob) = (world.cluster("ann").await.unwrap(), world.cluster("bob").await.unwrap());
+        let oid = create(&ann, "first").await.unwrap();
+        assert_eq!(bob.get(oid).await.unwrap().unwrap().data, "first");
+        assert_eq!(bob.glance(oid).await.unwrap().unwrap().data, "first");
+        // Creating asks for pages, changing does not.
+        assert!(denied(create(&bob, "second").await).contains("write"));
+        let change = async |t: Transaction| {
+            t.get(oid).await?;
+            t.put(oid, Object::blob("changed".into())).await
+        };
+        denied(bob.transact(change).await);
+        denied(bob.put(oid, Object::blob("changed".into())).await);
+        denied(bob.begin(Level::Locks).get_for_update(oid).await);
+        assert_eq!(ann.get(oid).await.unwrap().unwrap().data, "first");
+        // Reading goes on, in transactions too.
+        let read = bob.begin(Level::Optimistic);
+        assert!(read.get(oid).await.unwrap().is_some());
+        assert!(matches!(read.commit().await.unwrap(), Decided::Committed(_)));
+        // A space is made by administrators.
+        let (as_ann, as_root) =
+            (world.client("ann", "right").await.unwrap(), world.client("root", "right").await.unwrap());
+        denied(as_ann.create_space("more").await);
+        as_root.create_space("more").await.unwrap();
+        let names =
+            |spaces: Vec<(client::SpaceId, String)>| spaces.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        assert_eq!(names(as_ann.spaces().await.unwrap()), ["main"], "others are not her business");
+        assert_eq!(names(as_root.spaces().await.unwrap()), ["main", "more"]);
+    });
+}
+
+#[test]
+fn what_the_catalogue_says_counts_for_connections_that_there_are() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Write))]).await;
+        let ann = world.cluster("ann").await.unwrap();
+        let oid = create(&ann, "first").await.unwrap();
+        world.grant("ann", Some(Permission::Read)).await;
+        denied(ann.put(oid, Object::blob("changed".into())).await);
+        denied(create(&ann, "second").await);
+        assert!(ann.look(oid).await.unwrap().is_some());
+        world.grant("ann", Some(Permission::Write)).await;
+        ann.put(oid, Object::blob("changed".into())).await.unwrap();
+        let disabled = world.editor.set_disabled("ann", true).await.unwrap();
+        world.reach(&disabled.revision).await;
+        denied(ann.look(oid).await);
+        let enabled = world.editor.set_disabled("ann", false).await.unwrap();
+        world.reach(&enabled.revision).await;
+        // It finds its way back by itself.
+        let back = async {
+            while ann.look(oid).await.is_err() {
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        time::timeout(Duration::from_secs(30), back).await.unwrap();
+    });
+}
+
+#[test]
+fn the_first_user_closes_the_doors_and_processes_with_the_secret_stay() {
+    run(async {
+        let (world, _) = World::plain().await;
+        let anyone = Cluster::connect(&World::url(world.peer.addresses())).await.unwrap();
+        let oid = create(&anyone, "first").await.unwrap();
+        world.add("root", None).await;
+        assert!(denied(anyone.look(oid).await).contains("users"));
+        let root = world.cluster("root").await.unwrap();
+        assert_eq!(root.get(oid).await.unwrap().unwrap().data, "first");
+        create(&root, "second").await.unwrap();
+        assert!(world.editor.set_member(ADMINISTRATORS, "root", false).await.is_err());
+    });
+}
+
+// ---------------------------------------------------------------------------------------------- TLS
+
+/// An authority, and the files of those that it has certified.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    dir: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut says = CertificateParams::new(Vec::new()).unwrap();
+        says.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        says.distinguished_name.push(DnType::CommonName, "authority");
+        let key = KeyPair::generate().unwrap();
+        fs::write(dir.path().join("ca.pem"), says.self_signed(&key).unwrap().pem()).unwrap();
+        Self { issuer: Issuer::new(says, key), dir }
+    }
+
+    fn ca(&self) -> std::path::PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    fn issue(&self, name: &str) -> tls::Identity {
+        let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut says = CertificateParams::new(hosts).unwrap();
+        says.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let file = |end| self.dir.path().join(format!("{name}.{end}"));
+        fs::write(file("pem"), says.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
+        fs::write(file("key"), key.serialize_pem()).unwrap();
+        tls::Identity { certificate: file("pem"), key: file("key") }
+    }
+
+    fn client(&self, identity: Option<tls::Identity>) -> tls::Client {
+        tls::Client::load(ClientFiles { ca: self.ca(), identity, name: None }).unwrap()
+    }
+
+    fn config(&self, listen: &str) -> Config {
+        let identity = self.issue("mortar-node");
+        let clients = Some(Clients { ca: self.ca(), required: false });
+        let server = ServerFiles { identity: identity.clone(), clients };
+        let membership = Membership { tls: Some(self.client(Some(identity))), ..Membership::default() };
+        let tls = Some(wire::transport::tls::Server::load(server).unwrap());
+        Config { listen: vec![listen.parse().unwrap()], tls, membership, threads: 1, ..Config::default() }
+    }
+}
+
+#[test]
+fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do() {
+    run(async {
+        let authority = Authority::new();
+        let world = World::start(&|| authority.config("tls:127.0.0.1:0")).await;
+        world.add("root", None).await;
+        world.add("ann", Some(Permission::Read)).await;
+        let connect = async |tls: Option<tls::Client>, credentials: Option<(&str, &str)>| {
+            let mut options = ConnectOptions::default();
+            options.tls = tls;
+            options.credentials =
+                credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
+            Client::connect_with(&World::url(world.peer.addresses()), options).await
+        };
+        let believes = || Some(authority.client(None));
+        assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
+        assert!(connect(believes(), Some(("ann", "right"))).await.is_ok());
+        denied(connect(believes(), Some(("ann", "wrong"))).await);
+        denied(connect(believes(), None).await);
+        denied(connect(Some(authority.client(Some(authority.issue("nobody")))), None).await);
+        // Of another authority: neither believes the other.
+        let other = Authority::new();
+        assert!(denied(connect(Some(other.client(None)), Some(("ann", "right"))).await).contains("authority"));
+        let both = ClientFiles { ca: authority.ca(), identity: Some(other.issue("ann")), name: None };
+        denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
+        // TLS against plain, and plain against TLS.
+        let plain = World::url(world.peer.addresses()).replace("mortars://", "mortar://");
+        let refused = Client::connect(&plain).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortars://"), "{refused}");
+        let (unsafe_world, _) = World::plain().await;
+        let url = World::url(unsafe_world.peer.addresses()).replace("mortar://", "mortars://");
+        let mut options = ConnectOptions::default();
+        options.tls = believes();
+        let refused = Client::connect_with(&url, options).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortar://"), "{refused}");
+    });
+}
+
+#[test]
+fn listening_beyond_loopback_takes_tls_and_users_or_a_person_who_says_so() {
+    run(async {
+        let authority = Authority::new();
+        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let start = async |config: Config| MetaServer::start(store.clone(), config).await;
+        let refused = async |config: Config| {
+            let refused = start(config).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+            refused.message().to_owned()
+        };
+        let plain = || Config { listen: vec!["0.0.0.0:0".parse().unwrap()], threads: 1, ..Config::default() };
+        assert!(refused(plain()).await.contains("--tls-cert"));
+        assert!(refused(authority.config("tls:0.0.0.0:0")).await.contains("mortar user add"));
+        start(Config { insecure: true, ..plain() }).await.unwrap().shutdown().await.unwrap();
+        Editor::new(store.clone()).create_user("root", Some("right"), &[]).await.unwrap();
+        assert!(refused(plain()).await.contains("--tls-cert"));
+        start(authority.config("tls:0.0.0.0:0")).await.unwrap().shutdown().await.unwrap();
+        let http = Some("0.0.0.0:0".parse().unwrap());
+        let config = Config { http, ..authority.config("tls:127.0.0.1:0") };
+        assert!(refused(config).await.contains("HTTP"));
+        // A store of its own has no users.
+        let config = authority.config("tls:0.0.0.0:0");
+        let alone = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap_err();
+        assert_eq!(alone.kind(), ErrorKind::Denied, "{alone}");
+    });
+}

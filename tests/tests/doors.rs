@@ -1,0 +1,200 @@
+//! Users, TLS and their reload, with real processes and the command line.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use mortar_tests::cluster::Cluster;
+use mortar_tests::{PATIENCE, Run, json_lines, mortar, run, send, wait};
+use rustix::process::Signal;
+
+/// A process of a cluster over TLS.
+struct Node {
+    child: Child,
+    address: String,
+}
+
+impl Node {
+    fn start(dir: &Path, name: &str, args: &[&str]) -> Self {
+        let (output, log) =
+            (dir.join(format!("{name}.output")), File::create(dir.join(format!("{name}.log"))).unwrap());
+        let mut command = mortar(&["node", "--json", "--listen", "tls:127.0.0.1:0"]);
+        for flag in ["cert", "key", "ca", "client-ca"] {
+            let file = match flag {
+                "cert" => "node.pem",
+                "key" => "node.key",
+                _ => "ca.pem",
+            };
+            command.arg(format!("--tls-{flag}")).arg(dir.join("tls").join(file));
+        }
+        let child = command.args(args).stdout(File::create(&output).unwrap()).stderr(log).spawn().unwrap();
+        let mut node = Self { child, address: String::new() };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let said = fs::read_to_string(&output).unwrap();
+            if said.ends_with('\n') {
+                let ready = json_lines(&said).pop().unwrap();
+                node.address = ready["addresses"][0].as_str().unwrap().trim_start_matches("tls:").to_owned();
+                return node;
+            }
+            let ended = node.child.try_wait().unwrap();
+            let log = || fs::read_to_string(dir.join(format!("{name}.log"))).unwrap_or_default();
+            assert!(ended.is_none() && Instant::now() < until, "{name} is not ready:\n{}", log());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        send(&self.child, Signal::TERM);
+        let _ = wait(&mut self.child, PATIENCE);
+    }
+}
+
+/// One of each. Those that need others end first.
+struct World {
+    peer: Node,
+    _brick: Node,
+    meta: Node,
+    dir: tempfile::TempDir,
+}
+
+fn tls_files(dir: &Path, name: &str) -> PathBuf {
+    let files = dir.join(name);
+    run(mortar(&["cert", files.to_str().unwrap(), "--for-user", "backup"]).stdin(Stdio::null())).ok();
+    files
+}
+
+impl World {
+    fn start() -> Self {
+        let dir = tempfile::Builder::new().prefix("mortar-").tempdir().unwrap();
+        tls_files(dir.path(), "tls");
+        let data = dir.path().join("meta");
+        let mut add = mortar(&["user", "add", "ann", "--data", data.to_str().unwrap()]);
+        let added = run(add.env("MORTAR_NEW_PASSWORD", "correct horse"));
+        added.ok();
+        assert!(added.stderr.contains("doors are closed"), "{}", added.stderr);
+        let meta = Node::start(dir.path(), "meta", &["--role", "meta", "--data", data.to_str().unwrap()]);
+        let url = format!("mortars://{}", meta.address);
+        let brick = Node::start(dir.path(), "brick", &["--role", "brick", "--memory", "--meta", &url]);
+        let peer = Node::start(dir.path(), "peer", &["--role", "peer", "--meta", &url]);
+        Self { peer, _brick: brick, meta, dir }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = mortar(args);
+        command.env("MORTAR_CA", self.dir.path().join("tls/ca.pem")).env("MORTAR_PASSWORD", "correct horse");
+        command
+    }
+
+    fn at_peer(&self, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        command.env("MORTAR_URL", format!("mortars://ann@{}/main", self.peer.address));
+        command
+    }
+
+    fn make_space(&self) {
+        let url = format!("mortars://ann@{}", self.meta.address);
+        run(self.command(&["space", "create", "main"]).env("MORTAR_URL", url)).ok();
+    }
+
+    fn greet(&self, command: &mut Command) -> Run {
+        let greeting = self.dir.path().join("greeting");
+        fs::write(&greeting, "hello").unwrap();
+        run(command.args(["object", "put", "/greeting"]).arg(greeting))
+    }
+}
+
+fn refused(run: &Run, code: i32, words: &str) {
+    assert_eq!(run.code, code, "{}", run.stderr);
+    assert!(run.stderr.contains(words), "{}", run.stderr);
+    assert!(!run.stderr.contains("correct horse"), "{}", run.stderr);
+}
+
+#[test]
+fn users_come_in_over_tls_and_do_what_they_were_granted() {
+    let world = World::start();
+    world.make_space();
+    world.greet(&mut world.at_peer(&[])).ok();
+    let get = ["object", "get", "/greeting"];
+    assert_eq!(run(&mut world.at_peer(&get)).ok(), "hello");
+    refused(&run(world.at_peer(&get).env("MORTAR_PASSWORD", "wrong")), 9, "user or password is wrong");
+    refused(&run(world.at_peer(&get).env("MORTAR_USER", "nobody")), 9, "user or password is wrong");
+    let plain = format!("mortar://{}/main", world.peer.address);
+    refused(&run(world.at_peer(&get).env("MORTAR_URL", plain)), 1, "mortars://");
+    // By certificate, in a group, with read alone.
+    for args in [
+        &["group", "add", "programs"][..],
+        &["user", "add", "backup", "--no-password", "--group", "programs"],
+        &["space", "grant", "main", "read", "--to-group", "programs"],
+    ] {
+        run(&mut world.at_peer(args)).ok();
+    }
+    let backup = |args: &[&str]| {
+        let (url, tls) = (format!("mortars://{}/main", world.peer.address), world.dir.path().join("tls"));
+        let mut command = world.command(args);
+        command.env_remove("MORTAR_PASSWORD").env("MORTAR_URL", url);
+        command.env("MORTAR_CERT", tls.join("backup.pem")).env("MORTAR_KEY", tls.join("backup.key"));
+        command
+    };
+    assert_eq!(run(&mut backup(&get)).ok(), "hello");
+    refused(&world.greet(&mut backup(&[])), 9, "no permission to write");
+    refused(&run(&mut backup(&["user", "list"])), 9, "administrator");
+    run(&mut world.at_peer(&["user", "disable", "backup"])).ok();
+    refused(&run(&mut backup(&get)), 9, "no user of this cluster that may log in");
+    refused(&run(&mut world.at_peer(&["user", "remove", "ann"])), 2, "last administrator");
+    // One's own password.
+    run(world.at_peer(&["user", "passwd"]).env("MORTAR_NEW_PASSWORD", "battery staple")).ok();
+    refused(&run(&mut world.at_peer(&get)), 9, "user or password is wrong");
+    assert_eq!(run(world.at_peer(&get).env("MORTAR_PASSWORD", "battery staple")).ok(), "hello");
+}
+
+#[test]
+fn certificates_are_replaced_while_all_serves() {
+    let world = World::start();
+    world.make_space();
+    let list = ["user", "list"];
+    run(&mut world.at_peer(&list)).ok();
+    let (old, new) = (world.dir.path().join("tls"), tls_files(world.dir.path(), "new"));
+    let believes_new = |world: &World| run(world.at_peer(&list).env("MORTAR_CA", world.dir.path().join("new/ca.pem")));
+    refused(&believes_new(&world), 9, "not trusted here");
+    for file in ["node.pem", "node.key"] {
+        fs::copy(new.join(file), old.join(file)).unwrap();
+    }
+    send(&world.peer.child, Signal::HUP);
+    believes_new(&world).ok();
+    // A file that is no good changes nothing.
+    fs::write(old.join("node.pem"), "no certificate").unwrap();
+    send(&world.peer.child, Signal::HUP);
+    believes_new(&world).ok();
+}
+
+#[test]
+fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
+    let mut cluster = Cluster::start(&["--bricks", "1"]);
+    let at = |cluster: &Cluster, args: &[&str]| {
+        let mut command = mortar(args);
+        command.env("MORTAR_URL", cluster.url());
+        command
+    };
+    run(&mut at(&cluster, &["user", "list"])).ok();
+    run(at(&cluster, &["user", "add", "ann"]).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
+    refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are");
+    let as_ann = |cluster: &Cluster, args: &[&str]| {
+        let mut command = at(cluster, args);
+        command.env("MORTAR_USER", "ann").env("MORTAR_PASSWORD", "correct horse");
+        run(&mut command)
+    };
+    as_ann(&cluster, &["user", "list"]).ok();
+    // Its tools and processes know each other by the secret, also after a start.
+    let status = ["cluster", "status", "--data"];
+    run(mortar(&status).arg(cluster.data())).ok();
+    run(mortar(&["cluster", "down", "--data"]).arg(cluster.data())).ok();
+    cluster.up(&[]);
+    as_ann(&cluster, &["user", "list"]).ok();
+    refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are");
+}
