@@ -35,7 +35,7 @@ pub struct ClassId(pub u32);
 pub struct NodeId(pub u32);
 
 /// The objects of one space and node with the same page number; about 8 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageId {
     /// The space of the page's objects.
     pub space: SpaceId,
@@ -43,6 +43,25 @@ pub struct PageId {
     pub node: NodeId,
     /// The page's number on that node: 48 bits.
     pub number: u64,
+}
+
+impl PageId {
+    /// A number that orders as the parts do, one after the other: compared as one, where trees of pages are walked through.
+    const fn order(self) -> u128 {
+        (self.space.0 as u128) << 96 | (self.node.0 as u128) << 64 | self.number as u128
+    }
+}
+
+impl Ord for PageId {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for PageId {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl SpaceId {

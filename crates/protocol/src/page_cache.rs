@@ -121,6 +121,23 @@ struct Newer {
     timestamp: Timestamp,
 }
 
+/// How new something is that was found in a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsOf {
+    /// The version of the page's copy.
+    pub version: Version,
+    /// Which state of the object it is.
+    pub seen: Seen,
+    /// A time at or after which that was committed.
+    pub timestamp: Timestamp,
+}
+
+impl Default for AsOf {
+    fn default() -> Self {
+        Self { version: Version::ZERO, seen: Seen::At(Version::ZERO), timestamp: Timestamp::ZERO }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Copy<T> {
     /// Which copy of the page it is: each fetch brings another.
@@ -542,11 +559,12 @@ impl<T: Clone + Weigh> PageCache<T> {
         self.copies.get(&oid.page()).map_or(Found::Miss, |copy| copy.look(oid.slot()))
     }
 
-    /// Which state [`PageCache::look`] finds of an object, if its page is here, and a time at or after which that was committed.
+    /// The same, and how new it is.
     #[must_use]
-    pub fn state_of(&self, oid: Oid) -> Option<(Seen, Timestamp)> {
-        let Newer { seen, timestamp } = self.copies.get(&oid.page())?.newer(oid.slot());
-        Some((seen, timestamp))
+    pub fn look_closely(&self, oid: Oid) -> (Found<'_, T>, AsOf) {
+        let Some(copy) = self.copies.get(&oid.page()) else { return (Found::Miss, AsOf::default()) };
+        let Newer { seen, timestamp } = copy.newer(oid.slot());
+        (copy.look(oid.slot()), AsOf { version: copy.version, seen, timestamp })
     }
 
     /// The page as another client may have it (R1): only if every object is valid and none is newer than the version says.

@@ -34,7 +34,7 @@ use crate::gateway::{Call, Reply};
 use crate::ident::{ClientId, HolderId, Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::Mode;
-use crate::page_cache::{Content, FetchId, Finished, Found, PageCache, Snapshot};
+use crate::page_cache::{AsOf, Content, FetchId, Finished, Found, PageCache, Snapshot};
 use crate::plant::{Bug, planted};
 use crate::pram::Pram;
 use crate::schedule::Schedule;
@@ -459,21 +459,35 @@ impl<T: Clone + Weigh> Session<T> {
 
     /// Reads an object. A miss is fetched; read again when something has come.
     pub fn get(&mut self, oid: Oid, now: Ms) -> Found<'_, T> {
-        let node = oid.page().node;
-        if self.pram.look(oid).is_none() {
-            if !self.is_valid(node, now) {
-                self.open(node, now);
-                return Found::Miss;
-            }
-            if matches!(self.cache.look(oid), Found::Miss) {
+        if matches!(self.peek(oid, now), Found::Miss) {
+            let node = oid.page().node;
+            if self.is_valid(node, now) {
                 self.fetch(oid.page());
-                return Found::Miss;
+            } else {
+                self.open(node, now);
             }
+            return Found::Miss;
         }
+        self.peek(oid, now)
+    }
+
+    /// The same of what is at hand; nothing is fetched.
+    #[must_use]
+    pub fn peek(&self, oid: Oid, now: Ms) -> Found<'_, T> {
         match self.pram.look(oid) {
             Some(Content::Value(value)) => Found::Value(value),
             Some(Content::Absent) => Found::Absent,
-            None => self.cache.look(oid),
+            None if self.is_valid(oid.page().node, now) => self.cache.look(oid),
+            None => Found::Miss,
+        }
+    }
+
+    /// The same, and how new it is by the page's copy: what this client wrote lately is newer.
+    #[must_use]
+    pub fn peek_closely(&self, oid: Oid, now: Ms) -> (Found<'_, T>, AsOf) {
+        match self.pram.look(oid) {
+            None if self.is_valid(oid.page().node, now) => self.cache.look_closely(oid),
+            _ => (self.peek(oid, now), self.cache.look_closely(oid).1),
         }
     }
 
@@ -530,10 +544,11 @@ impl<T: Clone + Weigh> Session<T> {
                 self.answered(txn);
                 if let Some(running) = self.running.get_mut(&txn) {
                     self.locking.insert(txn);
-                    // What was read before counts as it was then: its lock may have been lost meanwhile.
+                    // What was read before counts as it was then, and still counts as read: its lock may have been lost
+                    // meanwhile, and what is granted now be less.
                     let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != Mode::Touch);
                     match before.filter(|_| !planted(Bug::RaisedAnew)) {
-                        Some((held, _)) => *held = locked.mode,
+                        Some((held, _)) => *held = held.and(locked.mode),
                         None => drop(running.locked.insert(locked.oid, (locked.mode, locked))),
                     }
                 }

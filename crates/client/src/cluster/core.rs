@@ -255,7 +255,10 @@ impl Core {
         self.is_here(oid)?;
         self.until(Wait::Page(oid.page()), |state, now| {
             state.residents.used(oid.page());
-            Ok(found(oid, state.session.get(oid, now)))
+            match found(oid, state.session.peek(oid, now)) {
+                None => Ok(found(oid, state.session.get(oid, now))),
+                found => Ok(found),
+            }
         })
         .await
     }

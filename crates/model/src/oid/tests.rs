@@ -91,3 +91,10 @@ proptest! {
         prop_assert_eq!(a.cmp(&b), a.to_bytes().cmp(&b.to_bytes()));
     }
 }
+
+#[test]
+fn pages_order_by_space_then_node_then_number() {
+    let page = |space, node, number| PageId { space: SpaceId(space), node: NodeId(node), number };
+    let pages = [page(1, 0, 0), page(1, 0, u64::MAX), page(1, u32::MAX, 0), page(2, 0, 0), page(u16::MAX, 0, 1)];
+    assert!(pages.is_sorted_by(|a, b| a < b));
+}

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
 use protocol::ident::{ClientId, HolderId, Timestamp, Version};
 use protocol::lease::Ms;
-use protocol::page_cache::Found;
+use protocol::page_cache::{AsOf, Found};
 use protocol::residents::Residents;
 use protocol::session::{Output, Session};
 use protocol::tree::{Down, Up};
@@ -61,17 +61,18 @@ impl ObjectCache {
     /// An object, if it is at hand; else it is fetched.
     pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<Looked> {
         self.residents.used(oid.page());
-        let found = match self.session.get(oid, now) {
-            Found::Value(object) => Some(Some(object.clone()).filter(|object| object.class == oid.class())),
-            Found::Absent => Some(None),
-            Found::Miss => None,
+        let looked = |object, AsOf { version, seen, timestamp }| Looked { version, object, seen, timestamp };
+        let found = match self.session.peek_closely(oid, now) {
+            (Found::Value(object), as_of) => {
+                Some(looked(Some(object.clone()).filter(|object| object.class == oid.class()), as_of))
+            }
+            (Found::Absent, as_of) => Some(looked(None, as_of)),
+            (Found::Miss, _) => {
+                // Fetches it.
+                let _ = self.session.get(oid, now);
+                None
+            }
         };
-        let cache = self.session.cache();
-        let found = found.map(|object| {
-            let version = cache.version(oid.page()).unwrap_or_default();
-            let (seen, timestamp) = cache.state_of(oid).unwrap_or((Seen::At(version), Timestamp::ZERO));
-            Looked { version, object, seen, timestamp }
-        });
         *(if found.is_some() { &mut self.hits } else { &mut self.misses }) += 1;
         found
     }

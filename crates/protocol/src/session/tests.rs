@@ -45,6 +45,23 @@ fn calls(session: &mut Session<u64>) -> Vec<(TxnId, Call<u64>)> {
 }
 
 #[test]
+fn what_is_at_hand_is_seen_and_nothing_else_fetched() {
+    let mut session = session();
+    let version = Version { moves: 0, position: 4 };
+    assert_eq!(session.peek(oid(1), 1_001), Found::Value(&10));
+    let as_of = AsOf { version, seen: Seen::At(version), timestamp: Timestamp::at(4) };
+    assert_eq!(session.peek_closely(oid(1), 1_001), (Found::Value(&10), as_of));
+    assert_eq!(session.peek(oid(2), 1_001), Found::Absent);
+    let other = Oid::new(ClassId::NONE, PageId { number: 8, ..PAGE }, 1);
+    assert_eq!(session.peek(other, 1_001), Found::Miss);
+    assert_eq!(session.peek(oid(1), 1_000 + 10_000), Found::Miss, "the lease has run out");
+    assert_eq!(outputs(&mut session), []);
+    session.put(oid(1), Content::Value(11), 1, 1_002);
+    assert_eq!(session.peek(oid(1), 1_002), Found::Value(&11));
+    assert_eq!(session.peek_closely(oid(1), 1_002).0, Found::Value(&11));
+}
+
+#[test]
 fn what_cannot_be_written_is_not_dropped_in_silence() {
     let mut session = session();
     let value = || Content::Value(1);
@@ -204,6 +221,26 @@ fn what_was_read_under_a_lock_counts_as_it_was_read_first() {
     session.commit(txn, 1_003);
     let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("it is committed") };
     assert_eq!(parts[&NODE].reads, [Read { oid: oid(1), seen: Seen::At(Version { moves: 0, position: 4 }) }]);
+}
+
+/// A brick that has moved knows nothing of a guard that was locked to be read: it grants to touch it, and no more.
+#[test]
+fn what_was_read_and_is_touched_after_its_lock_was_lost_still_counts_as_read() {
+    let mut session = session();
+    let txn = session.begin(Level::Locks { first: None }, 1_001);
+    let lock = |mode, position| {
+        Reply::Locked(Locked { oid: oid(1), mode, version: Version { moves: 0, position }, value: None })
+    };
+    assert_eq!(session.read(txn, oid(1), 1_001), Found::Miss);
+    session.reply(txn, lock(Mode::Shared, 4));
+    assert_eq!(session.touch(txn, oid(1), 1_002), Ok(false));
+    session.reply(txn, lock(Mode::Touch, 6));
+    assert_eq!(session.touch(txn, oid(1), 1_003), Ok(true));
+    session.outputs().for_each(drop);
+    session.commit(txn, 1_003);
+    let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("it is committed") };
+    assert_eq!(parts[&NODE].reads, [Read { oid: oid(1), seen: Seen::At(Version { moves: 0, position: 4 }) }]);
+    assert_eq!(parts[&NODE].touches, [oid(1)].into());
 }
 
 /// A guard as somebody else has read it for the client.
