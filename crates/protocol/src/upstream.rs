@@ -16,6 +16,9 @@ use crate::tree::Up;
 pub const LEASE_MS: u64 = 10_000;
 /// How soon a lease is renewed at the earliest: one that is short because the upper node's own is about to be renewed.
 const SOON_MS: u64 = 100;
+/// Renewals that need not be soon are asked for at whole seconds of the holder's clock: so those of all its trees go together, in
+/// one packet, and nobody who is idle sends more than one a second.
+const ROUND_MS: u64 = 1_000;
 /// How long an answer is waited for before the lease is asked for again.
 const REPEAT_MS: u64 = 1_000;
 
@@ -113,7 +116,8 @@ impl Upstream {
         if lease_ms == 0 || !self.lease.is_valid(now) {
             return false;
         }
-        self.renew = now + (self.lease.left(now) / 2).max(SOON_MS);
+        let renew = now + (self.lease.left(now) / 2).max(SOON_MS);
+        self.renew = Some(renew - renew % ROUND_MS).filter(|round| *round > now + SOON_MS).unwrap_or(renew);
         !std::mem::replace(&mut self.open, true)
     }
 
@@ -187,6 +191,18 @@ mod tests {
         assert_eq!(upstream.poll(renew, 0, false), Some(renewal(renew)));
         assert!(!upstream.leased(renew, LEASE_MS, renew + 1), "it was open before");
         assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
+    }
+
+    #[test]
+    fn sessions_that_began_apart_renew_together() {
+        let renewed = |at| open(at).deadline().unwrap();
+        assert_eq!(renewed(1_203), renewed(1_789));
+        // What is short is renewed in time all the same.
+        let mut upstream = Upstream::new(HolderId(7));
+        upstream.connect(1_203);
+        upstream.poll::<u64>(1_203, 0, false);
+        assert!(upstream.leased(1_203, 300, 1_204));
+        assert!(upstream.deadline().unwrap() < 1_503);
     }
 
     #[test]
