@@ -2,6 +2,7 @@
 
 pub(crate) mod bugs;
 pub(crate) mod check;
+pub(crate) mod cost;
 pub(crate) mod nightly;
 pub(crate) mod run;
 pub(crate) mod scenario;

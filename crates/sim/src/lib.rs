@@ -10,8 +10,10 @@
 //! | [`shrink`] | a short plan that fails as a long one does |
 //! | [`history`] | what clients did and saw, as JSON lines |
 //! | [`check`] | what must hold of a history, one file for each demand |
+//! | [`cost`] | a model of throughput |
 
 pub mod check;
+pub mod cost;
 pub mod history;
 pub mod plan;
 pub mod run;

@@ -30,6 +30,7 @@ const EXAMPLES: &str = "Examples:
   mortar-sim run --seeds 7 --history seven.jsonl        what the clients of one run saw
   mortar-sim check seven.jsonl                          judge a history, whoever wrote it
   mortar-sim scenario sim-failures/seed-7.txt --trace   run a schedule, show every message
+  mortar-sim cost --bricks 1,2,4,8                      how throughput grows, in a model of costs
   mortar-sim nightly                                    10,000 seeds, and all scenarios";
 
 #[derive(Subcommand)]
@@ -38,6 +39,7 @@ enum Command {
     Scenario(commands::scenario::Arguments),
     Check(commands::check::Arguments),
     Bugs(commands::bugs::Arguments),
+    Cost(commands::cost::Arguments),
     Nightly(commands::nightly::Arguments),
 }
 
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Scenario(arguments) => commands::scenario::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
         Command::Bugs(arguments) => commands::bugs::run(&arguments),
+        Command::Cost(arguments) => commands::cost::run(&arguments),
         Command::Nightly(arguments) => commands::nightly::run(&arguments),
     };
     match found {
