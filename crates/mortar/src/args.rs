@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, exercise, get, index, ls, name, node, object, put, query,
-    repair, rm, scrub, shell, space, stat, status, tree, user,
+    attr, backup, cert, class, cluster, collection, dev, evolve, exercise, get, index, ls, name, node, object, put,
+    query, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -112,6 +112,7 @@ pub(crate) enum Command {
     Exercise(exercise::Exercise),
     Object(object::ObjectCommand),
     Class(class::ClassCommand),
+    Evolve(evolve::Evolve),
     Index(index::IndexCommand),
     Query(query::QueryCommand),
     Node(node::Node),

@@ -10,6 +10,7 @@
 //! - a number whose type was widened is compared by its value as it stands, and converted where its type matters: in
 //!   arithmetic, and when it is read ([`Type::convert`]).
 
+mod renew;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};

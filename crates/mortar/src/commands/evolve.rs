@@ -1,0 +1,157 @@
+//! `mortar evolve`: writes old records as their classes are today.
+//!
+//! Nobody needs it: old records are read through today's class. It makes them smaller and quicker to read, brings defaults into
+//! indexes, and removes what removed fields have left. Each portion is a transaction; whoever changes an object meanwhile comes first.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use clap::Args;
+use client::cluster::{Cluster, Transaction};
+use model::{ClassId, Kind, Object, Oid, RecordRef};
+use query::{Query, Row, Schema};
+use serde::Serialize;
+
+use super::class;
+use crate::connection::Session;
+use crate::failure::Result;
+use crate::output::{Count, Printable, Report};
+use crate::progress::Progress;
+
+/// Objects that are written by one transaction.
+const PORTION: usize = 64;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar class evolve Person --add 'email:string?' --remove fax
+  mortar evolve Person --dry-run      how many records are of before
+  mortar evolve Person                writes those anew, and those of classes that extend it
+  mortar evolve                       all classes of the space
+
+It may be stopped at any time, and be run again. Everything goes on meanwhile.";
+
+/// Write old records as their classes are today
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Evolve {
+    /// The classes, with those that extend them [default: all]
+    #[arg(value_name = "CLASS")]
+    classes: Vec<String>,
+    /// Count what is old, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What was done to the objects of one class.
+#[derive(Serialize)]
+struct Evolved {
+    class: String,
+    objects: u64,
+    /// Those that were written anew, or would be.
+    rewritten: u64,
+    dry_run: bool,
+}
+
+impl Report for Evolved {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { class, objects, rewritten, dry_run } = self;
+        let what = if *dry_run { "would be written anew" } else { "written anew" };
+        writeln!(out, "{}: {} of {} objects {what}", Printable(class), Count(*rewritten), Count(*objects))
+    }
+}
+
+pub(crate) async fn run(args: Evolve, session: &mut Session) -> Result {
+    let cluster = session.cluster().await?;
+    let schema = class::schema(&cluster).await?;
+    let mut classes = BTreeSet::new();
+    for name in &args.classes {
+        classes.extend(schema.family(schema.class_named(name)?.id).iter().copied());
+    }
+    if args.classes.is_empty() {
+        classes.extend(schema.classes().map(|class| class.id));
+    }
+    let progress = Progress::start("evolving", &session.output);
+    let mut total = 0;
+    for class in &classes {
+        total += count(&cluster, &schema, *class).await?;
+    }
+    progress.expect(0, total);
+    let mut evolved = Vec::new();
+    for class in classes {
+        evolved.push(evolve(&cluster, &schema, class, args.dry_run, &progress).await?);
+    }
+    progress.end();
+    evolved.iter().try_for_each(|one| session.output.print(one))
+}
+
+/// How many objects a class has.
+async fn count(cluster: &Cluster, schema: &Schema, class: ClassId) -> Result<u64> {
+    let Some(class) = schema.class(class) else { return Ok(0) };
+    let mut query = Query::parse_of(&class.name, "select count(*)")?;
+    query.only = true;
+    let mut rows = cluster.query(&query).await?;
+    let mut count = 0;
+    while let Some(row) = rows.next().await? {
+        if let Row::Values(values) = row
+            && let Some(model::Value::Int64(number)) = values.first()
+        {
+            count += number.unsigned_abs();
+        }
+    }
+    Ok(count)
+}
+
+/// Goes through all objects of a class.
+async fn evolve(
+    cluster: &Cluster,
+    schema: &Schema,
+    class: ClassId,
+    dry_run: bool,
+    progress: &Progress,
+) -> Result<Evolved> {
+    let name = schema.class(class).map(|class| class.name.clone()).unwrap_or_default();
+    let mut evolved = Evolved { class: name, objects: 0, rewritten: 0, dry_run };
+    let mut found = cluster.find([class], None);
+    while let Some(objects) = found.next().await? {
+        evolved.objects += objects.len() as u64;
+        let mut old = Vec::new();
+        for (oid, object) in &objects {
+            if renewed(schema, *oid, object)?.is_some() {
+                old.push(*oid);
+            }
+        }
+        if dry_run {
+            evolved.rewritten += old.len() as u64;
+        } else {
+            for portion in old.chunks(PORTION) {
+                evolved.rewritten += cluster.transact(|t| rewrite(t, schema, portion)).await?;
+            }
+        }
+        progress.advance(0, objects.len() as u64);
+    }
+    Ok(evolved)
+}
+
+/// Writes those anew that are still old. Returns how many.
+async fn rewrite(transaction: Transaction, schema: &Schema, portion: &[Oid]) -> client::Result<u64> {
+    let mut rewritten = 0;
+    for oid in portion {
+        // It may be gone, or new, by now.
+        let Some(object) = transaction.get_for_update(*oid).await? else { continue };
+        if let Some(object) = renewed(schema, *oid, &object)? {
+            transaction.put(*oid, object).await?;
+            rewritten += 1;
+        }
+    }
+    Ok(rewritten)
+}
+
+/// An object as it would be written today, if that is not how it is.
+fn renewed(schema: &Schema, oid: Oid, object: &Object) -> client::Result<Option<Object>> {
+    if object.kind != Kind::Record {
+        return Ok(None);
+    }
+    let record = RecordRef::new(&object.data)?;
+    let data = schema.renewed(&record, oid.class())?;
+    Ok(data.map(|data| Object { class: object.class, kind: object.kind, data }))
+}
