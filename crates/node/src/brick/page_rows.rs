@@ -164,11 +164,17 @@ pub(crate) fn encode_object(object: &Object) -> Bytes {
     row.freeze()
 }
 
-fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
-    let (head, data) = row.split_first_chunk::<OBJECT_HEAD>().ok_or_else(|| damaged(page, "an object has no head"))?;
+/// An object but for its data, which is what stands behind its head.
+fn decode_head(page: PageId, row: &[u8]) -> Result<(ClassId, Kind)> {
+    let (head, _) = row.split_first_chunk::<OBJECT_HEAD>().ok_or_else(|| damaged(page, "an object has no head"))?;
     let [c0, c1, c2, c3, kind] = *head;
     let kind = Kind::from_code(kind).ok_or_else(|| damaged(page, "an object is of no known kind"))?;
-    Ok(Object { class: ClassId(u32::from_be_bytes([c0, c1, c2, c3])), kind, data: Bytes::copy_from_slice(data) })
+    Ok((ClassId(u32::from_be_bytes([c0, c1, c2, c3])), kind))
+}
+
+fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
+    let (class, kind) = decode_head(page, row)?;
+    Ok(Object { class, kind, data: Bytes::copy_from_slice(&row[OBJECT_HEAD..]) })
 }
 
 fn damaged(page: PageId, why: &str) -> Error {
@@ -185,21 +191,19 @@ pub(crate) fn read_head(store: &Store, page: PageId) -> Result<Head> {
     }
 }
 
-/// An object of a page; `None` if the slot is free.
+/// An object of a page; `None` if the slot is free. Its data is the row's, not a copy.
 pub(crate) fn read_object(store: &Store, page: PageId, slot: u16) -> Result<Option<Object>> {
-    store.row(&object_key(page, slot))?.map(|row| decode_object(page, &row)).transpose()
+    let Some(row) = store.row(&object_key(page, slot))? else { return Ok(None) };
+    let (class, kind) = decode_head(page, &row)?;
+    Ok(Some(Object { class, kind, data: row.slice(OBJECT_HEAD..) }))
 }
 
-/// An object with the head of its page, of one state.
+/// An object with the head of its page. If both change meanwhile, the object is newer than the head says: whoever validates it
+/// by that finds it changed.
 pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)> {
-    let page = oid.page();
-    loop {
-        let before = read_head(store, page)?;
-        let object = read_object(store, page, oid.slot())?.filter(|object| object.class == oid.class());
-        if read_head(store, page)? == before {
-            return Ok((before, object));
-        }
-    }
+    let head = read_head(store, oid.page())?;
+    let object = read_object(store, oid.page(), oid.slot())?.filter(|object| object.class == oid.class());
+    Ok((head, object))
 }
 
 /// A whole page, of one state.
