@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod rival;
 mod run;
+mod tods;
 mod workload;
 
 use std::fs;
@@ -27,7 +28,9 @@ use crate::machine::Machine;
 use crate::run::Run;
 
 /// Errors of a benchmark end it with their text; nobody decides by their kind.
-type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+type Result<T, E = BoxedError> = std::result::Result<T, E>;
+
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures Mortar beside its rivals and writes a page with plots and tables.
 ///
@@ -39,7 +42,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 struct Arguments {
     /// What to measure.
     name: Name,
-    /// Measure one figure (osbdb-2), or the cases whose text contains this ("unix get").
+    /// Measure one figure (osbdb-2), the figures of one paper (tods), or the cases whose text contains this ("unix get").
     #[arg(long, value_name = "ID")]
     only: Option<String>,
     /// Cut sizes and times so that the run ends within a minute; the report says so.
@@ -141,8 +144,12 @@ impl Name {
     fn figures(self, run: &Run) -> Result<Vec<Figure>> {
         match self {
             Self::Figures => {
-                let wanted = osbdb::FIGURES.iter().filter(|(id, _)| run.only.as_deref().is_none_or(|only| only == *id));
-                wanted.map(|(_, measure)| measure(run)).collect()
+                // All figures of a paper, or one of them.
+                let wants = |paper: &str, id: &str| run.only.as_deref().is_none_or(|only| only == paper || only == id);
+                let osbdb = osbdb::FIGURES.iter().map(|figure| ("osbdb", figure));
+                let tods = tods::FIGURES.iter().map(|figure| ("tods", figure));
+                let wanted = osbdb.chain(tods).filter(|(paper, (id, _))| wants(paper, id));
+                wanted.map(|(_, (_, measure))| measure(&run.all())).collect()
             }
             Self::Commit => workload::commit::measure(run),
             Self::Get => workload::get::measure(run),

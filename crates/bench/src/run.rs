@@ -35,6 +35,11 @@ impl Run {
     /// How often each side runs.
     pub(crate) const REPEATS: usize = 3;
 
+    /// The same run for a figure that is wanted, whatever its cases are called.
+    pub(crate) fn all(&self) -> Self {
+        Self { only: None, ..self.clone() }
+    }
+
     /// One of two parameters.
     pub(crate) fn choose<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }

@@ -5,10 +5,11 @@
 //! replies, and sends the next. In a batch, the key at slot *s* is congruent to *s*, so no key is asked for twice at a
 //! time and replies may come in any order.
 
+pub(crate) mod cluster;
 mod connection;
 pub(crate) mod memcached;
-
 pub(crate) mod mortar;
+pub(crate) mod postgres;
 pub(crate) mod redis;
 mod requests;
 
@@ -39,6 +40,12 @@ pub(crate) struct Reply<'a> {
 pub(crate) trait Protocol {
     /// Says what must be said on a new connection, blocking.
     fn open(&self, connection: &mut Connection) -> Result<()>;
+
+    /// Writes the request for a key to the connection of this number, counted from 0 in the order of their opening.
+    fn request(&self, _connection: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
+        requests.write(key, output);
+        Ok(())
+    }
 
     /// Reads the reply at the beginning of `input`; `None` if there is not all of it yet.
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>>;
@@ -81,17 +88,17 @@ impl Counted {
 /// One in this many values is compared whole; of all others the length and the key that they begin with.
 const COMPARE_EVERY: u64 = 64;
 
-/// Drives the server at `address`.
+/// Drives the servers at `addresses`, over which the connections are spread.
 pub(crate) fn drive<P: Protocol>(
     protocol: &P,
-    address: &Address,
+    addresses: &[Address],
     requests: &Requests<'_>,
     plan: Plan,
 ) -> Result<Counted> {
     let mut poll = Poll::new()?;
     let mut connections = Vec::new();
     for index in 0..plan.connections {
-        let mut connection = Connection::dial(address)?;
+        let mut connection = Connection::dial(&addresses[index % addresses.len()])?;
         protocol.open(&mut connection)?;
         connection.make_nonblocking()?;
         poll.registry().register(&mut SourceFd(&connection.fd()), Token(index), Interest::READABLE)?;
@@ -169,7 +176,7 @@ impl<'a, P: Protocol> Loading<'a, P> {
                 Order::Once => break,
             };
             connection.batch.push(key);
-            self.requests.write(key, &mut connection.output);
+            self.protocol.request(index, self.requests, key, &mut connection.output)?;
         }
         if connection.batch.is_empty() {
             self.finished += 1;

@@ -17,7 +17,7 @@ use crate::Result;
 /// Bytes of an opening before its message: magic, version, length.
 const OPENING: usize = 12;
 /// The largest reply there is room for.
-const MAX_FRAME: u32 = 1 << 20;
+pub(super) const MAX_FRAME: u32 = 1 << 20;
 /// What the message of a `Got` begins with: the field of its response.
 const GOT: u8 = 5 << 3 | 2;
 /// The same of a `Decided`.
@@ -79,32 +79,37 @@ fn request(out: &mut Vec<u8>, key: usize, request: proto::request::Request, raw:
     encode_head(out, Flags::REQUEST, key as u32, &message, raw.len(), crc32c(raw));
 }
 
+/// Says what must be said on a new connection.
+pub(super) fn open(connection: &mut Connection) -> Result<()> {
+    let hello = proto::Hello {
+        features: handshake::FEATURES,
+        required: handshake::REQUIRED,
+        space: "main".into(),
+        agent: "mortar-bench".into(),
+        ..proto::Hello::default()
+    };
+    connection.send(&handshake::encode(handshake::VERSION, &hello))?;
+    loop {
+        let input = connection.wait()?;
+        let length = match handshake::decode(input) {
+            Opening::Mortar { length, .. } => length,
+            Opening::Short => continue,
+            Opening::Stranger => return Err("what answers is no server of Mortar".into()),
+        };
+        let end = OPENING + length;
+        let Some(message) = input.get(OPENING..end) else { continue };
+        let welcome = proto::Welcome::decode(message)?;
+        connection.consume(end);
+        return match welcome.answer {
+            Some(proto::welcome::Answer::Accepted(_)) => Ok(()),
+            refused => Err(format!("Mortar refuses: {refused:?}").into()),
+        };
+    }
+}
+
 impl Protocol for Mortar {
     fn open(&self, connection: &mut Connection) -> Result<()> {
-        let hello = proto::Hello {
-            features: handshake::FEATURES,
-            required: handshake::REQUIRED,
-            space: "main".into(),
-            agent: "mortar-bench".into(),
-            ..proto::Hello::default()
-        };
-        connection.send(&handshake::encode(handshake::VERSION, &hello))?;
-        loop {
-            let input = connection.wait()?;
-            let length = match handshake::decode(input) {
-                Opening::Mortar { length, .. } => length,
-                Opening::Short => continue,
-                Opening::Stranger => return Err("what answers is no server of Mortar".into()),
-            };
-            let end = OPENING + length;
-            let Some(message) = input.get(OPENING..end) else { continue };
-            let welcome = proto::Welcome::decode(message)?;
-            connection.consume(end);
-            return match welcome.answer {
-                Some(proto::welcome::Answer::Accepted(_)) => Ok(()),
-                refused => Err(format!("Mortar refuses: {refused:?}").into()),
-            };
-        }
+        open(connection)
     }
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {

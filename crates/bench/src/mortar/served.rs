@@ -86,7 +86,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// The `mortar` that was built with this benchmark.
-fn binary() -> Result<PathBuf> {
+pub(crate) fn binary() -> Result<PathBuf> {
     let binary = std::env::current_exe()?.with_file_name("mortar");
     if !binary.is_file() {
         return Err(format!("{} is missing: script/bench builds it", binary.display()).into());

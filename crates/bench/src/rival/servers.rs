@@ -1,7 +1,12 @@
-//! Redis and memcached, started for one benchmark.
+//! Redis, memcached and PostgreSQL, started for one benchmark.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::fs::{Uid, chown};
 
 use crate::Result;
 use crate::process::{Address, Server, find_program};
@@ -34,4 +39,88 @@ pub(crate) fn memcached(directory: &Path, address: &Address) -> Result<Server> {
         Address::Unix(path) => command.arg("-s").arg(path),
     };
     Server::start("memcached", &mut command, &directory.join("memcached.log"), std::slice::from_ref(address))
+}
+
+/// Creates a database in a directory and starts PostgreSQL for it, on TCP, with the durability that it has by default: a
+/// transaction is on disk when it is answered.
+pub(crate) fn postgres(directory: &Path) -> Result<(Server, Address)> {
+    let (tcp, base) = (Address::free_tcp()?, std::path::absolute(directory)?);
+    let data = base.join("postgres");
+    let user = postgres_user()?;
+    if let Some(user) = user {
+        // It refuses to run as root: it runs as its own user, who must reach its directory.
+        for above in data.ancestors().skip(1).take_while(|above| above.starts_with(&base)) {
+            fs::set_permissions(above, fs::Permissions::from_mode(0o711))?;
+        }
+        fs::create_dir(&data)?;
+        chown(&data, Some(Uid::from_raw(user)), None)?;
+    }
+    let as_user = |command: &mut Command| {
+        if let Some(user) = user {
+            command.uid(user);
+        }
+        command.current_dir("/");
+    };
+    let mut init = Command::new(postgres_program("initdb")?);
+    init.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data);
+    as_user(&mut init);
+    let made = init.output()?;
+    if !made.status.success() {
+        return Err(format!("initdb ended with {}: {}", made.status, String::from_utf8_lossy(&made.stderr)).into());
+    }
+    let mut command = Command::new(postgres_program("postgres")?);
+    command.arg("-D").arg(&data);
+    let mut settings = POSTGRES.map(str::to_owned).to_vec();
+    if let Address::Tcp(tcp) = &tcp {
+        settings.push(format!("port={}", tcp.port()));
+    }
+    command.args(settings.iter().flat_map(|setting| ["-c", setting]));
+    as_user(&mut command);
+    let addresses = [tcp];
+    let server = Server::start("postgres", &mut command, &directory.join("postgres.log"), &addresses)?;
+    let [tcp] = addresses;
+    Ok((server, tcp))
+}
+
+/// The settings of PostgreSQL that are not its defaults.
+pub(crate) const POSTGRES: [&str; 9] = [
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "max_connections=200",
+    // A quarter of a small machine, as its manual advises, and no checkpoint within a run.
+    "shared_buffers=1GB",
+    "max_wal_size=8GB",
+    "checkpoint_timeout=1h",
+    "autovacuum=off",
+    "jit=off",
+    "wal_compression=off",
+];
+
+/// A program of PostgreSQL, which Debian keeps in a directory for each version.
+fn postgres_program(name: &str) -> Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .filter_map(|version| {
+            Some((version.file_name().to_str()?.parse().ok()?, version.path().join("bin").join(name)))
+        })
+        .filter(|(_, program)| program.is_file())
+        .collect();
+    found.sort();
+    match found.pop() {
+        Some((_, program)) => Ok(program),
+        None => find_program(name),
+    }
+}
+
+/// The user that PostgreSQL has to run as: none other, unless this is root.
+fn postgres_user() -> Result<Option<u32>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = fs::read_to_string("/etc/passwd")?;
+    let user = ["postgres", "nobody"].into_iter().find_map(|name| {
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        line.split(':').nth(2)?.parse().ok()
+    });
+    Ok(Some(user.ok_or("there is no user postgres that PostgreSQL could run as")?))
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell as Count;
 use std::rc::Rc;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -142,7 +143,7 @@ fn over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
     let data = Data::new(1024, OBJECTS * SIZE);
     let requests = mortar::creates(&data, OBJECTS);
     let plan = Plan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration) };
-    Ok(vec![drive(&Mortar::Commits(OBJECTS), &served.unix, &requests, plan)?.rate()])
+    Ok(vec![drive(&Mortar::Commits(OBJECTS), slice::from_ref(&served.unix), &requests, plan)?.rate()])
 }
 
 /// As many clients of the client library, all on one thread.

@@ -1,5 +1,6 @@
 //! Gets and puts of small values over a connection: Mortar, Redis and memcached as servers in processes of their own.
 
+use std::slice;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -132,7 +133,7 @@ impl<P: Protocol> Loaded<'_, P> {
             Operation::Put => &self.puts,
         };
         let before = self.server.cpu()?;
-        let counted: Counted = drive(protocol, &self.address, requests, plan)?;
+        let counted: Counted = drive(protocol, slice::from_ref(&self.address), requests, plan)?;
         let cpu = self.server.cpu()?.saturating_sub(before);
         Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.all as f64])
     }
@@ -141,7 +142,7 @@ impl<P: Protocol> Loaded<'_, P> {
     fn load(self) -> Result<Self> {
         let (protocol, requests) = &self.puts;
         let plan = Plan { connections: 8, pipelining: 16, order: Order::Once };
-        drive(protocol, &self.address, requests, plan)?;
+        drive(protocol, slice::from_ref(&self.address), requests, plan)?;
         Ok(self)
     }
 }

@@ -1,0 +1,201 @@
+//! Mortar's cluster: reads of single objects, and commits as a client makes them that is nothing else.
+//!
+//! Reads are frames made beforehand. A commit is made when it is sent, as it needs a number and identifiers that no other has:
+//! what a client cannot do without, and no more. What a client library adds (copies, retries, failover) is not in it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use model::{ClassId, NodeId, Object, Oid, PageId, SpaceId};
+use prost::Message as _;
+use protocol::commit::{Part, coordinator};
+use protocol::gateway::{self, Call};
+use protocol::ident::{ClientId, Timestamp, TxnId};
+use protocol::page_cache::Content;
+use wire::cluster::Message;
+use wire::frame::{Flags, HEADER, Header, Raw, crc32c};
+use wire::outbox::encode_head;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::mortar::{self, MAX_FRAME};
+use super::{Connection, Data, Protocol, Reply, Requests};
+use crate::Result;
+use crate::process::Address;
+
+/// The space that is measured.
+pub(crate) const SPACE: SpaceId = SpaceId(1);
+/// Pages that a connection fills: the most that may be reserved at a time.
+const PAGES: u64 = 1 << 16;
+/// Objects that a page gets: 8 KiB of them.
+const SLOTS: usize = 16;
+
+/// Reads of single objects of a size.
+pub(crate) struct Looks(pub(crate) usize);
+
+/// A read of the object of each key: as the cache of a peer server has it, or as it is at its brick.
+pub(crate) fn looks<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> Requests<'a> {
+    Requests::gets(data, |key, out| {
+        let look = proto::Look { oid: Some(oids[key].into()), cached };
+        let message = proto::Request { request: Some(Request::Look(look)) };
+        encode_head(out, Flags::REQUEST, key as u32, &message, 0, crc32c(&[]));
+    })
+}
+
+/// A frame: its header, message and raw part.
+type Frame<'a> = (Header, &'a [u8], &'a [u8]);
+
+/// A frame that has come, if all of it has.
+fn frame(input: &[u8]) -> Result<Option<Frame<'_>>> {
+    let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
+    let header = Header::decode(bytes, MAX_FRAME)?;
+    if input.len() < header.frame_len() {
+        return Ok(None);
+    }
+    let (message, raw) = (&input[HEADER..HEADER + header.message], &input[header.head_len()..header.frame_len()]);
+    Ok(Some((header, message, raw)))
+}
+
+impl Protocol for Looks {
+    fn open(&self, connection: &mut Connection) -> Result<()> {
+        mortar::open(connection)
+    }
+
+    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
+        let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
+        if header.flags != Flags::RESPONSE || raw.len() != self.0 {
+            return Err(format!("Mortar answered {:?}", proto::Response::decode(message)).into());
+        }
+        Ok(Some(Reply { len: header.frame_len(), key: Some(header.id as usize), value: Some(raw) }))
+    }
+}
+
+/// Commits of new objects, which share a key's value between them.
+pub(crate) struct Commits {
+    /// How many objects each transaction makes.
+    objects: usize,
+    /// The logical nodes of each connection's objects: those of one transaction are spread over them.
+    nodes: Vec<Vec<NodeId>>,
+    clients: RefCell<Vec<Client>>,
+}
+
+/// A connection's client.
+struct Client {
+    number: u64,
+    /// The first page that is reserved for it at each logical node, and how many objects it has put there.
+    rooms: BTreeMap<NodeId, (u64, usize)>,
+    last: Timestamp,
+}
+
+impl Commits {
+    /// Transactions of so many objects at the logical nodes of the connection, `nodes[connection % nodes.len()]`.
+    pub(crate) fn new(objects: usize, nodes: Vec<Vec<NodeId>>) -> Self {
+        Self { objects, nodes, clients: RefCell::default() }
+    }
+}
+
+impl Client {
+    fn place(&mut self, node: NodeId) -> Result<Oid> {
+        let (first, used) = self.rooms.get_mut(&node).ok_or("a logical node without pages")?;
+        let number = (*used / SLOTS) as u64;
+        if number >= PAGES {
+            return Err("a connection has filled all its pages".into());
+        }
+        let slot = (*used % SLOTS) as u16;
+        *used += 1;
+        Ok(Oid::new(ClassId::NONE, PageId { space: SPACE, node, number: *first + number }, slot))
+    }
+
+    /// A time that none of its transactions had.
+    fn tick(&mut self) -> Timestamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        self.last = Timestamp::at(now).max(self.last.next());
+        self.last
+    }
+}
+
+/// Asks and waits for the answer.
+fn ask(connection: &mut Connection, request: Request) -> Result<Response> {
+    let mut out = Vec::new();
+    encode_head(&mut out, Flags::REQUEST, 1, &proto::Request { request: Some(request) }, 0, crc32c(&[]));
+    connection.send(&out)?;
+    loop {
+        let Some((header, message, _)) = frame(connection.wait()?)? else { continue };
+        let (length, response) = (header.frame_len(), proto::Response::decode(message)?);
+        connection.consume(length);
+        return Ok(response.response.ok_or("Mortar answered nothing")?);
+    }
+}
+
+/// Which of these logical nodes a brick serves.
+pub(crate) fn served(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
+    let mut connection = Connection::dial(brick)?;
+    mortar::open(&mut connection)?;
+    let mut served = Vec::new();
+    for node in nodes {
+        let oid = Oid::new(ClassId::NONE, PageId { space: SPACE, node: *node, number: 0 }, 0);
+        let look = proto::Look { oid: Some(oid.into()), cached: false };
+        if let Response::Looked(_) = ask(&mut connection, Request::Look(look))? {
+            served.push(*node);
+        }
+    }
+    Ok(served)
+}
+
+impl Protocol for Commits {
+    fn open(&self, connection: &mut Connection) -> Result<()> {
+        mortar::open(connection)?;
+        let Response::Numbers(numbers) = ask(connection, Request::GetNumbers(proto::GetNumbers { count: 1 }))? else {
+            return Err("Mortar gave no number".into());
+        };
+        let mut clients = self.clients.borrow_mut();
+        let mut rooms = BTreeMap::new();
+        for node in &self.nodes[clients.len() % self.nodes.len()] {
+            let reserve = proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES as u32 };
+            let Response::Reserved(reserved) = ask(connection, Request::Reserve(reserve))? else {
+                return Err("Mortar reserved no pages".into());
+            };
+            rooms.insert(*node, (reserved.first, 0));
+        }
+        clients.push(Client { number: numbers.first, rooms, last: Timestamp::ZERO });
+        Ok(())
+    }
+
+    fn request(&self, connection: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
+        let value = requests.data().value(key);
+        let size = value.len() / self.objects;
+        let mut clients = self.clients.borrow_mut();
+        let client = &mut clients[connection];
+        let nodes = &self.nodes[connection % self.nodes.len()];
+        let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
+        for index in 0..self.objects {
+            let node = nodes[index % nodes.len()];
+            let oid = client.place(node)?;
+            let object = Object::blob(Bytes::copy_from_slice(&value[index * size..(index + 1) * size]));
+            parts.entry(node).or_default().writes.insert(oid, Content::Value(object));
+        }
+        let txn = TxnId { start: client.tick(), client: ClientId(client.number) };
+        let (request, raw) = Message::Call { txn, call: Call::Commit { parts, creates: false } }.encode();
+        let (message, raw) = (proto::Request { request: Some(request) }, raw.concat());
+        encode_head(output, Flags::ONE_WAY, 0, &message, raw.len(), crc32c(&raw));
+        output.extend_from_slice(&raw);
+        Ok(())
+    }
+
+    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
+        let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
+        let request = proto::Request::decode(message)?.request.ok_or("Mortar says nothing")?;
+        let said = Message::decode(request, Raw::Borrowed(raw))?;
+        let committed =
+            |reply: &gateway::Reply<Object>| matches!(reply, gateway::Reply::Ended(coordinator::Reply::Committed(_)));
+        match said {
+            Message::Reply { reply, .. } if committed(&reply) => {
+                Ok(Some(Reply { len: header.frame_len(), key: None, value: None }))
+            }
+            other => Err(format!("Mortar says {other:?}").into()),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A cluster of real processes, the released `mortar` in each, for one benchmark.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::cluster::{Cluster, Decided, Hint, Level, Transaction};
+use model::{ClassId, NodeId, Object, Oid};
+use tempfile::TempDir;
+
+use crate::Result;
+use crate::load::{self, Data};
+use crate::mortar::served::{binary, runtime};
+use crate::process::{Address, Server};
+use crate::run::Run;
+
+/// Objects that are made by one transaction while a cluster is filled.
+const FILL: usize = 64;
+
+/// Where bricks keep objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    InMemory,
+    OnDisk,
+}
+
+/// A running cluster with the space `main`; ends with this value.
+pub(super) struct Running {
+    // In the order in which they have to end.
+    pub(super) peers: Vec<(Server, Address)>,
+    pub(super) bricks: Vec<(Server, Address)>,
+    meta: Server,
+    _directory: TempDir,
+}
+
+impl Running {
+    /// Starts a meta-server, so many bricks and so many peer servers.
+    pub(super) fn start(run: &Run, bricks: usize, peers: usize, keeps: Keeps) -> Result<Self> {
+        let directory = run.directory("cluster")?;
+        let path = std::path::absolute(directory.path())?;
+        let start = |name: &str, role: &str, arguments: &[&str]| {
+            let address = Address::free_tcp()?;
+            let mut command = Command::new(binary()?);
+            command.args(["--json", "node", "--role", role, "--listen", &text(&address)]).args(arguments);
+            command.current_dir(&path);
+            let log = path.join(format!("{name}.log"));
+            let server = Server::start(name, &mut command, &log, std::slice::from_ref(&address))?;
+            wait_ready(&log)?;
+            Ok::<_, crate::BoxedError>((server, address))
+        };
+        let (meta, meta_at) = start("meta", "meta", &["--memory"])?;
+        let meta_url = format!("mortar://{}", text(&meta_at));
+        let mut started = Vec::new();
+        for number in 1..=bricks {
+            let (name, data) = (format!("brick-{number}"), format!("data-{number}"));
+            let keeps: &[&str] = if keeps == Keeps::InMemory { &["--memory"] } else { &["--data", &data] };
+            started.push(start(&name, "brick", &[&["--meta", &meta_url], keeps].concat())?);
+        }
+        let bricks = started;
+        make_space(&meta_url)?;
+        let peers = (1..=peers)
+            .map(|number| start(&format!("peer-{number}"), "peer", &["--meta", &meta_url]))
+            .collect::<Result<Vec<_>>>()?;
+        let running = Self { peers, bricks, meta, _directory: directory };
+        running.wait()?;
+        Ok(running)
+    }
+
+    /// Waits until an object can be made at every logical node.
+    fn wait(&self) -> Result<()> {
+        runtime()?.block_on(async {
+            let mut tries = 0;
+            loop {
+                let tried = async {
+                    let cluster = self.connect().await?;
+                    for node in cluster.nodes() {
+                        let transaction = cluster.begin(Level::Optimistic);
+                        transaction.create(ClassId::NONE, Object::blob(Bytes::new()), Hint::At(*node))?;
+                        committed(&transaction).await?;
+                    }
+                    Ok::<_, crate::BoxedError>(())
+                };
+                match tried.await {
+                    Ok(()) => return Ok(()),
+                    Err(error) if tries == 100 => return Err(error),
+                    Err(_) => tries += 1,
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+    }
+
+    /// A client of the first peer server.
+    pub(super) async fn connect(&self) -> Result<Cluster> {
+        self.connect_to(0).await
+    }
+
+    /// A client of one of the peer servers, counted around.
+    pub(super) async fn connect_to(&self, peer: usize) -> Result<Cluster> {
+        let (_, address) = &self.peers[peer % self.peers.len()];
+        Ok(Cluster::connect(&format!("mortar://{}/main", text(address))).await?)
+    }
+
+    /// Where the peer servers are.
+    pub(super) fn peers(&self) -> Vec<Address> {
+        self.peers.iter().map(|(_, address)| address.clone()).collect()
+    }
+
+    /// Where the bricks are.
+    pub(super) fn bricks(&self) -> Vec<Address> {
+        self.bricks.iter().map(|(_, address)| address.clone()).collect()
+    }
+
+    /// The processor time that all of its processes have used.
+    pub(super) fn cpu(&self) -> Result<Duration> {
+        let servers = self.peers.iter().chain(&self.bricks).map(|(server, _)| server).chain([&self.meta]);
+        servers.map(Server::cpu).sum()
+    }
+
+    /// Makes an object of each key's value, spread over all logical nodes.
+    pub(super) fn fill(&self, data: &Data) -> Result<Vec<Oid>> {
+        runtime()?.block_on(async {
+            let cluster = self.connect().await?;
+            let nodes = cluster.nodes().to_vec();
+            let most = ((1 << 20) / data.size()).clamp(1, FILL);
+            let mut oids = Vec::with_capacity(data.keys());
+            for (turn, first) in (0..data.keys()).step_by(most).enumerate() {
+                let (transaction, node) = (cluster.begin(Level::Optimistic), nodes[turn % nodes.len()]);
+                let made = (first..(first + most).min(data.keys()))
+                    .map(|key| {
+                        let object = Object::blob(Bytes::copy_from_slice(data.value(key)));
+                        Ok(transaction.create(ClassId::NONE, object, Hint::At(node))?)
+                    })
+                    .collect::<Result<Vec<Oid>>>()?;
+                committed(&transaction).await?;
+                for oid in made {
+                    oids.push(transaction.real(oid).ok_or("an object that was made has no identifier")?);
+                }
+            }
+            Ok(oids)
+        })
+    }
+
+    /// The logical nodes of each brick.
+    pub(super) fn nodes(&self) -> Result<Vec<Vec<NodeId>>> {
+        let nodes =
+            runtime()?.block_on(async { Ok::<_, crate::BoxedError>(self.connect().await?.nodes().to_vec()) })?;
+        let of = |(_, address): &(Server, Address)| load::cluster::served(address, &nodes);
+        self.bricks.iter().map(of).collect()
+    }
+}
+
+/// Commits what meets nobody.
+pub(super) async fn committed(transaction: &Transaction) -> Result<()> {
+    match transaction.commit().await? {
+        Decided::Committed(_) => Ok(()),
+        other => Err(format!("a transaction that meets nobody ended with {other:?}").into()),
+    }
+}
+
+/// Makes the space `main`, spread over all bricks.
+fn make_space(meta: &str) -> Result<()> {
+    let made = Command::new(binary()?).args(["--server", meta, "space", "create", "main"]).output()?;
+    if made.status.success() {
+        return Ok(());
+    }
+    Err(format!("cannot make a space: {}", String::from_utf8_lossy(&made.stderr)).into())
+}
+
+/// Waits until a process has said that its cluster knows it.
+fn wait_ready(log: &Path) -> Result<()> {
+    for _ in 0..200 {
+        if fs::read_to_string(log)?.contains("{\"role\":") {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(format!("a process is not ready after ten seconds:\n{}", fs::read_to_string(log)?).into())
+}
+
+fn text(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => path.display().to_string(),
+    }
+}

@@ -1,0 +1,31 @@
+//! The workloads of "Transactional Object Data Store": reads through peer servers and transactions over bricks.
+//!
+//! A cluster of real processes runs on this machine: a meta-server, bricks and peer servers, each with its defaults. The
+//! generator that drives it drives its rivals too; everything shares the machine's cores.
+
+mod cluster;
+mod hits;
+mod reads;
+mod scaling;
+mod transactions;
+
+use crate::Result;
+use crate::figure::Figure;
+use crate::run::Run;
+
+/// Figures of the paper: what `--only` calls each, and how it is measured.
+type Measure = fn(&Run) -> Result<Figure>;
+
+/// All figures of the paper that are about speed.
+pub(crate) const FIGURES: [(&str, Measure); 10] = [
+    ("tods-7", reads::in_memory),
+    ("tods-8", reads::in_memory_by_size),
+    ("tods-9", reads::in_memory_throughput),
+    ("tods-10", reads::on_disk),
+    ("tods-11", reads::on_disk_by_size),
+    ("tods-12", hits::hits),
+    ("tods-13", hits::hits_by_size),
+    ("tods-14", transactions::local),
+    ("tods-15", transactions::distributed),
+    ("tods-scaling", scaling::scaling),
+];

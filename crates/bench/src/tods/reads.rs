@@ -1,0 +1,308 @@
+//! TODS figures 7 to 11: reads of single objects, in memory and on disk, through peer servers and directly from a brick.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::cluster::{Keeps, Running};
+use crate::Result;
+use crate::contest::{Side, interleave};
+use crate::figure::{Better, Figure, Shape};
+use crate::load::cluster::{Looks, looks};
+use crate::load::postgres::{self, Postgres, TABLE};
+use crate::load::redis::{self, Redis};
+use crate::load::{Data, Order, Plan, drive};
+use crate::process::{Address, Server};
+use crate::rival::servers;
+use crate::run::{Cell, Run};
+
+pub(super) const CONNECTIONS: usize = 50;
+pub(super) const PIPELINING: [usize; 2] = [1, 16];
+/// Objects of 1 KB that each brick has; larger ones are fewer, so that all bytes together stay the same.
+const OBJECTS: usize = 5_000;
+pub(super) const SIZES: [usize; 5] = [1, 4, 16, 64, 128];
+
+/// Objects of so many KiB.
+pub(super) fn objects(kib: usize) -> usize {
+    ((OBJECTS * 8 / kib).min(OBJECTS) / 16 * 16).max(64)
+}
+
+pub(super) fn duration(run: &Run) -> Duration {
+    run.choose(Duration::from_secs(3), Duration::from_millis(350))
+}
+
+/// Redis with all objects.
+pub(super) struct LoadedRedis {
+    _server: Server,
+    address: Address,
+    _directory: TempDir,
+}
+
+impl LoadedRedis {
+    pub(super) fn start(run: &Run, data: &Data) -> Result<Self> {
+        let directory = run.directory("redis")?;
+        let (server, address, _) = servers::redis(directory.path())?;
+        let plan = Plan { connections: 8, pipelining: 16, order: Order::Once };
+        drive(&Redis::puts(), std::slice::from_ref(&address), &redis::puts(data), plan)?;
+        Ok(Self { _server: server, address, _directory: directory })
+    }
+
+    pub(super) fn reads(&self, data: &Data, plan: Plan) -> Result<f64> {
+        Ok(drive(&Redis::gets(data.size()), std::slice::from_ref(&self.address), &redis::gets(data), plan)?.rate())
+    }
+}
+
+/// PostgreSQL with a table of all objects.
+struct LoadedPostgres {
+    _server: Server,
+    address: Address,
+    _directory: TempDir,
+}
+
+impl LoadedPostgres {
+    fn start(run: &Run, data: &Data) -> Result<Self> {
+        let directory = run.directory("postgres")?;
+        let (server, address) = servers::postgres(directory.path())?;
+        let mut connection = postgres::dial(&address)?;
+        postgres::run(&mut connection, &format!("CREATE TABLE {TABLE} (id bigint PRIMARY KEY, value bytea NOT NULL)"))?;
+        // Noise is not made smaller by compression: it is not tried.
+        postgres::run(&mut connection, &format!("ALTER TABLE {TABLE} ALTER COLUMN value SET STORAGE EXTERNAL"))?;
+        for first in (0..data.keys()).step_by(64) {
+            let row = |key: usize| {
+                let hex: String = data.value(key).iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("({key}, '\\x{hex}')")
+            };
+            let rows: Vec<String> = (first..(first + 64).min(data.keys())).map(row).collect();
+            postgres::run(&mut connection, &format!("INSERT INTO {TABLE} VALUES {}", rows.join(", ")))?;
+        }
+        postgres::run(&mut connection, &format!("VACUUM (ANALYZE, FREEZE) {TABLE}"))?;
+        postgres::run(&mut connection, "CHECKPOINT")?;
+        Ok(Self { _server: server, address, _directory: directory })
+    }
+
+    fn reads(&self, data: &Data, plan: Plan) -> Result<f64> {
+        let address = std::slice::from_ref(&self.address);
+        Ok(drive(&Postgres::Gets(data.size()), address, &postgres::gets(data), plan)?.rate())
+    }
+}
+
+/// What reads are of, and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// From the one brick itself.
+    Brick,
+    /// Through so many peer servers to as many bricks.
+    Peers(usize),
+}
+
+impl By {
+    fn text(self) -> String {
+        match self {
+            Self::Brick => "directly from a brick".into(),
+            Self::Peers(1) => "through a peer server".into(),
+            Self::Peers(count) => format!("through {count} peer servers to {count} bricks"),
+        }
+    }
+}
+
+/// A cluster with all objects.
+pub(super) struct Filled {
+    pub(super) cluster: Running,
+    oids: Vec<model::Oid>,
+}
+
+impl Filled {
+    pub(super) fn start(run: &Run, nodes: usize, keeps: Keeps, data: &Data) -> Result<Self> {
+        let cluster = Running::start(run, nodes, nodes, keeps)?;
+        let oids = cluster.fill(data)?;
+        Ok(Self { cluster, oids })
+    }
+
+    /// Reads a second, past the caches of objects or from them.
+    pub(super) fn reads(&self, at: &[Address], data: &Data, cached: bool, plan: Plan) -> Result<f64> {
+        Ok(drive(&Looks(data.size()), at, &looks(data, &self.oids, cached), plan)?.rate())
+    }
+}
+
+fn parameters(run: &Run) -> Vec<String> {
+    vec![
+        format!(
+            "{CONNECTIONS} connections from one thread of one generator, {:.2} s a run after a tenth of warm-up",
+            duration(run).as_secs_f64()
+        ),
+        "caches of peer servers are not used; each process has the settings that it has by default".into(),
+    ]
+}
+
+/// Reads of 1 KB from memory.
+pub(super) fn in_memory(run: &Run) -> Result<Figure> {
+    let mut figure = Figure {
+        id: "tods-7",
+        title: "in-memory reads of 1 KB",
+        about: "Random reads past all caches: each is answered by the brick that has the object in memory. More bricks and \
+                peer servers share the same cores here, so their number costs and cannot gain; that they would gain on \
+                machines of their own is shown by the simulator's model."
+            .into(),
+        paper: "11,160 reads/s on 36 nodes, growing linearly with their number.",
+        parameters: [parameters(run), vec!["Redis: no persistence".into()]].concat(),
+        shape: Shape::Bars,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    for by in [By::Brick, By::Peers(1), By::Peers(2)] {
+        let nodes = if let By::Peers(count) = by { count } else { 1 };
+        let data = Data::new(objects(1) * nodes, 1024);
+        let mortar = Filled::start(run, nodes, Keeps::InMemory, &data)?;
+        let redis = LoadedRedis::start(run, &data)?;
+        let at = if by == By::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
+        for pipelining in PIPELINING {
+            let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
+            let cells = [Cell {
+                case: format!("in-memory reads of 1 KB {}, pipelining {pipelining}", by.text()),
+                panel: "reads/s".into(),
+                point: format!("{}, pipelining {pipelining}", by.text()),
+                unit: "reads/s",
+                better: Better::Higher,
+                bar: match by {
+                    By::Brick => Some(1.0),
+                    By::Peers(1) => Some(0.6),
+                    By::Peers(_) => None,
+                },
+            }];
+            let mut sides = [
+                Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?])),
+                Side::new("Redis", || Ok(vec![redis.reads(&data, plan)?])),
+            ];
+            let outcome = interleave(&format!("tods-7, {}", cells[0].point), Run::REPEATS, &mut sides)?;
+            figure.rows.extend(run.rows("tods-7", &outcome, &cells));
+        }
+    }
+    Ok(figure)
+}
+
+/// Objects of all sizes from memory: reads.
+pub(super) fn in_memory_by_size(run: &Run) -> Result<Figure> {
+    let mut figure = Figure {
+        id: "tods-8",
+        title: "in-memory reads of 1 to 128 KB",
+        about: "As in tods-7 through one peer server, pipelining 1.".into(),
+        paper: "1,332 reads/s of 128 KB on 36 nodes.",
+        parameters: parameters(run),
+        shape: Shape::Lines,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    by_size(run, &mut figure, Keeps::InMemory, false, Unit::Reads)?;
+    Ok(figure)
+}
+
+/// Objects of all sizes from memory: bytes.
+pub(super) fn in_memory_throughput(run: &Run) -> Result<Figure> {
+    let mut figure = Figure {
+        id: "tods-9",
+        title: "payload of in-memory reads of 1 to 128 KB",
+        about: "As in tods-8.".into(),
+        paper: "170 MB/s at 128 KB on 36 nodes.",
+        parameters: parameters(run),
+        shape: Shape::Lines,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    by_size(run, &mut figure, Keeps::InMemory, false, Unit::Bytes)?;
+    Ok(figure)
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Reads,
+    Bytes,
+}
+
+/// Adds the rows of all sizes, through one peer server.
+pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Keeps, cached: bool, unit: Unit) -> Result<()> {
+    for kib in SIZES {
+        let data = Data::new(objects(kib), kib << 10);
+        let mortar = Filled::start(run, 1, keeps, &data)?;
+        let at = mortar.cluster.peers();
+        let plan = Plan { connections: CONNECTIONS, pipelining: 1, order: Order::Random(duration(run)) };
+        let of = |rate: f64| if unit == Unit::Reads { rate } else { rate * data.size() as f64 / 1e6 };
+        let (unit_text, what) = if unit == Unit::Reads { ("reads/s", "reads/s") } else { ("MB/s", "payload, MB/s") };
+        let cells = [Cell {
+            case: format!("{} of {kib} KB", figure.title),
+            panel: format!("{what} over size in KB"),
+            point: kib.to_string(),
+            unit: unit_text,
+            better: Better::Higher,
+            bar: None,
+        }];
+        let side = Side::new("Mortar", || Ok(vec![of(mortar.reads(&at, &data, cached, plan)?)]));
+        let title = format!("{}, {kib} KB", figure.id);
+        let outcome = if keeps == Keeps::OnDisk {
+            let postgres = LoadedPostgres::start(run, &data)?;
+            let rival = Side::new("PostgreSQL", || Ok(vec![of(postgres.reads(&data, plan)?)]));
+            interleave(&title, Run::REPEATS, &mut [side, rival])?
+        } else {
+            let redis = LoadedRedis::start(run, &data)?;
+            let rival = Side::new("Redis", || Ok(vec![of(redis.reads(&data, plan)?)]));
+            interleave(&title, Run::REPEATS, &mut [side, rival])?
+        };
+        figure.rows.extend(run.rows(figure.id, &outcome, &cells));
+    }
+    Ok(())
+}
+
+/// Reads of 1 KB from disk.
+pub(super) fn on_disk(run: &Run) -> Result<Figure> {
+    let data = Data::new(objects(1), 1024);
+    let mortar = Filled::start(run, 1, Keeps::OnDisk, &data)?;
+    let postgres = LoadedPostgres::start(run, &data)?;
+    let mut figure = Figure {
+        id: "tods-10",
+        title: "on-disk random reads of 1 KB",
+        about: "Random reads of objects that a durable brick has on disk, through a peer server whose cache is not used. So few \
+                objects are in the kernel's page cache on both sides: what is compared is the way there. PostgreSQL \
+                answers a prepared SELECT by primary key."
+            .into(),
+        paper: "2,740 reads/s on 36 nodes: a third of those from memory.",
+        parameters: [parameters(run), vec![format!("PostgreSQL: {}", servers::POSTGRES.join(", "))]].concat(),
+        shape: Shape::Bars,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    for pipelining in PIPELINING {
+        let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
+        let cells = [Cell {
+            case: format!("on-disk reads of 1 KB through a peer server, pipelining {pipelining}"),
+            panel: "reads/s".into(),
+            point: format!("pipelining {pipelining}"),
+            unit: "reads/s",
+            better: Better::Higher,
+            bar: Some(3.0),
+        }];
+        let at = mortar.cluster.peers();
+        let mut sides = [
+            Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?])),
+            Side::new("PostgreSQL", || Ok(vec![postgres.reads(&data, plan)?])),
+        ];
+        let outcome = interleave(&format!("tods-10, pipelining {pipelining}"), Run::REPEATS, &mut sides)?;
+        figure.rows.extend(run.rows("tods-10", &outcome, &cells));
+    }
+    Ok(figure)
+}
+
+/// Objects of all sizes from disk.
+pub(super) fn on_disk_by_size(run: &Run) -> Result<Figure> {
+    let mut figure = Figure {
+        id: "tods-11",
+        title: "payload of on-disk reads of 1 to 128 KB",
+        about: "As in tods-10, pipelining 1.".into(),
+        paper: "46 MB/s at 128 KB on 36 nodes.",
+        parameters: parameters(run),
+        shape: Shape::Lines,
+        rows: Vec::new(),
+        skipped: Vec::new(),
+    };
+    by_size(run, &mut figure, Keeps::OnDisk, false, Unit::Bytes)?;
+    Ok(figure)
+}
