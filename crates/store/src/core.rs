@@ -84,6 +84,11 @@ impl EngineRead for Untouched {
         self.0.set(false);
         Ok(())
     }
+
+    fn range_back(&self, _: &[u8], _: &[u8], _: &mut ShowRow<'_>) -> EngineResult<()> {
+        self.0.set(false);
+        Ok(())
+    }
 }
 
 /// The log and the blob files.

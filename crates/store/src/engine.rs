@@ -41,6 +41,9 @@ pub(crate) trait EngineRead {
 
     /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
     fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()>;
+
+    /// Shows the same rows, the last first.
+    fn range_back(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()>;
 }
 
 /// A row to write: a value, or `None` to remove the key.

@@ -352,6 +352,73 @@ impl<'a> Layers<'a> {
         }
     }
 
+    /// Shows the same rows, the last first.
+    pub(crate) fn scan_back(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut to = Key::from(to);
+        let mut many = FEW;
+        loop {
+            let (rows, begin) = self.buffered_back(from, &to, many);
+            many = (many * 4).min(MANY);
+            let mut rows = rows.into_iter().peekable();
+            let mut flow = ControlFlow::Continue(());
+            let engine = |key: &[u8], value: &[u8]| {
+                while let Some((buffered, row)) = rows.next_if(|(buffered, _)| **buffered > *key) {
+                    flow = show_row(show, &buffered, row);
+                    if flow.is_break() {
+                        return flow;
+                    }
+                }
+                flow = match rows.next_if(|(buffered, _)| **buffered == *key) {
+                    Some((_, row)) => show_row(show, key, row),
+                    None => show(key, &Found::Engine(value)),
+                };
+                flow
+            };
+            self.engine.range_back(begin.as_deref().unwrap_or(from), &to, &mut { engine }).explain()?;
+            while flow.is_continue() {
+                let Some((key, row)) = rows.next() else { break };
+                flow = show_row(show, &key, row);
+            }
+            match begin {
+                Some(begin) if flow.is_continue() => to = begin,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The last rows that are not in the B-tree only, the last first, about `many` of each buffer, and the first key of the
+    /// range that these are all of, if there are more before it.
+    fn buffered_back(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
+        let mut keys = Vec::new();
+        let mut begin: Option<Key> = None;
+        for mob in [Some(self.active), self.frozen].into_iter().flatten() {
+            let before = keys.len();
+            mob.keys_back(from, to, many, &mut keys);
+            if let Some(last) = keys.last().filter(|_| keys.len() - before == many) {
+                begin = begin.max(Some(last.clone()));
+            }
+        }
+        let from = begin.as_deref().unwrap_or(from);
+        let mut rows: Vec<(Key, Row)> = Vec::with_capacity(keys.len());
+        if let (Some(changes), true) = (self.changes, from < to) {
+            rows.extend(changes.range(from, to).map(|(key, row)| (key.clone(), row.clone())));
+        }
+        rows.extend(keys.into_iter().filter(|key| **key >= *from).filter_map(|key| {
+            let row = self.active.get(&key, || self.at.seq());
+            let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())))?;
+            Some((key, row))
+        }));
+        // Stable, so of one key the newest row comes first.
+        rows.sort_by(|(a, _), (b, _)| b.cmp(a));
+        rows.dedup_by(|(a, _), (b, _)| a == b);
+        (rows, begin)
+    }
+
     /// The next rows that are not in the B-tree only, in order, about `many` of each buffer, and where to go on if there are
     /// more.
     fn buffered(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {

@@ -169,6 +169,14 @@ impl Mob {
         self.order.range(from, to, limit, keys);
     }
 
+    /// Adds the last keys before `to` down to `from`: at most `limit`, the last first.
+    pub(crate) fn keys_back(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
+        if from >= to || self.is_empty() || !self.has_table_of(from, to) {
+            return;
+        }
+        self.order.range_back(from, to, limit, keys);
+    }
+
     /// Whether there may be keys of a table from that of `from` up to that of `to`.
     fn has_table_of(&self, from: &[u8], to: &[u8]) -> bool {
         let between = ((table_bit(to) << 1) - 1) & !(table_bit(from) - 1);

@@ -67,6 +67,14 @@ impl Order {
         keys.extend(sorted.range::<[u8], _>(bounds).take(limit).cloned());
     }
 
+    /// Appends the last keys before `to` down to `from`, the last first, at most `limit`; `from` must lie before `to`.
+    pub(crate) fn range_back(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
+        // Whoever reads backwards asks for much: what is recent is sorted in at once.
+        let sorted: RwLockReadGuard<'_, _> = RwLockWriteGuard::downgrade(self.sort());
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        keys.extend(sorted.range::<[u8], _>(bounds).rev().take(limit).cloned());
+    }
+
     /// Whether so many keys may be looked through once more.
     fn may_look(&self, many: usize) -> bool {
         many <= MOST && self.looked.fetch_add(many, Ordering::Relaxed) <= WORTH * many
@@ -122,6 +130,12 @@ mod tests {
                         let is_between = |key: &&Key| from[..] <= key[..] && key[..] < to[..];
                         let expected = set.iter().filter(is_between).take(limit);
                         prop_assert!(found.iter().eq([&key].into_iter().chain(expected)));
+                        if from < to {
+                            found.clear();
+                            order.range_back(&from, &to, limit, &mut found);
+                        }
+                        let expected = set.iter().filter(is_between).rev().take(limit);
+                        prop_assert!(from >= to || found.iter().eq(expected));
                     }
                     2 => {
                         set.remove(&key);

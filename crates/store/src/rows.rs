@@ -293,10 +293,11 @@ pub(crate) fn row(this: &impl Reading, key: &[u8]) -> Result<Option<Bytes>> {
     })
 }
 
+/// Shows the rows of a range; `back`: the last first.
 pub(crate) fn rows(
     this: &impl Reading,
-    from: &[u8],
-    to: &[u8],
+    (from, to): (&[u8], &[u8]),
+    back: bool,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> Result<()> {
     let (from, to) = (Key::row(from), Key::row(to));
@@ -305,14 +306,18 @@ pub(crate) fn rows(
     }
     this.state(|layers| {
         let mut failed = None;
-        layers.scan(&from, &to, &mut |key, found| match value(key, found) {
+        let mut show = |key: &[u8], found: &Found<'_>| match value(key, found) {
             Ok(Some(value)) => visit(&key[1..], value),
             Ok(None) => ControlFlow::Continue(()),
             Err(error) => {
                 failed = Some(error);
                 ControlFlow::Break(())
             }
-        })?;
+        };
+        match back {
+            false => layers.scan(&from, &to, &mut show)?,
+            true => layers.scan_back(&from, &to, &mut show)?,
+        }
         failed.map_or(Ok(()), Err)
     })
 }

@@ -266,7 +266,20 @@ macro_rules! reads {
                 to: &[u8],
                 visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
             ) -> Result<()> {
-                rows::rows(self, from, to, visit)
+                rows::rows(self, (from, to), false, visit)
+            }
+
+            /// Shows the same rows, the last first.
+            ///
+            /// # Errors
+            /// As [`Self::rows`].
+            pub fn rows_back(
+                &self,
+                from: &[u8],
+                to: &[u8],
+                visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+            ) -> Result<()> {
+                rows::rows(self, (from, to), true, visit)
             }
 
             /// The spaces of the store.

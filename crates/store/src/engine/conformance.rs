@@ -1,7 +1,7 @@
 //! What every engine must do. Each test runs on all of them.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -228,6 +228,15 @@ fn random_batches_do_what_they_do_to_an_ordered_map() {
             };
             open.read(&mut |read| read.range(&[0], &[u8::MAX], &mut show).unwrap()).unwrap();
             assert_eq!(found, map);
+            let mut back = Vec::new();
+            let mut show = |key: &[u8], _: &[u8]| {
+                back.push(key.to_vec());
+                ControlFlow::Continue(())
+            };
+            let (from, to) = (b"k".as_slice(), b"kk\x14".as_slice());
+            open.read(&mut |read| read.range_back(from, to, &mut show).unwrap()).unwrap();
+            let between = map.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+            assert!(between.map(|(key, _)| key).rev().eq(&back));
             engine = Some(open);
             if round % 20 == 19 {
                 drop(engine.take());

@@ -199,6 +199,20 @@ impl EngineRead for LmdbRead<'_> {
         }
         Ok(())
     }
+
+    fn range_back(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        for row in self.rows.rev_range(&self.txn, &bounds).map_err(failed)? {
+            let (key, value) = row.map_err(failed)?;
+            if show(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl EnginePin for LmdbPin {

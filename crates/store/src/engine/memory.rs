@@ -43,6 +43,17 @@ impl EngineRead for MemoryRead {
         }
         Ok(())
     }
+
+    fn range_back(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
+        if from < to {
+            for (key, value) in self.0.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))).rev() {
+                if show(key, value).is_break() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl EnginePin for MemoryRead {

@@ -359,7 +359,7 @@ fn compare_rows(this: &impl Reading, model: &Model, from: &[u8], to: &[u8]) {
         assert!(known == key && is == value, "row {key:x?} of {} bytes, not {known:x?} of {}", value.len(), is.len());
         ControlFlow::Continue(())
     };
-    rows::rows(this, from, to, visit).unwrap();
+    rows::rows(this, (from, to), false, visit).unwrap();
     assert_eq!(expected.next(), None, "a row is missing");
 }
 

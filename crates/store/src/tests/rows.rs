@@ -30,12 +30,17 @@ fn put(store: &Store, key: &[u8], value: impl Into<Bytes>) -> u64 {
 }
 
 fn listed(this: &impl Reading, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut found = Vec::new();
-    let visit = |key: &[u8], value: &[u8]| {
-        found.push((key.to_vec(), value.to_vec()));
-        ControlFlow::Continue(())
-    };
-    crate::rows::rows(this, from, to, visit).unwrap();
+    let [found, mut back] = [false, true].map(|back| {
+        let mut found = Vec::new();
+        let visit = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        };
+        crate::rows::rows(this, (from, to), back, visit).unwrap();
+        found
+    });
+    back.reverse();
+    assert_eq!(found, back);
     found
 }
 
@@ -127,6 +132,13 @@ fn ranges_are_in_order_whatever_layer_the_rows_are_in() {
         });
         rows.unwrap();
         assert_eq!(seen, 700);
+        let mut last = Vec::new();
+        let back = store.rows_back(&key(0), &key(2999), |key, _| {
+            last.push(key.to_vec());
+            if last.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        back.unwrap();
+        assert_eq!(last, [key(2998), key(2997)]);
     });
 }
 

@@ -309,7 +309,7 @@ fn stamp_of_rows(this: &impl Reading) -> u64 {
         found.push(key.to_vec());
         ControlFlow::Continue(())
     };
-    rows::rows(this, b"a", b"d", visit).unwrap();
+    rows::rows(this, (b"a", b"d"), false, visit).unwrap();
     let stamp = stamp.unwrap();
     assert_eq!(found.len(), if stamp % 2 == 1 { 2 } else { 3 }, "stamp {stamp}: {found:?}");
     stamp
