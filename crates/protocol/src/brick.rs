@@ -291,19 +291,39 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 self.heard(page, now, stored);
             }
             Up::Write { write, writes } => {
-                let mut pages: Vec<PageId> = writes.keys().map(|oid| oid.page()).collect();
-                pages.dedup();
-                self.writing.insert(write, (holder, pages));
-                let request = Request::Commit { txn: write, part: Part { writes, ..Part::default() } };
-                let handled = self.participant.handle(Asker::Writer(holder), request, write.start, now, stored);
-                if handled.is_err() {
-                    self.writing.remove(&write);
-                }
-                self.drain(now);
-                return handled;
+                return self.write(holder, write, Part { writes, ..Part::default() }, now, stored);
             }
         }
         Ok(())
+    }
+
+    /// A holder writes something outside of transactions, which touches what whoever drives this says: [`Up::Write`] has no
+    /// room for that.
+    ///
+    /// # Errors
+    /// If nobody who follows the rules can have sent it: nothing has happened.
+    pub fn write(
+        &mut self,
+        holder: HolderId,
+        write: TxnId,
+        part: Part<T>,
+        now: Ms,
+        stored: &mut dyn FnMut(PageId) -> Version,
+    ) -> Result<(), Rejected> {
+        if !self.directory.knows(holder) {
+            self.down(holder, Down::Closed);
+            return Ok(());
+        }
+        let mut pages: Vec<PageId> = part.writes.keys().map(|oid| oid.page()).collect();
+        pages.dedup();
+        self.writing.insert(write, (holder, pages));
+        let request = Request::Commit { txn: write, part };
+        let handled = self.participant.handle(Asker::Writer(holder), request, write.start, now, stored);
+        if handled.is_err() {
+            self.writing.remove(&write);
+        }
+        self.drain(now);
+        handled
     }
 
     fn renew(&mut self, holder: HolderId, height: u8, wanted_ms: u64, subscribe: bool, now: Ms) -> u64 {

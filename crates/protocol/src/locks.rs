@@ -9,12 +9,14 @@
 //! - **W1.** Prepares never wait. Nobody wounds a transaction that is prepared, and it waits for nothing, so it is soon
 //!   gone. A lock that is waited for bars later prepares: a stream of optimistic transactions cannot keep it waiting for
 //!   ever. A retry has the age of the first try, so it is the oldest in the end.
+//! - What is held is a place: a slot of a page. Two who would put objects of different classes there are in each other's way,
+//!   though their identifiers differ.
 //! - What a datastore transaction has locked does not change, so its read of that stays current, however much else changes in
 //!   the page: with a lock goes the version of the page since when this is so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Oid, PageId};
+use model::{ClassId, Oid, PageId};
 
 use crate::ident::{TxnId, Version};
 use crate::plant::{Bug, planted};
@@ -72,6 +74,13 @@ pub enum Asked {
 struct Waiter {
     txn: TxnId,
     mode: Mode,
+    /// What it has asked for.
+    oid: Oid,
+}
+
+/// The identifier that stands for a place, whatever class an object has there.
+fn place(oid: Oid) -> Oid {
+    if oid.class() == ClassId::NONE { oid } else { Oid::new(ClassId::NONE, oid.page(), oid.slot()) }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +109,7 @@ impl Locks {
     /// if the transaction holds the object already.
     #[must_use]
     pub fn bars(&self, txn: TxnId, oid: Oid, mode: Mode) -> Option<TxnId> {
-        let lock = self.locks.get(&oid)?;
+        let lock = self.locks.get(&place(oid))?;
         if lock.holders.get(&txn).is_some_and(|held| held.covers(mode)) {
             return None;
         }
@@ -115,6 +124,7 @@ impl Locks {
     /// # Panics
     /// If somebody holds it: [`Locks::bars`] was not asked.
     pub fn take(&mut self, txn: TxnId, oid: Oid, mode: Mode) {
+        let oid = place(oid);
         let lock = self.locks.entry(oid).or_default();
         let other = lock.holders.iter().find(|(other, held)| **other != txn && held.conflicts(mode));
         let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
@@ -126,6 +136,8 @@ impl Locks {
 
     /// Asks for an object for a datastore transaction, of which `first` was the first try.
     pub fn ask(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode) -> Asked {
+        let asked = oid;
+        let oid = place(oid);
         self.ages.insert(txn, first);
         self.of.entry(txn).or_default().insert(oid);
         let lock = self.locks.entry(oid).or_default();
@@ -135,8 +147,8 @@ impl Locks {
         }
         // Who reads and touches needs it alone.
         let mode = held.map_or(mode, |held| held.and(mode));
-        lock.waiters.insert((first, txn), Waiter { txn, mode });
-        if self.grant(oid).contains(&txn) {
+        lock.waiters.insert((first, txn), Waiter { txn, mode, oid: asked });
+        if self.grant(oid).iter().any(|(granted, _)| *granted == txn) {
             return Asked::Granted;
         }
         Asked::Waits { wound: self.in_the_way(oid, txn, first, mode) }
@@ -181,7 +193,7 @@ impl Locks {
                     self.since.remove(&oid.page());
                 }
             }
-            granted.extend(self.grant(oid).into_iter().map(|txn| (txn, oid)));
+            granted.extend(self.grant(oid));
             if self.locks.get(&oid).is_some_and(|lock| lock.holders.is_empty() && lock.waiters.is_empty()) {
                 self.locks.remove(&oid);
             }
@@ -190,11 +202,11 @@ impl Locks {
     }
 
     /// Grants an object to those who wait for it, the oldest first, until one has to wait on.
-    fn grant(&mut self, oid: Oid) -> Vec<TxnId> {
+    fn grant(&mut self, oid: Oid) -> Vec<(TxnId, Oid)> {
         let mut granted = Vec::new();
         let Some(lock) = self.locks.get_mut(&oid) else { return granted };
         while let Some(first) = lock.waiters.first_entry() {
-            let Waiter { txn, mode } = *first.get();
+            let Waiter { txn, mode, oid: asked } = *first.get();
             if lock.holders.iter().any(|(other, held)| *other != txn && held.conflicts(mode)) {
                 break;
             }
@@ -202,7 +214,7 @@ impl Locks {
             let held = lock.holders.entry(txn).or_insert(mode);
             *held = held.and(mode);
             self.since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
-            granted.push(txn);
+            granted.push((txn, asked));
         }
         granted
     }
@@ -216,7 +228,7 @@ impl Locks {
     /// How a transaction holds an object, if it does.
     #[must_use]
     pub fn held(&self, txn: TxnId, oid: Oid) -> Option<Mode> {
-        self.locks.get(&oid)?.holders.get(&txn).copied()
+        self.locks.get(&place(oid))?.holders.get(&txn).copied()
     }
 
     /// A page changes, which had this version before.
@@ -230,7 +242,7 @@ impl Locks {
     /// state of it is still the newest. Of a page that has not changed since it says no: its version tells as much.
     #[must_use]
     pub fn has_kept(&self, txn: TxnId, oid: Oid, version: Version) -> bool {
-        let since = self.since.get(&oid.page()).and_then(|of_page| of_page.get(&(txn, oid)));
+        let since = self.since.get(&oid.page()).and_then(|of_page| of_page.get(&(txn, place(oid))));
         since.copied().flatten().is_some_and(|since| version >= since)
     }
 

@@ -26,7 +26,7 @@
 //!   do not wait for each other.
 //! - **V3.** An entry is retired, in the order of versions, and the floor rises to it, when nobody has still to hear of it.
 //!   How far that has come is the directory's to know. A holder that never answers keeps entries in the window, and costs
-//!   nobody a conflict. A window that outgrows its bound raises the floor early: some reads are then refused that were
+//!   nobody a conflict. Touches of guards stay as long as there is room. A window that outgrows its bound raises the floor early: some reads are then refused that were
 //!   current, which costs a fetch, and none is let through that was not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +89,8 @@ pub struct Footprint {
 struct Change {
     version: Version,
     writer: TxnId,
+    /// It is the change of a guard: it stays as long as there is room.
+    kept: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,23 +221,35 @@ impl Validator {
         entry.version = version;
         self.locks.changes(page, before);
         for slot in slots {
-            entry.window.insert(slot, Change { version, writer });
+            entry.window.insert(slot, Change { version, writer, kept: false });
         }
         while entry.window.len() > self.window_limit {
             let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
             if planted(Bug::WindowDropsEntries) {
                 entry.window.retain(|_, change| change.version != oldest);
             }
-            entry.raise(oldest);
+            entry.raise(oldest, false);
         }
         before
+    }
+
+    /// The last changes of these slots of a page are those of guards, and stay in the window as long as there is room. Who reads a
+    /// guard asks a brick and has no copy of its page, so nobody would be waited for (V3), and readers of one guard would conflict
+    /// with who touches another.
+    pub fn keep(&mut self, page: PageId, slots: impl IntoIterator<Item = u16>) {
+        let Some(entry) = self.pages.get_mut(&page) else { return };
+        for slot in slots {
+            if let Some(change) = entry.window.get_mut(&slot) {
+                change.kept = true;
+            }
+        }
     }
 
     /// Everybody who was sent the invalidations of a page up to `version` has acknowledged them or has expired: entries up
     /// to there are retired, and the floor rises to the last of them (V3).
     pub fn retire(&mut self, page: PageId, version: Version) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
-        entry.raise(version.min(entry.version));
+        entry.raise(version.min(entry.version), true);
         if entry.window.is_empty() {
             // The floor is the version, which is stored by now.
             self.pages.remove(&page);
@@ -267,7 +281,7 @@ impl Validator {
                 ));
             }
             for (slot, change) in &page.window {
-                if change.version <= page.floor || change.version > page.version {
+                if change.version <= page.floor && !change.kept || change.version > page.version {
                     return Err(format!("V3: slot {slot} of {id:?} changed at {:?}: {page:?}", change.version));
                 }
             }
@@ -280,12 +294,13 @@ impl Validator {
 }
 
 impl Page {
-    /// Retires the entries up to `version`; the floor rises to the last of them.
-    fn raise(&mut self, version: Version) {
-        let retired = self.window.values().map(|change| change.version).filter(|changed| *changed <= version).max();
+    /// Retires the entries up to `version`, perhaps without those that are kept; the floor rises to the last of them.
+    fn raise(&mut self, version: Version, keep: bool) {
+        let stays = |change: &Change| change.version > version || keep && change.kept;
+        let retired = self.window.values().filter(|change| !stays(change)).map(|change| change.version).max();
         if let Some(last) = retired {
             self.floor = self.floor.max(last);
-            self.window.retain(|_, change| change.version > last);
+            self.window.retain(|_, change| stays(change));
         }
     }
 }

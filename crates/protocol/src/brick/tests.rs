@@ -115,3 +115,19 @@ fn a_page_of_another_node_is_rejected() {
         assert_eq!(brick.directory().pages(HolderId(1)).count(), 0);
     });
 }
+
+#[test]
+fn write_outside_of_transactions_touches_what_its_driver_says() {
+    let mut world = World::new();
+    let part = Part { writes: [(oid(1), Content::Value(7))].into(), touches: [oid(9)].into(), ..Part::default() };
+    world.act(1_000, |brick, stored| {
+        brick.write(HolderId(1), txn(1_000), part.clone(), 1_000, stored).unwrap();
+        assert!(brick.outputs().all(|output| matches!(output, Output::Down(_, Down::Closed))), "it has no session");
+        let (asked, wanted_ms, sync, height) = (1_000, 1_000, 1, u8::MAX);
+        let renew = Up::Renew { asked, wanted_ms, open: true, sync, subscribe: false, height, replaces: None };
+        brick.handle_up(HolderId(1), renew, 1_000, stored).unwrap();
+        brick.write(HolderId(1), txn(1_000), part, 1_000, stored).unwrap();
+    });
+    let touched = world.log.iter().filter_map(Record::change).map(|change| change.touches);
+    assert_eq!(touched.collect::<Vec<_>>(), [BTreeSet::from([oid(9)])]);
+}

@@ -561,6 +561,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 slots.retain(|slot| contents.contains_key(slot));
             }
             let previous = self.validator.apply(page, slots.iter().copied(), version, txn, stored);
+            if slots.len() > contents.len() {
+                self.validator.keep(page, slots.iter().copied().filter(|slot| !contents.contains_key(slot)));
+            }
             let invalidation = Invalidation { page, slots, previous, version, timestamp, txn };
             self.out.push(Output::Changed(invalidation, contents));
         }

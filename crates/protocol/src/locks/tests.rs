@@ -152,3 +152,18 @@ fn touches_are_together_and_not_with_readers() {
     assert_eq!(locks.release(txn(6)), [(txn(5), oid(3))]);
     assert_eq!(locks.held(txn(5), oid(3)), Some(Exclusive));
 }
+
+/// Found by brick's indexes: two who each put an object of another class into one free slot were both let through.
+#[test]
+fn objects_of_different_classes_in_one_place_are_in_each_others_way() {
+    let mut locks = Locks::default();
+    let of_class = |class| Oid::new(ClassId(class), oid(1).page(), oid(1).slot());
+    locks.take(txn(1), of_class(5), Mode::Exclusive);
+    assert_eq!(locks.bars(txn(2), of_class(6), Mode::Exclusive), Some(txn(1)));
+    assert_eq!(locks.bars(txn(2), of_class(0), Mode::Shared), Some(txn(1)));
+    assert!(locks.holds(txn(1), of_class(7), Mode::Shared));
+    // Whoever waits is granted what it has asked for.
+    assert!(matches!(locks.ask(txn(2), txn(2), of_class(6), Mode::Shared), Asked::Waits { .. }));
+    assert_eq!(locks.release(txn(1)), [(txn(2), of_class(6))]);
+    locks.invariants().unwrap();
+}

@@ -177,6 +177,28 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(prop_oneof![3 => change, 1 => retire], 1..40)
 }
 
+/// Who reads a guard has no copy that would be told of its changes, so nobody is waited for.
+#[test]
+fn what_was_touched_is_remembered_though_nobody_has_to_hear_of_it() {
+    let mut validator = changed(&[(6, &[1]), (7, &[2])]);
+    validator.keep(PAGE, [1]);
+    validator.retire(PAGE, at(7));
+    validator.invariants().unwrap();
+    // The other slot is retired, and the floor is where it changed.
+    assert_eq!(check(&validator, &[(1, 6)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(1, 5)], &[]), stale(1, 6));
+    assert_eq!(check(&validator, &[(2, 6)], &[]), stale(2, 7));
+    assert_eq!(check(&validator, &[(3, 6)], &[]), stale(3, 7));
+    // There is no more room than for anything else.
+    for position in 8..=150 {
+        validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &mut |_| at(4));
+        validator.keep(PAGE, [position as u16 + 1]);
+        validator.invariants().unwrap();
+    }
+    assert_eq!(check(&validator, &[(151, 150)], &[]), Ok(()));
+    assert!(check(&validator, &[(1, 6)], &[]).is_err());
+}
+
 proptest! {
     /// Against a list of all changes that there ever were.
     #[test]
