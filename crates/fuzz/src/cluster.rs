@@ -32,6 +32,7 @@ fn questions(request: &Request, raw: &[u8]) {
         Request::Query(query) => drop(wire::cluster::Query::from_proto(query.clone(), Raw::Borrowed(raw))),
         Request::Reserve(reserve) => drop(wire::cluster::Reserve::try_from(*reserve)),
         Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
+        Request::BuildIndex(build) => drop(wire::cluster::BuildIndex::try_from(*build)),
         Request::Look(look) => drop(wire::cluster::look_from_proto(*look)),
         _ => {}
     }

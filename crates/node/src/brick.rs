@@ -10,7 +10,10 @@
 mod blocking;
 mod chores;
 mod completions;
+mod guards;
 mod hosted;
+mod index_rows;
+mod indexes;
 mod listing;
 mod long_job;
 mod nodes;

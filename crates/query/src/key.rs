@@ -18,12 +18,15 @@
 //!   `01` if cut. All but the tag is inverted in negative numbers;
 //! - dates, time stamps: counts, big-endian, the top bit turned; references: their 16 bytes.
 
+mod first;
 mod number;
 
 use model::checksum::crc64;
 use model::{Comparison, FieldNumber, RecordRef, Result, ValueRef};
 
 use crate::limits;
+
+pub use first::{first, fixed};
 
 /// What an object stands at in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,25 +7,29 @@
 //! What the store shows is durable. So if a page is found newer than what has come out of the machine, the machine is told
 //! first that its records are durable: what changed is told before the page is shown (D2).
 
+mod indexing;
+mod writing;
+
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
+use meta::catalog::Schema;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
 use protocol::brick::{Brick, Locked, Output, Ticket};
 use protocol::commit::participant::Settings;
-use protocol::commit::{Answer, Change, Record, Refusal, Rejected, Request};
+use protocol::commit::{Answer, Part, Refusal, Rejected, Request};
 use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
-use protocol::page_cache::{Content, Fetched};
+use protocol::page_cache::Fetched;
 use protocol::tree::{Down, Up};
 use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
-use wire::cluster::{Message, decode_record, encode_record};
+use wire::cluster::{Message, decode_record};
 
 use super::chores::{Chore, Chores};
+use super::indexes::{Indexes, Looked};
 use super::page_rows::{self as rows, Head};
 use super::verdicts::Verdicts;
 use wire::driving::Post;
@@ -35,13 +39,13 @@ const POSITIONS: u64 = 1 << 20;
 /// How long after the store had no room it is tried again, in milliseconds.
 const AGAIN_MS: Ms = 200;
 /// Entries that the window of a page may have.
-const WINDOW: usize = 256;
+pub(crate) const WINDOW: usize = 256;
 /// Rows of transactions that are removed together with others.
 const DROPPED: usize = 256;
 /// Bytes of what is known of a transaction that go into one row.
 const PIECE: usize = 4 << 20;
 /// Page numbers that can be reserved; those above are computed.
-const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
+pub(crate) const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
 
 fn next_life() -> u64 {
     static LIVES: AtomicU64 = AtomicU64::new(1);
@@ -109,6 +113,16 @@ pub(crate) struct Hosted {
     pieces: HashMap<TxnId, u16>,
     /// Transactions of which nothing is known any more, whose rows are there still.
     dropped: VecDeque<TxnId>,
+    /// What is known of indexes, and when something is to be done about them.
+    indexes: Indexes,
+    index_due: Ms,
+    /// The schema that they were last made to follow.
+    schema: Option<Arc<Schema>>,
+    /// What the transaction replaces that is being taken in, and those that are prepared.
+    looked: Option<(TxnId, Looked)>,
+    looked_prepared: HashMap<TxnId, Looked>,
+    /// All up to this position is durable.
+    durable: u64,
     /// Reservations that are under way.
     reserving: Arc<AtomicU64>,
     /// Another number each time it begins: what was written in another life counts no more.
@@ -158,6 +172,12 @@ impl Hosted {
             free: HashMap::new(),
             pieces: HashMap::new(),
             dropped: VecDeque::new(),
+            indexes: Indexes::default(),
+            index_due: Ms::MAX,
+            schema: None,
+            looked: None,
+            looked_prepared: HashMap::new(),
+            durable: 0,
             reserving: Arc::default(),
             life: next_life(),
             failed: None,
@@ -198,11 +218,11 @@ impl Hosted {
             store.commit_rows(opened)?;
         }
         self.limit = rows::read_number(&store, &limit)?;
-        (self.last, self.sent) = (self.limit, self.limit);
+        (self.last, self.sent, self.durable) = (self.limit, self.limit, self.limit);
         if !is_new {
             self.machine.recovered(self.limit, now);
         }
-        Ok(())
+        self.open_indexes(now)
     }
 
     /// Takes up a record again, if it is there.
@@ -255,7 +275,7 @@ impl Hosted {
     pub(crate) fn request(
         &mut self,
         from: Asker,
-        request: Request<Object>,
+        mut request: Request<Object>,
         seen: Timestamp,
         now: Ms,
     ) -> Result<(), Rejected> {
@@ -267,10 +287,19 @@ impl Hosted {
             }
             return Ok(());
         }
+        if let Request::Prepare { txn, part, .. } | Request::Commit { txn, part } = &mut request
+            && let Some(held) = self.touch(*txn, part)
+        {
+            if let Asker::Post(post) = &from {
+                post.send(&held);
+            }
+            return Ok(());
+        }
         let mut failure = None;
         let (changing, store) = (&self.changing, &self.store);
         let handled = self.machine.request(from, request, seen, now, &mut stored(changing, store, &mut failure));
         self.after(failure, now);
+        self.looked = None;
         handled
     }
 
@@ -282,19 +311,27 @@ impl Hosted {
         if matches!(message, Up::Renew { .. }) {
             self.holders.insert(holder, post.clone());
         }
-        if let Up::Write { write, .. } = &message
-            && let Some(held) = self.held(*write)
-        {
-            post.send(&held);
-            // It is tried again soon.
-            let message = Down::Written { write: *write, result: Err(Refusal::Aborted) };
-            post.send(&Message::Down { node: self.node, holder, message });
-            return Ok(());
-        }
         let mut failure = None;
-        let (changing, store) = (&self.changing, &self.store);
-        let handled = self.machine.handle_up(holder, message, now, &mut stored(changing, store, &mut failure));
+        let handled = match message {
+            Up::Write { write, writes } => {
+                let mut part = Part { writes, ..Part::default() };
+                if let Some(held) = self.held(write).or_else(|| self.touch(write, &mut part)) {
+                    post.send(&held);
+                    // It is tried again soon.
+                    let message = Down::Written { write, result: Err(Refusal::Aborted) };
+                    post.send(&Message::Down { node: self.node, holder, message });
+                    return Ok(());
+                }
+                let (changing, store) = (&self.changing, &self.store);
+                self.machine.write(holder, write, part, now, &mut stored(changing, store, &mut failure))
+            }
+            message => {
+                let (changing, store) = (&self.changing, &self.store);
+                self.machine.handle_up(holder, message, now, &mut stored(changing, store, &mut failure))
+            }
+        };
         self.after(failure, now);
+        self.looked = None;
         handled
     }
 
@@ -313,6 +350,7 @@ impl Hosted {
         self.holders.retain(|holder, _| directory.knows(*holder));
         self.retry(now);
         self.after(failure, now);
+        self.tend_indexes(now);
     }
 
     /// A time at or after all that was committed here.
@@ -322,7 +360,10 @@ impl Hosted {
 
     /// When [`Hosted::poll`] has something to do.
     pub(crate) fn deadline(&self) -> Ms {
-        if self.failed.is_some() { Ms::MAX } else { self.machine.deadline().min(self.again.unwrap_or(Ms::MAX)) }
+        if self.failed.is_some() {
+            return Ms::MAX;
+        }
+        self.machine.deadline().min(self.again.unwrap_or(Ms::MAX)).min(self.index_due)
     }
 
     /// The store has made the oldest rows that are with it durable, or not.
@@ -376,6 +417,7 @@ impl Hosted {
     }
 
     fn forced(&mut self, position: u64, now: Ms) {
+        self.durable = self.durable.max(position);
         let mut failure = None;
         let (changing, store) = (&self.changing, &self.store);
         self.machine.forced(position, now, &mut stored(changing, store, &mut failure));
@@ -466,157 +508,6 @@ impl Hosted {
         }
     }
 
-    // -------------------------------------------------------------------------------------------- rows
-
-    fn append(&mut self, position: u64, record: Record<Object>) -> Result<()> {
-        self.last = position;
-        if position > self.limit {
-            self.limit = position + POSITIONS;
-            self.rows.put(&rows::limit_key(self.node), rows::encode_number(self.limit));
-        }
-        let at = Version { moves: self.moves, position };
-        if let Some(change) = record.change() {
-            self.change(at, change)?;
-        }
-        let record = record.into_row(at);
-        let row = encode_record(&record, at);
-        match (&record, record.txn()) {
-            (_, Some(txn)) => self.know(txn, &row),
-            (Record::Horizon(_), None) => self.rows.put(&rows::horizon_key(self.node), row),
-            (_, None) => self.rows.put(&rows::bound_key(self.node), row),
-        }
-        Ok(())
-    }
-
-    /// Writes down what is known of a transaction, in as many rows as it takes; in none, if nothing is.
-    fn know(&mut self, txn: TxnId, record: &Bytes) {
-        let pieces = record.len().div_ceil(PIECE) as u16;
-        for piece in 0..pieces {
-            let from = usize::from(piece) * PIECE;
-            let row = record.slice(from..record.len().min(from + PIECE));
-            self.rows.put(&rows::known_key(self.node, txn, piece), row);
-        }
-        let before = self.pieces.remove(&txn).unwrap_or(1);
-        (pieces..before).for_each(|piece| self.rows.remove(&rows::known_key(self.node, txn, piece)));
-        if pieces > 1 {
-            self.pieces.insert(txn, pieces);
-        }
-    }
-
-    fn change(&mut self, at: Version, change: Change<Object>) -> Result<()> {
-        let timestamp = change.timestamp;
-        // A page that was only touched has another version too.
-        for (page, (_, contents)) in change.pages() {
-            let before = match self.changing.get(&page) {
-                Some(changing) => changing.newest,
-                None => rows::read_head(&self.store, page)?,
-            };
-            let newest = Head { version: at, timestamp: before.timestamp.max(timestamp) };
-            let out = before.version;
-            let changing = self.changing.entry(page).or_insert(Changing { out, newest, changes: 0 });
-            (changing.newest, changing.changes) = (newest, changing.changes + 1);
-            self.rows.put(&rows::head_key(page), newest.encode());
-            for (slot, content) in contents {
-                self.put(page, slot, content)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, page: PageId, slot: u16, content: Content<Object>) -> Result<()> {
-        let before = rows::read_object(&self.store, page, slot)?.map(|object| object.class);
-        let class = match &content {
-            Content::Value(object) => Some(object.class),
-            Content::Absent => None,
-        };
-        if let Some(class) = before.filter(|_| before != class) {
-            self.rows.remove(&rows::extent_key(class, page, slot));
-        }
-        if let Some(class) = class.filter(|_| before != class) {
-            self.rows.put(&rows::extent_key(class, page, slot), Bytes::new());
-        }
-        match content {
-            Content::Value(object) => self.rows.put(&rows::object_key(page, slot), rows::encode_object(&object)),
-            Content::Absent => self.rows.remove(&rows::object_key(page, slot)),
-        }
-        Ok(())
-    }
-
-    /// Hands rows to the store. Says whether more may have come out of the machine.
-    fn send_rows(&mut self, now: Ms) -> bool {
-        if self.sent == self.last {
-            return false;
-        }
-        self.sent = self.last;
-        // A few at a time: there may be more than changes can have.
-        for txn in self.dropped.drain(..self.dropped.len().min(DROPPED)).collect::<Vec<_>>() {
-            self.know(txn, &Bytes::new());
-        }
-        if self.rows.is_empty() {
-            // Records that need no rows are as durable as those before them.
-            match self.held.back_mut().or(self.under_way.back_mut()) {
-                Some(sent) => sent.position = self.last,
-                None => self.forced(self.last, now),
-            }
-            return true;
-        }
-        let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
-        let sent = Sent { position: self.last, rows };
-        if self.full.is_some() {
-            self.held.push_back(sent);
-            return false;
-        }
-        self.submit(sent, now)
-    }
-
-    /// Gives rows to the store. Says whether more may have come out of the machine.
-    fn submit(&mut self, sent: Sent, now: Ms) -> bool {
-        let rows = sent.rows.clone().in_sequence(&self.sequence);
-        let position = sent.position;
-        self.under_way.push_back(sent);
-        if self.in_memory {
-            match self.store.commit_rows(rows) {
-                Ok(_) => {
-                    self.under_way.pop_back();
-                    self.full = None;
-                    self.forced(position, now);
-                }
-                Err(error) => self.refused(error, now),
-            }
-            return true;
-        }
-        let (chores, node, life) = (self.chores.clone(), self.node, self.life);
-        self.store.submit_rows(rows, move |result| {
-            chores.add(Chore::Written { node, life, result: result.map(drop) });
-        });
-        false
-    }
-
-    /// Tries again what the store has refused.
-    fn retry(&mut self, now: Ms) {
-        if self.again.is_some_and(|again| again <= now) {
-            self.again = None;
-            // One alone shows whether there is room.
-            if let Some(sent) = self.held.pop_front() {
-                self.submit(sent, now);
-            }
-        }
-    }
-
-    /// There is room again: all that was held goes.
-    fn release(&mut self, now: Ms) -> bool {
-        if self.full.is_some() || self.held.is_empty() {
-            return false;
-        }
-        let mut more = false;
-        while self.full.is_none()
-            && let Some(sent) = self.held.pop_front()
-        {
-            more |= self.submit(sent, now);
-        }
-        more
-    }
-
     // -------------------------------------------------------------------------------------------- beside the machine
 
     /// Hands out page numbers of a space that nobody else gets, as many as asked for. `done` learns the first of them, when
@@ -664,3 +555,6 @@ fn stored<'a>(
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

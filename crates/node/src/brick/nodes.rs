@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use meta::Revision;
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::commit::Request;
 use protocol::ident::Version;
@@ -15,11 +17,13 @@ use protocol::lease::Ms;
 use protocol::page_cache::Content;
 use protocol::tree::Up;
 use store::Store;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
-use wire::cluster::{Message, Scan, Scanned};
+use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 
 use super::chores::{Chore, Chores};
 use super::hosted::{Asker, Hosted};
+use super::index_rows::{self, IndexId, Mark};
 use super::page_rows as rows;
 use super::scan::scan;
 use super::verdicts::Verdicts;
@@ -36,6 +40,10 @@ pub(crate) const SKEW_MS: u64 = 5_000;
 
 /// How soon it is tried again to serve what the map says, in milliseconds.
 const AGAIN_MS: Ms = 200;
+
+/// How long whoever waits for an index waits for an answer, and how often it is looked for.
+const PATIENCE_MS: Ms = 500;
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A logical node and the epoch as of which it is served here.
 struct Served {
@@ -165,7 +173,8 @@ impl Nodes {
             }
             let (store, chores) = (self.store.clone(), self.chores.clone());
             match Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now()) {
-                Ok(hosted) => {
+                Ok(mut hosted) => {
+                    self.follow_schema(&mut hosted);
                     info!(node = node.0, epoch, "serving a logical node");
                     after.insert(node, Arc::new(Served { epoch, hosted: Mutex::new(hosted) }));
                 }
@@ -175,6 +184,22 @@ impl Nodes {
         self.is_settled.store(closing.is_empty() && failed.is_none(), Ordering::Release);
         self.served.store(Arc::new(after));
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Keeps the indexes that the catalogue tells of.
+    fn follow_schema(&self, hosted: &mut Hosted) {
+        let Some(catalog) = self.realm.catalog() else { return };
+        if let Some(space) = catalog.space_of(hosted.node()) {
+            hosted.follow(space.id, &catalog.schema(space.id), self.time.now());
+        }
+    }
+
+    fn follow_schemas(&self) {
+        for served in self.served.load().values() {
+            if let Ok(mut hosted) = served.lock() {
+                self.follow_schema(&mut hosted);
+            }
+        }
     }
 
     fn served(&self, node: NodeId) -> Option<Arc<Served>> {
@@ -245,19 +270,46 @@ impl Nodes {
         Ok((head.version, object))
     }
 
-    /// Looks through extents: see [`scan`].
+    /// Looks through extents or an index: see [`scan`].
     ///
     /// # Errors
     /// If the logical node is not served here, or something cannot be read.
     pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
         let served = self.named(wanted.node)?;
-        if wanted.range.is_some() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no such index at this logical node"));
-        }
         let mut scanned = scan(&self.store, wanted)?;
         // What was found was committed before.
         scanned.seen = served.lock()?.clock();
         Ok(scanned)
+    }
+
+    /// How far an index is: `None` if it has all objects of all its classes, as the catalogue is known here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is not known here.
+    pub(crate) fn index_progress(&self, wanted: &BuildIndex) -> Result<Option<(u64, u64)>> {
+        let BuildIndex { space, node, index } = *wanted;
+        let (served, id) = (self.named(node)?, IndexId { node, space, index });
+        let progress = served.lock()?.progress(id)?;
+        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no {id}, as far as is known here"));
+        let progress = progress.ok_or_else(unknown)?;
+        let marks = index_rows::read_marks(&self.store, id)?;
+        let is_complete = !marks.is_empty() && marks.iter().all(|(_, mark)| matches!(mark, Mark::Complete(_)));
+        Ok((!is_complete).then_some(progress))
+    }
+
+    /// Waits a moment for an index to have all objects. Returns how far it is, if it has not.
+    ///
+    /// # Errors
+    /// As [`Nodes::index_progress`]; one that is not known yet may be in a moment.
+    pub(crate) async fn build_index(&self, wanted: BuildIndex) -> Result<Option<(u64, u64)>> {
+        let until = self.time.now() + PATIENCE_MS;
+        loop {
+            let progress = self.index_progress(&wanted);
+            if matches!(progress, Ok(None)) || self.time.now() >= until {
+                return progress;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Hands out page numbers: see [`Hosted::reserve`].
@@ -282,6 +334,7 @@ impl Nodes {
     /// Does what is left to be done and what it is time for, for ever.
     pub(crate) async fn look_after(self: &Arc<Self>) {
         let (mut map, mut chores) = (self.realm.placement.watch(), Vec::new());
+        let mut catalogue = self.realm.changed();
         self.follow_map();
         loop {
             self.chores.alarm.clear();
@@ -307,6 +360,7 @@ impl Nodes {
                     }
                     self.follow_map();
                 }
+                () = changed(&mut catalogue) => self.follow_schemas(),
             }
         }
     }
@@ -355,6 +409,17 @@ impl Nodes {
                 }
             },
         }
+    }
+}
+
+/// Waits until the catalogue changes; for ever, if there is none.
+async fn changed(catalogue: &mut Option<watch::Receiver<Revision>>) {
+    let is_changed = match catalogue {
+        Some(changed) => changed.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_changed {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `B` node | the bound of promises (V4) |
 //! | `H` node | the horizon (C3) |
 //! | `L` node | a position above all that were used |
+//! | `I`, `D` | indexes: [`super::index_rows`] |
 //!
 //! All numbers are big-endian, so a page is one range of keys, head first, and an extent is in the order of its pages.
 
@@ -20,13 +21,41 @@ use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result
 use protocol::ident::{Timestamp, TxnId, Version};
 use protocol::page_cache::Fetched;
 use smallvec::SmallVec;
-use store::Store;
+use store::{Snapshot, Store};
+
+/// Where rows are read: the newest durable state, or one state.
+pub(crate) trait Rows {
+    /// The value of a row.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// Shows rows in order.
+    fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()>;
+}
+
+impl Rows for Store {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.row(key)
+    }
+
+    fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        self.rows(from, to, visit)
+    }
+}
+
+impl Rows for Snapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.row(key)
+    }
+
+    fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        self.rows(from, to, visit)
+    }
+}
 
 /// A key; all fit in place.
 pub(crate) type Key = SmallVec<[u8; 24]>;
 
 /// Bytes of the number of a page.
-const PAGE_LEN: usize = 6;
+pub(crate) const PAGE_LEN: usize = 6;
 /// Bytes of the key of a page's head.
 const HEAD_KEY: usize = 1 + 4 + 2 + PAGE_LEN;
 /// Bytes of the key of an object in an extent.
@@ -45,7 +74,7 @@ fn key(table: u8, parts: &[&[u8]]) -> Key {
     key
 }
 
-fn number(page: u64) -> [u8; PAGE_LEN] {
+pub(crate) fn number(page: u64) -> [u8; PAGE_LEN] {
     let [_, _, number @ ..] = page.to_be_bytes();
     number
 }
@@ -92,6 +121,18 @@ pub(crate) fn extent_place(key: &[u8]) -> Result<(u64, u16)> {
 /// What the keys of an extent begin with.
 pub(crate) fn extent_prefix(node: NodeId, space: SpaceId, class: ClassId) -> Key {
     key(b'E', &[&node.0.to_be_bytes(), &space.0.to_be_bytes(), &class.0.to_be_bytes()])
+}
+
+/// The keys of the extent of a class behind a place, and the key behind them.
+pub(crate) fn extent_range(node: NodeId, space: SpaceId, class: ClassId, after: Option<(u64, u16)>) -> (Key, Key) {
+    let (mut from, mut to) = (extent_prefix(node, space, class), extent_prefix(node, space, class));
+    if let Some((page, slot)) = after {
+        from.extend_from_slice(&number(page));
+        from.extend_from_slice(&slot.to_be_bytes());
+        from.push(0);
+    }
+    to.extend_from_slice(&[0xff; PAGE_LEN + 3]);
+    (from, to)
 }
 
 /// The key of the first page number that is free.
@@ -184,16 +225,16 @@ fn damaged(page: PageId, why: &str) -> Error {
 }
 
 /// The head of a page; that of one that was never changed if there is none.
-pub(crate) fn read_head(store: &Store, page: PageId) -> Result<Head> {
-    match store.row(&head_key(page))? {
+pub(crate) fn read_head(state: &impl Rows, page: PageId) -> Result<Head> {
+    match state.get(&head_key(page))? {
         Some(row) => Head::decode(page, &row),
         None => Ok(Head::default()),
     }
 }
 
 /// An object of a page; `None` if the slot is free. Its data is the row's, not a copy.
-pub(crate) fn read_object(store: &Store, page: PageId, slot: u16) -> Result<Option<Object>> {
-    let Some(row) = store.row(&object_key(page, slot))? else { return Ok(None) };
+pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<Option<Object>> {
+    let Some(row) = state.get(&object_key(page, slot))? else { return Ok(None) };
     let (class, kind) = decode_head(page, &row)?;
     Ok(Some(Object { class, kind, data: row.slice(OBJECT_HEAD..) }))
 }

@@ -1,101 +1,263 @@
-//! Looks through the extents of classes at one logical node.
+//! Looks for objects at one logical node: through the extents of classes, or through a range of an index.
 //!
-//! What is found was durable when it was looked at; each object comes with the version of its page, by which a transaction can
-//! validate it. A scan is cut into answers of a bounded size, and so that none takes long.
+//! An answer is of one state, and what it says was durable then; each object comes with the version of its page, by which a
+//! transaction can validate it. A scan is cut into answers of a bounded size, and so that none takes long. With the first come the
+//! guards of what is looked for, with their versions in that state: a transaction that has read them misses nothing that
+//! belongs to the set, in this answer or a later one, or conflicts.
+//!
+//! An index is looked through only if it has all objects of the classes asked for.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use model::{ClassId, Kind, Oid, PageId, RecordRef, Result, SpaceId};
-use store::Store;
-use wire::cluster::{Place, Scan, Scanned};
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
+use protocol::ident::Version;
+use protocol::validate::{Read, Seen};
+use query::key::fixed;
+use store::{Snapshot, Store};
+use wire::cluster::{IndexRange, Place, Scan, Scanned};
 
+use super::guards;
+use super::index_rows::{self, IndexId, Key, Mark};
 use super::page_rows as rows;
 
 /// Bytes of objects in one answer, beyond which no other follows.
 const ANSWER: usize = 1 << 20;
 /// Objects that are looked at for one answer.
 const EXAMINED: u64 = 10_000;
+/// Entries that are counted for one answer, if the objects need not be looked at.
+const COUNTED: u64 = 100_000;
+/// Rows that are taken at a time: at first as many as are wanted, between these.
+const FEW: usize = 16;
+const MANY: usize = 512;
 
 /// Looks for what a scan asks for.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] for an index that is not known here; [`ErrorKind::Unavailable`] for one that does not have all objects
+/// yet; [`ErrorKind::Corrupt`] if something is damaged.
 pub(crate) fn scan(store: &Store, scan: &Scan) -> Result<Scanned> {
-    let mut looking = Looking { store, scan, scanned: Scanned::default(), bytes: 0, failed: Ok(()) };
-    for class in &scan.classes {
-        let after = scan.after.as_ref().map(|place| place.oid);
-        // Classes rise, so those before the place where it goes on are done.
-        if after.is_some_and(|oid| oid.class() > *class) {
-            continue;
-        }
-        looking.extent(*class, after.filter(|oid| oid.class() == *class))?;
-        if looking.scanned.next.is_some() {
-            break;
-        }
+    let state = store.snapshot()?;
+    let mut looking = Looking { state: &state, scan, scanned: Scanned::default(), bytes: 0 };
+    match &scan.range {
+        None => looking.extents()?,
+        Some(range) => looking.index(range)?,
     }
     Ok(looking.scanned)
 }
 
 struct Looking<'a> {
-    store: &'a Store,
+    state: &'a Snapshot,
     scan: &'a Scan,
     scanned: Scanned,
     bytes: usize,
-    failed: Result<()>,
 }
 
 impl Looking<'_> {
-    fn extent(&mut self, class: ClassId, after: Option<Oid>) -> Result<()> {
-        let Scan { node, space, .. } = *self.scan;
-        let prefix = rows::extent_prefix(node, space, class);
-        let mut from = match after {
-            Some(oid) => rows::extent_key(class, oid.page(), oid.slot()),
-            None => prefix.clone(),
-        };
-        if after.is_some() {
-            from.push(0);
-        }
-        let mut to = prefix.clone();
-        to.extend_from_slice(&[0xff; 9]);
-        let store = self.store;
-        store.rows(&from, &to, |key, _| {
-            let looked = rows::extent_place(key).and_then(|(number, slot)| {
-                let page = PageId { space: SpaceId(space.0), node, number };
-                self.object(Oid::new(class, page, slot))
-            });
-            match looked {
-                Ok(true) => ControlFlow::Continue(()),
-                Ok(false) => ControlFlow::Break(()),
-                Err(error) => {
-                    self.failed = Err(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })?;
-        std::mem::replace(&mut self.failed, Ok(()))
+    fn page(&self, number: u64) -> PageId {
+        PageId { space: self.scan.space, node: self.scan.node, number }
     }
 
+    /// These guards stand for what is looked for.
+    fn guard(&mut self, guards: impl IntoIterator<Item = Oid>) -> Result<()> {
+        if self.scan.after.is_some() {
+            return Ok(());
+        }
+        for oid in guards {
+            let version = rows::read_head(self.state, oid.page())?.version;
+            self.scanned.guards.push(Read { oid, seen: Seen::At(version) });
+        }
+        Ok(())
+    }
+
+    // -------------------------------------------------------------------------------------------- extents
+
+    fn extents(&mut self) -> Result<()> {
+        let scan = self.scan;
+        self.guard(scan.classes.iter().map(|class| guards::of_class(scan.space, scan.node, *class)))?;
+        let after = scan.after.as_ref().map(|place| place.oid);
+        for class in &scan.classes {
+            // Classes rise, so those before the place where it goes on are done.
+            if after.is_some_and(|oid| oid.class() > *class) {
+                continue;
+            }
+            self.extent(*class, after.filter(|oid| oid.class() == *class))?;
+            if self.scanned.next.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self, class: ClassId, after: Option<Oid>) -> Result<()> {
+        let scan = self.scan;
+        let Scan { node, space, count, ref filter, .. } = *scan;
+        let counts = count && filter.is_none();
+        let after = after.map(|oid| (oid.page().number, oid.slot()));
+        let (from, to) = rows::extent_range(node, space, class, after);
+        self.walk((&from, &to), false, |looking, row| {
+            let (number, slot) = rows::extent_place(row)?;
+            let oid = Oid::new(class, looking.page(number), slot);
+            if counts {
+                return Ok(looking.count(oid, &[]));
+            }
+            match read_at(looking.state, oid.page(), slot)? {
+                (version, Some(object)) => looking.object(oid, version, object, &[]),
+                (_, None) => Err(damaged_extent(node, space, class, oid)),
+            }
+        })
+    }
+
+    /// Looks at rows in order until there is enough, portion by portion: while rows are shown, nothing else of the state is read.
+    fn walk(
+        &mut self,
+        (from, to): (&[u8], &[u8]),
+        back: bool,
+        mut look: impl FnMut(&mut Self, &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let (mut from, mut to) = (Key::from_slice(from), Key::from_slice(to));
+        let mut portion = (self.scan.limit as usize).clamp(FEW, MANY);
+        loop {
+            let mut found: Vec<Key> = Vec::new();
+            let visit = |row: &[u8], _: &[u8]| {
+                found.push(Key::from_slice(row));
+                if found.len() < portion { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            match back {
+                false => self.state.rows(&from, &to, visit)?,
+                true => self.state.rows_back(&from, &to, visit)?,
+            }
+            for row in &found {
+                if !look(self, row)? {
+                    return Ok(());
+                }
+            }
+            let Some(last) = found.pop().filter(|_| found.len() + 1 == portion) else { return Ok(()) };
+            if back {
+                to = last;
+            } else {
+                from = last;
+                from.push(0);
+            }
+            portion = MANY;
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- indexes
+
+    fn index(&mut self, range: &IndexRange) -> Result<()> {
+        let scan = self.scan;
+        let Scan { node, space, count, ref filter, ref classes, .. } = *scan;
+        let id = IndexId { node, space, index: range.index };
+        let all = self.check_complete(id)?;
+        let counts = count && filter.is_none() && all.is_subset(classes);
+        self.guard([match fixed(&range.from, &range.to) {
+            Some(first) => guards::of_bucket(space, node, id.index, first),
+            None => guards::of_index(space, node, id.index),
+        }])?;
+        let (from, to) = bounds(id, range, scan.after.as_ref());
+        self.walk((&from, &to), range.reverse, |looking, row| {
+            let (key, number, slot) = index_rows::parse(id, row)?;
+            let page = looking.page(number);
+            if counts {
+                return Ok(looking.count(Oid::new(ClassId::NONE, page, slot), key));
+            }
+            match read_at(looking.state, page, slot)? {
+                (version, Some(object)) => looking.object(Oid::new(object.class, page, slot), version, object, key),
+                (_, None) => Err(index_rows::damaged(id, "an entry is of no object")),
+            }
+        })
+    }
+
+    /// The classes whose objects are in an index; it must have all of those that are asked for.
+    fn check_complete(&self, id: IndexId) -> Result<BTreeSet<ClassId>> {
+        let marks = index_rows::read_marks(self.state, id)?;
+        let mut complete = BTreeSet::new();
+        for (class, mark) in &marks {
+            match mark {
+                Mark::Complete(_) => drop(complete.insert(*class)),
+                Mark::Building(_) => {}
+                Mark::Removing => return Err(no_index(id)),
+            }
+        }
+        if marks.is_empty() {
+            return Err(no_index(id));
+        }
+        match self.scan.classes.iter().find(|class| !complete.contains(class)) {
+            None => Ok(marks.into_iter().map(|(class, _)| class).collect()),
+            Some(class) => {
+                let what = format!("{id} does not have all objects of class {} yet: ask again in a moment", class.0);
+                Err(Error::new(ErrorKind::Unavailable, what))
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- what is found
+
     /// Looks at an object. Says whether there is room for another one.
-    fn object(&mut self, oid: Oid) -> Result<bool> {
+    fn object(&mut self, oid: Oid, version: Version, object: Object, key: &[u8]) -> Result<bool> {
         self.scanned.examined += 1;
-        let (head, object) = rows::read_one(self.store, oid)?;
-        // It may have gone since its place was found.
-        if let Some(object) = object {
-            let matches = match &self.scan.filter {
+        let matches = self.scan.classes.contains(&object.class)
+            && match &self.scan.filter {
                 None => true,
                 Some(_) if object.kind != Kind::Record => false,
                 Some(filter) => filter.matches(&RecordRef::new(&object.data)?)?,
             };
-            if matches {
-                self.scanned.count += 1;
-                if !self.scan.count {
-                    self.bytes += object.data.len();
-                    self.scanned.found.push((oid, head.version, object));
-                }
+        if matches {
+            self.scanned.count += 1;
+            if !self.scan.count {
+                self.bytes += object.data.len();
+                self.scanned.found.push((oid, version, object));
             }
         }
         let is_full = self.scanned.found.len() >= self.scan.limit as usize && !self.scan.count;
-        if is_full || self.bytes >= ANSWER || self.scanned.examined >= EXAMINED {
-            self.scanned.next = Some(Place { key: Default::default(), oid });
-            return Ok(false);
-        }
-        Ok(true)
+        Ok(self.goes_on(is_full || self.bytes >= ANSWER || self.scanned.examined >= EXAMINED, oid, key))
     }
+
+    /// Counts an object that need not be looked at. Says whether another one may be.
+    fn count(&mut self, oid: Oid, key: &[u8]) -> bool {
+        self.scanned.count += 1;
+        self.goes_on(self.scanned.count >= COUNTED, oid, key)
+    }
+
+    fn goes_on(&mut self, is_over: bool, oid: Oid, key: &[u8]) -> bool {
+        if is_over {
+            self.scanned.next = Some(Place { key: Bytes::copy_from_slice(key), oid });
+        }
+        !is_over
+    }
+}
+
+/// The rows of a range, behind a place.
+fn bounds(id: IndexId, range: &IndexRange, after: Option<&Place>) -> (Key, Key) {
+    let (mut from, mut to) = (index_rows::bound(id, &range.from), index_rows::bound(id, &range.to));
+    if let Some(Place { key, oid }) = after {
+        let mut place = index_rows::entry(id, key, oid.page(), oid.slot());
+        if range.reverse {
+            to = to.min(place);
+        } else {
+            place.push(0);
+            from = from.max(place);
+        }
+    }
+    (from, to)
+}
+
+/// An object with the version of its page.
+fn read_at(state: &Snapshot, page: PageId, slot: u16) -> Result<(Version, Option<Object>)> {
+    Ok((rows::read_head(state, page)?.version, rows::read_object(state, page, slot)?))
+}
+
+fn no_index(id: IndexId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no {id}, as far as is known here"))
+}
+
+fn damaged_extent(node: NodeId, space: SpaceId, class: ClassId, oid: Oid) -> Error {
+    let what = format!(
+        "the extent of class {} of space {} at logical node {:x} is damaged: it has {oid}, which is not there; restore the brick \
+         from a backup",
+        class.0, space.0, node.0
+    );
+    Error::new(ErrorKind::Corrupt, what)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
-use wire::cluster::{Message, Reserve, Scan, looked_to_proto};
+use wire::cluster::{BuildIndex, Message, Reserve, Scan, looked_to_proto};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
@@ -109,6 +109,7 @@ impl Service for Answerer {
             },
             Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Scan(scan) => self.scan(scan, reply),
+            Request::BuildIndex(build) => self.build_index(build, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
             Request::Read(read) => self.read(read, reply),
@@ -240,6 +241,25 @@ impl Answerer {
                 deferred.send(Response::Scanned(scanned), raw);
             }
             Err(error) => deferred.fail(&error),
+        });
+    }
+
+    /// Waits a moment for an index.
+    fn build_index(&self, wanted: proto::BuildIndex, reply: Reply<'_>) {
+        let asked = BuildIndex::try_from(wanted).and_then(|one| Ok((one, self.thread.server.role.nodes()?.clone())));
+        let (wanted, nodes) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return reply.fail(&error),
+        };
+        let deferred = reply.defer();
+        tokio::spawn(async move {
+            match nodes.build_index(wanted).await {
+                Ok(None) => deferred.send(done(), Vec::new()),
+                Ok(Some((done, total))) => {
+                    deferred.send(Response::Progress(proto::Progress { done, total }), Vec::new());
+                }
+                Err(error) => deferred.fail(&error),
+            }
         });
     }
 

@@ -95,3 +95,12 @@ fn magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) -> bool
     out.push(0);
     false
 }
+
+/// How many bytes a number takes behind its tag, with its end; `turned` is a byte of it as it would be in a positive number.
+pub(super) fn end(bytes: &[u8], turned: fn(u8) -> u8) -> Option<usize> {
+    let exponent = match turned(*bytes.first()?) {
+        BELOW | ABOVE => 1 + 8,
+        _ => 1,
+    };
+    Some(exponent + bytes.get(exponent..)?.iter().position(|byte| turned(*byte) < ZEROS)? + 1)
+}

@@ -169,3 +169,33 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn first_component_is_that_of_the_first_value(values in vec(scalar(), 1..4)) {
+        let key = entry(&values).key;
+        let share = (limits::KEY - CHECKSUM) / values.len();
+        let mut one = Vec::new();
+        component(values[0].as_scalar().unwrap(), share, &mut one);
+        prop_assert_eq!(first(&key), Some(&one[..]));
+        // All keys that begin so, and no others, have it.
+        let mut prefix = Prefix::new(values.len());
+        prefix.push(values[0].as_scalar().unwrap());
+        let range = prefix.range();
+        prop_assert_eq!(fixed(&range.from, &range.to), Some(&one[..]));
+        let mut above = range.to.clone();
+        above.push(0);
+        prop_assert_eq!(fixed(&range.from, &above), None);
+        for len in 0..one.len() {
+            prop_assert_eq!(first(&one[..len]), None);
+        }
+    }
+
+    #[test]
+    fn any_bytes_have_a_first_component_or_none(bytes in vec(any::<u8>(), 0..40), to in vec(any::<u8>(), 0..40)) {
+        if let Some(first) = first(&bytes) {
+            prop_assert!(bytes.starts_with(first));
+        }
+        let _ = fixed(&bytes, &to);
+    }
+}

@@ -253,6 +253,32 @@ impl TryFrom<proto::Reserve> for Reserve {
     }
 }
 
+/// An index that is wanted to have all objects of a logical node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildIndex {
+    /// The space.
+    pub space: SpaceId,
+    /// The logical node.
+    pub node: NodeId,
+    /// The index.
+    pub index: u32,
+}
+
+impl From<BuildIndex> for proto::BuildIndex {
+    fn from(build: BuildIndex) -> Self {
+        Self { space: u32::from(build.space.0), node: build.node.0, index: build.index }
+    }
+}
+
+impl TryFrom<proto::BuildIndex> for BuildIndex {
+    type Error = Error;
+
+    fn try_from(build: proto::BuildIndex) -> Result<Self> {
+        let (space, node) = (convert::space(build.space)?, ids::node(build.node)?);
+        Ok(Self { space, node, index: build.index })
+    }
+}
+
 /// The object that a [`proto::Look`] asks for.
 pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
     ids::oid(look.oid)

@@ -13,7 +13,7 @@ use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Conflict, Read, Seen};
 use wire::cluster::{
-    IndexRange, Message, Place, Reserve, Scan, Scanned, decode_record, encode_record, looked_to_proto,
+    BuildIndex, IndexRange, Message, Place, Reserve, Scan, Scanned, decode_record, encode_record, looked_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -21,7 +21,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 11 + 8 + 16 + 6 + 10;
+pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -238,12 +238,14 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     use proto::request::Request;
     use proto::response::Response;
     let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4 };
+    let build = BuildIndex { space: SpaceId(1), node: NODE, index: 3 };
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
         ("look", Request::Look(proto::Look { oid: sent(1), cached: false })),
         ("scan", Request::Scan(scan().into_proto().unwrap())),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
+        ("build-index", Request::BuildIndex(build.into())),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");

@@ -1,0 +1,42 @@
+//! Where guards are: the objects without content whose versions say when a set changed last.
+//!
+//! Each class has one at each logical node: its extent. Each index has one for all that is in it, and others, its
+//! *buckets*, each for those objects whose first field has one of some values. Whoever looks for equal values of the
+//! first field reads a bucket, whoever looks for more the one of the index; a change touches them all, of what was and of what
+//! is. So transactions conflict where they can have missed each other, and seldom elsewhere.
+//!
+//! Guards stand in pages whose numbers are computed, above those that can be reserved. Names are there too, in the first
+//! slots; guards are in others. All of an index are in one page, and there are no more than the window of a page has
+//! entries: a touch is one page more that changes.
+
+use model::{ClassId, NodeId, Oid, PageId, SpaceId, checksum};
+
+use super::hosted::{RESERVABLE, WINDOW};
+
+/// The first slot of a guard; names are before.
+const SLOT: u16 = 0x100;
+/// Buckets of an index. With the guard of all they fill the window of a page.
+const BUCKETS: u64 = WINDOW as u64 - 1;
+/// The pages of classes and of indexes.
+const CLASSES: u64 = RESERVABLE | 1 << 40;
+const INDEXES: u64 = RESERVABLE | 2 << 40;
+
+fn guard(space: SpaceId, node: NodeId, number: u64, slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, PageId { space, node, number }, slot)
+}
+
+/// The guard of a class: of its objects at a logical node, without those of classes below it.
+pub(crate) fn of_class(space: SpaceId, node: NodeId, class: ClassId) -> Oid {
+    guard(space, node, CLASSES | u64::from(class.0), SLOT)
+}
+
+/// The guard of all that is in an index.
+pub(crate) fn of_index(space: SpaceId, node: NodeId, index: u32) -> Oid {
+    guard(space, node, INDEXES | u64::from(index), SLOT)
+}
+
+/// The guard of what has this first component in an index.
+pub(crate) fn of_bucket(space: SpaceId, node: NodeId, index: u32, first: &[u8]) -> Oid {
+    let bucket = (checksum::crc64(first) % BUCKETS) as u16;
+    guard(space, node, INDEXES | u64::from(index), SLOT + 1 + bucket)
+}

@@ -1,0 +1,205 @@
+//! Keeps the indexes of a logical node: says what changes touch, and enters what was there before an index was known, in
+//! portions.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use meta::catalog::Schema;
+use model::{ClassId, ErrorKind, NodeId, Object, PageId, Result, SpaceId, limits};
+use protocol::commit::Part;
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use tracing::info;
+use wire::cluster::Message;
+
+use super::{Hosted, rows};
+use crate::brick::index_rows::{self, IndexId};
+use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted};
+
+/// Objects, bytes of them, and entries that are looked at with the logical node locked.
+const OBJECTS: usize = if cfg!(test) { 3 } else { 500 };
+const BYTES: usize = 1 << 20;
+const ENTRIES: usize = 2000;
+/// How long others are let go before, between two portions and when there is nothing to be done yet, in milliseconds.
+const PAUSE_MS: Ms = 1;
+const AGAIN_MS: Ms = 50;
+/// What is with the store: with more, portions wait.
+const UNDER_WAY: usize = 256;
+/// Bytes of keys of entries that one transaction may change.
+const KEYS: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
+/// Rows of an object without its entries: itself, the head of its page, its places in two extents.
+const ROWS: usize = 4;
+
+impl Hosted {
+    /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns what to tell them if it is not
+    /// taken.
+    pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> Option<Message> {
+        let (kind, why) = match self.indexes.touches(&self.store, &part.writes) {
+            Ok((looked, touches)) => {
+                let (entries, bytes) = looked.entries();
+                if entries + ROWS * part.writes.len() + touches.len() < limits::OPERATIONS && bytes <= KEYS {
+                    part.touches = touches;
+                    self.looked = Some((txn, looked));
+                    return None;
+                }
+                let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
+                (ErrorKind::TooLarge, why)
+            }
+            Err(error) => {
+                let told = (error.kind(), error.message().to_owned());
+                self.fail(error);
+                told
+            }
+        };
+        Some(Message::Held { node: self.node, txn, kind, why })
+    }
+
+    /// What a transaction replaces that has a record now, if that is known. If it is prepared, it is needed later.
+    pub(super) fn looked_by(&mut self, txn: TxnId, is_prepared: bool) -> Looked {
+        let looked = self.looked.take_if(|(of, _)| *of == txn).map(|(_, looked)| looked);
+        if is_prepared {
+            if let Some(looked) = looked {
+                self.looked_prepared.insert(txn, looked);
+            }
+            return Looked::default();
+        }
+        let looked = looked.or_else(|| self.looked_prepared.remove(&txn)).unwrap_or_default();
+        if self.indexes.knows(&looked) { looked } else { Looked::default() }
+    }
+
+    fn prepared(&self) -> BTreeSet<TxnId> {
+        self.machine.prepared().collect()
+    }
+
+    /// Finds the indexes in the rows of the store.
+    pub(super) fn open_indexes(&mut self, now: Ms) -> Result<()> {
+        self.indexes = Indexes::open(&self.store, self.node, &self.prepared())?;
+        self.index_due = if self.indexes.is_busy() { now } else { Ms::MAX };
+        Ok(())
+    }
+
+    /// These are the classes and indexes of the node's space.
+    pub(crate) fn follow(&mut self, space: SpaceId, schema: &Arc<Schema>, now: Ms) {
+        if self.schema.as_ref().is_none_or(|followed| !Arc::ptr_eq(followed, schema)) {
+            self.schema = Some(schema.clone());
+            self.want(space, &Wanted::of(schema), now);
+        }
+    }
+
+    /// These are the indexes of the node's space.
+    pub(crate) fn want(&mut self, space: SpaceId, wanted: &[Wanted], now: Ms) {
+        if self.failed.is_some() {
+            return;
+        }
+        let prepared = self.prepared();
+        self.indexes.follow((self.node, space), wanted, (self.last, &prepared), &mut self.rows);
+        self.flush(now);
+        if self.indexes.is_busy() {
+            self.index_due = now;
+            self.tend_indexes(now);
+        }
+        self.after(None, now);
+    }
+
+    /// Does a portion of what is to be done, if it is time.
+    pub(super) fn tend_indexes(&mut self, now: Ms) {
+        if self.index_due > now || self.failed.is_some() {
+            return;
+        }
+        let is_late = self.full.is_some() || self.under_way.len() > UNDER_WAY;
+        let prepared = self.prepared();
+        let task = if is_late { None } else { self.indexes.task(self.durable, &prepared) };
+        // What was removed is seen until that is durable.
+        let is_waiting = !matches!(task, Some(Task::Enter(..)));
+        let done = match task {
+            None => Ok(()),
+            Some(Task::Enter(kept, class, after)) => self.enter(&kept, class, after),
+            Some(Task::Remove(id)) => self.remove_entries(id, now),
+        };
+        if let Err(error) = done {
+            return self.fail(error);
+        }
+        self.flush(now);
+        self.index_due = match self.indexes.is_busy() {
+            false => Ms::MAX,
+            true => now + if is_waiting { AGAIN_MS } else { PAUSE_MS },
+        };
+        self.after(None, now);
+    }
+
+    /// Enters some objects of a class.
+    fn enter(&mut self, kept: &Kept, class: ClassId, after: Option<(u64, u16)>) -> Result<()> {
+        let IndexId { node, space, .. } = kept.id;
+        let page = |number| PageId { space, node, number };
+        let (from, to) = rows::extent_range(node, space, class, after);
+        let mut places = Vec::new();
+        let mut damaged = Ok(());
+        self.store.rows(&from, &to, |key, _| {
+            match rows::extent_place(key) {
+                Ok(place) => places.push(place),
+                Err(error) => damaged = Err(error),
+            }
+            if places.len() < OBJECTS && damaged.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        damaged?;
+        let (mut bytes, mut upto) = (0, None);
+        let is_all = places.len() < OBJECTS;
+        let last = places.last().copied();
+        for (number, slot) in places {
+            if bytes >= BYTES {
+                break;
+            }
+            // It may have gone since, or be another one, with a change that makes its entries.
+            if let Some(object) = rows::read_object(&self.store, page(number), slot)?.filter(|one| one.class == class) {
+                bytes += object.data.len();
+                self.indexes.enter(kept, (page(number), slot), &object, self.durable, &mut self.rows);
+            }
+            upto = Some((number, slot));
+        }
+        if is_all && upto == last {
+            let (index, class) = (kept.id.index, class.0);
+            info!(node = node.0, index, class, "all objects of a class are in an index");
+            upto = None;
+        }
+        self.indexes.entered(kept.id, class, upto, &mut self.rows);
+        Ok(())
+    }
+
+    /// Removes some entries of an index that there is no more.
+    fn remove_entries(&mut self, id: IndexId, now: Ms) -> Result<()> {
+        let from = index_rows::bound(id, &[]);
+        let to = index_rows::bound(id, &[0xff]);
+        let mut count = 0;
+        let changes = &mut self.rows;
+        self.store.rows(&from, &to, |key, _| {
+            changes.remove(key);
+            count += 1;
+            if count < ENTRIES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if count == 0
+            && let Some(wanted) = self.indexes.removed(id, &mut self.rows)
+        {
+            self.flush(now);
+            self.want(id.space, &wanted, now);
+        }
+        Ok(())
+    }
+
+    /// How far an index is: done and all, of a number that means nothing else.
+    ///
+    /// # Errors
+    /// If rows cannot be read.
+    pub(crate) fn progress(&self, id: IndexId) -> Result<Option<(u64, u64)>> {
+        let free = match self.free.get(&id.space) {
+            Some(free) => *free,
+            None => rows::read_number(&self.store, &rows::free_key(self.node, id.space))?,
+        };
+        Ok(self.indexes.progress(id, free.max(1)))
+    }
+
+    /// The logical node.
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
+    }
+}

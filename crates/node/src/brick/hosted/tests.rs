@@ -1,0 +1,585 @@
+//! A logical node with indexes, asked without connections.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
+use proptest::prelude::*;
+use protocol::commit::{Outcome, Writes};
+use protocol::ident::ClientId;
+use protocol::page_cache::Content;
+use protocol::validate::Read;
+use query::key::{Entry, Range};
+use store::Options;
+use wire::cluster::{IndexRange, Place, Scan, Scanned};
+
+use super::*;
+use crate::brick::guards;
+use crate::brick::index_rows::{self, IndexId, Mark};
+use crate::brick::indexes::Wanted;
+use crate::brick::scan::scan;
+
+const NODE: NodeId = NodeId(3);
+const SPACE: SpaceId = SpaceId(1);
+const PERSON: ClassId = ClassId(1);
+const STUDENT: ClassId = ClassId(2);
+const NAME: FieldNumber = FieldNumber(1);
+const AGE: FieldNumber = FieldNumber(2);
+const BY_AGE: u32 = 7;
+
+fn page(slot: u16) -> PageId {
+    PageId { space: SPACE, node: NODE, number: 1 + u64::from(slot % 3) }
+}
+
+fn oid(class: ClassId, slot: u16) -> Oid {
+    Oid::new(class, page(slot), slot)
+}
+
+fn person(class: ClassId, age: i64) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set(NAME, "Ada").unwrap().set(AGE, age).unwrap();
+    Object { class, kind: model::Kind::Record, data: record.build().unwrap() }
+}
+
+fn age(object: &Object) -> i64 {
+    match RecordRef::new(&object.data).unwrap().field(AGE).unwrap() {
+        Some(ValueRef::Int64(age)) => age,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn by_age(index: u32) -> Wanted {
+    Wanted { index, fields: vec![AGE], classes: vec![PERSON, STUDENT] }
+}
+
+fn key(age: i64) -> Vec<u8> {
+    Entry::new(&[ValueRef::Int64(age)]).key
+}
+
+/// The range of an age, or of ages up to one that is not part of it.
+fn ages(from: i64, to: Option<i64>, reverse: bool) -> IndexRange {
+    let behind = || {
+        let mut behind = key(from);
+        behind.iter_mut().rev().take(1).for_each(|end| *end += 1);
+        behind
+    };
+    let to = to.map_or_else(behind, key);
+    IndexRange { index: BY_AGE, from: key(from).into(), to: to.into(), reverse }
+}
+
+fn everything(index: u32) -> IndexRange {
+    let Range { from, to } = Range::all();
+    IndexRange { index, from: from.into(), to: to.into(), reverse: false }
+}
+
+struct World {
+    store: Store,
+    hosted: Hosted,
+    chores: Arc<Chores>,
+    now: Ms,
+    transactions: u64,
+    /// What was asked and not answered.
+    open: BTreeMap<TxnId, Writes<Object>>,
+    prepared: BTreeMap<TxnId, (Timestamp, Writes<Object>)>,
+    /// What there must be, by slot.
+    model: BTreeMap<u16, Object>,
+}
+
+impl World {
+    fn on(store: Store) -> Self {
+        let chores: Arc<Chores> = Arc::default();
+        let hosted = Hosted::open(store.clone(), (NODE, 0), 5_000, chores.clone(), 1_000_000).unwrap();
+        let (open, prepared, model) = Default::default();
+        Self { store, hosted, chores, now: 1_000_000, transactions: 0, open, prepared, model }
+    }
+
+    /// In memory, with an index by age, and nobody there.
+    fn indexed() -> Self {
+        let mut world = Self::on(Store::in_memory(Options::default()).unwrap());
+        world.want(&[by_age(BY_AGE)]);
+        world.settle();
+        world
+    }
+
+    /// The node is closed and opened again.
+    fn reopened(mut self) -> Self {
+        self.answer_all();
+        self.hosted.close();
+        let Self { store, now, transactions, prepared, model, .. } = self;
+        Self { now, transactions, prepared, model, ..Self::on(store) }
+    }
+
+    fn want(&mut self, wanted: &[Wanted]) {
+        self.hosted.want(SPACE, wanted, self.now);
+    }
+
+    fn ask(&mut self, request: Request<Object>) {
+        self.hosted.request(Asker::Node(NodeId(9)), request, Timestamp::ZERO, self.now).unwrap();
+    }
+
+    fn txn(&mut self) -> TxnId {
+        self.transactions += 1;
+        TxnId { start: Timestamp::at(self.now), client: ClientId(self.transactions) }
+    }
+
+    fn begin(&mut self, reads: Vec<Read>, writes: Writes<Object>, is_alone: bool) -> TxnId {
+        let txn = self.txn();
+        self.open.insert(txn, writes.clone());
+        let part = Part { reads, writes, ..Part::default() };
+        self.ask(match is_alone {
+            true => Request::Commit { txn, part },
+            false => Request::Prepare { txn, participants: vec![NODE, NodeId(8)], part },
+        });
+        txn
+    }
+
+    /// Takes the answers that have come.
+    fn answers(&mut self) -> Vec<Answer> {
+        let (mut answers, mut chores) = (Vec::new(), Vec::new());
+        self.chores.take(&mut chores);
+        for chore in chores {
+            match chore {
+                Chore::Written { life, result, .. } => self.hosted.written(life, result, self.now),
+                Chore::Answer { answer, .. } => {
+                    self.note(&answer);
+                    answers.push(answer);
+                }
+                Chore::Ask { .. } => {}
+            }
+        }
+        answers
+    }
+
+    fn note(&mut self, answer: &Answer) {
+        let Some(writes) = self.open.remove(&answer.txn()) else { return };
+        match answer {
+            Answer::Ended { outcome: Outcome::Committed(_), .. } => {
+                for (oid, content) in writes {
+                    match content {
+                        Content::Value(object) => drop(self.model.insert(oid.slot(), object)),
+                        Content::Absent => drop(self.model.remove(&oid.slot())),
+                    }
+                }
+            }
+            Answer::Prepared { txn, proposal, .. } => drop(self.prepared.insert(*txn, (*proposal, writes))),
+            _ => {}
+        }
+    }
+
+    /// Waits until all is answered.
+    fn answer_all(&mut self) -> Vec<Answer> {
+        let mut all = Vec::new();
+        loop {
+            let answers = self.answers();
+            let is_idle = answers.is_empty() && self.open.is_empty() && self.hosted.under_way.is_empty();
+            all.extend(answers);
+            if is_idle {
+                return all;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn commit(&mut self, reads: &[Read], oid: Oid, content: Content<Object>) -> Answer {
+        let txn = self.begin(reads.to_vec(), [(oid, content)].into(), true);
+        self.answer_all().into_iter().find(|answer| answer.txn() == txn).unwrap()
+    }
+
+    fn put(&mut self, class: ClassId, slot: u16, age: i64) {
+        let answer = self.commit(&[], oid(class, slot), Content::Value(person(class, age)));
+        assert!(matches!(answer, Answer::Ended { .. }), "{answer:?}");
+    }
+
+    fn decide(&mut self, commits: bool) {
+        let Some((txn, (at, writes))) = self.prepared.pop_first() else { return };
+        let outcome = if commits { Outcome::Committed(at) } else { Outcome::Aborted };
+        self.open.insert(txn, writes);
+        self.ask(Request::Decide { txn, outcome });
+        if !commits {
+            self.open.remove(&txn);
+        }
+    }
+
+    fn poll(&mut self) {
+        self.now += 60;
+        self.hosted.poll(self.now);
+    }
+
+    /// Until nothing is left to be done.
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            self.answer_all();
+            if self.hosted.index_due == Ms::MAX {
+                return;
+            }
+            self.poll();
+        }
+        panic!("it is never done: {:?}", self.hosted.indexes);
+    }
+
+    fn scan(&self, scan_of: Scan) -> Result<Scanned> {
+        scan(&self.store, &scan_of)
+    }
+
+    /// The ages that an index has, in its order, asked for in portions.
+    fn ages(&self, index: u32, reverse: bool, limit: u32) -> Vec<(i64, u16)> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let range = IndexRange { reverse, ..everything(index) };
+            let scanned = self.scan(Scan { after, limit, ..wanted(Some(range)) }).unwrap();
+            found.extend(scanned.found.iter().map(|(oid, _, object)| (age(object), oid.slot())));
+            after = scanned.next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    /// All entries of an index, as its rows say.
+    fn entries(&self, index: u32) -> Vec<(Vec<u8>, u16)> {
+        let (id, mut found) = (IndexId { node: NODE, space: SPACE, index }, Vec::new());
+        let visit = |row: &[u8], _: &[u8]| {
+            let (key, _, slot) = index_rows::parse(id, row).unwrap();
+            found.push((key.to_vec(), slot));
+            ControlFlow::Continue(())
+        };
+        self.store.rows(&index_rows::bound(id, &[]), &index_rows::bound(id, &[0xff]), visit).unwrap();
+        found
+    }
+
+    /// What an index by age must have.
+    fn expected(&self) -> Vec<(i64, u16)> {
+        let people = self.model.iter().filter(|(_, object)| object.class != ClassId::NONE);
+        let mut expected: Vec<(i64, u64, u16)> =
+            people.map(|(slot, object)| (age(object), page(*slot).number, *slot)).collect();
+        expected.sort_unstable();
+        expected.into_iter().map(|(age, _, slot)| (age, slot)).collect()
+    }
+}
+
+fn wanted(range: Option<IndexRange>) -> Scan {
+    let classes = [PERSON, STUDENT].into();
+    Scan { space: SPACE, node: NODE, epoch: 0, classes, range, after: None, limit: 100, filter: None, count: false }
+}
+
+fn is_refused_for(answer: &Answer, guard: Oid) -> bool {
+    matches!(answer, Answer::Refused { why: Refusal::Conflict(conflict), .. } if conflict.oid == guard)
+}
+
+#[test]
+fn of_two_who_look_and_then_insert_one_is_refused() {
+    let index = guards::of_index(SPACE, NODE, BY_AGE);
+    let bucket = guards::of_bucket(SPACE, NODE, BY_AGE, &key(20));
+    let person_guard = guards::of_class(SPACE, NODE, PERSON);
+    for (range, guard) in
+        [(None, person_guard), (Some(ages(10, Some(30), false)), index), (Some(ages(20, None, true)), bucket)]
+    {
+        let mut world = World::indexed();
+        world.put(STUDENT, 1, 20);
+        let looks = [(); 2].map(|()| world.scan(wanted(range.clone())).unwrap().guards);
+        let first = world.commit(&looks[0], oid(PERSON, 2), Content::Value(person(PERSON, 20)));
+        assert!(matches!(first, Answer::Ended { .. }), "{first:?}");
+        let second = world.commit(&looks[1], oid(PERSON, 3), Content::Value(person(PERSON, 20)));
+        assert!(is_refused_for(&second, guard), "{second:?}");
+        // Who looks again sees what was missed.
+        let again = world.scan(wanted(range)).unwrap();
+        assert_eq!(again.found.len(), 2);
+        let third = world.commit(&again.guards, oid(PERSON, 3), Content::Value(person(PERSON, 20)));
+        assert!(matches!(third, Answer::Ended { .. }), "{third:?}");
+    }
+}
+
+#[test]
+fn changes_of_members_in_and_out_of_a_range_are_minded_and_others_are_not() {
+    let absent = || Content::Absent;
+    let aged = |age| Content::Value(person(PERSON, age));
+    let far = (21..99).find(|age| {
+        let bucket = |age| guards::of_bucket(SPACE, NODE, BY_AGE, &key(age));
+        bucket(*age) != bucket(20) && bucket(*age) != bucket(50)
+    });
+    let far = far.unwrap();
+    let cases = [
+        ("changed within", 1, aged(20), true),
+        ("moved out", 1, aged(far), true),
+        ("moved in", 2, aged(20), true),
+        ("removed", 1, absent(), true),
+        ("elsewhere", 2, aged(far), false),
+        ("removed elsewhere", 2, absent(), false),
+    ];
+    for (name, slot, content, is_minded) in cases {
+        let mut world = World::indexed();
+        world.put(PERSON, 1, 20);
+        world.put(PERSON, 2, 50);
+        let guards = world.scan(wanted(Some(ages(20, None, false)))).unwrap().guards;
+        world.commit(&[], oid(PERSON, slot), content);
+        let answer = world.commit(&guards, oid(ClassId::NONE, 9), Content::Value(Object::blob("x".into())));
+        assert_eq!(matches!(answer, Answer::Refused { .. }), is_minded, "{name}: {answer:?}");
+    }
+}
+
+#[test]
+fn writes_outside_of_transactions_and_of_another_class_in_the_place_are_minded_too() {
+    let mut world = World::indexed();
+    world.put(PERSON, 1, 20);
+    let guards = world.scan(wanted(None)).unwrap().guards;
+    let blob = Content::Value(Object::blob("x".into()));
+    world.commit(&[], oid(ClassId::NONE, 1), blob.clone());
+    let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob.clone());
+    assert!(is_refused_for(&answer, guards[0].oid), "{answer:?}");
+    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+    let guards = world.scan(wanted(None)).unwrap().guards;
+    let (post, holder) = (Post::new(Arc::default()), HolderId(1));
+    let renew = Up::Renew {
+        asked: world.now,
+        wanted_ms: 1_000,
+        open: true,
+        sync: 1,
+        subscribe: false,
+        height: u8::MAX,
+        replaces: None,
+    };
+    let write =
+        Up::Write { write: world.txn(), writes: [(oid(STUDENT, 2), Content::Value(person(STUDENT, 5)))].into() };
+    for message in [renew, write] {
+        world.hosted.up(&post, holder, message, world.now).unwrap();
+    }
+    world.answer_all();
+    assert_eq!(world.entries(BY_AGE), [(key(5), 2)]);
+    let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob);
+    assert!(is_refused_for(&answer, guards[1].oid), "{answer:?}");
+}
+
+#[test]
+fn transactions_that_are_prepared_touch_until_they_are_decided() {
+    for commits in [true, false] {
+        let mut world = World::indexed();
+        let writes: Writes<Object> = [(oid(PERSON, 1), Content::Value(person(PERSON, 20)))].into();
+        world.begin(Vec::new(), writes, false);
+        world.answer_all();
+        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+        let blob = || Content::Value(Object::blob("x".into()));
+        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
+        let mut world = world.reopened();
+        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
+        world.decide(commits);
+        world.answer_all();
+        let late = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert_eq!(is_refused_for(&late, guards[0].oid), commits, "{late:?}");
+        assert_eq!(world.entries(BY_AGE), if commits { vec![(key(20), 1)] } else { vec![] });
+    }
+}
+
+#[test]
+fn ranges_come_in_order_either_way_from_a_place_on_filtered_and_counted() {
+    let mut world = World::indexed();
+    for slot in 0..40 {
+        world.put(if slot % 2 == 0 { PERSON } else { STUDENT }, slot, i64::from(slot * 7 % 10));
+    }
+    let mut expected = world.expected();
+    for limit in [1, 7, 100] {
+        assert_eq!(world.ages(BY_AGE, false, limit), expected);
+    }
+    expected.reverse();
+    assert_eq!(world.ages(BY_AGE, true, 3), expected);
+    let within = world.scan(wanted(Some(ages(3, Some(6), true)))).unwrap();
+    assert_eq!(
+        within.found.iter().map(|(_, _, object)| age(object)).collect::<Vec<_>>(),
+        [[5; 4], [4; 4], [3; 4]].concat()
+    );
+    let students = world.scan(Scan { classes: [STUDENT].into(), ..wanted(Some(ages(3, None, false))) }).unwrap();
+    assert!(students.found.iter().all(|(oid, _, object)| oid.class() == STUDENT && age(object) == 3));
+    assert_eq!((students.found.len(), students.examined), (4, 4));
+    let operand = Operand::new(Value::Int64(5)).unwrap();
+    let filter = Some(Filter::compare(AGE, Comparison::Greater, operand));
+    let filtered = world.scan(Scan { filter, ..wanted(Some(ages(3, Some(8), false))) }).unwrap();
+    assert_eq!((filtered.count, filtered.examined), (8, 20));
+    let counted = world.scan(Scan { count: true, ..wanted(Some(ages(0, Some(6), false))) }).unwrap();
+    assert_eq!((counted.count, counted.found.len(), counted.examined), (24, 0, 0));
+    let counted = world.scan(Scan { count: true, ..wanted(None) }).unwrap();
+    assert_eq!((counted.count, counted.next), (40, None));
+    // Guards come with the first answer only.
+    let after = Some(Place { key: key(3).into(), oid: oid(PERSON, 0) });
+    assert_eq!(world.scan(Scan { after, ..wanted(Some(everything(BY_AGE))) }).unwrap().guards, []);
+}
+
+#[test]
+fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
+    let mut world = World::indexed();
+    let refusal = |world: &World, index| {
+        let error = world.scan(wanted(Some(everything(index)))).unwrap_err();
+        (error.kind(), error.message().to_owned())
+    };
+    let (kind, words) = refusal(&world, 8);
+    assert!(kind == ErrorKind::NotFound && words.contains("index 8 of space 1 at logical node 3"), "{words}");
+    // Something is prepared that the node has not entered in the index.
+    let writes: Writes<Object> = [(oid(PERSON, 1), Content::Value(person(PERSON, 20)))].into();
+    world.begin(Vec::new(), writes, false);
+    world.answer_all();
+    world.want(&[by_age(BY_AGE), by_age(8)]);
+    world.poll();
+    let (kind, words) = refusal(&world, 8);
+    assert!(kind == ErrorKind::Unavailable && words.contains("does not have all objects of class 1"), "{words}");
+    assert!(world.hosted.progress(IndexId { node: NODE, space: SPACE, index: 8 }).unwrap().is_some());
+    world.decide(true);
+    world.settle();
+    assert_eq!(world.ages(8, false, 10), [(20, 1)]);
+    let mut gone = RowChanges::new();
+    gone.remove(&rows::object_key(page(1), 1));
+    world.store.commit_rows(gone).unwrap();
+    let (kind, words) = refusal(&world, 8);
+    assert!(kind == ErrorKind::Corrupt && words.contains("an entry is of no object"), "{words}");
+    let error = world.scan(wanted(None)).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("extent of class 1"), "{error}");
+}
+
+#[test]
+fn removed_index_leaves_nothing() {
+    let mut world = World::indexed();
+    (0..20).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
+    world.want(&[]);
+    assert_eq!(world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
+    let mut world = world.reopened();
+    world.settle();
+    assert_eq!(world.entries(BY_AGE), []);
+    let mut marks = 0;
+    let (from, to) = index_rows::marks(NODE);
+    let count = |_: &[u8], _: &[u8]| {
+        marks += 1;
+        ControlFlow::Continue(())
+    };
+    world.store.rows(&from, &to, count).unwrap();
+    assert_eq!(marks, 0);
+}
+
+#[test]
+fn class_that_is_new_below_an_indexed_one_is_in_the_index() {
+    let mut world = World::on(Store::in_memory(Options::default()).unwrap());
+    world.want(&[Wanted { classes: vec![PERSON], ..by_age(BY_AGE) }]);
+    world.settle();
+    // The class is known to whoever writes, and not yet here.
+    world.put(STUDENT, 1, 20);
+    let error = world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    world.want(&[by_age(BY_AGE)]);
+    world.settle();
+    assert_eq!(world.ages(BY_AGE, false, 10), [(20, 1)]);
+}
+
+#[test]
+fn marks_are_read_as_they_were_written() {
+    let id = IndexId { node: NODE, space: SPACE, index: 1 };
+    for mark in [Mark::Building(vec![AGE]), Mark::Complete(vec![AGE, NAME]), Mark::Removing] {
+        assert_eq!(Mark::decode(id, &mark.encode()).unwrap(), mark);
+    }
+    for damaged in [&b""[..], &[1], &[2, 0, 0, 0], &[9, 0, 0, 0, 1]] {
+        assert_eq!(Mark::decode(id, damaged).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+/// What happens to a logical node.
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        slot: u16,
+        class: u32,
+        age: i64,
+        prepares: bool,
+    },
+    Remove {
+        slot: u16,
+        prepares: bool,
+    },
+    Decide(bool),
+    /// One more index, or one less.
+    Add,
+    Drop,
+    Poll,
+    Answers,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let write = (0..30_u16, 0..3_u32, 0..6_i64, any::<bool>());
+    prop_oneof![
+        12 => write.prop_map(|(slot, class, age, prepares)| Step::Write { slot, class, age, prepares }),
+        4 => (0..30_u16, any::<bool>()).prop_map(|(slot, prepares)| Step::Remove { slot, prepares }),
+        4 => any::<bool>().prop_map(Step::Decide),
+        1 => Just(Step::Add),
+        1 => Just(Step::Drop),
+        6 => Just(Step::Poll),
+        4 => Just(Step::Answers),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// Whatever happens while indexes are made, each has in the end what one has that is made afterwards.
+fn indexes_follow(mut world: World, steps: Vec<Step>) {
+    let (mut indexes, mut gone, mut next) = (vec![BY_AGE], Vec::new(), BY_AGE + 1);
+    let list = |indexes: &[u32]| indexes.iter().map(|index| by_age(*index)).collect::<Vec<_>>();
+    for step in steps {
+        match step {
+            Step::Write { slot, class, age, prepares } => {
+                let class = ClassId(class);
+                world.begin(Vec::new(), [(oid(class, slot), Content::Value(person(class, age)))].into(), !prepares);
+            }
+            Step::Remove { slot, prepares } => {
+                world.begin(Vec::new(), [(oid(PERSON, slot), Content::Absent)].into(), !prepares);
+            }
+            Step::Decide(commits) => world.decide(commits),
+            Step::Add => {
+                indexes.push(next);
+                next += 1;
+                world.want(&list(&indexes));
+            }
+            Step::Drop if !indexes.is_empty() => {
+                gone.push(indexes.remove(0));
+                world.want(&list(&indexes));
+            }
+            Step::Drop => {}
+            Step::Poll => world.poll(),
+            Step::Answers => drop(world.answers()),
+            Step::Reopen => world = world.reopened(),
+        }
+    }
+    world.answer_all();
+    while !world.prepared.is_empty() {
+        world.decide(true);
+        world.answer_all();
+    }
+    world.settle();
+    indexes.push(next);
+    world.want(&list(&indexes));
+    world.settle();
+    let expected = world.expected();
+    let afterwards = world.entries(next);
+    for index in indexes {
+        assert_eq!(world.ages(index, false, 4), expected);
+        assert_eq!(world.entries(index), afterwards);
+    }
+    for index in gone {
+        assert_eq!(world.entries(index), []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn indexes_are_what_they_would_be_if_made_afterwards(steps in proptest::collection::vec(step(), 0..120)) {
+        indexes_follow(World::indexed(), steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn indexes_on_disk_are_what_they_would_be_if_made_afterwards(steps in proptest::collection::vec(step(), 0..120)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut world = World::on(Store::open(dir.path(), Options::default()).unwrap());
+        world.want(&[by_age(BY_AGE)]);
+        indexes_follow(world, steps);
+    }
+}

@@ -1,0 +1,390 @@
+//! What a logical node knows of indexes: what is to be kept, how far it is, and which guards a change touches.
+//!
+//! 1. From when a logical node knows of an index every change keeps it. What was there before is entered in portions
+//!    ([`super::hosted`]); then the index is *complete* for a class, which a mark says that is written behind its entries.
+//! 2. That begins when all is decided and durable that came before the node knew: such transactions have touched no guards of
+//!    the index, and have made no entries.
+//! 3. While objects are entered, what changes meanwhile is passed over if it is not to be seen yet: its entries come with the
+//!    change.
+//! 4. All that is known is in rows, fields and classes too, so a node that is opened keeps its indexes before it has heard of any.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use meta::catalog::{Index, Schema};
+use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
+use protocol::commit::Writes;
+use protocol::ident::TxnId;
+use protocol::page_cache::Content;
+use query::key::{Entry, first};
+use store::{RowChanges, Store};
+
+use super::guards;
+use super::index_rows::{self as rows, IndexId, Mark};
+use super::page_rows;
+
+/// Changed objects that are remembered before those are forgotten that can be seen.
+const RECENT: usize = 10_000;
+
+/// An index, as far as entries of it are made.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) id: IndexId,
+    pub(crate) fields: Vec<FieldNumber>,
+}
+
+impl Kept {
+    /// The key at which an object stands, if it can be read as a record.
+    fn key(&self, object: &Object) -> Option<Vec<u8>> {
+        let record = (object.kind == Kind::Record).then(|| RecordRef::new(&object.data).ok())??;
+        Entry::of(&record, &self.fields).ok().map(|entry| entry.key)
+    }
+}
+
+/// An index that there is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) index: u32,
+    pub(crate) fields: Vec<FieldNumber>,
+    /// Whose objects it has.
+    pub(crate) classes: Vec<ClassId>,
+}
+
+impl Wanted {
+    /// The indexes of a schema.
+    pub(crate) fn of(schema: &Schema) -> Vec<Self> {
+        let wanted = |index: &Arc<Index>| Self {
+            index: index.id.0,
+            fields: index.fields.iter().take(query::limits::KEY_FIELDS).copied().collect(),
+            classes: schema.below(index.class).map(|shape| shape.class().id).collect(),
+        };
+        schema.indexes().map(wanted).collect()
+    }
+}
+
+/// How far the objects of a class are in an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Until a position is durable, and these transactions are decided.
+    Waiting(u64, BTreeSet<TxnId>),
+    /// All up to this place are.
+    Entering(Option<(u64, u16)>),
+    /// All are.
+    Complete,
+}
+
+/// An index and the classes whose objects are in it.
+#[derive(Debug)]
+struct Known {
+    kept: Arc<Kept>,
+    classes: BTreeMap<ClassId, Stage>,
+}
+
+/// Entries of an object: the index and the key.
+type Entries = Vec<(IndexId, Vec<u8>)>;
+
+/// What a write replaces, and what stands in its place.
+#[derive(Debug, Default)]
+pub(crate) struct Replaced {
+    pub(crate) before: Option<ClassId>,
+    pub(crate) old: Entries,
+    pub(crate) new: Entries,
+}
+
+/// What the writes of a transaction replace, by their places.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// Of which knowledge of indexes.
+    generation: u64,
+    places: Vec<((PageId, u16), Replaced)>,
+}
+
+impl Looked {
+    /// What a write replaces, if it is known.
+    pub(crate) fn take(&mut self, page: PageId, slot: u16) -> Option<Replaced> {
+        let at = self.places.binary_search_by_key(&(page, slot), |(place, _)| *place).ok()?;
+        self.places.get_mut(at).map(|(_, replaced)| std::mem::take(replaced))
+    }
+
+    /// How many entries are changed, and the bytes of their keys.
+    pub(crate) fn entries(&self) -> (usize, usize) {
+        let entries = self.places.iter().flat_map(|(_, replaced)| replaced.old.iter().chain(&replaced.new));
+        entries.fold((0, 0), |(count, bytes), (_, key)| (count + 1, bytes + key.len()))
+    }
+}
+
+/// What there is to be done.
+pub(crate) enum Task {
+    /// Objects of a class are to be entered, from behind a place.
+    Enter(Arc<Kept>, ClassId, Option<(u64, u16)>),
+    /// Entries are to be removed.
+    Remove(IndexId),
+}
+
+/// The indexes of a logical node.
+#[derive(Debug, Default)]
+pub(crate) struct Indexes {
+    known: BTreeMap<IndexId, Known>,
+    /// The same, by class.
+    of: HashMap<(SpaceId, ClassId), Vec<Arc<Kept>>>,
+    /// What is being removed, once all is durable up to a position.
+    removing: BTreeMap<IndexId, u64>,
+    /// Counts what has become known.
+    generation: u64,
+    /// What is to be followed when there is nothing in the way any more.
+    postponed: Option<Vec<Wanted>>,
+    /// Whether some index is not complete.
+    is_incomplete: bool,
+    /// Objects that have changed since, by the position of the last change.
+    recent: HashMap<(PageId, u16), u64>,
+}
+
+impl Indexes {
+    /// What the rows of a logical node say. These transactions are prepared.
+    ///
+    /// # Errors
+    /// If rows cannot be read.
+    pub(crate) fn open(store: &Store, node: NodeId, prepared: &BTreeSet<TxnId>) -> Result<Self> {
+        let mut indexes = Self::default();
+        let (from, to) = rows::marks(node);
+        let mut found = Vec::new();
+        store.rows(&from, &to, |key, row| {
+            let mark = rows::marked(node, key).and_then(|(id, class)| Ok((id, class, Mark::decode(id, row)?)));
+            found.push(mark);
+            std::ops::ControlFlow::Continue(())
+        })?;
+        for mark in found {
+            let (id, class, mark) = mark?;
+            let (fields, stage) = match mark {
+                Mark::Building(fields) => (fields, Stage::Waiting(0, prepared.clone())),
+                Mark::Complete(fields) => (fields, Stage::Complete),
+                Mark::Removing => {
+                    indexes.removing.insert(id, 0);
+                    continue;
+                }
+            };
+            let kept = || Known { kept: Arc::new(Kept { id, fields }), classes: BTreeMap::new() };
+            indexes.known.entry(id).or_insert_with(kept).classes.insert(class, stage);
+        }
+        indexes.arrange();
+        Ok(indexes)
+    }
+
+    /// Whether there is something to be done.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_incomplete || !self.removing.is_empty()
+    }
+
+    fn take_stock(&mut self) {
+        let mut stages = self.known.values().flat_map(|known| known.classes.values());
+        self.is_incomplete = stages.any(|stage| *stage != Stage::Complete);
+        if !self.is_incomplete {
+            self.recent.clear();
+        }
+    }
+
+    /// Something has become known: keeps what is by class in step with it.
+    fn arrange(&mut self) {
+        self.generation += 1;
+        self.of.clear();
+        for (id, known) in &self.known {
+            for class in known.classes.keys() {
+                self.of.entry((id.space, *class)).or_default().push(known.kept.clone());
+            }
+        }
+        self.take_stock();
+    }
+
+    // ------------------------------------------------------------------------------------------ what there is to be
+
+    /// These are the classes and indexes of the node's space now. What is new is kept from here on, in rows too; all of before
+    /// is durable when `last` is and these transactions are decided.
+    pub(crate) fn follow(
+        &mut self,
+        (node, space): (NodeId, SpaceId),
+        wanted: &[Wanted],
+        (last, prepared): (u64, &BTreeSet<TxnId>),
+        changes: &mut RowChanges,
+    ) {
+        self.postponed = None;
+        let (mut stays, mut changed) = (BTreeSet::new(), false);
+        for Wanted { index, fields, classes } in wanted {
+            let id = IndexId { node, space, index: *index };
+            // Old entries are in the way of new ones.
+            if self.removing.contains_key(&id) {
+                self.postponed = Some(wanted.to_vec());
+                continue;
+            }
+            stays.insert(id);
+            let kept = || Arc::new(Kept { id, fields: fields.clone() });
+            let known = self.known.entry(id).or_insert_with(|| Known { kept: kept(), classes: BTreeMap::new() });
+            for class in classes.iter().copied() {
+                if !known.classes.contains_key(&class) {
+                    changes.put(&rows::mark(id, class), Mark::Building(known.kept.fields.clone()).encode());
+                    known.classes.insert(class, Stage::Waiting(last, prepared.clone()));
+                    changed = true;
+                }
+            }
+        }
+        let gone: Vec<IndexId> = self.known.keys().filter(|id| !stays.contains(id)).copied().collect();
+        for id in gone {
+            let classes = self.known.remove(&id).map(|known| known.classes).unwrap_or_default();
+            classes.keys().for_each(|class| changes.remove(&rows::mark(id, *class)));
+            changes.put(&rows::mark(id, ClassId::NONE), Mark::Removing.encode());
+            self.removing.insert(id, last);
+            changed = true;
+        }
+        if changed {
+            self.arrange();
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ what changes
+
+    /// What a write replaces.
+    ///
+    /// # Errors
+    /// If what is there cannot be read.
+    pub(crate) fn look(&self, store: &Store, page: PageId, slot: u16, content: &Content<Object>) -> Result<Replaced> {
+        let before = page_rows::read_object(store, page, slot)?;
+        let old = before.as_ref().map(|object| self.entries(page.space, object)).unwrap_or_default();
+        let new = match content {
+            Content::Value(object) => self.entries(page.space, object),
+            Content::Absent => Entries::new(),
+        };
+        Ok(Replaced { before: before.map(|object| object.class), old, new })
+    }
+
+    fn entries(&self, space: SpaceId, object: &Object) -> Entries {
+        if object.class == ClassId::NONE {
+            return Entries::new();
+        }
+        let kept = self.of.get(&(space, object.class)).into_iter().flatten();
+        kept.filter_map(|kept| Some((kept.id, kept.key(object)?))).collect()
+    }
+
+    /// What the writes of a transaction replace, and the guards that it touches by that.
+    ///
+    /// # Errors
+    /// If what is there cannot be read.
+    pub(crate) fn touches(&self, store: &Store, writes: &Writes<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
+        let mut touches = BTreeSet::new();
+        let mut places = Vec::with_capacity(writes.len());
+        for (oid, content) in writes {
+            let (page, slot) = (oid.page(), oid.slot());
+            let replaced = self.look(store, page, slot, content)?;
+            let after = if let Content::Value(object) = content { Some(object.class) } else { None };
+            let classes = [replaced.before, after].into_iter().flatten().filter(|class| *class != ClassId::NONE);
+            touches.extend(classes.map(|class| guards::of_class(page.space, page.node, class)));
+            for (id, key) in replaced.old.iter().chain(&replaced.new) {
+                touches.insert(guards::of_index(page.space, page.node, id.index));
+                let first = first(key).unwrap_or(key);
+                touches.insert(guards::of_bucket(page.space, page.node, id.index, first));
+            }
+            places.push(((page, slot), replaced));
+        }
+        places.sort_by_key(|(place, _)| *place);
+        Ok((Looked { generation: self.generation, places }, touches))
+    }
+
+    /// Whether what was looked at is all that there is to know.
+    pub(crate) fn knows(&self, looked: &Looked) -> bool {
+        looked.generation == self.generation
+    }
+
+    /// An object changes by the record at this position: its entries do.
+    pub(crate) fn change(
+        &mut self,
+        position: u64,
+        (page, slot): (PageId, u16),
+        replaced: &Replaced,
+        changes: &mut RowChanges,
+    ) {
+        for (id, key) in replaced.old.iter().filter(|entry| !replaced.new.contains(entry)) {
+            changes.remove(&rows::entry(*id, key, page, slot));
+        }
+        for (id, key) in &replaced.new {
+            // What stays is there, unless it has still to be entered.
+            if self.is_incomplete || !replaced.old.iter().any(|old| old.0 == *id && old.1 == *key) {
+                changes.put(&rows::entry(*id, key, page, slot), Default::default());
+            }
+        }
+        if self.is_incomplete {
+            self.recent.insert((page, slot), position);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ what is to be done
+
+    /// The next thing to be done, if all is durable up to a position and these transactions are prepared.
+    pub(crate) fn task(&mut self, durable: u64, prepared: &BTreeSet<TxnId>) -> Option<Task> {
+        if self.recent.len() > RECENT {
+            self.recent.retain(|_, position| *position > durable);
+        }
+        for known in self.known.values_mut() {
+            for (class, stage) in &mut known.classes {
+                if let Stage::Waiting(position, txns) = stage {
+                    txns.retain(|txn| prepared.contains(txn));
+                    if *position <= durable && txns.is_empty() {
+                        *stage = Stage::Entering(None);
+                    }
+                }
+                if let Stage::Entering(after) = stage {
+                    return Some(Task::Enter(known.kept.clone(), *class, *after));
+                }
+            }
+        }
+        self.removing.iter().find(|(_, position)| **position <= durable).map(|(id, _)| Task::Remove(*id))
+    }
+
+    /// Enters an object, unless a change does that is not to be seen yet: that is, not up to `durable`, up to which there is
+    /// all of before the index was known.
+    pub(crate) fn enter(
+        &self,
+        kept: &Kept,
+        place: (PageId, u16),
+        object: &Object,
+        durable: u64,
+        changes: &mut RowChanges,
+    ) {
+        if self.recent.get(&place).is_none_or(|position| *position <= durable)
+            && let Some(key) = kept.key(object)
+        {
+            changes.put(&rows::entry(kept.id, &key, place.0, place.1), Default::default());
+        }
+    }
+
+    /// All objects of a class are entered up to a place, or without one all there are.
+    pub(crate) fn entered(&mut self, id: IndexId, class: ClassId, upto: Option<(u64, u16)>, changes: &mut RowChanges) {
+        let Some(known) = self.known.get_mut(&id) else { return };
+        let stage = match upto {
+            Some(place) => Stage::Entering(Some(place)),
+            None => {
+                changes.put(&rows::mark(id, class), Mark::Complete(known.kept.fields.clone()).encode());
+                Stage::Complete
+            }
+        };
+        known.classes.insert(class, stage);
+        if upto.is_none() {
+            self.take_stock();
+        }
+    }
+
+    /// Nothing of an index is left. Returns what can be followed now.
+    pub(crate) fn removed(&mut self, id: IndexId, changes: &mut RowChanges) -> Option<Vec<Wanted>> {
+        changes.remove(&rows::mark(id, ClassId::NONE));
+        self.removing.remove(&id);
+        self.postponed.take()
+    }
+
+    /// How far an index is, as a part of page numbers below `free`: done and all; `None` if it is not known.
+    pub(crate) fn progress(&self, id: IndexId, free: u64) -> Option<(u64, u64)> {
+        let classes = &self.known.get(&id)?.classes;
+        let done = classes.values().map(|stage| match stage {
+            Stage::Waiting(..) | Stage::Entering(None) => 0,
+            Stage::Entering(Some((page, _))) => (*page).min(free),
+            Stage::Complete => free,
+        });
+        Some((done.sum(), free * classes.len() as u64))
+    }
+}

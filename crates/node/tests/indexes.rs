@@ -1,0 +1,217 @@
+//! Indexes of a cluster in one process: made while clients write, looked through, and removed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::cluster::{Cluster, Hint};
+use meta::catalog::{self, ClassDefinition, Editor, FieldDefinition, Parameters, SpaceOptions, Storage};
+use meta::{Embedded, MetaStore};
+use model::{
+    ClassId, Error, ErrorKind, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Result, SpaceId, ValueRef,
+};
+use node::placement::BrickId;
+use node::realm::Realm;
+use node::{Brick, Config, PeerServer};
+use query::key::Range;
+use store::{Options, Store};
+use wire::cluster::{BuildIndex, IndexRange, Scan, Scanned};
+use wire::frame::Raw;
+use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::{Address, Stream};
+
+const SPACE: SpaceId = SpaceId(1);
+const PERSON: ClassId = ClassId(1);
+const AGE: FieldNumber = FieldNumber(1);
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+struct World {
+    realm: Arc<Realm>,
+    editor: Editor,
+    id: catalog::BrickId,
+    nodes: Vec<NodeId>,
+    brick: Brick,
+    caller: Caller,
+}
+
+impl World {
+    /// A brick with two logical nodes of a space that has a class of people.
+    async fn start(dir: Option<&Path>) -> Self {
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        // Of several tests in a process the first one sets it.
+        let _ = log.with_test_writer().try_init();
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = Editor::new(catalogue.clone());
+        editor.set_up(&Parameters::generate()).await.unwrap();
+        let id = editor.add_brick(&["127.0.0.1:1".to_owned()], Storage::Durable).await.unwrap().value.id;
+        let session = editor.store().open_session(Duration::from_secs(600)).await.unwrap().id;
+        let start = editor.start_number().await.unwrap();
+        editor.announce_brick(id, start, session).await.unwrap();
+        let realm = Realm::follow(catalogue).await.unwrap();
+        let options = SpaceOptions { nodes: Some(2), ..SpaceOptions::default() };
+        let nodes = realm.create_space("main", options).await.unwrap().nodes.clone();
+        let fields = vec![FieldDefinition::required("age", "int64".parse().unwrap())];
+        let person = ClassDefinition { name: "Person".to_owned(), parent: None, fields };
+        assert_eq!(editor.define("main", &[person]).await.unwrap().value[0].id, PERSON);
+        let (brick, caller) = Self::serve(&realm, &editor, id, dir).await;
+        Self { realm, editor, id, nodes, brick, caller }
+    }
+
+    async fn serve(realm: &Arc<Realm>, editor: &Editor, id: catalog::BrickId, dir: Option<&Path>) -> (Brick, Caller) {
+        let store = match dir {
+            Some(dir) => Store::open(&dir.join("brick"), Options::default()).unwrap(),
+            None => Store::in_memory(Options::default()).unwrap(),
+        };
+        let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
+        let address = brick.addresses()[0].clone();
+        let moved = editor.set_brick_addresses(id, &[address.to_string()]).await.unwrap();
+        realm.reach(moved.revision).await.unwrap();
+        let mut stream = Stream::connect(&address).await.unwrap();
+        let terms = wire::handshake::dial(&mut stream, "", "test").await.unwrap();
+        let mailbox = Arc::new(Mailbox::default());
+        let caller = Caller::new(mailbox.clone(), 1 << 20);
+        tokio::spawn(link::drive(Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox)));
+        (brick, caller)
+    }
+
+    async fn reopened(self, dir: &Path) -> Self {
+        self.caller.hang_up();
+        self.brick.shutdown().await.unwrap();
+        let (brick, caller) = Self::serve(&self.realm, &self.editor, self.id, Some(dir)).await;
+        Self { brick, caller, ..self }
+    }
+
+    async fn index(&self, name: &str) -> u32 {
+        self.editor.create_index("main", name, "Person", &["age"], false).await.unwrap().value.id.0
+    }
+
+    /// Asks until all logical nodes have all objects in an index.
+    async fn built(&self, index: u32) {
+        for node in &self.nodes {
+            let build = || Request::BuildIndex(BuildIndex { space: SPACE, node: *node, index }.into());
+            for attempt in 0.. {
+                assert!(attempt < 200, "it is never built");
+                match self.caller.call(build(), Vec::new()).await.map(|answer| answer.response) {
+                    Ok(Response::Done(_)) => break,
+                    Ok(Response::Progress(progress)) => assert!(progress.done <= progress.total),
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    async fn scan(&self, scan: Scan) -> Result<Scanned> {
+        let answer = self.caller.call(Request::Scan(scan.into_proto()?), Vec::new()).await?;
+        match answer.response {
+            Response::Scanned(scanned) => Scanned::from_proto(scanned, Raw::Owned(answer.raw)),
+            other => Err(Error::new(ErrorKind::Internal, format!("{other:?}"))),
+        }
+    }
+
+    /// The ages that an index has at all logical nodes, each in its order.
+    async fn ages(&self, index: u32) -> Result<Vec<i64>> {
+        let Range { from, to } = Range::all();
+        let range = Some(IndexRange { index, from: from.into(), to: to.into(), reverse: false });
+        let mut all = Vec::new();
+        for node in self.nodes.iter().copied() {
+            let (mut after, mut ages) = (None, Vec::new());
+            loop {
+                let (classes, range, filter) = ([PERSON].into(), range.clone(), None);
+                let scan =
+                    Scan { space: SPACE, node, epoch: 0, classes, range, after, limit: 33, filter, count: false };
+                let scanned = self.scan(scan).await?;
+                ages.extend(scanned.found.iter().map(|(_, _, object)| age(object)));
+                after = scanned.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert!(ages.is_sorted(), "{ages:?}");
+            all.extend(ages);
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+}
+
+fn person(age: i64) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set(AGE, age).unwrap();
+    Object::record(PERSON, record.build().unwrap())
+}
+
+fn age(object: &Object) -> i64 {
+    match RecordRef::new(&object.data).unwrap().field(AGE).unwrap() {
+        Some(ValueRef::Int64(age)) => age,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Puts people there, with every age once.
+async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64>) {
+    for some in ages.collect::<Vec<_>>().chunks(5) {
+        cluster
+            .transact(|t| async move {
+                for age in some {
+                    t.create(PERSON, person(*age), Hint::At(nodes[*age as usize % nodes.len()]))?;
+                }
+                Ok(())
+            })
+            .await
+            .unwrap();
+    }
+}
+
+async fn index_is_made_while_clients_write(dir: Option<&Path>) {
+    let mut world = World::start(dir).await;
+    let peer = PeerServer::start(world.realm.clone(), 1, config()).await.unwrap();
+    let Address::Tcp(host) = peer.addresses()[0].clone() else { panic!("it listens elsewhere") };
+    let cluster = Cluster::connect(&format!("mortar://{host}/main")).await.unwrap();
+    populate(&cluster, &world.nodes, 0..200).await;
+    let error = world.ages(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let (writer, nodes) = (cluster.clone(), world.nodes.clone());
+    let writing = tokio::spawn(async move { populate(&writer, &nodes, 200..400).await });
+    let index = world.index("by_age").await;
+    world.built(index).await;
+    writing.await.unwrap();
+    let all: Vec<i64> = (0..400).collect();
+    assert_eq!(world.ages(index).await.unwrap(), all);
+    if let Some(dir) = dir {
+        cluster.close();
+        peer.shutdown().await.unwrap();
+        world = world.reopened(dir).await;
+        world.built(index).await;
+        assert_eq!(world.ages(index).await.unwrap(), all);
+    }
+    world.editor.remove_index("main", "by_age").await.unwrap();
+    for attempt in 0.. {
+        match world.ages(index).await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound);
+                break;
+            }
+        }
+        assert!(attempt < 500, "the index is never removed");
+    }
+}
+
+#[tokio::test]
+async fn index_in_memory_is_made_while_clients_write() {
+    index_is_made_while_clients_write(None).await;
+}
+
+#[tokio::test]
+async fn index_on_disk_is_made_while_clients_write_and_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    index_is_made_while_clients_write(Some(dir.path())).await;
+}
