@@ -29,6 +29,11 @@ use tempfile::TempDir;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
+/// So does that of objects as structs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/typed.md")]
+pub struct Typed;
+
 /// How long anything may take before a test fails: far more than it needs, on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -35,7 +35,7 @@ async fn counters(cluster: &cluster::Cluster) -> [Oid; 2] {
         .transact(|t| async move {
             let mut made = Vec::new();
             for node in nodes {
-                let oid = t.create(ClassId::NONE, blob(0), Hint::At(node))?;
+                let oid = t.create_object(ClassId::NONE, blob(0), Hint::At(node))?;
                 t.bind(&format!("counters/{}", node.0), oid).await?;
                 made.push(oid);
             }

@@ -21,6 +21,7 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
     let described =
         of.fields.iter().filter_map(|field| stored(field).map(|stored| description(&persistent, field, stored)));
     let indexes = indexes(of, &persistent);
+    let related = of.fields.iter().filter_map(|field| related(&persistent, field));
     let writes = of.fields.iter().filter_map(|field| write(&persistent, field));
     let reads = of.fields.iter().map(|field| read(&persistent, field));
     quote! {
@@ -38,6 +39,11 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
                     fields,
                     indexes: ::std::vec![#(#indexes),*],
                 }
+            }
+
+            fn related(classes: &mut #persistent::Classes) {
+                #(#related)*
+                let _ = classes;
             }
 
             fn write(&self, record: &mut #persistent::FieldWriter<'_>) -> #persistent::DerivedResult<()> {
@@ -96,7 +102,7 @@ fn default(field: &Field, stored: &Stored) -> Option<TokenStream> {
 /// Indexes of several fields, then those of one.
 fn indexes(of: &Struct, persistent: &TokenStream) -> Vec<TokenStream> {
     let index = |fields: &[String], unique: bool| {
-        let name = format!("{}.{}", of.class, fields.join(","));
+        let name = format!("{}.{}", of.class, fields.join("-"));
         quote!(#persistent::IndexDescription {
             name: ::std::string::String::from(#name),
             fields: ::std::vec![#(#fields),*],
@@ -106,6 +112,15 @@ fn indexes(of: &Struct, persistent: &TokenStream) -> Vec<TokenStream> {
     let several = of.indexes.iter().map(|several| index(&several.fields, several.unique));
     let one = of.fields.iter().filter_map(stored).filter(|stored| stored.index || stored.unique);
     several.chain(one.map(|stored| index(std::slice::from_ref(&stored.name), stored.unique))).collect()
+}
+
+fn related(persistent: &TokenStream, field: &Field) -> Option<TokenStream> {
+    let ty = &field.ty;
+    match field.role {
+        Role::Stored(_) => Some(quote_spanned!(ty.span()=> <#ty as #persistent::FieldValue>::related(classes);)),
+        Role::Parent => Some(quote_spanned!(ty.span()=> classes.add::<#ty>();)),
+        Role::Skipped => None,
+    }
 }
 
 fn write(persistent: &TokenStream, field: &Field) -> Option<TokenStream> {

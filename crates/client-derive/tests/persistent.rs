@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use client_derive::Persistent;
 use model::{ClassId, Date, Decimal, ErrorKind, FieldNumber, Oid, RecordRef, Timestamp, Value};
-use query::persistent::{FieldType, Layout, Persistent, Ref};
+use query::persistent::{Classes, FieldType, Layout, Persistent, Ref};
 use query::{Class, Schema, Type};
 
 #[derive(Persistent, Clone, Debug, Default, PartialEq)]
@@ -105,10 +105,23 @@ fn a_class_is_described() {
     };
     assert_eq!(indexes(class), [("Employee.number".to_owned(), vec!["number"], true)]);
     let expected = [
-        ("com.example.Person.name,birth".to_owned(), vec!["name", "birth"], true),
+        ("com.example.Person.name-birth".to_owned(), vec!["name", "birth"], true),
         ("com.example.Person.name".to_owned(), vec!["name"], false),
     ];
     assert_eq!(indexes(Person::class()), expected);
+}
+
+#[test]
+fn a_class_brings_what_it_extends_and_refers_to() {
+    #[derive(Persistent)]
+    #[persistent(crate = "query")]
+    struct Firm {
+        staff: BTreeMap<String, Vec<Option<Ref<Employee>>>>,
+        parent: Option<Ref<Firm>>,
+    }
+    let names = |classes: &Classes| -> Vec<&'static str> { classes.iter().map(|class| class.name).collect() };
+    assert_eq!(names(&Classes::of::<Firm>()), ["Employee", "Firm", "com.example.Person"]);
+    assert_eq!(names(&Classes::of::<Nothing>()), ["Nothing"]);
 }
 
 #[test]
@@ -162,9 +175,37 @@ fn what_the_struct_does_not_know_is_kept() {
     let after = RecordRef::validate(&after).unwrap();
     let fields = after.to_fields().unwrap();
     assert_eq!(fields[&FieldNumber(6)], Value::from("later"));
-    assert!(!fields.contains_key(&FieldNumber(99)));
+    assert!(!fields.contains_key(&FieldNumber(7)));
     let seen = Employee::from_record(&after, &employee).unwrap();
     assert_eq!((seen.person, seen.number, seen.r#type.as_deref()), (changed, 9, Some("x")));
+}
+
+#[test]
+fn what_is_newer_than_the_schema_is_kept() {
+    let layout = Layout::of::<Person>(&schema()).unwrap();
+    let mut before = model::RecordBuilder::new();
+    // 18 is the last number of the tree; 4 is of a field that the struct has.
+    before.set(FieldNumber(19), "of a version that the program has not heard of").unwrap();
+    let before = before.build().unwrap();
+    let after = ann().to_record(&layout, Some(&RecordRef::new(&before).unwrap())).unwrap();
+    assert!(RecordRef::new(&after).unwrap().to_fields().unwrap().contains_key(&FieldNumber(19)));
+}
+
+#[test]
+fn a_program_that_does_not_know_what_objects_must_have_makes_none() {
+    let whole = Class::new(ClassId(1), "Nothing").required(1, "size", Type::Int64, 3);
+    let lacks = whole.clone().required(2, "name", Type::String, Value::Null);
+    let complete = |class| Layout::of::<Nothing>(&Schema::new([class]).unwrap()).unwrap().check_complete();
+    complete(whole).unwrap();
+    // What the class says of new objects, they have.
+    let mut says = lacks.clone();
+    says.fields[1].initial = Value::from("nobody");
+    let layout = Layout::of::<Nothing>(&Schema::new([says]).unwrap()).unwrap();
+    layout.check_complete().unwrap();
+    let made = Nothing {}.to_record(&layout, None).unwrap();
+    let made = RecordRef::new(&made).unwrap().to_fields().unwrap();
+    assert_eq!((&made[&FieldNumber(1)], &made[&FieldNumber(2)]), (&Value::Int64(3), &Value::from("nobody")));
+    assert!(complete(lacks).unwrap_err().message().contains("field name of class Nothing has to have a value"));
 }
 
 #[test]

@@ -18,15 +18,19 @@
 //! to the next when that breaks, and a task that does what it is time for. A read of what is at hand takes a lock and no
 //! await; whoever misses waits for what the connection brings.
 
+mod classes;
 mod core;
 mod found;
 mod link;
+mod loaded;
 mod names;
 mod options;
 mod outcome;
+mod prefetch;
 mod rooms;
 mod rows;
 mod transaction;
+mod typed;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -45,6 +49,7 @@ use wire::proto::response::Response;
 use self::core::Core;
 use self::rows::Asking;
 pub use found::Found;
+pub use loaded::{Loaded, LoadedMut};
 pub use options::ClusterOptions;
 pub use outcome::{Clash, Decided};
 pub use rows::{Explained, Rows};

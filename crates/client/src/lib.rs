@@ -17,6 +17,8 @@
 //! [`ConnectOptions::retry`] has passed; a commit is never sent twice: if the connection breaks in between, its error
 //! is [`ErrorKind::Unknown`]. What a client reads is what was written, byte for byte: checksums travel along.
 //!
+//! [`cluster`] is the client of a cluster, with objects as structs: [`Persistent`], [`Ref`].
+//!
 //! [`blocking`] has the same for threads without a runtime.
 
 mod blob;
@@ -31,10 +33,14 @@ mod url;
 mod view;
 
 pub use blob::{BlobReader, BlobWriter};
+pub use bytes::Bytes;
 pub use client::{Client, ConnectOptions};
+pub use client_derive::Persistent;
 pub use model::{
-    Committed, Conflict, Error, ErrorKind, Kind, Name, Oid, Op, Outcome, Result, SpaceId, Stat, Transaction, UploadId,
+    Committed, Conflict, Date, Decimal, Error, ErrorKind, Kind, Name, Oid, Op, Outcome, Result, SpaceId, Stat,
+    Timestamp, Transaction, UploadId,
 };
+pub use query::persistent::{self, Persistent, Ref};
 pub use reports::{BackupSummary, Progress, ScrubReport, Status};
 pub use snapshot::Snapshot;
 pub use transaction::TransactionBuilder;

@@ -3,7 +3,7 @@
 //! | module | has |
 //! | --- | --- |
 //! | `parameters`, `member`, `space`, `account`, `placement` | the entries: cluster, bricks and peer servers, spaces, users, where things are |
-//! | `class`, `field_type`, `evolution`, `index`, `schema` | classes: what records have, and how that changes |
+//! | `class`, `field_type`, `evolution`, `adoption`, `index`, `schema` | classes: what records have, and how that changes |
 //! | `path`, `entry`, `names`, `limits` | keys, JSON, and what is allowed |
 //! | `schema_request` | what is asked about classes and indexes from outside |
 //! | [`Editor`] | all operations, each a compare-and-set loop over a `draft` |
@@ -14,6 +14,7 @@
 //! `docs/catalogue.md` has the keys and values with examples.
 
 mod account;
+mod adoption;
 mod class;
 mod draft;
 mod editor;
@@ -39,6 +40,7 @@ mod snapshot;
 mod space;
 
 pub use account::{ADMINISTRATORS, Group, MEMBER, User};
+pub use adoption::{WantedClass, WantedIndex};
 pub use class::{Class, ClassDefinition, Field, FieldDefinition};
 pub use editor::{Edited, Editor, hash_password};
 pub use error::CatalogError;

@@ -10,6 +10,7 @@
 //! the connection that they came by; one task connects to the bricks of the map, and does what it is time for.
 
 mod cache;
+mod classes;
 mod guest;
 mod outcomes;
 mod query;

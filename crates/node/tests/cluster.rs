@@ -108,7 +108,7 @@ async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
             let names = &names;
             async move {
                 for (node, name) in (1..).zip(names) {
-                    let oid = t.create(ClassId::NONE, blob(0), Hint::At(NodeId(node)))?;
+                    let oid = t.create_object(ClassId::NONE, blob(0), Hint::At(NodeId(node)))?;
                     t.bind(name, oid).await?;
                 }
                 Ok(())
@@ -305,7 +305,7 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
         record.set(FieldNumber(1), ValueRef::Reference(leaf)).unwrap();
         Object::record(class, record.build().unwrap())
     };
-    let root = t.create(class, record(leaf), Hint::Anywhere).unwrap();
+    let root = t.create_object(class, record(leaf), Hint::Anywhere).unwrap();
     t.bind("root", root).await.unwrap();
     assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     let (leaf, root) = (t.real(leaf).unwrap(), t.real(root).unwrap());
@@ -316,7 +316,7 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
     assert!(matches!(field, ValueRef::Reference(oid) if oid == leaf), "{field:?}");
     // A hint puts objects into the same page.
     let t = cluster.begin(Level::Optimistic);
-    let near = t.create(ClassId::NONE, blob(1), Hint::Near(root)).unwrap();
+    let near = t.create_object(ClassId::NONE, blob(1), Hint::Near(root)).unwrap();
     assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     assert_eq!(t.real(near).unwrap().page(), root.page());
     world.end().await;
@@ -337,9 +337,9 @@ async fn scan_finds_what_its_filter_holds_of_in_all_bricks() {
     let mut created = Vec::new();
     for value in 0..3_000 {
         let node = Hint::At(NodeId(1 + value % 3));
-        created.push(t.create(class, record(class, value.into()), node).unwrap());
+        created.push(t.create_object(class, record(class, value.into()), node).unwrap());
     }
-    t.create(other, record(other, 7), Hint::Anywhere).unwrap();
+    t.create_object(other, record(other, 7), Hint::Anywhere).unwrap();
     assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     // What is deleted is found no more.
     let gone = t.real(created[11]).unwrap();
@@ -393,7 +393,7 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
     let mut created = Vec::new();
     for fill in 0..4 {
         let hint = Hint::At(NodeId(1 + u32::from(fill) % 2));
-        created.push((fill, t.create(ClassId::NONE, large(fill), hint).unwrap()));
+        created.push((fill, t.create_object(ClassId::NONE, large(fill), hint).unwrap()));
     }
     assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     let oids: Vec<(u8, Oid)> = created.into_iter().map(|(fill, oid)| (fill, t.real(oid).unwrap())).collect();
@@ -406,7 +406,7 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
         assert_eq!(t.get(oid).await.unwrap(), Some(large(fill)));
     }
     let too_large = Object::blob(vec![0; model::limits::OBJECT + 1].into());
-    assert_eq!(t.create(ClassId::NONE, too_large, Hint::Anywhere).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(t.create_object(ClassId::NONE, too_large, Hint::Anywhere).unwrap_err().kind(), ErrorKind::TooLarge);
     world.end().await;
 }
 
@@ -422,7 +422,7 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     let mut refused = None;
     for _ in 0..16 {
         let t = cluster.begin(Level::Optimistic);
-        t.create(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+        t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
         match t.commit().await {
             Ok(Decided::Committed(_)) => {}
             Ok(other) => refused = Some(format!("{other:?}")),
@@ -435,7 +435,7 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     // The first is taken before it is known that there is no room; the next is told so.
     assert!(refused.is_some());
     let t = cluster.begin(Level::Optimistic);
-    t.create(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+    t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
     let told = t.commit().await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Unknown);
     assert!(told.to_string().contains("no room"), "{told}");

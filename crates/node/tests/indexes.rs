@@ -161,7 +161,7 @@ async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64
         cluster
             .transact(|t| async move {
                 for age in some {
-                    t.create(PERSON, person(*age), Hint::At(nodes[*age as usize % nodes.len()]))?;
+                    t.create_object(PERSON, person(*age), Hint::At(nodes[*age as usize % nodes.len()]))?;
                 }
                 Ok(())
             })

@@ -6,8 +6,10 @@
 //!
 //! 1. What the struct does not know is kept: [`Persistent::to_record`] takes the record as it was, and puts the struct's fields
 //!    over it. A program older than the class, or one that sees an object as of a class that it extends, loses nothing.
+//!    What the class no longer has is dropped; what is newer than the schema at hand is kept too, so a schema may be old.
 //! 2. Nothing is changed on the way: a value that does not fit the struct's field is an error that names field and class.
 
+mod classes;
 mod layout;
 mod values;
 
@@ -19,6 +21,7 @@ use std::marker::PhantomData;
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, FieldNumber, Oid, RecordBuilder, RecordRef, Result, Value};
 
+pub use classes::Classes;
 pub use layout::Layout;
 pub use values::FieldValue;
 
@@ -27,12 +30,19 @@ pub use values::FieldValue;
 pub use model::{FieldNumber as Number, Result as DerivedResult};
 
 /// A struct that is stored as a record of a class.
-pub trait Persistent: Sized {
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no persistent struct",
+    note = "write #[derive(Persistent)] above it; it must own what it has, and be Send and Sync"
+)]
+pub trait Persistent: Sized + Send + Sync + 'static {
     /// The name of the class.
     const CLASS: &'static str;
 
     /// What the class is like, with the fields of the classes that it extends, those first.
     fn class() -> ClassDescription;
+
+    /// Adds the classes that this one extends or refers to.
+    fn related(classes: &mut Classes);
 
     /// Writes the fields, in the order of [`ClassDescription::fields`].
     ///
@@ -46,12 +56,17 @@ pub trait Persistent: Sized {
     /// [`ErrorKind::Invalid`] if a value does not fit its field, [`ErrorKind::Corrupt`] if the record is damaged.
     fn read(record: &mut FieldReader<'_>) -> Result<Self>;
 
-    /// The struct as a record; what a record before it has in fields that the struct does not know is kept.
+    /// The struct as a record; what a record before it has in fields that the struct does not know is kept, and a new one
+    /// has there what the class says.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] if it is too large for a record, [`ErrorKind::Corrupt`] if the record before is damaged.
     fn to_record(&self, layout: &Layout, before: Option<&RecordRef<'_>>) -> Result<Bytes> {
         let mut builder = RecordBuilder::new();
+        let initial = if before.is_none() { layout.initial() } else { &[] };
+        for (number, value) in initial {
+            builder.set_value(*number, value)?;
+        }
         for field in before.into_iter().flat_map(RecordRef::fields) {
             let (number, value) = field?;
             if layout.keeps(number) {
@@ -223,6 +238,12 @@ impl<T> Ref<T> {
     #[must_use]
     pub const fn oid(self) -> Oid {
         self.oid
+    }
+}
+
+impl<T> From<Ref<T>> for Oid {
+    fn from(reference: Ref<T>) -> Self {
+        reference.oid
     }
 }
 

@@ -196,6 +196,17 @@ impl Schema {
         self.classes.values().map(|entry| &entry.class)
     }
 
+    /// The class at the top of a class's tree: the eldest that it extends, or itself.
+    #[must_use]
+    pub fn root(&self, id: ClassId) -> ClassId {
+        let mut at = id;
+        // A schema that was made has no circles.
+        while let Some(parent) = self.class(at).and_then(|class| class.parent) {
+            at = parent;
+        }
+        at
+    }
+
     /// The class and all that extend it, directly or not; empty if there is no such class.
     #[must_use]
     pub fn family(&self, id: ClassId) -> Arc<BTreeSet<ClassId>> {

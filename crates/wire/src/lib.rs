@@ -48,4 +48,9 @@ pub mod proto {
     pub mod query {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.query.rs"));
     }
+
+    /// The messages of `proto/schema.proto`.
+    pub mod schema {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.schema.rs"));
+    }
 }

@@ -38,7 +38,7 @@ async fn connect(ground: &Ground, timeout: Duration) -> Cluster {
 /// An object with this value at each of two bricks.
 async fn two(cluster: &Cluster, with: i64) -> [Oid; 2] {
     let t = cluster.begin(Level::Optimistic);
-    let new = [1, 2].map(|node| t.create(ClassId::NONE, single(with), Hint::At(NodeId(node))).unwrap());
+    let new = [1, 2].map(|node| t.create_object(ClassId::NONE, single(with), Hint::At(NodeId(node))).unwrap());
     assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     new.map(|oid| t.real(oid).unwrap())
 }
@@ -75,7 +75,7 @@ async fn what_is_too_large_is_refused_before_it_is_sent_and_the_client_goes_on()
     let t = cluster.begin(Level::Optimistic);
     t.put(x, single(3)).await.unwrap();
     for _ in 0..=limits::CLUSTER_TRANSACTION / limits::OBJECT {
-        t.create(ClassId::NONE, large.clone(), Hint::Anywhere).unwrap();
+        t.create_object(ClassId::NONE, large.clone(), Hint::Anywhere).unwrap();
     }
     assert_eq!(t.commit().await.unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(both(&ground, [x, y]).await, [Some(2), Some(1)]);
@@ -183,7 +183,7 @@ async fn brick_takes_nothing_by_an_old_map() {
     let ground = Ground::start(1, 1).await;
     let cluster = connect(&ground, PATIENCE).await;
     let t = cluster.begin(Level::Optimistic);
-    let new = t.create(ClassId::NONE, single(1), Hint::Anywhere).unwrap();
+    let new = t.create_object(ClassId::NONE, single(1), Hint::Anywhere).unwrap();
     assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     let x = t.real(new).unwrap();
 

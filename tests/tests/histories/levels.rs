@@ -83,7 +83,7 @@ impl Stage {
         let cluster = connect(&ground.url(0)).await;
         let t = cluster.begin(Level::Optimistic);
         let new: Vec<Oid> =
-            [1, 2].map(|node| t.create(ClassId::NONE, single(0), Hint::At(NodeId(node))).unwrap()).into();
+            [1, 2].map(|node| t.create_object(ClassId::NONE, single(0), Hint::At(NodeId(node))).unwrap()).into();
         assert!(is_committed(t.commit().await.unwrap()));
         let [x, y] = [t.real(new[0]).unwrap(), t.real(new[1]).unwrap()];
         Self { ground, x, y }

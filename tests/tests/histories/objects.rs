@@ -41,7 +41,7 @@ impl Objects {
         let t = cluster.begin(Level::Optimistic);
         let mut create = |key: String, object: Object, node: u64| {
             let at = Hint::At(NodeId(u32::try_from(node).unwrap()));
-            let oid = t.create(object.class, object, at).unwrap();
+            let oid = t.create_object(object.class, object, at).unwrap();
             created.push((key.clone(), oid));
             Kept { key, oid }
         };

@@ -77,7 +77,7 @@ impl Running {
                     let cluster = self.connect().await?;
                     for node in cluster.nodes() {
                         let transaction = cluster.begin(Level::Optimistic);
-                        transaction.create(ClassId::NONE, Object::blob(Bytes::new()), Hint::At(*node))?;
+                        transaction.create_object(ClassId::NONE, Object::blob(Bytes::new()), Hint::At(*node))?;
                         committed(&transaction).await?;
                     }
                     Ok::<_, crate::BoxedError>(())
@@ -131,7 +131,7 @@ impl Running {
                 let made = (first..(first + most).min(data.keys()))
                     .map(|key| {
                         let object = Object::blob(Bytes::copy_from_slice(data.value(key)));
-                        Ok(transaction.create(ClassId::NONE, object, Hint::At(node))?)
+                        Ok(transaction.create_object(ClassId::NONE, object, Hint::At(node))?)
                     })
                     .collect::<Result<Vec<Oid>>>()?;
                 committed(&transaction).await?;

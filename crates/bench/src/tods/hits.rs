@@ -131,7 +131,7 @@ async fn at_hand(cluster: &Cluster, data: &Data) -> Result<Vec<Oid>> {
     for first in (0..AT_HAND).step_by(100) {
         let transaction = cluster.begin(Level::Optimistic);
         let made = (first..first + 100)
-            .map(|key| Ok(transaction.create(ClassId::NONE, object(data, key), Hint::Anywhere)?))
+            .map(|key| Ok(transaction.create_object(ClassId::NONE, object(data, key), Hint::Anywhere)?))
             .collect::<Result<Vec<Oid>>>()?;
         committed(&transaction).await?;
         for oid in made {

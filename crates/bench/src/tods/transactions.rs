@@ -129,7 +129,7 @@ async fn commit_for_ever(cluster: Cluster, nodes: Vec<NodeId>, counts: Rc<Counts
         let transaction = cluster.begin(Level::Optimistic);
         for index in 0..OBJECTS {
             let hint = Hint::At(nodes[index % nodes.len()]);
-            transaction.create(ClassId::NONE, Object::blob(content.clone()), hint)?;
+            transaction.create_object(ClassId::NONE, Object::blob(content.clone()), hint)?;
         }
         committed(&transaction).await?;
         counts.commits.set(counts.commits.get() + 1);

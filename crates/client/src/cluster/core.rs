@@ -21,6 +21,7 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
+use super::classes::KnownClasses;
 use super::outcome::{Decided, decided};
 use super::rooms::Rooms;
 use super::{ClusterOptions, outcome};
@@ -83,6 +84,7 @@ pub(super) struct State {
 pub(super) struct Core {
     state: Mutex<State>,
     pub(super) rooms: Rooms,
+    pub(super) classes: KnownClasses,
     pub(super) alarm: Arc<Alarm>,
     pub(super) time: Time,
     pub(super) space: SpaceId,
@@ -132,9 +134,10 @@ impl Core {
             residents: Residents::new(options.cache_bytes),
             closed: false,
         };
-        let (rooms, alarm, closing) = (Rooms::default(), Arc::default(), Arc::default());
+        let (rooms, classes, alarm, closing) =
+            (Rooms::default(), KnownClasses::default(), Arc::default(), Arc::default());
         let (state, writes) = (Mutex::new(state), Semaphore::new(WRITES as usize));
-        Arc::new(Self { state, rooms, alarm, time, space, nodes, options, writes, closing })
+        Arc::new(Self { state, rooms, classes, alarm, time, space, nodes, options, writes, closing })
     }
 
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, State>> {

@@ -1,9 +1,13 @@
 //! Where new objects go: pages that nobody else creates objects in.
+//!
+//! A page that is being filled is *lent* to one transaction at a time, so what a transaction creates stays together, and
+//! what it did not commit leaves no holes: it gives the page back as it was.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result};
-use tokio::sync::Mutex;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -18,28 +22,101 @@ pub(super) const PAGE: usize = 8 << 10;
 const OVERHEAD: usize = 24;
 /// Objects that share a page, however small.
 pub(super) const SLOTS: u16 = 512;
+/// Pages of a logical node that are kept to be filled further.
+const OPEN: usize = 16;
 
 /// A page that is being filled.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+pub(super) struct Room {
     page: PageId,
     slot: u16,
     bytes: usize,
 }
 
+impl Room {
+    pub(super) fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Whether an object of so many bytes fits. The first one does, whatever its size.
+    pub(super) fn fits(&self, len: usize) -> bool {
+        self.slot < SLOTS && (self.bytes == 0 || self.bytes + len + OVERHEAD <= PAGE)
+    }
+
+    /// The identifier of a new object, which fits.
+    pub(super) fn place(&mut self, class: ClassId, len: usize) -> Oid {
+        let oid = Oid::new(class, self.page, self.slot);
+        (self.slot, self.bytes) = (self.slot + 1, self.bytes + len + OVERHEAD);
+        oid
+    }
+}
+
 #[derive(Debug, Default)]
-struct Inner {
-    rooms: HashMap<NodeId, Room>,
-    reserved: HashMap<NodeId, std::ops::Range<u64>>,
+struct Open {
+    rooms: HashMap<NodeId, Vec<Room>>,
     /// Where objects go that may go anywhere.
     current: usize,
 }
 
-/// The pages that this client fills. Held over a reservation, so that there is one at a time.
+impl Open {
+    /// Takes the fullest room in which an object fits.
+    fn take(&mut self, node: NodeId, len: usize) -> Option<Room> {
+        let rooms = self.rooms.get_mut(&node)?;
+        let fitting = rooms.iter().enumerate().filter(|(_, room)| room.fits(len));
+        let (at, _) = fitting.max_by_key(|(_, room)| room.bytes)?;
+        Some(rooms.swap_remove(at))
+    }
+}
+
+/// The pages that this client fills.
 #[derive(Debug, Default)]
-pub(super) struct Rooms(Mutex<Inner>);
+pub(super) struct Rooms {
+    open: Mutex<Open>,
+    /// Held over a reservation, so that there is one at a time.
+    reserved: tokio::sync::Mutex<HashMap<NodeId, Range<u64>>>,
+}
 
 impl Rooms {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // Whoever panicked has left it whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page with room for an object of so many bytes, at one logical node if that is said. Nobody else fills it until it
+    /// is given back.
+    pub(super) async fn lend(&self, core: &Core, node: Option<NodeId>, len: usize) -> Result<Room> {
+        let node = {
+            let mut open = self.open();
+            let current = |open: &Open| core.nodes.get(open.current % core.nodes.len().max(1)).copied();
+            let mut at = node.or_else(|| current(&open)).ok_or_else(nowhere)?;
+            if let Some(room) = open.take(at, len) {
+                return Ok(room);
+            }
+            // Those that are there are full: the next objects go to the next logical node.
+            if node.is_none() && open.rooms.get(&at).is_some_and(|rooms| !rooms.is_empty()) {
+                open.current += 1;
+                at = current(&open).ok_or_else(nowhere)?;
+                if let Some(room) = open.take(at, len) {
+                    return Ok(room);
+                }
+            }
+            at
+        };
+        let page = PageId { space: core.space, node, number: self.next(core, node).await? };
+        Ok(Room { page, slot: 0, bytes: 0 })
+    }
+
+    /// Gives a page back: what was placed in it stays, others may fill it further.
+    pub(super) fn give_back(&self, room: Room) {
+        let mut open = self.open();
+        let rooms = open.rooms.entry(room.page.node).or_default();
+        rooms.push(room);
+        if rooms.len() > OPEN {
+            rooms.sort_unstable_by_key(|room| room.bytes);
+            rooms.pop();
+        }
+    }
+
     /// Identifiers for new objects, which share pages as far as they fit: each with its class and its bytes of data. At one
     /// logical node, if that is said.
     pub(super) async fn place(
@@ -48,50 +125,78 @@ impl Rooms {
         node: Option<NodeId>,
         objects: &[(ClassId, usize)],
     ) -> Result<Vec<Oid>> {
-        let mut inner = self.0.lock().await;
         let mut placed = Vec::with_capacity(objects.len());
+        let mut filling: Option<Room> = None;
         for (class, len) in objects {
-            let at = match node {
-                Some(node) => node,
-                None => *core.nodes.get(inner.current % core.nodes.len().max(1)).ok_or_else(nowhere)?,
-            };
-            let bytes = len + OVERHEAD;
-            let is_full = |room: &Room| room.bytes > 0 && room.bytes + bytes > PAGE || room.slot == SLOTS;
-            if inner.rooms.get(&at).is_none_or(is_full) {
-                if node.is_none() && inner.rooms.contains_key(&at) {
-                    inner.current += 1;
+            let mut room = match filling.take() {
+                Some(room) if room.fits(*len) => room,
+                full => {
+                    full.into_iter().for_each(|room| self.give_back(room));
+                    self.lend(core, node, *len).await?
                 }
-                let page = PageId { space: core.space, node: at, number: inner.next(core, at).await? };
-                inner.rooms.insert(at, Room { page, slot: 0, bytes: 0 });
-            }
-            let room = inner.rooms.get_mut(&at).ok_or_else(nowhere)?;
-            placed.push(Oid::new(*class, room.page, room.slot));
-            (room.slot, room.bytes) = (room.slot + 1, room.bytes + bytes);
+            };
+            placed.push(room.place(*class, *len));
+            filling = Some(room);
         }
+        filling.into_iter().for_each(|room| self.give_back(room));
         Ok(placed)
     }
-}
 
-impl Inner {
     /// The number of a page that nobody uses.
-    async fn next(&mut self, core: &Core, node: NodeId) -> Result<u64> {
-        if let Some(number) = self.reserved.get_mut(&node).and_then(Iterator::next) {
+    async fn next(&self, core: &Core, node: NodeId) -> Result<u64> {
+        let mut reserved = self.reserved.lock().await;
+        if let Some(number) = reserved.get_mut(&node).and_then(Iterator::next) {
             return Ok(number);
         }
         let reserve = proto::Reserve { space: u32::from(core.space.0), node: node.0, pages: PAGES };
-        let (response, _) = core.ask(Request::Reserve(reserve)).await?;
-        let Response::Reserved(reserved) = response else {
+        let (Response::Reserved(answer), _) = core.ask(Request::Reserve(reserve)).await? else {
             return Err(Error::new(ErrorKind::Internal, "the answer to a reservation is something else"));
         };
-        let end = reserved.first.checked_add(u64::from(PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
+        let end = answer.first.checked_add(u64::from(PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
         let end = end.ok_or_else(|| Error::new(ErrorKind::Internal, "pages were reserved that cannot be"))?;
-        let mut range = reserved.first..end;
+        let mut range = answer.first..end;
         let number = range.next().ok_or_else(nowhere)?;
-        self.reserved.insert(node, range);
+        reserved.insert(node, range);
         Ok(number)
     }
 }
 
 fn nowhere() -> Error {
     Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet: nothing can be created in it")
+}
+
+/// Pages that a transaction fills, and how it got them.
+#[derive(Debug, Default)]
+pub(super) struct Lent {
+    /// The page of each hint: at one logical node, or anywhere.
+    filling: HashMap<Option<NodeId>, Room>,
+    as_lent: Vec<Room>,
+}
+
+impl Lent {
+    /// The page that new objects of a hint go to, if one of so many bytes fits.
+    pub(super) fn room(&mut self, node: Option<NodeId>, len: usize) -> Option<&mut Room> {
+        self.filling.get_mut(&node).filter(|room| room.fits(len))
+    }
+
+    /// The room whose page this is.
+    pub(super) fn room_of(&mut self, page: PageId, len: usize) -> Option<&mut Room> {
+        self.filling.values_mut().find(|room| room.page() == page && room.fits(len))
+    }
+
+    /// A page was lent for a hint. The one before is full.
+    pub(super) fn take(&mut self, node: Option<NodeId>, room: Room) {
+        self.as_lent.push(room);
+        self.filling.insert(node, room);
+    }
+
+    /// Gives all back; as they were, if nothing that was placed in them will ever be.
+    pub(super) fn end(&mut self, rooms: &Rooms, is_empty: bool) {
+        let filled = std::mem::take(&mut self.filling).into_values();
+        let as_lent = std::mem::take(&mut self.as_lent);
+        match is_empty {
+            true => as_lent.into_iter().for_each(|room| rooms.give_back(room)),
+            false => filled.for_each(|room| rooms.give_back(room)),
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A transaction of a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -14,15 +15,19 @@ use protocol::validate::Read;
 use query::Query;
 
 use super::core::{Core, State, Wait, found};
+use super::loaded::AnySlot;
 use super::names;
 use super::outcome::{Clash, Decided, decided};
-use super::rooms::{PAGE, SLOTS};
+use super::rooms::{Lent, PAGE, SLOTS};
 use super::rows::{Asking, Relied, Rows};
+use super::typed::only_reads;
 
 /// Bytes from which on an object is looked at for the size of its page.
 const LARGE: usize = 32 << 10;
+/// Slots for objects near others: none that whoever fills a page gives out without looking.
+const NEAR: Range<u16> = SLOTS..2 * SLOTS;
 /// Bytes of a page at most, so that it can be sent.
-const MAX_PAGE: usize = 16 << 20;
+pub(super) const MAX_PAGE: usize = 16 << 20;
 
 /// How a transaction reads, and what is known of it then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,25 +58,31 @@ pub enum Hint {
 
 /// What a transaction has written, and what it creates under temporary identifiers.
 #[derive(Debug, Default)]
-struct Changes {
-    writes: BTreeMap<Oid, Option<Object>>,
+pub(super) struct Changes {
+    pub(super) writes: BTreeMap<Oid, Option<Object>>,
+    /// What it has as structs: newer than `writes` until it is flushed.
+    pub(super) loaded: BTreeMap<Oid, Arc<dyn AnySlot>>,
+    /// Of these structs, new ones that are created only if something refers to them.
+    pub(super) drafts: BTreeSet<Oid>,
+    /// Where new structs go.
+    pub(super) lent: Lent,
     hints: BTreeMap<Oid, Hint>,
     /// The real identifiers, when it is committed.
     real: BTreeMap<Oid, Oid>,
     is_over: bool,
 }
 
-struct Inner {
-    core: Arc<Core>,
+pub(super) struct Inner {
+    pub(super) core: Arc<Core>,
     txn: TxnId,
-    level: Level,
+    pub(super) level: Level,
     changes: Mutex<Changes>,
 }
 
 /// A transaction. Clones are the same one. When the last is dropped before its commit, nothing of it happens.
 #[derive(Clone)]
 pub struct Transaction {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -82,8 +93,9 @@ impl std::fmt::Debug for Transaction {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let is_over = self.changes.get_mut().map_or(true, |changes| changes.is_over);
-        if !is_over {
+        let Ok(changes) = self.changes.get_mut() else { return };
+        if !changes.is_over {
+            changes.lent.end(&self.core.rooms, true);
             self.forget();
         }
     }
@@ -118,7 +130,7 @@ impl Transaction {
         self.inner.txn
     }
 
-    fn changes(&self) -> Result<MutexGuard<'_, Changes>> {
+    pub(super) fn changes(&self) -> Result<MutexGuard<'_, Changes>> {
         let changes = self.inner.changes.lock();
         let changes = changes.map_err(|_| Error::new(ErrorKind::Internal, "the transaction has panicked"))?;
         match changes.is_over {
@@ -134,8 +146,8 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::Conflict`] if the transaction has met another one and cannot commit any more.
     pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
-        if let Some(written) = self.changes()?.writes.get(&oid) {
-            return Ok(written.clone());
+        if let Some(written) = self.written(oid)? {
+            return Ok(written);
         }
         self.read(oid, Mode::Shared).await
     }
@@ -145,10 +157,19 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::get`].
     pub async fn get_for_update(&self, oid: Oid) -> Result<Option<Object>> {
-        if let Some(written) = self.changes()?.writes.get(&oid) {
-            return Ok(written.clone());
+        if let Some(written) = self.written(oid)? {
+            return Ok(written);
         }
         self.read(oid, Mode::Exclusive).await
+    }
+
+    /// What this transaction has made of an object.
+    fn written(&self, oid: Oid) -> Result<Option<Option<Object>>> {
+        let mut changes = self.changes()?;
+        if let Some(draft) = changes.flush_one(oid)? {
+            return Ok(Some(Some(draft)));
+        }
+        Ok(changes.writes.get(&oid).cloned())
     }
 
     async fn read(&self, oid: Oid, mode: Mode) -> Result<Option<Object>> {
@@ -202,6 +223,7 @@ impl Transaction {
                 "a group snapshot cannot be queried, as bricks have only the newest state: begin another transaction";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
+        self.flush()?;
         let own = self.changes()?.writes.clone();
         if *level == Level::Locks {
             // Locked before they are read, so that nothing is put where it looks.
@@ -227,7 +249,7 @@ impl Transaction {
 
     fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
         if self.inner.level == Level::Snapshot {
-            return Err(Error::new(ErrorKind::Invalid, "a group snapshot only reads: begin an optimistic transaction"));
+            return Err(only_reads());
         }
         if let Some(object) = &object {
             object.check()?;
@@ -239,13 +261,15 @@ impl Transaction {
         if !oid.is_temporary() {
             self.inner.core.is_here(oid)?;
         }
-        self.changes()?.writes.insert(oid, object);
+        let mut changes = self.changes()?;
+        changes.forget_struct(oid)?;
+        changes.writes.insert(oid, object);
         Ok(())
     }
 
     /// Creates an object, under an identifier that is temporary until the commit: [`Transaction::real`] tells the real one
     /// then. References to it in what this transaction writes are replaced.
-    pub fn create(&self, class: ClassId, object: Object, hint: Hint) -> Result<Oid> {
+    pub fn create_object(&self, class: ClassId, object: Object, hint: Hint) -> Result<Oid> {
         let index = self.changes()?.hints.len() as u64;
         let oid = Oid::temporary(self.inner.core.space, class, index);
         self.write(oid, Some(object))?;
@@ -255,11 +279,11 @@ impl Transaction {
 
     /// Creates a blob.
     pub fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid> {
-        self.create(ClassId::NONE, Object::blob(data.into()), Hint::Anywhere)
+        self.create_object(ClassId::NONE, Object::blob(data.into()), Hint::Anywhere)
     }
 
     /// Whether the page of an object has room for it: pages are fetched whole.
-    fn fits(&self, oid: Oid, object: &Object) -> Result<()> {
+    pub(super) fn fits(&self, oid: Oid, object: &Object) -> Result<()> {
         if object.data.len() <= LARGE || oid.is_temporary() {
             return Ok(());
         }
@@ -307,7 +331,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::put`].
-    pub async fn bind(&self, path: &str, target: Oid) -> Result<()> {
+    pub async fn bind(&self, path: &str, target: impl Into<Oid>) -> Result<()> {
+        let target = target.into();
         let (place, _) = self.find_name(path).await?;
         self.put(place, names::encode(path, target)?).await
     }
@@ -332,13 +357,15 @@ impl Transaction {
     /// If it is over already, or what it creates has no place; nothing of it has happened then.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
+        self.flush_reachable()?;
         self.settle().await?;
-        let writes: Vec<(Oid, Option<Object>)> = {
+        let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {
             let changes = &mut *self.changes()?;
             let bytes = changes.writes.values().flatten().map(|object| object.data.len()).sum();
             limits::check_writes(changes.writes.len(), bytes)?;
             changes.is_over = true;
-            std::mem::take(&mut changes.writes).into_iter().collect()
+            changes.loaded.clear();
+            (std::mem::take(&mut changes.writes).into_iter().collect(), std::mem::take(&mut changes.lent))
         };
         let written = core.work(|state, now| {
             for (oid, object) in writes {
@@ -350,8 +377,13 @@ impl Transaction {
         })?;
         match written {
             // One that is over already has an end.
-            Ok(()) | Err(Unwritten::NotRunning) => core.ended(*txn).await,
+            Ok(()) | Err(Unwritten::NotRunning) => {
+                let decided = core.ended(*txn).await;
+                lent.end(&core.rooms, matches!(decided, Ok(Decided::Conflict(_))));
+                decided
+            }
             Err(why @ Unwritten::OnlyReads) => {
+                lent.end(&core.rooms, true);
                 self.inner.forget();
                 Err(Error::new(ErrorKind::Invalid, why.to_string()))
             }
@@ -367,6 +399,9 @@ impl Transaction {
             let mut changes = self.changes()?;
             changes.writes.clear();
             changes.hints.clear();
+            changes.loaded.clear();
+            changes.drafts.clear();
+            changes.lent.end(&self.inner.core.rooms, true);
         }
         self.commit().await
     }
@@ -375,6 +410,7 @@ impl Transaction {
     pub fn abort(&self) {
         if let Ok(mut changes) = self.changes() {
             changes.is_over = true;
+            changes.lent.end(&self.inner.core.rooms, true);
             drop(changes);
             self.inner.forget();
         }
@@ -397,7 +433,7 @@ impl Transaction {
         let mut anywhere: BTreeMap<Option<NodeId>, Vec<(Oid, usize)>> = BTreeMap::new();
         for (oid, len, hint) in new {
             let node = match hint {
-                Hint::Near(other) => match self.place_near(oid, other, len, &real).await? {
+                Hint::Near(other) => match self.place_near(oid.class(), other, len, &real).await? {
                     Some(place) => {
                         real.insert(oid, place);
                         continue;
@@ -427,16 +463,26 @@ impl Transaction {
     }
 
     /// A free slot in the page of another object. It is read, so that two who choose the same one meet in validation.
-    async fn place_near(&self, oid: Oid, near: Oid, len: usize, real: &BTreeMap<Oid, Oid>) -> Result<Option<Oid>> {
+    pub(super) async fn place_near(
+        &self,
+        class: ClassId,
+        near: Oid,
+        len: usize,
+        real: &BTreeMap<Oid, Oid>,
+    ) -> Result<Option<Oid>> {
         let Some(near) = (if near.is_temporary() { real.get(&near).copied() } else { Some(near) }) else {
             return Ok(None);
         };
         let page = near.page();
         // Of one class only: two who choose the same slot must name the same object.
-        if self.inner.level == Level::Locks || near.class() != oid.class() || self.get(near).await?.is_none() {
+        if self.inner.level == Level::Locks || near.class() != class || self.get(near).await?.is_none() {
             return Ok(None);
         }
-        let taken: Vec<u16> = real.values().filter(|oid| oid.page() == page).map(|oid| oid.slot()).collect();
+        let taken: BTreeSet<u16> = {
+            let changes = self.changes()?;
+            let placed = real.values().chain(changes.loaded.keys()).chain(changes.writes.keys());
+            placed.filter(|oid| oid.page() == page).map(|oid| oid.slot()).collect()
+        };
         let txn = self.inner.txn;
         self.inner.core.work(|state, now| {
             let valid = state.session.cache().valid(page);
@@ -444,7 +490,7 @@ impl Transaction {
             if bytes > PAGE {
                 return None;
             }
-            let places = (0..SLOTS).filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(oid.class(), page, slot));
+            let places = NEAR.filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(class, page, slot));
             // A slot whose object is not valid here is not free.
             places.into_iter().find(|place| {
                 let look = state.session.cache().look(*place);

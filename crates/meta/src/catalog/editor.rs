@@ -16,6 +16,7 @@ use super::path::Path;
 use super::{limits, names};
 
 mod accounts;
+mod adopt;
 mod classes;
 mod indexes;
 mod members;

@@ -150,7 +150,7 @@ async fn open(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
                 if let Some(oid) = t.resolve(path).await? {
                     return Ok((oid, t));
                 }
-                let oid = t.create(ClassId::NONE, coins(COINS), Hint::At(node))?;
+                let oid = t.create_object(ClassId::NONE, coins(COINS), Hint::At(node))?;
                 t.bind(path, oid).await?;
                 Ok((oid, t))
             })

@@ -205,7 +205,7 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
                     Ok((oid, t, false))
                 }
                 None => {
-                    let oid = t.create(object.class, object.clone(), Hint::Anywhere)?;
+                    let oid = t.create_object(object.class, object.clone(), Hint::Anywhere)?;
                     if let Some(Target::Path(path)) = target {
                         t.bind(path.as_str(), oid).await?;
                     }

@@ -24,7 +24,7 @@ use wire::proto::response::Response;
 
 use super::cache::Looked;
 use super::query::Queries;
-use super::{Peer, Role, SESSIONS};
+use super::{Peer, Role, SESSIONS, classes};
 use crate::brick::SKEW_MS;
 use crate::doors::{Who, administer};
 use crate::realm::Space;
@@ -297,7 +297,8 @@ impl Guest {
             | Request::Scan(_)
             | Request::GetNumbers(_)
             | Request::GetSpace(_)
-            | Request::Describe(_) => {
+            | Request::Describe(_)
+            | Request::GetSchema(_) => {
                 self.may(Permission::Read)?;
             }
             Request::Reserve(_) => self.may(Permission::Write)?,
@@ -347,6 +348,7 @@ impl Guest {
                 Err(Error::new(ErrorKind::Denied, what))
             }
             Request::Describe(_) => Ok(()),
+            Request::GetSchema(_) | Request::Define(_) => Ok(()),
             _ => {
                 let what = "a peer server does not do this: connect to the store itself";
                 Err(Error::new(ErrorKind::Unsupported, what))
@@ -379,6 +381,12 @@ impl Guest {
             Request::GetSpace(_) => {
                 let nodes = self.space.nodes.iter().map(|node| node.0).collect();
                 reply.send(Response::SpaceOf(proto::SpaceOf { space: u32::from(self.space.id.0), nodes }));
+            }
+            Request::GetSchema(get) => {
+                classes::tell(self.peer.realm.clone(), self.space.clone(), get.revision, reply.defer());
+            }
+            Request::Define(define) => {
+                classes::define(self.peer.realm.clone(), self.space.clone(), define, reply.defer());
             }
             Request::CreateSpace(create) => {
                 let (realm, deferred) = (self.peer.realm.clone(), reply.defer());

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 51] = [
+pub(crate) const KINDS: [&str; 53] = [
     "ping",
     "commit",
     "get_stat",
@@ -63,6 +63,8 @@ pub(crate) const KINDS: [&str; 51] = [
     "fetch_rows",
     "end_query",
     "administer",
+    "get_schema",
+    "define",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -119,6 +121,8 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::FetchRows(_) => 48,
         Request::EndQuery(_) => 49,
         Request::Administer(_) => 50,
+        Request::GetSchema(_) => 51,
+        Request::Define(_) => 52,
     }
 }
 

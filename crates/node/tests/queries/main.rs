@@ -101,9 +101,9 @@ async fn a_transaction_sees_what_it_has_written() {
     // Changed, deleted, and created under an identifier that only it knows.
     t.put(known[0], object(PERSON, &person("Ann", 10))).await.unwrap();
     t.delete(known[1]).await.unwrap();
-    let new = t.create(STUDENT, object(STUDENT, &person("Dan", 25)), Default::default()).unwrap();
+    let new = t.create_object(STUDENT, object(STUDENT, &person("Dan", 25)), Default::default()).unwrap();
     let worker = world::Person { boss: Some(new), ..person("Eve", 50) };
-    t.create(PERSON, object(PERSON, &worker), Default::default()).unwrap();
+    t.create_object(PERSON, object(PERSON, &worker), Default::default()).unwrap();
     assert_eq!(asked(&all).await, ["Dan", "Cid", "Eve"]);
     assert_eq!(asked(&parsed("age >= 20 order by age limit 1")).await, ["Dan"]);
     assert_eq!(asked(&parsed("boss.name == 'Dan'")).await, ["Eve"]);

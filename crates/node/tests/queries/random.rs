@@ -182,7 +182,7 @@ async fn random_queries_of_a_transaction_see_its_changes() {
             t.delete(gone).await.unwrap();
             objects.remove(&gone);
             let new = object(PERSON, &anybody(&known, &mut rng));
-            let oid = t.create(PERSON, new.clone(), Default::default()).unwrap();
+            let oid = t.create_object(PERSON, new.clone(), Default::default()).unwrap();
             objects.insert(oid, new);
         }
         for _ in 0..20 {

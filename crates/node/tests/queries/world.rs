@@ -131,7 +131,7 @@ pub(crate) async fn create(cluster: &Cluster, people: &[(ClassId, Person)]) -> V
     let made: Vec<Oid> = people
         .iter()
         .enumerate()
-        .map(|(index, (class, person))| t.create(*class, object(*class, person), at(index)).unwrap())
+        .map(|(index, (class, person))| t.create_object(*class, object(*class, person), at(index)).unwrap())
         .collect();
     committed(&t).await;
     made.into_iter().map(|oid| t.real(oid).unwrap()).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Persistent, RecordRef, Result, Value};
-use crate::{Schema, Type};
+use crate::{Field, Schema, Type};
 use model::ValueRef;
 
 /// A struct held against its class.
@@ -15,6 +15,12 @@ pub struct Layout {
     fields: Vec<Place>,
     /// Which of the class's fields the struct has; those it lacks are kept, others are of no class any more.
     numbers: BTreeMap<FieldNumber, bool>,
+    /// The largest number that the schema knows in the class's tree: numbers rise, so larger ones are newer than it.
+    last: FieldNumber,
+    /// What new objects have in fields that the struct does not know.
+    initial: Vec<(FieldNumber, Value)>,
+    /// A field that an object has to have a value for, and that the struct does not know.
+    lacks: Option<String>,
 }
 
 /// Where a field stands, and how it is read.
@@ -60,11 +66,19 @@ impl Layout {
             });
         }
         let own = |number| fields.iter().any(|place| place.number == number);
+        let unknown = || schema.fields(class.id).iter().filter(|field| !own(field.number));
+        let says = |field: &&Field| field.initial != Value::Null;
+        let initial = unknown().filter(says).map(|field| (field.number, field.initial.clone())).collect();
+        let is_needed = |field: &&Field| field.required && field.default == Value::Null && !says(field);
+        let lacks = unknown().find(is_needed).map(|field| field.name.clone());
+        let tree = schema.family(schema.root(class.id));
+        let last = tree.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number).max();
         // Of the families' other classes too: the object may be of one.
         let family = schema.family(class.id);
         let all = family.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number);
         let numbers = all.map(|number| (number, own(number))).collect();
-        Ok(Self { class: class.id, class_name: description.name, fields, numbers })
+        let last = last.unwrap_or(FieldNumber(0));
+        Ok(Self { class: class.id, class_name: description.name, fields, numbers, last, initial, lacks })
     }
 
     /// The layout of a struct whose fields have the numbers that they say, or else count from 0; for records that no
@@ -81,7 +95,8 @@ impl Layout {
         };
         let fields: Vec<Place> = (0..).zip(description.fields).map(place).collect();
         let numbers = fields.iter().map(|place| (place.number, true)).collect();
-        Self { class, class_name: description.name, fields, numbers }
+        let last = FieldNumber(u32::MAX);
+        Self { class, class_name: description.name, fields, numbers, last, initial: Vec::new(), lacks: None }
     }
 
     /// The class.
@@ -95,9 +110,25 @@ impl Layout {
         self.fields.iter().map(|place| place.number)
     }
 
+    /// Whether the struct says all that a new object of the class has to have.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] with a field that it does not know.
+    pub fn check_complete(&self) -> Result<()> {
+        let Some(field) = &self.lacks else { return Ok(()) };
+        let class = self.class_name;
+        let message = format!("field {field} of class {class} has to have a value, and the program does not know it");
+        Err(Error::new(ErrorKind::Invalid, message + ": add it to the struct, or give it a default in the class"))
+    }
+
+    /// What new objects have in fields that the struct does not know.
+    pub(super) fn initial(&self) -> &[(FieldNumber, Value)] {
+        &self.initial
+    }
+
     /// Whether what a record has in this field is kept when the struct is written over it.
     pub(super) fn keeps(&self, number: FieldNumber) -> bool {
-        self.numbers.get(&number) == Some(&false)
+        self.numbers.get(&number) == Some(&false) || number > self.last
     }
 
     pub(super) fn field(&self, index: usize) -> Result<&Place> {

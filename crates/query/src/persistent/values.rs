@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use model::{Date, Decimal, Error, ErrorKind, Oid, Result, Timestamp, Value};
 
-use super::{FieldType, Persistent, Ref};
+use super::{Classes, FieldType, Persistent, Ref};
 
 /// A type that a field of a [`Persistent`] struct can have.
 #[diagnostic::on_unimplemented(
@@ -22,6 +22,11 @@ pub trait FieldValue: Sized {
 
     /// What a field of this type holds.
     fn field_type() -> FieldType;
+
+    /// Adds the classes that a field of this type refers to.
+    fn related(classes: &mut Classes) {
+        let _ = classes;
+    }
 
     /// The value, for a record.
     fn to_value(&self) -> Value;
@@ -141,6 +146,10 @@ impl<T: Persistent> FieldValue for Ref<T> {
         FieldType::Reference(Some(T::CLASS))
     }
 
+    fn related(classes: &mut Classes) {
+        classes.add::<T>();
+    }
+
     fn to_value(&self) -> Value {
         Value::Reference(self.oid())
     }
@@ -160,6 +169,10 @@ impl<T: FieldValue> FieldValue for Option<T> {
         T::field_type()
     }
 
+    fn related(classes: &mut Classes) {
+        T::related(classes);
+    }
+
     fn to_value(&self) -> Value {
         self.as_ref().map_or(Value::Null, T::to_value)
     }
@@ -175,6 +188,10 @@ impl<T: FieldValue> FieldValue for Option<T> {
 impl<T: FieldValue> FieldValue for Vec<T> {
     fn field_type() -> FieldType {
         FieldType::List(Box::new(T::field_type()))
+    }
+
+    fn related(classes: &mut Classes) {
+        T::related(classes);
     }
 
     fn to_value(&self) -> Value {
@@ -194,6 +211,10 @@ impl<T: FieldValue + Ord> FieldValue for BTreeSet<T> {
         FieldType::Set(Box::new(T::field_type()))
     }
 
+    fn related(classes: &mut Classes) {
+        T::related(classes);
+    }
+
     fn to_value(&self) -> Value {
         Value::Set(self.iter().map(T::to_value).collect())
     }
@@ -209,6 +230,11 @@ impl<T: FieldValue + Ord> FieldValue for BTreeSet<T> {
 impl<K: FieldValue + Ord, V: FieldValue> FieldValue for BTreeMap<K, V> {
     fn field_type() -> FieldType {
         FieldType::Map(Box::new(K::field_type()), Box::new(V::field_type()))
+    }
+
+    fn related(classes: &mut Classes) {
+        K::related(classes);
+        V::related(classes);
     }
 
     fn to_value(&self) -> Value {

@@ -9,6 +9,7 @@
 
 mod account;
 mod cluster;
+mod schema;
 
 use std::fs;
 use std::path::PathBuf;
@@ -280,7 +281,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        4 + 24 + 26 + cluster::VECTORS + account::VECTORS,
+        4 + 24 + 26 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
         "a vector is not of this version's tests, or the directory lacks some"
     );
 }

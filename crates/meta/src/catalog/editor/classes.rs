@@ -31,12 +31,7 @@ impl Editor {
     /// [`CatalogError::Differs`] if a class is there and differs: [`evolve`](Self::evolve) it.
     /// [`CatalogError::Evolution`] if a field's name is a parent's too, or a class is referred to that is not there.
     pub async fn define(&self, space: &str, definitions: &[ClassDefinition]) -> Result<Edited<Vec<Class>>> {
-        definitions.iter().try_for_each(ClassDefinition::check)?;
-        let distinct: BTreeSet<&str> = definitions.iter().map(|definition| &*definition.name).collect();
-        if definitions.len() > AT_ONCE || distinct.len() != definitions.len() {
-            let why = format!("up to {AT_ONCE} different ones at once");
-            return Err(CatalogError::invalid("a list of classes", definitions.len(), why));
-        }
+        check_list(definitions.iter())?;
         edit!(self, |draft| {
             let record: Space = draft.need(&Path::Space(space.to_owned()), SPACE, space).await?;
             draft.touch(&Path::Schema(record.id)).await?;
@@ -115,6 +110,21 @@ impl Editor {
     }
 }
 
+/// Checks what does not depend on the classes that there are.
+pub(super) fn check_list<'a>(definitions: impl ExactSizeIterator<Item = &'a ClassDefinition>) -> Result<()> {
+    let count = definitions.len();
+    let mut distinct = BTreeSet::new();
+    for definition in definitions {
+        definition.check()?;
+        distinct.insert(&*definition.name);
+    }
+    if count > AT_ONCE || distinct.len() != count {
+        let why = format!("up to {AT_ONCE} different ones at once");
+        return Err(CatalogError::invalid("a list of classes", count, why));
+    }
+    Ok(())
+}
+
 /// The schema of a space, for a draft that touches it.
 pub(super) async fn schema(draft: &Draft<'_>, space: &Space) -> Result<Schema> {
     let classes = draft.scan::<Class>(path::classes(space.id)?).await?;
@@ -131,7 +141,7 @@ pub(super) async fn schema(draft: &Draft<'_>, space: &Space) -> Result<Schema> {
 }
 
 /// Classes that are being made.
-struct Defining<'a> {
+pub(super) struct Defining<'a> {
     schema: &'a Schema,
     definitions: &'a [ClassDefinition],
     /// Those that are not there yet, parents before children.
@@ -140,7 +150,7 @@ struct Defining<'a> {
 }
 
 impl<'a> Defining<'a> {
-    fn new(schema: &'a Schema, definitions: &'a [ClassDefinition]) -> Result<Self> {
+    pub(super) fn new(schema: &'a Schema, definitions: &'a [ClassDefinition]) -> Result<Self> {
         let mut waiting = Vec::new();
         for definition in definitions {
             match schema.named(&definition.name) {
@@ -167,7 +177,7 @@ impl<'a> Defining<'a> {
     }
 
     /// Makes them, with numbers from `first` on. Gives all classes that are to be written.
-    fn make(&mut self, first: u32) -> Result<Vec<Class>> {
+    pub(super) fn make(&mut self, first: u32) -> Result<Vec<Class>> {
         let mut all: BTreeMap<ClassId, Class> =
             self.schema.classes().map(|shape| (shape.class().id, shape.class().as_ref().clone())).collect();
         let mut changed = BTreeSet::new();

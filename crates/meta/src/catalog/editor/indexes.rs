@@ -7,6 +7,7 @@ use crate::catalog::error::CatalogError;
 use crate::catalog::ident::IndexId;
 use crate::catalog::index::{Index, IndexState};
 use crate::catalog::path::Path;
+use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
 use crate::catalog::{limits, names};
 
@@ -35,9 +36,7 @@ impl Editor {
             if schema.index(name).is_some() {
                 return Err(CatalogError::Exists { what: INDEX, name: name.to_owned() });
             }
-            if schema.indexes().count() >= limits::INDEXES {
-                return Err(CatalogError::TooMany { what: "indexes in a space", limit: limits::INDEXES as u64 });
-            }
+            check_room(&schema, 1)?;
             let shape = found(schema.named(class), CLASS, class)?;
             let mut numbers = Vec::new();
             for field in fields {
@@ -90,4 +89,12 @@ impl Editor {
             index
         })
     }
+}
+
+/// Checks that a space may have so many more indexes.
+pub(super) fn check_room(schema: &Schema, more: usize) -> Result<()> {
+    if schema.indexes().count() + more > limits::INDEXES {
+        return Err(CatalogError::TooMany { what: "indexes in a space", limit: limits::INDEXES as u64 });
+    }
+    Ok(())
 }

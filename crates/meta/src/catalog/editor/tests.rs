@@ -7,6 +7,7 @@ use crate::catalog::{Brick, BrickId, Catalog, CatalogError, SpaceOptions, Storag
 use crate::{Embedded, Prefix, Session};
 
 mod accounts;
+mod adopt;
 mod classes;
 mod members;
 mod spaces;

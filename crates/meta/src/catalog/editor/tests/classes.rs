@@ -9,7 +9,7 @@ use crate::catalog::{
     Class, ClassDefinition, EvolutionError, FieldDefinition, FieldType, IndexState, Literal, Schema, Shape, Step,
 };
 
-fn definition(name: &str, parent: Option<&str>, fields: &[(&str, &str)]) -> ClassDefinition {
+pub(super) fn definition(name: &str, parent: Option<&str>, fields: &[(&str, &str)]) -> ClassDefinition {
     let field = |(name, field_type): &(&str, &str)| match field_type.strip_suffix('?') {
         Some(optional) => FieldDefinition::optional(*name, optional.parse().unwrap()),
         None => FieldDefinition::required(*name, field_type.parse().unwrap()),
@@ -34,12 +34,12 @@ async fn people() -> Editor {
     editor
 }
 
-async fn schema(editor: &Editor) -> Arc<Schema> {
+pub(super) async fn schema(editor: &Editor) -> Arc<Schema> {
     catalog(editor).await.schema(SpaceId(1))
 }
 
 /// `name=1 age=2`: fields with their numbers.
-fn show(shape: &Shape) -> String {
+pub(super) fn show(shape: &Shape) -> String {
     shape.fields().iter().map(|field| format!("{}={}", field.name, field.number)).collect::<Vec<_>>().join(" ")
 }
 

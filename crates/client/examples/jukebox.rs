@@ -1,0 +1,90 @@
+//! A jukebox: albums with tracks, and how often each was played. Any number of these programs may run at once.
+//!
+//! ```sh
+//! mortar dev --bricks 2 --peers 1 &
+//! cargo run -p mortar-client --example jukebox -- mortar://localhost:6678/main
+//! ```
+
+#![allow(clippy::print_stdout, reason = "a program that is run by hand shows what it does")]
+
+use client::cluster::{Cluster, Hint, Transaction};
+use client::{Persistent, Ref, Result};
+
+#[derive(Persistent, Clone, Debug)]
+struct Artist {
+    #[persistent(index)]
+    name: String,
+}
+
+#[derive(Persistent, Clone, Debug)]
+struct Album {
+    title: String,
+    artist: Ref<Artist>,
+    tracks: Vec<Ref<Track>>,
+}
+
+#[derive(Persistent, Clone, Debug)]
+struct Track {
+    title: String,
+    seconds: u32,
+    /// Added after the first version: tracks from before it were never played.
+    #[persistent(default)]
+    played: i64,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "mortar://localhost:6678/main".to_owned());
+    for line in run(&url).await? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// Plays an album, and says what there is.
+pub(crate) async fn run(url: &str) -> Result<Vec<String>> {
+    let cluster = Cluster::connect(url).await?;
+    // The class of albums, and those that it refers to.
+    cluster.define::<Album>().await?;
+    let album = cluster.transact(album).await?;
+    cluster.transact(|t| play(t, album)).await?;
+    cluster.transact(|t| describe(t, album)).await
+}
+
+/// The album of this jukebox. Whoever comes first puts it there.
+async fn album(t: Transaction) -> Result<Ref<Album>> {
+    if let Some(album) = t.named("albums/blue").await? {
+        return Ok(album);
+    }
+    let artist = t.create(Artist { name: "Ann and the Bricks".to_owned() }).await?;
+    let album = t.create(Album { title: "Blue".to_owned(), artist, tracks: Vec::new() }).await?;
+    for (title, seconds) in [("Sea", 190), ("Sky", 205), ("Ink", 160)] {
+        let track = Track { title: title.to_owned(), seconds, played: 0 };
+        // Close to its album, so that they are fetched together.
+        let track = t.create_with(track, Hint::Near(album.oid())).await?;
+        t.load_mut(album).await?.tracks.push(track);
+    }
+    t.bind("albums/blue", album).await?;
+    Ok(album)
+}
+
+/// Plays all tracks. Two who play at once both count: one of them runs again.
+async fn play(t: Transaction, album: Ref<Album>) -> Result<()> {
+    // What a list refers to is fetched together, not one by one.
+    t.prefetch_along([album], &["tracks"]).await?;
+    for track in &t.load(album).await?.tracks {
+        t.load_mut(*track).await?.played += 1;
+    }
+    Ok(())
+}
+
+async fn describe(t: Transaction, album: Ref<Album>) -> Result<Vec<String>> {
+    let album = t.load(album).await?;
+    let artist = t.load(album.artist).await?;
+    let mut lines = vec![format!("{} by {}", album.title, artist.name)];
+    for track in t.load_all(album.tracks.iter().copied()).await? {
+        let Track { title, seconds, played } = &*track;
+        lines.push(format!("  {title} ({}:{:02}), played {played} times", seconds / 60, seconds % 60));
+    }
+    Ok(lines)
+}

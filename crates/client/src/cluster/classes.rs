@@ -1,0 +1,236 @@
+//! What a client knows of the classes of its space, and where its structs' fields are in their records.
+//!
+//! It asks the peer server for them when it needs one that it does not know. What it knows may be old: fields keep their
+//! numbers for ever, records are read through any version of their class, and a record keeps what is newer than the
+//! struct that is written over it.
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, FieldNumber, Oid, Result, Value, limits};
+use query::persistent::{ClassDescription, Classes, FieldDescription, FieldType, Layout, Persistent};
+use query::schema::{Class, Field, Schema, Type};
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::proto::schema::{self, field_type::Kind};
+
+use super::core::Core;
+
+/// A struct as the space has it.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) layout: Layout,
+    /// The class, and all that extend it.
+    family: Arc<BTreeSet<ClassId>>,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+struct Known {
+    /// That of the catalogue.
+    revision: u64,
+    schema: Arc<Schema>,
+    shapes: HashMap<TypeId, Arc<Shape>>,
+}
+
+/// The classes of a space, as far as they are known.
+#[derive(Debug, Default)]
+pub(super) struct KnownClasses(Mutex<Known>);
+
+impl KnownClasses {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Whoever panicked has left it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn schema(&self) -> Arc<Schema> {
+        self.lock().schema.clone()
+    }
+
+    fn shape<T: Persistent>(&self) -> Result<Arc<Shape>> {
+        let mut known = self.lock();
+        if let Some(shape) = known.shapes.get(&TypeId::of::<T>()) {
+            return Ok(shape.clone());
+        }
+        let layout = Layout::of::<T>(&known.schema)?;
+        let family = known.schema.family(layout.class());
+        let shape = Arc::new(Shape { layout, family });
+        known.shapes.insert(TypeId::of::<T>(), shape.clone());
+        Ok(shape)
+    }
+
+    fn learn(&self, told: schema::Schema) -> Result<()> {
+        let (revision, schema) = (told.revision, Arc::new(from_proto(told)?));
+        let mut known = self.lock();
+        if revision >= known.revision {
+            *known = Known { revision, schema, shapes: HashMap::new() };
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// A struct as the space has it.
+    pub(super) async fn shape<T: Persistent>(&self) -> Result<Arc<Shape>> {
+        if let Ok(shape) = self.classes.shape::<T>() {
+            return Ok(shape);
+        }
+        self.learn_classes().await?;
+        self.classes.shape::<T>().map_err(|error| {
+            let advice = format!("{}; Cluster::define::<…>() brings the program's classes", error.message());
+            Error::new(error.kind(), advice)
+        })
+    }
+
+    /// The same, for an object that has to be of the struct's class.
+    pub(super) async fn shape_of<T: Persistent>(&self, oid: Oid) -> Result<Arc<Shape>> {
+        let mut shape = self.shape::<T>().await?;
+        if shape.family.contains(&oid.class()) {
+            return Ok(shape);
+        }
+        if self.classes.schema().class(oid.class()).is_none() {
+            // It may be newer than what is known here.
+            self.learn_classes().await?;
+            shape = self.shape::<T>().await?;
+        }
+        if shape.family.contains(&oid.class()) {
+            return Ok(shape);
+        }
+        let schema = self.classes.schema();
+        let is = match schema.class(oid.class()) {
+            Some(class) => format!("is of class {}", class.name),
+            None if oid.class() == ClassId::NONE => "has no class".to_owned(),
+            None => format!("is of class number {}, which is not there", oid.class().0),
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("{oid} {is}, and the program takes it for a {}", T::CLASS)))
+    }
+
+    /// Asks what classes there are.
+    pub(super) async fn learn_classes(&self) -> Result<()> {
+        let revision = self.classes.lock().revision;
+        self.ask_for_classes(Request::GetSchema(schema::GetSchema { revision })).await
+    }
+
+    /// Brings the classes of the space up to these.
+    pub(super) async fn define(&self, classes: &Classes) -> Result<()> {
+        let classes = classes.iter().map(definition).collect::<Result<_>>()?;
+        self.ask_for_classes(Request::Define(schema::Define { classes })).await
+    }
+
+    async fn ask_for_classes(&self, request: Request) -> Result<()> {
+        let (Response::Schema(told), _) = self.ask(request).await? else {
+            return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+        };
+        self.classes.learn(told)
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- being told
+
+fn from_proto(told: schema::Schema) -> Result<Schema> {
+    let ids: BTreeMap<String, ClassId> =
+        told.classes.iter().map(|class| (class.name.clone(), ClassId(class.id))).collect();
+    Schema::new(told.classes.into_iter().map(|class| class_of(class, &ids)).collect::<Result<Vec<_>>>()?)
+}
+
+fn class_of(class: schema::Class, ids: &BTreeMap<String, ClassId>) -> Result<Class> {
+    let schema::Class { id, name, parent, version, fields } = class;
+    let fields = fields.into_iter().map(|field| {
+        let schema::Field { number, name, r#type, default, required, initial } = field;
+        let ty = r#type.and_then(|of| type_of(of, ids, limits::NESTING));
+        let unknown = || {
+            let what = format!("field {name:.100?} has a type that this program does not know: upgrade it");
+            Error::new(ErrorKind::Unsupported, what)
+        };
+        let ty = ty.ok_or_else(unknown)?;
+        let value = |bytes: Option<Bytes>| bytes.map_or(Ok(Value::Null), |bytes| Value::from_bytes(&bytes));
+        let (default, initial) = (value(default)?, value(initial)?);
+        Ok(Field { number: FieldNumber(number), name, ty, default, initial, required })
+    });
+    let fields = fields.collect::<Result<_>>()?;
+    Ok(Class { id: ClassId(id), name, parent: parent.map(ClassId), version, fields })
+}
+
+fn type_of(of: schema::FieldType, ids: &BTreeMap<String, ClassId>, depth: usize) -> Option<Type> {
+    let boxed = |of: Option<Box<schema::FieldType>>| Some(Box::new(type_of(*of?, ids, depth.checked_sub(1)?)?));
+    Some(match Kind::try_from(of.kind).ok()? {
+        Kind::None => return None,
+        Kind::Bool => Type::Bool,
+        Kind::Int64 => Type::Int64,
+        Kind::Float64 => Type::Float64,
+        Kind::Decimal => Type::Decimal,
+        Kind::String => Type::String,
+        Kind::Bytes => Type::Bytes,
+        Kind::Date => Type::Date,
+        Kind::Timestamp => Type::Timestamp,
+        Kind::Reference => Type::Reference(match of.class {
+            Some(name) => Some(*ids.get(&name)?),
+            None => None,
+        }),
+        Kind::List => Type::List(boxed(of.element)?),
+        Kind::Set => Type::Set(boxed(of.element)?),
+        Kind::Map => Type::Map(boxed(of.element)?, boxed(of.value)?),
+    })
+}
+
+// ---------------------------------------------------------------------------------------------- telling
+
+fn definition(class: &ClassDescription) -> Result<schema::ClassDefinition> {
+    let own = class.fields.iter().filter(|field| field.class == class.name);
+    let indexes = class.indexes.iter().map(|index| schema::IndexDefinition {
+        name: index.name.clone(),
+        fields: index.fields.iter().map(|&field| field.to_owned()).collect(),
+        unique: index.unique,
+    });
+    Ok(schema::ClassDefinition {
+        name: class.name.to_owned(),
+        parent: class.parent.map(str::to_owned),
+        fields: own.map(field_definition).collect::<Result<_>>()?,
+        indexes: indexes.collect(),
+    })
+}
+
+fn field_definition(field: &FieldDescription) -> Result<schema::FieldDefinition> {
+    let default = field.default.as_ref().map(Value::to_bytes).transpose()?;
+    Ok(schema::FieldDefinition {
+        name: field.name.to_owned(),
+        r#type: Some(field_type(&field.ty)),
+        optional: field.optional,
+        default: default.map(Into::into),
+        number: field.number.map(|number| number.0),
+    })
+}
+
+fn field_type(of: &FieldType) -> schema::FieldType {
+    let (mut class, mut element, mut value) = (None, None, None);
+    let boxed = |of: &FieldType| Some(Box::new(field_type(of)));
+    let kind = match of {
+        FieldType::Bool => Kind::Bool,
+        FieldType::Int64 => Kind::Int64,
+        FieldType::Float64 => Kind::Float64,
+        FieldType::Decimal => Kind::Decimal,
+        FieldType::String => Kind::String,
+        FieldType::Bytes => Kind::Bytes,
+        FieldType::Date => Kind::Date,
+        FieldType::Timestamp => Kind::Timestamp,
+        FieldType::Reference(of) => {
+            class = of.map(str::to_owned);
+            Kind::Reference
+        }
+        FieldType::List(of) => {
+            element = boxed(of);
+            Kind::List
+        }
+        FieldType::Set(of) => {
+            element = boxed(of);
+            Kind::Set
+        }
+        FieldType::Map(key, of) => {
+            (element, value) = (boxed(key), boxed(of));
+            Kind::Map
+        }
+    };
+    schema::FieldType { kind: kind as i32, class, element, value }
+}

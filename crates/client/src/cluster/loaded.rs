@@ -1,0 +1,236 @@
+//! Objects that a transaction has as structs.
+//!
+//! 1. Of each object a transaction has one struct: whoever loads it twice gets the same one, with what was changed.
+//! 2. Many may read it at a time, or one may change it, as with a `RefCell`: who comes in between gets an error.
+//! 3. A struct that was lent to be changed is *touched* once it was borrowed mutably. At the commit, what was touched is made
+//!    a record again, and written if that is another one.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
+use query::persistent::{Persistent, Ref};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+use super::classes::Shape;
+
+/// The struct of an object.
+#[derive(Debug)]
+struct Cell<T> {
+    value: T,
+    touched: Arc<AtomicBool>,
+    /// The transaction has it in another way by now.
+    retired: bool,
+}
+
+/// What a transaction has of an object.
+pub(super) struct Slot<T> {
+    cell: Arc<RwLock<Cell<T>>>,
+    touched: Arc<AtomicBool>,
+    shape: Arc<Shape>,
+    /// As it was when it was loaded; nothing, if the transaction has created it.
+    before: Option<Object>,
+}
+
+/// A [`Slot`] of any struct.
+pub(super) trait AnySlot: Send + Sync {
+    /// The object, if it was touched since it was last asked for.
+    fn flush(&self, oid: Oid) -> Result<Option<Object>>;
+
+    /// What was asked for could not be written: it is still to be.
+    fn touch(&self);
+
+    /// The object as it is now.
+    fn object(&self, oid: Oid) -> Result<Object>;
+
+    /// Takes the struct away from the transaction: nobody may have it now, and nobody gets it any more.
+    fn retire(&self, oid: Oid) -> Result<()>;
+
+    /// Whether the transaction has created it.
+    fn is_new(&self) -> bool;
+
+    /// Whether this is the object that was loaded.
+    fn is_as_loaded(&self, object: &Object) -> bool;
+
+    /// For the way back to the struct's type.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl fmt::Debug for dyn AnySlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({})", if self.is_new() { "new" } else { "loaded" })
+    }
+}
+
+impl<T: Persistent> Slot<T> {
+    /// An object that a transaction creates.
+    pub(super) fn new(value: T, shape: Arc<Shape>) -> Arc<Self> {
+        Self::with(value, shape, None)
+    }
+
+    fn with(value: T, shape: Arc<Shape>, before: Option<Object>) -> Arc<Self> {
+        let touched = Arc::new(AtomicBool::new(before.is_none()));
+        let cell = Cell { value, touched: touched.clone(), retired: false };
+        Arc::new(Self { cell: Arc::new(RwLock::new(cell)), touched, shape, before })
+    }
+
+    /// An object that a transaction reads.
+    pub(super) fn of(oid: Oid, object: Object, shape: Arc<Shape>) -> Result<Arc<Self>> {
+        let value = decode(oid, &object, &shape)?;
+        Ok(Self::with(value, shape, Some(object)))
+    }
+
+    /// Lends the struct to be read.
+    pub(super) fn read(&self, oid: Oid) -> Result<Loaded<T>> {
+        let cell = self.cell.clone().try_read_owned().map_err(|_| in_use::<T>(oid, "changed"))?;
+        if cell.retired {
+            return Err(retired::<T>(oid));
+        }
+        Ok(Loaded { cell, oid })
+    }
+
+    /// Lends the struct to be changed.
+    pub(super) fn change(&self, oid: Oid) -> Result<LoadedMut<T>> {
+        let cell = self.cell.clone().try_write_owned().map_err(|_| in_use::<T>(oid, "read or changed"))?;
+        if cell.retired {
+            return Err(retired::<T>(oid));
+        }
+        Ok(LoadedMut { cell, oid })
+    }
+
+    fn encode(&self, cell: &Cell<T>, oid: Oid) -> Result<Object> {
+        let before = self.before.as_ref().map(|object| RecordRef::new(&object.data)).transpose()?;
+        Ok(Object::record(oid.class(), cell.value.to_record(&self.shape.layout, before.as_ref())?))
+    }
+}
+
+impl<T: Persistent> AnySlot for Slot<T> {
+    fn flush(&self, oid: Oid) -> Result<Option<Object>> {
+        let cell = self.cell.try_read().map_err(|_| in_use::<T>(oid, "changed"))?;
+        if !self.touched.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let object = self.encode(&cell, oid)?;
+        object.check()?;
+        // Nobody changes it while it is read here.
+        self.touched.store(false, Ordering::Relaxed);
+        Ok(Some(object))
+    }
+
+    fn touch(&self) {
+        self.touched.store(true, Ordering::Relaxed);
+    }
+
+    fn object(&self, oid: Oid) -> Result<Object> {
+        let cell = self.cell.try_read().map_err(|_| in_use::<T>(oid, "changed"))?;
+        self.encode(&cell, oid)
+    }
+
+    fn retire(&self, oid: Oid) -> Result<()> {
+        self.cell.try_write().map_err(|_| in_use::<T>(oid, "read or changed"))?.retired = true;
+        Ok(())
+    }
+
+    fn is_new(&self) -> bool {
+        self.before.is_none()
+    }
+
+    fn is_as_loaded(&self, object: &Object) -> bool {
+        self.before.as_ref().is_some_and(|before| before.data == object.data)
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// The struct of an object.
+pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &Shape) -> Result<T> {
+    if object.kind != Kind::Record {
+        let what = format!("{oid} is no record, and the program takes it for a {}", T::CLASS);
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    let read = RecordRef::new(&object.data).and_then(|record| T::from_record(&record, &shape.layout));
+    read.map_err(|error| Error::new(error.kind(), format!("{oid}: {}", error.message())))
+}
+
+fn in_use<T: Persistent>(oid: Oid, how: &str) -> Error {
+    let what =
+        format!("{} {oid} is being {how} by this transaction: let go of its Loaded or LoadedMut first", T::CLASS);
+    Error::new(ErrorKind::Invalid, what)
+}
+
+fn retired<T: Persistent>(oid: Oid) -> Error {
+    let what = format!("{} {oid} was removed or replaced by this transaction meanwhile: load it again", T::CLASS);
+    Error::new(ErrorKind::Invalid, what)
+}
+
+/// An object that a transaction has loaded, to be read.
+///
+/// It is the one struct that the transaction has of the object: whoever has it too sees the same.
+pub struct Loaded<T> {
+    cell: OwnedRwLockReadGuard<Cell<T>>,
+    oid: Oid,
+}
+
+/// An object that a transaction has loaded, to be changed.
+///
+/// What is changed is noticed by itself, and written when the transaction commits.
+pub struct LoadedMut<T> {
+    cell: OwnedRwLockWriteGuard<Cell<T>>,
+    oid: Oid,
+}
+
+impl<T> Loaded<T> {
+    /// The reference to the object. `Loaded::reference(&account)`, as an account may have a `reference` of its own.
+    #[must_use]
+    pub fn reference(this: &Self) -> Ref<T> {
+        Ref::new(this.oid)
+    }
+}
+
+impl<T> LoadedMut<T> {
+    /// The reference to the object.
+    #[must_use]
+    pub fn reference(this: &Self) -> Ref<T> {
+        Ref::new(this.oid)
+    }
+}
+
+impl<T> Deref for Loaded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.cell.value
+    }
+}
+
+impl<T> Deref for LoadedMut<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.cell.value
+    }
+}
+
+impl<T> DerefMut for LoadedMut<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.cell.touched.store(true, Ordering::Relaxed);
+        &mut self.cell.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Loaded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loaded").field(&self.oid).field(&**self).finish()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LoadedMut<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LoadedMut").field(&self.oid).field(&**self).finish()
+    }
+}

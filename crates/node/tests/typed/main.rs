@@ -1,0 +1,353 @@
+//! Structs in a cluster: classes in its catalogue, transactions over objects that are loaded, changed and created as structs.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+#[allow(dead_code, reason = "its main is for people")]
+#[path = "../../../client/examples/jukebox.rs"]
+mod jukebox;
+mod versions;
+mod world;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use client::cluster::{Cluster, Decided, Hint, Level, Loaded, LoadedMut, Transaction};
+use client::{ErrorKind, Oid, Persistent, Ref};
+use model::{ClassId, Object};
+use world::World;
+
+#[derive(Persistent, Clone, Debug, PartialEq)]
+struct Bank {
+    #[persistent(unique)]
+    name: String,
+    branches: Vec<Ref<Bank>>,
+}
+
+#[derive(Persistent, Clone, Debug, PartialEq)]
+struct Account {
+    owner: String,
+    balance: i64,
+    bank: Option<Ref<Bank>>,
+}
+
+fn bank(name: &str) -> Bank {
+    Bank { name: name.to_owned(), branches: Vec::new() }
+}
+
+fn account(owner: &str, bank: Option<Ref<Bank>>) -> Account {
+    Account { owner: owner.to_owned(), balance: 100, bank }
+}
+
+/// An account, committed.
+async fn ann(cluster: &Cluster) -> Ref<Account> {
+    cluster
+        .transact(|t| async move {
+            let bank = t.create(bank("North")).await?;
+            let ann = t.create(account("Ann", Some(bank))).await?;
+            t.bind("ann", ann).await?;
+            Ok(ann)
+        })
+        .await
+        .unwrap()
+}
+
+async fn committed(t: &Transaction) {
+    let decided = t.commit().await.unwrap();
+    assert!(matches!(decided, Decided::Committed(_)), "{decided:?}");
+}
+
+fn kind<T>(result: client::Result<T>) -> ErrorKind {
+    result.err().unwrap().kind()
+}
+
+/// What is ready without anything coming from elsewhere.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn what_is_changed_is_noticed_and_seen_by_others() {
+    let world = World::start(2).await;
+    let (one, other) = (world.client().await, world.client().await);
+    one.define::<Account>().await.unwrap();
+    let ann = ann(&one).await;
+    assert!(!ann.oid().is_temporary());
+    other
+        .transact(|t| async move {
+            assert_eq!(t.named::<Account>("ann").await?, Some(ann));
+            let mut account = t.load_mut(ann).await?;
+            account.balance += 10;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let t = one.begin(Level::Optimistic);
+    let account = t.load(ann).await.unwrap();
+    assert_eq!((account.owner.as_str(), account.balance), ("Ann", 110));
+    // A reference to what is not loaded is a reference; it is followed when it is wanted.
+    let bank = t.load(account.bank.unwrap()).await.unwrap();
+    assert_eq!(bank.name, "North");
+    committed(&t).await;
+    assert_eq!(other.read(ann).await.unwrap().unwrap().balance, 110);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_object_is_one_struct_within_a_transaction() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let t = cluster.begin(Level::Optimistic);
+    let (one, two) = (t.load(ann).await.unwrap(), t.load(ann).await.unwrap());
+    assert!(std::ptr::eq::<Account>(&*one, &*two));
+    assert_eq!(Loaded::reference(&one), ann);
+    // Many may read, or one may change.
+    let error = t.load_mut(ann).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.message().contains("is being read or changed by this transaction"), "{error}");
+    drop((one, two));
+    let mut changing = t.load_mut(ann).await.unwrap();
+    changing.balance = 7;
+    assert_eq!(kind(t.load(ann).await), ErrorKind::Invalid);
+    assert_eq!(kind(t.commit().await), ErrorKind::Invalid);
+    assert_eq!(LoadedMut::reference(&changing), ann);
+    drop(changing);
+    assert_eq!(t.load(ann).await.unwrap().balance, 7);
+    // Nobody else sees it before the commit.
+    assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 100);
+    committed(&t).await;
+    assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 7);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn records_and_structs_of_one_transaction_are_the_same_objects() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let t = cluster.begin(Level::Optimistic);
+    let before = t.get(ann.oid()).await.unwrap().unwrap();
+    t.load_mut(ann).await.unwrap().balance = 1;
+    let after = t.get(ann.oid()).await.unwrap().unwrap();
+    assert_ne!(before, after);
+    assert_eq!(cluster.decode::<Account>(ann.oid(), &after).await.unwrap().balance, 1);
+    t.put(ann.oid(), before).await.unwrap();
+    assert_eq!(t.load(ann).await.unwrap().balance, 100);
+    let reading = t.load(ann).await.unwrap();
+    assert_eq!(kind(t.put(ann.oid(), after).await), ErrorKind::Invalid);
+    drop(reading);
+    committed(&t).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn conflicting_changes_are_made_one_after_the_other() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let client = world.client().await;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                let add = |t: Transaction| async move {
+                    t.load_mut(ann).await?.balance += 1;
+                    Ok(())
+                };
+                client.transact(add).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let balance = cluster.transact(|t| async move { Ok(t.load(ann).await?.balance) }).await.unwrap();
+    assert_eq!(balance, 160);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn drafts_become_persistent_when_something_persistent_refers_to_them() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let t = cluster.begin(Level::Optimistic);
+    let branch = t.draft(bank("Branch")).await.unwrap();
+    let mut head = bank("Head");
+    head.branches.push(branch);
+    let head = t.draft(head).await.unwrap();
+    let nobody = t.draft(bank("Nobody's")).await.unwrap();
+    let named = t.draft(bank("Named")).await.unwrap();
+    t.bind("bank", named).await.unwrap();
+    t.load_mut(ann).await.unwrap().bank = Some(head);
+    // A draft may be changed, as anything.
+    t.load_mut(branch).await.unwrap().branches.push(head);
+    committed(&t).await;
+    assert_eq!(cluster.read(head).await.unwrap().unwrap().branches, [branch]);
+    assert_eq!(cluster.read(branch).await.unwrap().unwrap().branches, [head]);
+    assert_eq!(cluster.read(named).await.unwrap().unwrap().name, "Named");
+    assert_eq!(cluster.read(nobody).await.unwrap(), None);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let bank = cluster
+        .transact(|t| async move {
+            let bank = t.load(ann).await?.bank.unwrap();
+            t.remove(bank).await?;
+            assert_eq!(kind(t.load(bank).await), ErrorKind::NotFound);
+            let never = t.create(account("Nobody", None)).await?;
+            t.remove(never).await?;
+            assert!(t.try_load(never).await?.is_none());
+            Ok(bank)
+        })
+        .await
+        .unwrap();
+    let t = cluster.begin(Level::Optimistic);
+    let error = t.load(bank).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains("there is no Bank"), "{error}");
+    assert!(t.try_load(bank).await.unwrap().is_none());
+    assert_eq!(kind(t.remove(bank).await), ErrorKind::NotFound);
+    let error = t.load(Ref::<Bank>::new(ann.oid())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.message().contains("is of class Account, and the program takes it for a Bank"), "{error}");
+    assert_eq!(kind(t.named::<Bank>("ann").await), ErrorKind::Invalid);
+    let blob = t.create_object(ClassId::NONE, Object::blob("x".into()), Hint::Anywhere).unwrap();
+    assert_eq!(kind(t.load(Ref::<Bank>::new(blob)).await), ErrorKind::Invalid);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_class_that_is_not_there_is_an_error_that_says_what_to_do() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    let t = cluster.begin(Level::Optimistic);
+    let error = t.create(bank("North")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains("Cluster::define"), "{error}");
+    // A client that was there before learns of it by itself.
+    world.client().await.define::<Bank>().await.unwrap();
+    t.create(bank("North")).await.unwrap();
+    committed(&t).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn new_objects_stay_together_and_what_was_given_up_leaves_no_holes() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let three = async |t: &Transaction| -> Vec<Oid> {
+        let mut made = Vec::new();
+        for owner in ["a", "b", "c"] {
+            made.push(t.create(account(owner, None)).await.unwrap().oid());
+        }
+        made
+    };
+    let (t, u) = (cluster.begin(Level::Optimistic), cluster.begin(Level::Optimistic));
+    let (one, two) = (three(&t).await, three(&u).await);
+    assert!(one.iter().all(|oid| oid.page() == one[0].page()));
+    assert!(two.iter().all(|oid| oid.page() == two[0].page()));
+    assert_ne!(one[0].page(), two[0].page());
+    t.abort();
+    u.abort();
+    let t = cluster.begin(Level::Optimistic);
+    let again = three(&t).await;
+    assert!(again == one || again == two);
+    committed(&t).await;
+    // Near another one, in this transaction or a later one; at a logical node.
+    let t = cluster.begin(Level::Optimistic);
+    let near = t.create_with(account("near", None), Hint::Near(again[0])).await.unwrap();
+    assert_eq!(near.oid().page(), again[0].page());
+    let node = cluster.nodes()[3];
+    let at = t.create_with(bank("at"), Hint::At(node)).await.unwrap();
+    let beside = t.create_with(account("beside", None), Hint::Near(at.oid())).await.unwrap();
+    assert_eq!((at.oid().page().node, beside.oid().page()), (node, at.oid().page()));
+    committed(&t).await;
+    for reference in [near, beside] {
+        assert_eq!(cluster.read(reference).await.unwrap().unwrap().balance, 100);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_is_prefetched_is_at_hand() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let nodes: Vec<_> = cluster.nodes().to_vec();
+    let ann = cluster
+        .transact(|t| {
+            let nodes = &nodes;
+            async move {
+                let mut head = bank("Head");
+                for (number, node) in nodes.iter().enumerate() {
+                    head.branches.push(t.create_with(bank(&number.to_string()), Hint::At(*node)).await?);
+                }
+                let head = t.create_with(head, Hint::At(nodes[1])).await?;
+                t.create_with(account("Ann", Some(head)), Hint::At(nodes[2])).await
+            }
+        })
+        .await
+        .unwrap();
+    let reader = world.client().await;
+    let t = reader.begin(Level::Optimistic);
+    t.prefetch_along([ann], &["bank.branches"]).await.unwrap();
+    let account = at_once(t.load(ann)).expect("it was fetched").unwrap();
+    let head = at_once(t.load(account.bank.unwrap())).expect("so was this").unwrap();
+    let branches = at_once(t.load_all(head.branches.iter().copied())).expect("and these").unwrap();
+    let names: Vec<&str> = branches.iter().map(|branch| branch.name.as_str()).collect();
+    assert_eq!(names, ["0", "1", "2", "3"]);
+    let error = t.prefetch_along([ann], &["bank.boss"]).await.unwrap_err();
+    assert!(error.message().contains("\"boss\""), "{error}");
+    drop((account, head, branches));
+    committed(&t).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn structs_are_locked_where_transactions_lock() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let t = cluster.begin(Level::Locks);
+    assert_eq!(t.load(ann).await.unwrap().balance, 100);
+    t.load_mut(ann).await.unwrap().balance = 50;
+    let bob = t.create(account("Bob", None)).await.unwrap();
+    assert_eq!(t.load_all([ann, bob]).await.unwrap()[0].balance, 50);
+    committed(&t).await;
+    let t = cluster.begin(Level::Locks);
+    assert_eq!((t.load(ann).await.unwrap().balance, t.load(bob).await.unwrap().balance), (50, 100));
+    t.remove(bob).await.unwrap();
+    committed(&t).await;
+    let t = cluster.begin(Level::Optimistic);
+    assert!(t.try_load(bob).await.unwrap().is_none());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_example_plays_its_album() {
+    let world = World::start(2).await;
+    for time in 1..=2 {
+        let lines = jukebox::run(&world.url()).await.unwrap();
+        assert_eq!(lines[0], "Blue by Ann and the Bricks");
+        assert_eq!(lines[1], format!("  Sea (3:10), played {time} times"));
+        assert_eq!(lines.len(), 4);
+    }
+    world.end().await;
+}

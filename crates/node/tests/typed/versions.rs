@@ -1,0 +1,111 @@
+//! Programs of several ages, and classes that extend others.
+
+use client::cluster::Level;
+use client::{ErrorKind, Ref};
+
+use super::world::World;
+use super::{committed, kind};
+
+mod old {
+    #[derive(client::Persistent, Debug, PartialEq)]
+    pub(super) struct Person {
+        pub(super) name: String,
+        pub(super) age: i64,
+    }
+}
+
+mod new {
+    #[derive(client::Persistent, Debug, PartialEq)]
+    #[persistent(index(name, mail))]
+    pub(super) struct Person {
+        pub(super) name: String,
+        pub(super) age: f64,
+        #[persistent(default = "nobody@example.org".to_owned())]
+        pub(super) mail: String,
+        pub(super) boss: Option<client::Ref<Person>>,
+    }
+
+    #[derive(client::Persistent, Debug, PartialEq)]
+    pub(super) struct Employee {
+        #[persistent(parent)]
+        pub(super) person: Person,
+        pub(super) number: u32,
+    }
+}
+
+/// Like the old one, but for what became wider.
+mod middle {
+    #[derive(client::Persistent, Debug, PartialEq)]
+    pub(super) struct Person {
+        pub(super) name: String,
+    }
+}
+
+#[tokio::test]
+async fn programs_of_several_ages_work_on_the_same_objects() {
+    let world = World::start(2).await;
+    let (older, newer) = (world.client().await, world.client().await);
+    older.define::<old::Person>().await.unwrap();
+    let t = older.begin(Level::Optimistic);
+    let ann = t.create(old::Person { name: "Ann".to_owned(), age: 30 }).await.unwrap();
+    committed(&t).await;
+    // A newer program reads what an older one wrote, with defaults.
+    newer.define::<new::Employee>().await.unwrap();
+    let ann = Ref::<new::Person>::new(ann.oid());
+    let t = newer.begin(Level::Optimistic);
+    {
+        let mut person = t.load_mut(ann).await.unwrap();
+        assert_eq!((person.age, person.mail.as_str(), person.boss), (30.0, "nobody@example.org", None));
+        person.mail = "ann@example.org".to_owned();
+    }
+    committed(&t).await;
+    // One that is older keeps what it does not know, whether it has heard of the new class or not.
+    let still = Ref::<middle::Person>::new(ann.oid());
+    for again in [&older, &world.client().await] {
+        let renamed = again.transact(|t| async move {
+            t.load_mut(still).await?.name.push('a');
+            Ok(())
+        });
+        renamed.await.unwrap();
+    }
+    let person = newer.transact(|t| async move { Ok(t.load(ann).await?.mail.clone()) }).await.unwrap();
+    assert_eq!(person, "ann@example.org");
+    assert_eq!(newer.read(still).await.unwrap().unwrap().name, "Annaa");
+    // One whose field is narrower by now is told so.
+    let error = older.define::<old::Person>().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.message().contains("too old"), "{error}");
+    let fresh = world.client().await;
+    let t = fresh.begin(Level::Optimistic);
+    let error = t.load(Ref::<old::Person>::new(ann.oid())).await.unwrap_err();
+    assert!(error.message().contains("field age of class Person is of type float64"), "{error}");
+    // And one that lacks what objects have to have makes none.
+    let error = t.create(middle::Person { name: "Bob".to_owned() }).await.unwrap_err();
+    assert!(error.message().contains("field age of class Person has to have a value"), "{error}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_object_may_be_seen_as_of_a_class_that_its_own_extends() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<new::Employee>().await.unwrap();
+    let person = new::Person { name: "Ann".to_owned(), age: 3.5, mail: String::new(), boss: None };
+    let t = cluster.begin(Level::Optimistic);
+    let ann = t.create(new::Employee { person, number: 7 }).await.unwrap();
+    committed(&t).await;
+    let as_person = Ref::<new::Person>::new(ann.oid());
+    let t = cluster.begin(Level::Optimistic);
+    t.load_mut(as_person).await.unwrap().name.push('a');
+    // The same object, whatever it is seen as; but one struct at a time.
+    let employee = t.load(ann).await.unwrap();
+    assert_eq!((employee.person.name.as_str(), employee.number), ("Anna", 7));
+    assert_eq!(kind(t.load(as_person).await), ErrorKind::Invalid);
+    drop(employee);
+    t.load_mut(ann).await.unwrap().number = 8;
+    t.load_mut(as_person).await.unwrap().boss = Some(as_person);
+    committed(&t).await;
+    let employee = cluster.read(ann).await.unwrap().unwrap();
+    assert_eq!((employee.person.boss, employee.number), (Some(as_person), 8));
+    world.end().await;
+}

@@ -1,0 +1,65 @@
+//! A cluster in this process, with a catalogue in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::cluster::Cluster;
+use meta::catalog::{Editor, Parameters, SpaceOptions, Storage};
+use meta::{Embedded, MetaStore};
+use node::placement::BrickId;
+use node::realm::Realm;
+use node::{Brick, Config, PeerServer};
+use store::{Options, Store};
+
+pub(crate) struct World {
+    bricks: Vec<Brick>,
+    peer: PeerServer,
+}
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+impl World {
+    /// So many bricks, a peer server, and a space with four logical nodes.
+    pub(crate) async fn start(bricks: u32) -> Self {
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        // Of several tests in a process the first one sets it.
+        let _ = log.with_test_writer().try_init();
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = Editor::new(catalogue.clone());
+        editor.set_up(&Parameters::generate()).await.unwrap();
+        let realm = Realm::follow(catalogue).await.unwrap();
+        let session = editor.store().open_session(Duration::from_secs(3600)).await.unwrap().id;
+        let mut started = Vec::new();
+        for number in 1..=bricks {
+            let store = Store::in_memory(Options::default()).unwrap();
+            let brick = Brick::start_in(realm.clone(), BrickId(number), store, config()).await.unwrap();
+            let address = brick.addresses()[0].to_string();
+            let id = editor.add_brick(&[address], Storage::Memory).await.unwrap().value.id;
+            assert_eq!(id.0, number);
+            editor.announce_brick(id, editor.start_number().await.unwrap(), session).await.unwrap();
+            started.push(brick);
+        }
+        let options = SpaceOptions { nodes: Some(4), ..SpaceOptions::default() };
+        realm.create_space("main", options).await.unwrap();
+        let start = editor.start_number().await.unwrap().0;
+        let peer = PeerServer::start(realm.clone(), start, config()).await.unwrap();
+        Self { bricks: started, peer }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("mortar://{}/main", self.peer.addresses()[0])
+    }
+
+    pub(crate) async fn client(&self) -> Cluster {
+        Cluster::connect(&self.url()).await.unwrap()
+    }
+
+    pub(crate) async fn end(self) {
+        self.peer.shutdown().await.unwrap();
+        for brick in self.bricks {
+            brick.shutdown().await.unwrap();
+        }
+    }
+}
