@@ -172,6 +172,14 @@ impl Plan {
         self.checked.limit.filter(|_| any_will_do).map(|limit| limit.saturating_add(self.checked.skip))
     }
 
+    /// How many candidates to ask each brick for at a time: not many more than there are rows to come, where they come in order.
+    #[must_use]
+    pub fn portion(&self) -> Option<u64> {
+        let is_ordered = matches!(&self.source, Source::Index(index) if index.ordered);
+        let in_order = self.checked.limit.filter(|_| is_ordered).map(|limit| limit.saturating_add(self.checked.skip));
+        self.enough().or(in_order)
+    }
+
     /// Whether rows come only when all candidates were seen.
     #[must_use]
     pub fn collects(&self) -> bool {

@@ -224,7 +224,10 @@ impl Transaction {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         self.flush()?;
-        let own = self.changes()?.writes.clone();
+        // What has no class is never looked for, nor followed.
+        let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
+        let own =
+            self.changes()?.writes.iter().filter(is_of_class).map(|(oid, object)| (*oid, object.clone())).collect();
         if *level == Level::Locks {
             // Locked before they are read, so that nothing is put where it looks.
             let asking = Asking { reads: true, only_guards: true, ..Asking::default() };

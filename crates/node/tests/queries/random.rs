@@ -8,6 +8,7 @@ use query::{Query, Row};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::guards::index;
 use super::world::{PERSON, Person, STUDENT, World, committed, create, expected, object, parsed, person};
 
 const NAMES: [&str; 6] = ["Ann", "Anna", "Bob", "Cid", "ann", ""];
@@ -163,11 +164,35 @@ async fn random_queries_of_extents_answer_as_one_reading_of_all_objects() {
 }
 
 #[tokio::test]
+async fn random_queries_of_indexes_answer_as_one_reading_of_all_objects() {
+    let world = World::start(3, 5).await;
+    let cluster = world.client().await;
+    let mut rng = StdRng::seed_from_u64(9);
+    // Some of what there is was there before the indexes, some comes after them.
+    let mut objects = people(&cluster, 75, &mut rng).await;
+    index(&world, "by_age", &["age"]).await;
+    index(&world, "by_city", &["city", "age"]).await;
+    index(&world, "by_name", &["name"]).await;
+    compare(&world, &cluster, &objects, &mut rng, 150).await;
+    change(&cluster, &mut objects, &mut rng).await;
+    objects.extend(people(&cluster, 25, &mut rng).await);
+    compare(&world, &cluster, &objects, &mut rng, 150).await;
+    in_transactions(&world, &cluster, &objects, &mut rng).await;
+    world.end().await;
+}
+
+#[tokio::test]
 async fn random_queries_of_a_transaction_see_its_changes() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let mut rng = StdRng::seed_from_u64(8);
-    let before = people(&cluster, 50, &mut rng).await;
+    let objects = people(&cluster, 50, &mut rng).await;
+    in_transactions(&world, &cluster, &objects, &mut rng).await;
+    world.end().await;
+}
+
+/// Random queries of transactions that have changed something, and are given up then.
+async fn in_transactions(world: &World, cluster: &Cluster, before: &BTreeMap<Oid, Object>, rng: &mut StdRng) {
     let schema = world.realm.schema(cluster.space()).unwrap();
     for _ in 0..10 {
         let t = cluster.begin(Level::Optimistic);
@@ -175,23 +200,22 @@ async fn random_queries_of_a_transaction_see_its_changes() {
         let known: Vec<Oid> = objects.keys().copied().collect();
         for _ in 0..8 {
             let oid = known[rng.random_range(0..known.len())];
-            let changed = object(oid.class(), &anybody(&known, &mut rng));
+            let changed = object(oid.class(), &anybody(&known, rng));
             t.put(oid, changed.clone()).await.unwrap();
             objects.insert(oid, changed);
             let gone = known[rng.random_range(0..known.len())];
             t.delete(gone).await.unwrap();
             objects.remove(&gone);
-            let new = object(PERSON, &anybody(&known, &mut rng));
+            let new = object(PERSON, &anybody(&known, rng));
             let oid = t.create_object(PERSON, new.clone(), Default::default()).unwrap();
             objects.insert(oid, new);
         }
         for _ in 0..20 {
-            let query = any_query(&mut rng);
+            let query = any_query(rng);
             let expected = expected(&schema.classes, &query, &objects).unwrap();
             let found = t.query(&query).await.unwrap().all().await.unwrap();
             assert_eq!(sorted(&query, found), sorted(&query, expected), "{query}");
         }
         t.abort();
     }
-    world.end().await;
 }

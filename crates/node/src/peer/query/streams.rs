@@ -83,8 +83,8 @@ impl Streams {
             streams.insert(number, Stream { node: *node, ranges, range, after: None, away: None });
         }
         // Of what a brick sends, what the transaction has written does not count.
-        let enough = plan.enough().map(|enough| enough.saturating_add(own.len() as u64));
-        let limit = if only_guards { 1 } else { enough.unwrap_or(PORTION).clamp(1, PORTION) };
+        let portion = plan.portion().map(|portion| portion.saturating_add(own.len() as u64));
+        let limit = if only_guards { 1 } else { portion.unwrap_or(PORTION).clamp(1, PORTION) };
         let (sender, came) = mpsc::unbounded_channel();
         Self {
             peer,

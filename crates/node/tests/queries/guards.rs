@@ -1,0 +1,191 @@
+//! What a transaction has asked stays so until it commits, or it does not commit; and what indexes do.
+
+use std::time::Duration;
+
+use client::Client;
+use client::cluster::{Cluster, Decided, Level, Transaction};
+use model::{ClassId, Value};
+use query::{Query, Row};
+
+use super::world::{self, PERSON, STUDENT, World, committed, create, names, object, parsed, person};
+
+/// Makes an index, and waits until it is ready.
+pub(crate) async fn index(world: &World, name: &str, fields: &[&str]) {
+    let editor = world.realm.editor().unwrap();
+    let made = editor.create_index("main", name, "Person", fields, false).await.unwrap();
+    world.realm.reach(made.revision).await.unwrap();
+    let client = Client::connect(&world.url()).await.unwrap();
+    for node in client.nodes().await.unwrap() {
+        while !client.build_index(node, made.value.id.0).await.unwrap_or(false) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let ready = editor.index_ready("main", name, made.value.id).await.unwrap();
+    world.realm.reach(ready.revision).await.unwrap();
+}
+
+async fn count(t: &Transaction, query: &Query) -> client::Result<i64> {
+    match t.query(query).await?.all().await?.as_slice() {
+        [Row::Values(values)] => match values[0] {
+            Value::Int64(count) => Ok(count),
+            _ => panic!("{values:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn insert(t: &Transaction, class: ClassId, who: &world::Person) {
+    t.create_object(class, object(class, who), Default::default()).unwrap();
+}
+
+#[tokio::test]
+async fn two_who_ask_and_then_insert_do_not_miss_each_other() {
+    let world = World::start(2, 4).await;
+    for has_index in [false, true] {
+        if has_index {
+            index(&world, "by_age", &["age"]).await;
+        }
+        let (one, other) = (world.client().await, world.client().await);
+        let query = parsed("select count(*) where age >= 30");
+        let (a, b) = (one.begin(Level::Optimistic), other.begin(Level::Optimistic));
+        assert_eq!(count(&a, &query).await.unwrap(), count(&b, &query).await.unwrap());
+        insert(&a, PERSON, &person("Ann", 30));
+        insert(&b, STUDENT, &person("Bob", 31));
+        committed(&a).await;
+        assert!(
+            matches!(b.commit().await.unwrap(), Decided::Conflict(_)),
+            "it has not counted Ann; index: {has_index}"
+        );
+        // Who only asks is told too, and who asks again sees it.
+        let c = other.begin(Level::Optimistic);
+        let before = count(&c, &query).await.unwrap();
+        create(&one, &[(PERSON, person("Cid", 32))]).await;
+        assert!(matches!(c.commit().await.unwrap(), Decided::Conflict(_)));
+        let d = other.begin(Level::Optimistic);
+        assert_eq!(count(&d, &query).await.unwrap(), before + 1);
+        committed(&d).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn changes_and_deletions_of_what_was_asked_are_conflicts_too() {
+    let world = World::start(2, 4).await;
+    let cluster = world.client().await;
+    let oids = create(&cluster, &[(PERSON, person("Ann", 30)), (PERSON, person("Bob", 40))]).await;
+    let query = parsed("age >= 20 order by age");
+    for step in 0..2 {
+        let t = cluster.begin(Level::Optimistic);
+        assert!(!t.query(&query).await.unwrap().all().await.unwrap().is_empty());
+        let other = cluster.begin(Level::Optimistic);
+        match step {
+            0 => other.put(oids[0], object(PERSON, &person("Ann", 31))).await.unwrap(),
+            _ => other.delete(oids[1]).await.unwrap(),
+        }
+        committed(&other).await;
+        assert!(matches!(t.commit().await.unwrap(), Decided::Conflict(_)), "{step}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn who_asks_for_one_value_of_an_index_is_not_in_the_way_of_others() {
+    let world = World::start(2, 4).await;
+    index(&world, "by_city", &["city"]).await;
+    let cluster = world.client().await;
+    let of = |city: &str| world::Person { city: Some(city.to_owned()), ..person("x", 1) };
+    create(&cluster, &[(PERSON, of("Rome")), (PERSON, of("Oslo"))]).await;
+    let query = parsed("city == 'Rome'");
+    let t = cluster.begin(Level::Optimistic);
+    assert_eq!(t.query(&query).await.unwrap().all().await.unwrap().len(), 1);
+    create(&cluster, &[(PERSON, of("Oslo")), (PERSON, of("Bonn"))]).await;
+    committed(&t).await;
+    let t = cluster.begin(Level::Optimistic);
+    assert_eq!(t.query(&query).await.unwrap().all().await.unwrap().len(), 1);
+    create(&cluster, &[(PERSON, of("Rome"))]).await;
+    assert!(matches!(t.commit().await.unwrap(), Decided::Conflict(_)));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn each_counts_all_before_it_whoever_else_counts_and_inserts() {
+    let world = World::start(2, 3).await;
+    let clients = [world.client().await, world.client().await, world.client().await];
+    let rounds = 6;
+    let work = |cluster: Cluster| async move {
+        for _ in 0..rounds {
+            let query = &parsed("select count(*)");
+            let counted = cluster.transact(|t| async move {
+                let count = count(&t, query).await?;
+                insert(&t, PERSON, &person("x", count));
+                Ok(count)
+            });
+            counted.await.unwrap();
+        }
+    };
+    let tasks: Vec<_> = clients.into_iter().map(|cluster| tokio::spawn(work(cluster))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let cluster = world.client().await;
+    let rows = cluster.query(&parsed("select age order by age")).await.unwrap().all().await.unwrap();
+    let ages: Vec<Row> = (0..3 * rounds).map(|age| Row::Values(vec![Value::Int64(age)])).collect();
+    assert_eq!(rows, ages, "each has counted all that were there");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn with_locks_what_was_looked_through_stays_so() {
+    let world = World::start(2, 4).await;
+    let (one, other) = (world.client().await, world.client().await);
+    let query = &parsed("select count(*)");
+    let t = one.begin(Level::Locks);
+    assert_eq!(count(&t, query).await.unwrap(), 0);
+    // It has to wait, or is refused and tried again, until the other has ended.
+    let inserting = tokio::spawn(async move {
+        let inserted = other.transact(|t| async move {
+            insert(&t, PERSON, &person("Ann", 1));
+            Ok(())
+        });
+        inserted.await.unwrap();
+        other
+    });
+    insert(&t, PERSON, &person("Bob", 2));
+    assert_eq!(count(&t, query).await.unwrap(), 1);
+    committed(&t).await;
+    let other = inserting.await.unwrap();
+    let t = other.begin(Level::Locks);
+    assert_eq!(count(&t, query).await.unwrap(), 2);
+    committed(&t).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_index_is_read_in_its_order_and_only_as_far_as_is_wanted() {
+    let world = World::start(2, 4).await;
+    let cluster = world.client().await;
+    let people: Vec<_> = (0..200).map(|age| (PERSON, person(&format!("p{age:03}"), age))).collect();
+    create(&cluster, &people).await;
+    index(&world, "by_age", &["age"]).await;
+    let mut rows = cluster.explain(&parsed("order by age desc limit 3")).await.unwrap();
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().await.unwrap() {
+        found.push(row);
+    }
+    assert_eq!(names(&found), ["p199", "p198", "p197"]);
+    let plan = &rows.explained().unwrap().text;
+    assert!(plan.contains("index range [brick]: by_age: everything, backwards; of Person"), "{plan}");
+    let scanned: u64 = plan.lines().last().unwrap().rsplit(['(', ')']).nth(1).unwrap().parse().unwrap();
+    assert!(scanned <= 24, "of four logical nodes three each, and once more: {plan}");
+    // Of what is created afterwards it has entries too, of what is gone none.
+    let t = cluster.begin(Level::Optimistic);
+    insert(&t, STUDENT, &person("new", 300));
+    assert_eq!(
+        names(&t.query(&parsed("order by age desc limit 2")).await.unwrap().all().await.unwrap()),
+        ["new", "p199"]
+    );
+    committed(&t).await;
+    let rows = cluster.query(&parsed("age > 198 order by age")).await.unwrap().all().await.unwrap();
+    assert_eq!(names(&rows), ["p199", "new"]);
+    world.end().await;
+}

@@ -1,0 +1,91 @@
+//! Classes, records, indexes and queries on the command line, with a cluster of real processes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use mortar_tests::cluster::Cluster;
+use serde_json::{Value, json};
+
+#[test]
+fn a_newcomer_makes_classes_puts_people_and_asks_for_them() {
+    let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    let fields = ["--field", "name:string", "--field", "age:int64=18", "--field", "boss:ref<Person>?"];
+    let defined = cluster.run(&[&["class", "define", "Person"][..], &fields].concat());
+    assert!(defined.ok().contains("Person  version 1, 3 fields"), "{}", defined.text());
+    cluster.run(&["class", "define", "Student", "--extends", "Person", "--field", "since:date?"]).ok();
+    cluster.run(&["object", "put", "/ann", "--class", "Person", r#"{"name": "Ann", "age": 50}"#]).ok();
+    for (name, age) in [("Bob", 31), ("Cid", 42)] {
+        let json = json!({"name": name, "age": age, "boss": "/ann"}).to_string();
+        cluster.run(&["object", "put", "--class", "Person", &json]).ok();
+    }
+    let student = r#"{"name": "Dan", "boss": "/ann", "since": "2026-07-01"}"#;
+    cluster.run(&["object", "put", "/dan", "--class", "Student", student]).ok();
+
+    let shown: Value = serde_json::from_str(cluster.run(&["object", "get", "/dan"]).ok()).unwrap();
+    assert_eq!((&shown["age"], &shown["since"]), (&json!(18), &json!("2026-07-01")));
+
+    let asked = |args: &[&str]| cluster.run(&[&["query", "--json"], args].concat());
+    let names = |rows: Vec<Value>| -> Vec<String> {
+        rows.iter().map(|row| row["fields"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let found = asked(&["Person", "age > 30 && boss.name == \"Ann\" order by name"]);
+    assert_eq!(names(found.json()), ["Bob", "Cid"], "{}", found.stderr);
+    let of_all = asked(&["Person", "boss != null order by age limit 1"]).json();
+    assert_eq!((&of_all[0]["class"], names(of_all.clone())), (&json!("Student"), vec!["Dan".to_owned()]));
+    assert_eq!(names(asked(&["Person", "age >= :least", "--param", "least=50"]).json()), ["Ann"]);
+    let counted = asked(&["Person", "select boss.name as boss, count(*) as many group by boss.name order by count(*)"]);
+    assert_eq!(counted.json(), [json!({"boss": null, "many": 1}), json!({"boss": "Ann", "many": 3})]);
+    let lines = cluster.run(&["query", "Person", "select name, age where age > 40 order by age"]);
+    assert_eq!(lines.ok(), "name\tage\nCid\t42\nAnn\t50");
+
+    let plan = cluster.run(&["query", "Person", "age > 30", "--explain"]);
+    assert!(plan.ok().contains("extent scan [brick]: Person and a class that extends it  (4)"), "{}", plan.text());
+
+    let wrong = cluster.run(&["query", "Person", "agee > 30"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.stderr.contains("has no field agee") && wrong.stderr.contains("^^^^"), "{}", wrong.stderr);
+    let wrong = cluster.run(&["object", "put", "--class", "Person", r#"{"nmae": "Eve"}"#]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("no field \"nmae\"; it has name, age, boss"), "{}", wrong.stderr);
+    assert_eq!(cluster.run(&["query", "Nobody"]).code, 3);
+}
+
+#[test]
+fn a_class_changes_and_its_objects_are_read_as_it_is_now() {
+    let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    cluster.run(&["class", "define", "Person", "--field", "name:string", "--field", "age:int64"]).ok();
+    cluster.run(&["object", "put", "/ann", "--class", "Person", r#"{"name": "Ann", "age": 50}"#]).ok();
+    let evolve = ["class", "evolve", "Person", "--rename", "age=years", "--widen", "years:decimal"];
+    cluster.run(&[&evolve[..], &["--add", "city:string=Rome"]].concat()).ok();
+    let shown: Value = serde_json::from_str(cluster.run(&["object", "get", "/ann"]).ok()).unwrap();
+    assert_eq!(shown, json!({"name": "Ann", "years": "50", "city": "Rome"}));
+    let found = cluster.run(&["query", "Person", "city == 'Rome' && years > 49.5", "--json"]);
+    assert_eq!(found.json().len(), 1, "{}", found.stderr);
+    let history = cluster.run(&["class", "history", "Person", "--json"]).json();
+    assert_eq!(history.iter().map(|class| &class["version"]).collect::<Vec<_>>(), [1, 2]);
+    let refused = cluster.run(&["class", "evolve", "Person", "--widen", "name:bytes"]);
+    assert!(refused.code == 2 && refused.stderr.contains("cannot become bytes"), "{}", refused.stderr);
+    let shown = cluster.run(&["class", "show", "Person"]);
+    assert!(shown.ok().contains("years: decimal"), "{}", shown.text());
+}
+
+#[test]
+fn an_index_is_made_of_what_is_there_and_is_used() {
+    let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    cluster.run(&["class", "define", "Person", "--field", "name:string", "--field", "age:int64"]).ok();
+    for age in 0..20 {
+        let json = json!({"name": format!("p{age:02}"), "age": age}).to_string();
+        cluster.run(&["object", "put", "--class", "Person", &json]).ok();
+    }
+    let made = cluster.run(&["index", "create", "by_age", "--class", "Person", "--field", "age"]);
+    assert_eq!(made.ok(), "by_age  Person by age, ready", "{}", made.stderr);
+    let plan = cluster.run(&["query", "Person", "age >= 17", "--explain"]);
+    assert!(plan.ok().contains("index range [brick]: by_age: age >= 17; of Person  (3)"), "{}", plan.text());
+    let found = cluster.run(&["query", "Person", "select name where age >= 17 order by age desc limit 2"]);
+    assert_eq!(found.ok(), "name\np19\np18");
+    let listed = cluster.run(&["index", "list", "--json"]).json();
+    assert_eq!((&listed[0]["fields"], &listed[0]["state"]), (&json!(["age"]), &json!("ready")));
+    let taken = cluster.run(&["index", "create", "by_age", "--class", "Person", "--field", "age"]);
+    assert_ne!(taken.code, 0);
+    cluster.run(&["index", "remove", "by_age"]).ok();
+    let plan = cluster.run(&["query", "Person", "age >= 17", "--explain"]);
+    assert!(plan.ok().contains("extent scan"), "{}", plan.text());
+}
