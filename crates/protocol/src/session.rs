@@ -16,7 +16,7 @@
 //! Outside of transactions objects are read from the copies, and written in order ([`crate::pram`], N1). Whatever the
 //! client calls for it repeats until it is answered; each call names its transaction, so it happens once (C3). A session
 //! that ends puts its copies aside; they are validated in the next (D4, R4). What it says to the nodes above, and hears from
-//! them, is in [`upper`].
+//! them, is in `upper`.
 
 mod upper;
 
