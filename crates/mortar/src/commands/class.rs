@@ -10,7 +10,7 @@ use client::cluster::Cluster;
 use meta::catalog::{Class, ClassDefinition, Field, FieldDefinition, FieldType, Literal, Step};
 use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::ClassId;
-use query::Schema;
+use query::{Schema, Type};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -261,7 +261,11 @@ fn parse_field(text: &str) -> Result<FieldDefinition> {
 fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
     let of = record::type_of(of);
     let plain = Json::String(text.to_owned());
-    let json = serde_json::from_str(text).unwrap_or_else(|_| plain.clone());
+    // As a number of JSON a decimal would lose its last zeros.
+    let json = match of {
+        Type::Decimal => plain.clone(),
+        _ => serde_json::from_str(text).unwrap_or_else(|_| plain.clone()),
+    };
     let mut names = Names::default();
     let value = record::value(&of, &json, &mut names).or_else(|why| match json {
         Json::String(_) => Err(why),

@@ -99,6 +99,12 @@ impl Report for Deleted {
 }
 
 pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
+    // What is wrong with a name is told before anybody is asked.
+    if let Action::Put { first, second, class, .. } = &args.action
+        && (class.is_none() || second.is_some())
+    {
+        parse(first)?;
+    }
     let cluster = session.cluster().await?;
     match args.action {
         Action::Put { first, second, class: None, new } => {
