@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
+use std::time::Duration;
 
 use meta::Revision;
 use meta::catalog::Catalog;
@@ -101,6 +102,9 @@ struct Visitor {
     hello: proto::Hello,
 }
 
+/// How long somebody who may not stay has to hear the answers to what was asked.
+const LEAVING: Duration = Duration::from_millis(500);
+
 impl<R: Role> Shared<R> {
     fn register(&self, visitor: Visitor, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
         let visitor = Arc::new(visitor);
@@ -114,14 +118,23 @@ impl<R: Role> Shared<R> {
         self.connected.subscribe()
     }
 
-    /// Hangs up on somebody who would not be let in any more.
-    fn review(&self, visitor: &Visitor, mailbox: &Mailbox) {
+    /// Hangs up on somebody who would not be let in any more, once what was asked is answered: the first user's administrator
+    /// hears that the doors are closed.
+    fn review(&self, visitor: &Visitor, mailbox: &Arc<Mailbox>) {
         let Visitor { peer, who, hello } = visitor;
         let Some(catalog) = self.role.catalog() else { return };
         let admitted = who.check(Some(&catalog));
         if let Err(error) = admitted.and_then(|()| self.role.admit(&self.config, hello, who).map(drop)) {
             info!(peer, %who, %error, "may not stay");
-            mailbox.hang_up();
+            mailbox.drain();
+            let mailbox = Arc::downgrade(mailbox);
+            tokio::spawn(async move {
+                tokio::time::sleep(LEAVING).await;
+                // Some answers never end.
+                if let Some(mailbox) = mailbox.upgrade() {
+                    mailbox.hang_up();
+                }
+            });
         }
     }
 
@@ -130,7 +143,7 @@ impl<R: Role> Shared<R> {
         self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn for_each_visitor(&self, each: impl Fn(&Visitor, &Mailbox)) {
+    fn for_each_visitor(&self, each: impl Fn(&Visitor, &Arc<Mailbox>)) {
         let visitors: Vec<_> = self
             .visitors()
             .iter()
