@@ -145,10 +145,11 @@ impl Name {
         match self {
             Self::Figures => {
                 // All figures of a paper, or one of them.
-                let wants = |paper: &str, id: &str| run.only.as_deref().is_none_or(|only| only == paper || only == id);
+                let is = |only: &str, paper: &str, ids: &str| only == paper || ids.split(' ').any(|id| id == only);
+                let wants = |paper: &str, ids: &str| run.only.as_deref().is_none_or(|only| is(only, paper, ids));
                 let osbdb = osbdb::FIGURES.iter().map(|figure| ("osbdb", figure));
                 let tods = tods::FIGURES.iter().map(|figure| ("tods", figure));
-                let wanted = osbdb.chain(tods).filter(|(paper, (id, _))| wants(paper, id));
+                let wanted = osbdb.chain(tods).filter(|(paper, (ids, _))| wants(paper, ids));
                 wanted.map(|(_, (_, measure))| measure(&run.all())).collect()
             }
             Self::Commit => workload::commit::measure(run),

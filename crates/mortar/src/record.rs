@@ -14,7 +14,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use meta::catalog::FieldType;
 use model::{ClassId, Oid, RecordBuilder, RecordRef, Value};
 use query::{Schema, Type};
 use serde_json::{Map, Value as Json, json};
@@ -155,25 +154,6 @@ fn from_hex(text: &str) -> Option<Bytes> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok();
     pairs.iter().map(byte).collect()
-}
-
-/// The type of a field of the catalogue. Which class a reference is of does not matter to its JSON.
-pub(crate) fn type_of(of: &FieldType) -> Type {
-    let boxed = |of: &FieldType| Box::new(type_of(of));
-    match of {
-        FieldType::Bool => Type::Bool,
-        FieldType::Int64 => Type::Int64,
-        FieldType::Float64 => Type::Float64,
-        FieldType::Decimal => Type::Decimal,
-        FieldType::String => Type::String,
-        FieldType::Bytes => Type::Bytes,
-        FieldType::Date => Type::Date,
-        FieldType::Timestamp => Type::Timestamp,
-        FieldType::Reference(_) => Type::Reference(None),
-        FieldType::List(item) => Type::List(boxed(item)),
-        FieldType::Set(item) => Type::Set(boxed(item)),
-        FieldType::Map(key, item) => Type::Map(boxed(key), boxed(item)),
-    }
 }
 
 #[cfg(test)]

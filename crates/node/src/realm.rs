@@ -24,8 +24,8 @@ use crate::placement::{BrickId, Map, Place, Placement};
 use schema::Schemas;
 use stock::Stock;
 
-pub use schema::Schema;
 pub(crate) use schema::describe;
+pub use schema::{Schema, type_of};
 
 /// An object space.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -325,26 +325,12 @@ impl<'a> Layers<'a> {
             if rows.is_empty() && end.is_none() {
                 return self.engine.range(&from, to, &mut |key, value| show(key, &Found::Engine(value))).explain();
             }
-            let mut rows = rows.into_iter().peekable();
-            let mut flow = ControlFlow::Continue(());
-            let engine = |key: &[u8], value: &[u8]| {
-                while let Some((buffered, row)) = rows.next_if(|(buffered, _)| **buffered < *key) {
-                    flow = show_row(show, &buffered, row);
-                    if flow.is_break() {
-                        return flow;
-                    }
-                }
-                flow = match rows.next_if(|(buffered, _)| **buffered == *key) {
-                    Some((_, row)) => show_row(show, key, row),
-                    None => show(key, &Found::Engine(value)),
-                };
-                flow
-            };
-            self.engine.range(&from, end.as_deref().unwrap_or(to), &mut { engine }).explain()?;
-            while flow.is_continue() {
-                let Some((key, row)) = rows.next() else { break };
-                flow = show_row(show, &key, row);
-            }
+            let flow = merge(
+                rows,
+                |buffered, key| buffered < key,
+                show,
+                |engine| self.engine.range(&from, end.as_deref().unwrap_or(to), engine).explain(),
+            )?;
             match end {
                 Some(end) if flow.is_continue() => from = end,
                 _ => return Ok(()),
@@ -364,26 +350,12 @@ impl<'a> Layers<'a> {
         loop {
             let (rows, begin) = self.buffered_back(from, &to, many);
             many = (many * 4).min(MANY);
-            let mut rows = rows.into_iter().peekable();
-            let mut flow = ControlFlow::Continue(());
-            let engine = |key: &[u8], value: &[u8]| {
-                while let Some((buffered, row)) = rows.next_if(|(buffered, _)| **buffered > *key) {
-                    flow = show_row(show, &buffered, row);
-                    if flow.is_break() {
-                        return flow;
-                    }
-                }
-                flow = match rows.next_if(|(buffered, _)| **buffered == *key) {
-                    Some((_, row)) => show_row(show, key, row),
-                    None => show(key, &Found::Engine(value)),
-                };
-                flow
-            };
-            self.engine.range_back(begin.as_deref().unwrap_or(from), &to, &mut { engine }).explain()?;
-            while flow.is_continue() {
-                let Some((key, row)) = rows.next() else { break };
-                flow = show_row(show, &key, row);
-            }
+            let flow = merge(
+                rows,
+                |buffered, key| buffered > key,
+                show,
+                |engine| self.engine.range_back(begin.as_deref().unwrap_or(from), &to, engine).explain(),
+            )?;
             match begin {
                 Some(begin) if flow.is_continue() => to = begin,
                 _ => return Ok(()),
@@ -403,19 +375,8 @@ impl<'a> Layers<'a> {
                 begin = begin.max(Some(last.clone()));
             }
         }
-        let from = begin.as_deref().unwrap_or(from);
-        let mut rows: Vec<(Key, Row)> = Vec::with_capacity(keys.len());
-        if let (Some(changes), true) = (self.changes, from < to) {
-            rows.extend(changes.range(from, to).map(|(key, row)| (key.clone(), row.clone())));
-        }
-        rows.extend(keys.into_iter().filter(|key| **key >= *from).filter_map(|key| {
-            let row = self.active.get(&key, || self.at.seq());
-            let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())))?;
-            Some((key, row))
-        }));
-        // Stable, so of one key the newest row comes first.
-        rows.sort_by(|(a, _), (b, _)| b.cmp(a));
-        rows.dedup_by(|(a, _), (b, _)| a == b);
+        let mut rows = self.rows_of(keys, begin.as_deref().unwrap_or(from), to);
+        rows.reverse();
         (rows, begin)
     }
 
@@ -432,12 +393,17 @@ impl<'a> Layers<'a> {
                 end = Some(end.map_or_else(|| behind.clone(), |end| end.min(behind.clone())));
             }
         }
-        let to = end.as_deref().unwrap_or(to);
+        let rows = self.rows_of(keys, from, end.as_deref().unwrap_or(to));
+        (rows, end)
+    }
+
+    /// The rows of these keys and of the changes, as far as they are in the range, in order.
+    fn rows_of(&self, keys: Vec<Key>, from: &[u8], to: &[u8]) -> Vec<(Key, Row)> {
         let mut rows: Vec<(Key, Row)> = Vec::with_capacity(keys.len());
         if let (Some(changes), true) = (self.changes, from < to) {
             rows.extend(changes.range(from, to).map(|(key, row)| (key.clone(), row.clone())));
         }
-        rows.extend(keys.into_iter().filter(|key| **key < *to).filter_map(|key| {
+        rows.extend(keys.into_iter().filter(|key| *from <= **key && **key < *to).filter_map(|key| {
             let row = self.active.get(&key, || self.at.seq());
             let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())))?;
             Some((key, row))
@@ -445,8 +411,40 @@ impl<'a> Layers<'a> {
         // Stable, so of one key the newest row comes first; what is in runs that are in order already costs little.
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
         rows.dedup_by(|(a, _), (b, _)| a == b);
-        (rows, end)
+        rows
     }
+}
+
+/// What is shown a row of the B-tree.
+type Shown<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// Shows buffered rows and those of the B-tree together, in their common order; of one key the buffered row counts.
+fn merge(
+    rows: Vec<(Key, Row)>,
+    comes_before: fn(&[u8], &[u8]) -> bool,
+    show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
+    tree: impl FnOnce(Shown<'_>) -> Result<()>,
+) -> Result<ControlFlow<()>> {
+    let mut rows = rows.into_iter().peekable();
+    let mut flow = ControlFlow::Continue(());
+    tree(&mut |key, value| {
+        while let Some((buffered, row)) = rows.next_if(|(buffered, _)| comes_before(buffered, key)) {
+            flow = show_row(show, &buffered, row);
+            if flow.is_break() {
+                return flow;
+            }
+        }
+        flow = match rows.next_if(|(buffered, _)| **buffered == *key) {
+            Some((_, row)) => show_row(show, key, row),
+            None => show(key, &Found::Engine(value)),
+        };
+        flow
+    })?;
+    while flow.is_continue() {
+        let Some((key, row)) = rows.next() else { break };
+        flow = show_row(show, &key, row);
+    }
+    Ok(flow)
 }
 
 fn show_row(show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>, key: &[u8], row: Row) -> ControlFlow<()> {

@@ -22,6 +22,7 @@ pub mod handshake;
 pub mod inbox;
 pub mod link;
 pub mod outbox;
+mod schema;
 pub mod transport;
 
 /// The messages of `proto/mortar.proto`, generated at build time; the schema's comments describe them.

@@ -86,7 +86,11 @@ impl Stage {
             [1, 2].map(|node| t.create_object(ClassId::NONE, single(0), Hint::At(NodeId(node))).unwrap()).into();
         assert!(is_committed(t.commit().await.unwrap()));
         let [x, y] = [t.real(new[0]).unwrap(), t.real(new[1]).unwrap()];
-        Self { ground, x, y }
+        let stage = Self { ground, x, y };
+        for peer in [1, 2] {
+            stage.copied_by(&stage.client(peer).await).await;
+        }
+        stage
     }
 
     /// A client of a peer server.
@@ -113,14 +117,19 @@ impl Stage {
         link
     }
 
-    /// Waits until a client has copies of both objects, and of a time when they were there.
+    /// Waits until a client has copies of both objects, and of a time when they were there: what is committed may still be on
+    /// its way to a brick or to a peer server that has a copy of before.
     async fn copied_by(&self, cluster: &Cluster) {
         loop {
             let t = cluster.begin(Level::Snapshot);
-            assert_eq!((read(&t, self.x).await, read(&t, self.y).await), (0, 0));
-            if is_committed(t.commit().await.unwrap()) {
-                return;
+            let copies = [t.get(self.x).await.unwrap(), t.get(self.y).await.unwrap()];
+            if copies.iter().all(Option::is_some) {
+                assert_eq!(copies.map(|copy| value(copy.as_ref()).unwrap()), [Some(0); 2]);
+                if is_committed(t.commit().await.unwrap()) {
+                    return;
+                }
             }
+            time::sleep(LOOK).await;
         }
     }
 }

@@ -156,6 +156,6 @@ pub(super) fn hits_by_size(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    by_size(run, &mut figure, Keeps::InMemory, true, Unit::Bytes)?;
+    by_size(run, &mut figure, Keeps::InMemory, true, &[Unit::Bytes])?;
     Ok(figure)
 }

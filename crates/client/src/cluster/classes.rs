@@ -204,33 +204,19 @@ fn field_definition(field: &FieldDescription) -> Result<schema::FieldDefinition>
 }
 
 fn field_type(of: &FieldType) -> schema::FieldType {
-    let (mut class, mut element, mut value) = (None, None, None);
-    let boxed = |of: &FieldType| Some(Box::new(field_type(of)));
-    let kind = match of {
-        FieldType::Bool => Kind::Bool,
-        FieldType::Int64 => Kind::Int64,
-        FieldType::Float64 => Kind::Float64,
-        FieldType::Decimal => Kind::Decimal,
-        FieldType::String => Kind::String,
-        FieldType::Bytes => Kind::Bytes,
-        FieldType::Date => Kind::Date,
-        FieldType::Timestamp => Kind::Timestamp,
-        FieldType::Reference(of) => {
-            class = of.map(str::to_owned);
-            Kind::Reference
-        }
-        FieldType::List(of) => {
-            element = boxed(of);
-            Kind::List
-        }
-        FieldType::Set(of) => {
-            element = boxed(of);
-            Kind::Set
-        }
-        FieldType::Map(key, of) => {
-            (element, value) = (boxed(key), boxed(of));
-            Kind::Map
-        }
-    };
-    schema::FieldType { kind: kind as i32, class, element, value }
+    let plain = schema::FieldType::plain;
+    match of {
+        FieldType::Bool => plain(Kind::Bool),
+        FieldType::Int64 => plain(Kind::Int64),
+        FieldType::Float64 => plain(Kind::Float64),
+        FieldType::Decimal => plain(Kind::Decimal),
+        FieldType::String => plain(Kind::String),
+        FieldType::Bytes => plain(Kind::Bytes),
+        FieldType::Date => plain(Kind::Date),
+        FieldType::Timestamp => plain(Kind::Timestamp),
+        FieldType::Reference(of) => schema::FieldType::reference(of.map(str::to_owned)),
+        FieldType::List(of) => schema::FieldType::of(Kind::List, field_type(of)),
+        FieldType::Set(of) => schema::FieldType::of(Kind::Set, field_type(of)),
+        FieldType::Map(key, of) => schema::FieldType::map(field_type(key), field_type(of)),
+    }
 }

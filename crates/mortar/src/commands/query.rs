@@ -108,7 +108,8 @@ pub(crate) async fn run(args: QueryCommand, session: &mut Session) -> Result {
         while rows.next().await?.is_some() {}
         let lost = || Failure::new("the peer server has not said what it has done");
         let explained = rows.explained().ok_or_else(lost)?;
-        let json = serde_json::from_str(&explained.json).unwrap_or(Json::Null);
+        let unreadable = |error| Failure::new(format!("the peer server has said in no JSON what it has done: {error}"));
+        let json = serde_json::from_str(&explained.json).map_err(unreadable)?;
         return session.output.print(&Object { json, text: explained.text.trim_end().to_owned() });
     }
     let schema = class::schema(&cluster).await?;

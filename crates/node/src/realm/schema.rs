@@ -126,7 +126,7 @@ fn class(ids: &Ids<'_>, known: &catalog::Class) -> Class {
     let fields = known.fields.iter().map(|field| Field {
         number: field.number,
         name: field.name.clone(),
-        ty: of_type(ids, &field.field_type),
+        ty: type_of(&field.field_type, &|name| ids.get(name).copied()),
         default: field.missing.as_ref().map_or(Value::Null, |missing| missing.0.clone()),
         initial: field.default.as_ref().map_or(Value::Null, |default| default.0.clone()),
         required: !field.optional,
@@ -135,8 +135,11 @@ fn class(ids: &Ids<'_>, known: &catalog::Class) -> Class {
     Class { id: known.id, name: known.name.clone(), parent: known.parent, version: known.version, fields }
 }
 
-fn of_type(ids: &Ids<'_>, of: &FieldType) -> Type {
-    let boxed = |of: &FieldType| Box::new(of_type(ids, of));
+/// The type of a field of the catalogue; `class` says the number of a class, if it is known. A reference to one that is not (the
+/// catalogue says so in its flaws) is as good as any.
+#[must_use]
+pub fn type_of(of: &FieldType, class: &dyn Fn(&str) -> Option<ClassId>) -> Type {
+    let boxed = |of: &FieldType| Box::new(type_of(of, class));
     match of {
         FieldType::Bool => Type::Bool,
         FieldType::Int64 => Type::Int64,
@@ -146,8 +149,7 @@ fn of_type(ids: &Ids<'_>, of: &FieldType) -> Type {
         FieldType::Bytes => Type::Bytes,
         FieldType::Date => Type::Date,
         FieldType::Timestamp => Type::Timestamp,
-        // One that cannot be read (the catalogue says so in its flaws) is as good as any.
-        FieldType::Reference(class) => Type::Reference(class.as_deref().and_then(|name| ids.get(name).copied())),
+        FieldType::Reference(name) => Type::Reference(name.as_deref().and_then(class)),
         FieldType::List(item) => Type::List(boxed(item)),
         FieldType::Set(item) => Type::Set(boxed(item)),
         FieldType::Map(key, item) => Type::Map(boxed(key), boxed(item)),
