@@ -12,6 +12,7 @@
 mod cache;
 mod classes;
 mod guest;
+mod indexes;
 mod outcomes;
 mod query;
 
@@ -31,8 +32,9 @@ use tracing::debug;
 use wire::cluster::Message;
 use wire::driving::{Alarm, Post, Time};
 use wire::handshake::Terms;
-use wire::link::Mailbox;
+use wire::link::{Answer, Mailbox};
 use wire::proto;
+use wire::proto::request::Request;
 use wire::transport::Address;
 
 use crate::brick::SKEW_MS;
@@ -141,7 +143,8 @@ impl server::Role for Role {
 
     async fn beside(thread: &Thread<Self>) {
         if thread.is_first {
-            thread.server.role.peer.look_after().await;
+            let peer = &thread.server.role.peer;
+            tokio::join!(peer.look_after(), indexes::follow(peer));
         }
     }
 
@@ -279,6 +282,17 @@ impl Peer {
         let Some(place) = self.realm.placement.of(node) else { return };
         if let Some(post) = self.uplinks.post(place.brick) {
             post.send(&message(place.epoch));
+        }
+    }
+
+    /// Asks the brick of a logical node.
+    fn ask(&self, node: NodeId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
+        match self.realm.placement.of(node) {
+            Some(place) => self.uplinks.ask(place.brick, request, then),
+            None => {
+                let what = format!("nobody serves logical node {:x} now: try again", node.0);
+                then(Err(Error::new(ErrorKind::Unavailable, what)));
+            }
         }
     }
 

@@ -100,7 +100,20 @@ async fn identifier_of_another_class_names_nothing() {
         let error = t.put(x, record.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)), "it has only read");
+        for content in [Some(record.clone()), None] {
+            let t = cluster.begin(level);
+            t.put(y, single(2)).await.unwrap();
+            match content {
+                Some(record) => t.put(wrong, record).await.unwrap(),
+                None => t.delete(wrong).await.unwrap(),
+            }
+            let error = t.commit().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.message().contains(&wrong.to_string()), "{error}");
+        }
     }
+    let error = cluster.put(wrong, record).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(both(&ground, [x, y]).await, [Some(1), Some(1)]);
 }
 

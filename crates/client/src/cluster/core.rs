@@ -13,7 +13,7 @@ use protocol::session::{Ended, Output, Session};
 use protocol::tree::Down;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time;
-use wire::cluster::{Message, looked_from_proto};
+use wire::cluster::{Message, is_final, looked_from_proto};
 use wire::driving::{Alarm, Post, Time};
 use wire::frame::Raw;
 use wire::link::{Answer, Caller};
@@ -48,8 +48,8 @@ pub(super) enum Wait {
 enum Written {
     Durable,
     Unknown,
-    /// It is not allowed, for this reason.
-    Denied(String),
+    /// It was refused for good, for this reason.
+    Refused(ErrorKind, String),
 }
 
 /// A connection that there is.
@@ -73,8 +73,8 @@ pub(super) struct State {
     held: HashMap<TxnId, (ErrorKind, String)>,
     /// Who waits for a write outside of transactions.
     writing: HashMap<u64, oneshot::Sender<Written>>,
-    /// Why what is said next of a write is said: it is not allowed.
-    denied_write: Option<String>,
+    /// Why what is said now of a write is said: it was refused for good.
+    refused_write: Option<(ErrorKind, String)>,
     last_write: u64,
     residents: Residents,
     pub(super) closed: bool,
@@ -129,7 +129,7 @@ impl Core {
             ended: BTreeMap::new(),
             held: HashMap::new(),
             writing: HashMap::new(),
-            denied_write: None,
+            refused_write: None,
             last_write: 0,
             residents: Residents::new(options.cache_bytes),
             closed: false,
@@ -282,7 +282,7 @@ impl Core {
         })?;
         match time::timeout(self.options.timeout, written).await {
             Ok(Ok(Written::Durable)) => Ok(()),
-            Ok(Ok(Written::Denied(why))) => Err(Error::new(ErrorKind::Denied, why)),
+            Ok(Ok(Written::Refused(kind, why))) => Err(Error::new(kind, why)),
             Ok(Err(_)) => Err(closed()),
             Ok(Ok(Written::Unknown)) | Err(_) => {
                 Err(Error::new(ErrorKind::Unknown, format!("it is not known whether {oid} was written: read it")))
@@ -308,7 +308,7 @@ impl Core {
         let held = self.lock()?.held.remove(&txn);
         match (ended, held) {
             (Ok(Ok(Ended::Committed(at))), _) => Ok(Decided::Committed(at)),
-            (Ok(Ok(_)), Some((ErrorKind::Denied, why))) => Err(Error::new(ErrorKind::Denied, why)),
+            (Ok(Ok(_)), Some((kind, why))) if is_final(kind) => Err(Error::new(kind, why)),
             (Ok(Ok(ended)), _) => Ok(decided(txn, ended)),
             (Ok(Err(_)), _) => Err(outcome::unknown(txn)),
             (Err(_), None) => Ok(Decided::Unknown(txn)),
@@ -410,8 +410,8 @@ impl State {
             }
             Output::Written(number) => self.written(number, Written::Durable),
             Output::Unknown(number) => {
-                let denied = self.denied_write.clone();
-                self.written(number, denied.map_or(Written::Unknown, Written::Denied));
+                let refused = self.refused_write.clone();
+                self.written(number, refused.map_or(Written::Unknown, |(kind, why)| Written::Refused(kind, why)));
             }
         }
     }
@@ -422,10 +422,10 @@ impl State {
         }
     }
 
-    /// Why a transaction is not allowed, if that was said of it.
-    pub(super) fn denied(&self, txn: TxnId) -> Option<Error> {
-        let (_, why) = self.held.get(&txn).filter(|(kind, _)| *kind == ErrorKind::Denied)?;
-        Some(Error::new(ErrorKind::Denied, why.clone()))
+    /// Why a transaction never commits, if that was said of it.
+    pub(super) fn refusal(&self, txn: TxnId) -> Option<Error> {
+        let (kind, why) = self.held.get(&txn).filter(|(kind, _)| is_final(*kind))?;
+        Some(Error::new(*kind, why.clone()))
     }
 
     /// Says something to the peer server. What is lost without a connection the machine says again.
@@ -437,9 +437,10 @@ impl State {
 
     /// The peer server has said something.
     pub(super) fn message(&mut self, message: Message, now: Ms) -> Result<()> {
-        if !matches!(message, Message::Down { message: Down::Written { .. }, .. }) {
-            self.denied_write = None;
-        }
+        self.refused_write = match &message {
+            Message::Down { message: Down::Written { write, .. }, .. } => self.held.remove(write),
+            _ => None,
+        };
         match message {
             Message::Down { node, holder, message } => {
                 let news = match &message {
@@ -457,17 +458,13 @@ impl State {
                 }
                 Ok(())
             }
-            Message::Held { txn, kind: ErrorKind::Denied, why, .. } => {
-                self.denied_write = Some(why.clone());
-                if self.held.len() < REMEMBERED {
-                    self.held.insert(txn, (ErrorKind::Denied, why));
-                }
-                self.wake(Wait::Txn(txn));
-                Ok(())
-            }
             Message::Held { txn, kind, why, .. } => {
-                if self.ending.contains_key(&txn) {
+                let is_final = is_final(kind);
+                if self.ending.contains_key(&txn) || is_final && self.held.len() < REMEMBERED {
                     self.held.insert(txn, (kind, why));
+                }
+                if is_final {
+                    self.wake(Wait::Txn(txn));
                 }
                 Ok(())
             }

@@ -511,8 +511,8 @@ fn look(
     mode: Mode,
     now: Ms,
 ) -> Result<Option<Option<Object>>> {
-    if let Some(denied) = state.denied(txn) {
-        return Err(denied);
+    if let Some(refusal) = state.refusal(txn) {
+        return Err(refusal);
     }
     if let Some(ended) = state.ended.get(&txn) {
         let Decided::Conflict(clash) = decided(txn, *ended) else { return Err(Clash::Aborted.error()) };

@@ -77,14 +77,6 @@ pub struct SchemaAnswer {
     pub indexes: Vec<Index>,
 }
 
-impl SchemaRequest {
-    /// Whether it changes something.
-    #[must_use]
-    pub fn changes(&self) -> bool {
-        !matches!(self, Self::Show | Self::History { .. })
-    }
-}
-
 impl Editor {
     /// Does what is asked for. If something was changed, the answer says as of which revision.
     ///

@@ -26,7 +26,7 @@ use protocol::page_cache::Fetched;
 use protocol::tree::{Down, Up};
 use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
-use wire::cluster::{Message, decode_record};
+use wire::cluster::{Message, decode_record, is_final};
 
 use super::chores::{Chore, Chores};
 use super::indexes::{Indexes, Looked};
@@ -279,21 +279,17 @@ impl Hosted {
         seen: Timestamp,
         now: Ms,
     ) -> Result<(), Rejected> {
-        if let Request::Prepare { txn, .. } | Request::Commit { txn, .. } = &request
-            && let Some(held) = self.held(*txn)
-        {
-            if let Asker::Post(post) = &from {
-                post.send(&held);
-            }
-            return Ok(());
-        }
         if let Request::Prepare { txn, part, .. } | Request::Commit { txn, part } = &mut request
-            && let Some(held) = self.touch(*txn, part)
+            && let Err(held) = self.admit(*txn, part)
         {
             if let Asker::Post(post) = &from {
-                post.send(&held);
+                post.send(&held.message(self.node, *txn));
             }
-            return Ok(());
+            if !is_final(held.kind) {
+                return Ok(());
+            }
+            // Whoever asks how it has ended makes sure that it never happens.
+            request = Request::Ask { txn: *txn, round: 0 };
         }
         let mut failure = None;
         let (changing, store) = (&self.changing, &self.store);
@@ -315,10 +311,11 @@ impl Hosted {
         let handled = match message {
             Up::Write { write, writes } => {
                 let mut part = Part { writes, ..Part::default() };
-                if let Some(held) = self.held(write).or_else(|| self.touch(write, &mut part)) {
-                    post.send(&held);
-                    // It is tried again soon.
-                    let message = Down::Written { write, result: Err(Refusal::Aborted) };
+                if let Err(held) = self.admit(write, &mut part) {
+                    post.send(&held.message(self.node, write));
+                    // What is only aborted is tried again soon.
+                    let why = if is_final(held.kind) { Refusal::TooOld } else { Refusal::Aborted };
+                    let message = Down::Written { write, result: Err(why) };
                     post.send(&Message::Down { node: self.node, holder, message });
                     return Ok(());
                 }
@@ -404,10 +401,13 @@ impl Hosted {
         }
     }
 
-    /// What whoever brings a new transaction is told while the store has no room; it is not taken.
-    fn held(&self, txn: TxnId) -> Option<Message> {
-        let full = self.full.as_ref()?;
-        Some(Message::Held { node: self.node, txn, kind: full.kind(), why: full.message().to_owned() })
+    /// Takes a transaction in, unless it has to be held: the store may have no room, or it may be wrong in itself. Says what it
+    /// touches.
+    fn admit(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
+        match &self.full {
+            Some(full) => Err(Held { kind: full.kind(), why: full.message().to_owned() }),
+            None => self.touch(txn, part),
+        }
     }
 
     /// Why nothing new is written here now, if that is so.
@@ -535,6 +535,19 @@ impl Hosted {
             done(result.map(|_| first));
             reserving.fetch_sub(1, Ordering::AcqRel);
         });
+    }
+}
+
+/// Why a transaction is not taken.
+pub(super) struct Held {
+    pub(super) kind: ErrorKind,
+    pub(super) why: String,
+}
+
+impl Held {
+    /// What whoever brings it is told.
+    fn message(&self, node: NodeId, txn: TxnId) -> Message {
+        Message::Held { node, txn, kind: self.kind, why: self.why.clone() }
     }
 }
 

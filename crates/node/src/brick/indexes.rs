@@ -97,9 +97,15 @@ pub(crate) struct Looked {
     /// Of which knowledge of indexes.
     generation: u64,
     places: Vec<((PageId, u16), Replaced)>,
+    misplaced: Option<Oid>,
 }
 
 impl Looked {
+    /// An object that is written in the place of one of another class, or as one of another class than its identifier's.
+    pub(crate) fn misplaced(&self) -> Option<Oid> {
+        self.misplaced
+    }
+
     /// What a write replaces, if it is known.
     pub(crate) fn take(&mut self, page: PageId, slot: u16) -> Option<Replaced> {
         let at = self.places.binary_search_by_key(&(page, slot), |(place, _)| *place).ok()?;
@@ -269,12 +275,16 @@ impl Indexes {
     /// If what is there cannot be read.
     pub(crate) fn touches(&self, store: &Store, writes: &Writes<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
         let mut touches = BTreeSet::new();
-        let mut places = Vec::with_capacity(writes.len());
+        let (mut places, mut misplaced) = (Vec::with_capacity(writes.len()), None);
         for (oid, content) in writes {
             let (page, slot) = (oid.page(), oid.slot());
             let replaced = self.look(store, page, slot, content)?;
             let after = if let Content::Value(object) = content { Some(object.class) } else { None };
-            let classes = [replaced.before, after].into_iter().flatten().filter(|class| *class != ClassId::NONE);
+            let classes = [replaced.before, after].into_iter().flatten();
+            if classes.clone().any(|class| class != oid.class()) {
+                misplaced = Some(*oid);
+            }
+            let classes = classes.filter(|class| *class != ClassId::NONE);
             touches.extend(classes.map(|class| guards::of_class(page.space, page.node, class)));
             for (id, key) in replaced.old.iter().chain(&replaced.new) {
                 touches.insert(guards::of_index(page.space, page.node, id.index));
@@ -284,7 +294,7 @@ impl Indexes {
             places.push(((page, slot), replaced));
         }
         places.sort_by_key(|(place, _)| *place);
-        Ok((Looked { generation: self.generation, places }, touches))
+        Ok((Looked { generation: self.generation, places, misplaced }, touches))
     }
 
     /// Whether what was looked at is all that there is to know.

@@ -25,9 +25,15 @@ pub(super) fn tell(realm: Arc<Realm>, space: Arc<Space>, revision: u64, deferred
     tokio::spawn(async move { answer(deferred, reached(&realm, &space, Revision(revision)).await) });
 }
 
-/// Brings classes up to those of a client's program.
-pub(super) fn define(realm: Arc<Realm>, space: Arc<Space>, define: schema::Define, deferred: Deferred) {
-    tokio::spawn(async move { answer(deferred, defined(&realm, &space, define).await) });
+/// Brings classes up to those of a client's program. `may_change` is why it may not change any, if it may not.
+pub(super) fn define(
+    realm: Arc<Realm>,
+    space: Arc<Space>,
+    define: schema::Define,
+    may_change: Result<()>,
+    deferred: Deferred,
+) {
+    tokio::spawn(async move { answer(deferred, defined(&realm, &space, define, may_change).await) });
 }
 
 fn answer(deferred: Deferred, schema: Result<schema::Schema>) {
@@ -37,9 +43,14 @@ fn answer(deferred: Deferred, schema: Result<schema::Schema>) {
     }
 }
 
-async fn defined(realm: &Realm, space: &Space, define: schema::Define) -> Result<schema::Schema> {
+async fn defined(
+    realm: &Realm,
+    space: &Space,
+    define: schema::Define,
+    may_change: Result<()>,
+) -> Result<schema::Schema> {
     let wanted = define.classes.into_iter().map(wanted).collect::<Result<Vec<_>>>()?;
-    let adopted = realm.editor()?.adopt(&space.name, &wanted).await?;
+    let adopted = realm.editor()?.adopt(&space.name, &wanted, may_change).await?;
     reached(realm, space, adopted.revision).await
 }
 

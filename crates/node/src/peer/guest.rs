@@ -226,11 +226,7 @@ impl Guest {
 
     /// Passes a request on to the brick of a logical node, and its answer back.
     fn pass_on(&self, node: NodeId, request: Request, deferred: Deferred) {
-        let Some(place) = self.peer.realm.placement.of(node) else {
-            let what = format!("nobody serves logical node {:x} now: try again", node.0);
-            return deferred.fail(&Error::new(ErrorKind::Unavailable, what));
-        };
-        self.peer.uplinks.ask(place.brick, request, move |answer| match answer {
+        self.peer.ask(node, request, move |answer| match answer {
             Ok(answer) => deferred.send(answer.response, vec![answer.raw]),
             Err(error) => deferred.fail(&error),
         });
@@ -298,6 +294,7 @@ impl Guest {
             | Request::GetNumbers(_)
             | Request::GetSpace(_)
             | Request::Describe(_)
+            | Request::Define(_)
             | Request::GetSchema(_) => {
                 self.may(Permission::Read)?;
             }
@@ -386,7 +383,8 @@ impl Guest {
                 classes::tell(self.peer.realm.clone(), self.space.clone(), get.revision, reply.defer());
             }
             Request::Define(define) => {
-                classes::define(self.peer.realm.clone(), self.space.clone(), define, reply.defer());
+                let may_change = self.may(Permission::Admin);
+                classes::define(self.peer.realm.clone(), self.space.clone(), define, may_change, reply.defer());
             }
             Request::CreateSpace(create) => {
                 let (realm, deferred) = (self.peer.realm.clone(), reply.defer());

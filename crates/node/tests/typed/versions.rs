@@ -1,7 +1,10 @@
 //! Programs of several ages, and classes that extend others.
 
+use std::time::Duration;
+
 use client::cluster::Level;
 use client::{ErrorKind, Ref};
+use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 
 use super::world::World;
 use super::{committed, kind};
@@ -82,6 +85,24 @@ async fn programs_of_several_ages_work_on_the_same_objects() {
     // And one that lacks what objects have to have makes none.
     let error = t.create(middle::Person { name: "Bob".to_owned() }).await.unwrap_err();
     assert!(error.message().contains("field age of class Person has to have a value"), "{error}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn indexes_of_a_program_become_ready_by_themselves() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<new::Employee>().await.unwrap();
+    let request = serde_json::to_vec(&SchemaRequest::Show).unwrap();
+    loop {
+        let answer = cluster.describe(request.clone()).await.unwrap();
+        let known: SchemaAnswer = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(known.indexes.len(), 1);
+        if known.indexes[0].state == IndexState::Ready {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     world.end().await;
 }
 

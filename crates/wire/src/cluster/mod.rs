@@ -109,7 +109,8 @@ pub enum Message {
         /// The epoch as of which that is so.
         epoch: u64,
     },
-    /// What a transaction wants of a logical node is not done now, nor answered.
+    /// What a transaction wants of a logical node is not done now, nor answered; or it never will be ([`is_final`]), and that
+    /// follows as an answer.
     Held {
         /// The logical node.
         node: NodeId,
@@ -120,6 +121,12 @@ pub enum Message {
         /// Why, in words.
         why: String,
     },
+}
+
+/// Whether what is held for an error of this kind is never done: somebody has to mend it first.
+#[must_use]
+pub const fn is_final(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Denied | ErrorKind::Invalid | ErrorKind::TooLarge)
 }
 
 impl Message {

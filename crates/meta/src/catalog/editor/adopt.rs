@@ -27,8 +27,15 @@ impl Editor {
     /// What is there and the program does not know stays as it is, so programs of several ages may do this in any order.
     ///
     /// # Errors
-    /// [`CatalogError::Differs`] and [`CatalogError::Evolution`] if a class cannot become what the program has, with why.
-    pub async fn adopt(&self, space: &str, wanted: &[WantedClass]) -> Result<Edited<Vec<Index>>> {
+    /// [`CatalogError::Differs`] and [`CatalogError::Evolution`] if a class cannot become what the program has, with why;
+    /// that of `may_change` if something would have to be changed.
+    pub async fn adopt(
+        &self,
+        space: &str,
+        wanted: &[WantedClass],
+        may_change: model::Result<()>,
+    ) -> Result<Edited<Vec<Index>>> {
+        let mut denied = may_change.err();
         check_list(wanted.iter().map(|wanted| &wanted.class))?;
         for index in wanted.iter().flat_map(|wanted| &wanted.indexes) {
             names::index(&index.name)?;
@@ -61,6 +68,8 @@ impl Editor {
             if adopting.changed.is_empty() && indexes.is_empty() {
                 // Nothing to write: and the draft has nothing to lose either.
                 draft = self.draft();
+            } else if let Some(denied) = denied.take() {
+                return Err(denied.into());
             }
             for class in &adopting.old {
                 draft.put(&Path::Version(record.id, class.id, class.version), class)?;

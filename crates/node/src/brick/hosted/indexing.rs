@@ -11,9 +11,8 @@ use protocol::commit::Part;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use tracing::info;
-use wire::cluster::Message;
 
-use super::{Hosted, rows};
+use super::{Held, Hosted, rows};
 use crate::brick::index_rows::{self, IndexId};
 use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted};
 
@@ -32,27 +31,26 @@ const KEYS: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20
 const ROWS: usize = 4;
 
 impl Hosted {
-    /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns what to tell them if it is not
-    /// taken.
-    pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> Option<Message> {
-        let (kind, why) = match self.indexes.touches(&self.store, &part.writes) {
-            Ok((looked, touches)) => {
-                let (entries, bytes) = looked.entries();
-                if entries + ROWS * part.writes.len() + touches.len() < limits::OPERATIONS && bytes <= KEYS {
-                    part.touches = touches;
-                    self.looked = Some((txn, looked));
-                    return None;
-                }
-                let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
-                (ErrorKind::TooLarge, why)
-            }
-            Err(error) => {
-                let told = (error.kind(), error.message().to_owned());
-                self.fail(error);
-                told
-            }
-        };
-        Some(Message::Held { node: self.node, txn, kind, why })
+    /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns why it is not taken, if it is not.
+    pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
+        let (looked, touches) = self.indexes.touches(&self.store, &part.writes).map_err(|error| {
+            let held = Held { kind: error.kind(), why: error.message().to_owned() };
+            self.fail(error);
+            held
+        })?;
+        // What was done before has perhaps been replaced since.
+        if let Some(oid) = looked.misplaced().filter(|_| self.machine.outcome(txn).is_none()) {
+            let why = format!("{oid} names another class than that of the object in its place: nothing was written");
+            return Err(Held { kind: ErrorKind::Invalid, why });
+        }
+        let (entries, bytes) = looked.entries();
+        if entries + ROWS * part.writes.len() + touches.len() >= limits::OPERATIONS || bytes > KEYS {
+            let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
+            return Err(Held { kind: ErrorKind::TooLarge, why });
+        }
+        part.touches = touches;
+        self.looked = Some((txn, looked));
+        Ok(())
     }
 
     /// What a transaction replaces that has a record now, if that is known. If it is prepared, it is needed later.

@@ -3,13 +3,14 @@
 use super::classes::{definition, schema, show};
 use super::*;
 use crate::catalog::{EvolutionError, IndexState, WantedClass, WantedIndex};
+use model::Error;
 
 fn wanted(name: &str, parent: Option<&str>, fields: &[(&str, &str)]) -> WantedClass {
     WantedClass { class: definition(name, parent, fields), numbers: Default::default(), indexes: Vec::new() }
 }
 
 async fn adopt(editor: &Editor, wanted: &[WantedClass]) {
-    editor.adopt("main", wanted).await.unwrap();
+    editor.adopt("main", wanted, Ok(())).await.unwrap();
 }
 
 fn account() -> WantedClass {
@@ -38,8 +39,11 @@ async fn what_is_not_there_is_made_and_what_lacks_something_gets_it() {
     assert_eq!(account.class().version, 2);
     assert_eq!(editor.history("main", "Account").await.unwrap().len(), 2);
     // Whoever comes again changes nothing.
-    let before = editor.adopt("main", &[newer.clone()]).await.unwrap().revision;
-    assert_eq!(editor.adopt("main", &[newer, bank]).await.unwrap().revision, before);
+    let before = editor.adopt("main", &[newer.clone()], Ok(())).await.unwrap().revision;
+    // Nothing is changed, so nothing has to be allowed.
+    let denied = || Err(Error::new(ErrorKind::Denied, "may not"));
+    assert_eq!(editor.adopt("main", &[newer, bank], denied()).await.unwrap().revision, before);
+    assert_eq!(kind(editor.adopt("main", &[wanted("New", None, &[])], denied()).await), ErrorKind::Denied);
     assert_eq!(schema(&editor).await.named("Account").unwrap().class().version, 2);
 }
 
@@ -52,7 +56,7 @@ async fn a_program_that_is_older_takes_nothing_away() {
     assert_eq!(show(now.named("Account").unwrap()), "owner=1 balance=2 bank=3");
     assert!(now.named("Account").unwrap().field("bank").unwrap().optional);
     adopt(&editor, &[wanted("Account", None, &[("balance", "decimal")])]).await;
-    let too_old = editor.adopt("main", &[account(), wanted("New", None, &[])]).await.unwrap_err();
+    let too_old = editor.adopt("main", &[account(), wanted("New", None, &[])], Ok(())).await.unwrap_err();
     let message = too_old.to_string();
     assert!(message.contains("\"balance\" is decimal by now, and int64 in the program"), "{message}");
     // All, or nothing.
@@ -63,7 +67,7 @@ async fn a_program_that_is_older_takes_nothing_away() {
 async fn what_cannot_be_is_refused_with_a_reason() {
     let editor = with_space().await;
     adopt(&editor, &[account(), wanted("Bank", None, &[])]).await;
-    let refused = async |class: WantedClass| editor.adopt("main", &[class]).await.unwrap_err();
+    let refused = async |class: WantedClass| editor.adopt("main", &[class], Ok(())).await.unwrap_err();
     let error = refused(wanted("Account", None, &[("new", "string")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::NoValue(_), .. }), "{error}");
     let error = refused(wanted("Account", None, &[("owner", "int64")])).await;
@@ -88,12 +92,12 @@ async fn indexes_of_programs_are_made_once() {
     let mut class = account();
     let index = WantedIndex { name: "Account.owner".to_owned(), fields: vec!["owner".to_owned()], unique: true };
     class.indexes.push(index.clone());
-    let made = editor.adopt("main", &[class.clone(), wanted("Bank", None, &[])]).await.unwrap().value;
+    let made = editor.adopt("main", &[class.clone(), wanted("Bank", None, &[])], Ok(())).await.unwrap().value;
     assert_eq!((made.len(), made[0].state), (1, IndexState::Building));
     assert_eq!(schema(&editor).await.index("Account.owner").unwrap().fields, [model::FieldNumber(1)]);
-    assert!(editor.adopt("main", &[class.clone()]).await.unwrap().value.is_empty());
+    assert!(editor.adopt("main", &[class.clone()], Ok(())).await.unwrap().value.is_empty());
     class.indexes[0].unique = false;
-    assert!(matches!(editor.adopt("main", &[class.clone()]).await, Err(CatalogError::Differs { .. })));
+    assert!(matches!(editor.adopt("main", &[class.clone()], Ok(())).await, Err(CatalogError::Differs { .. })));
     class.indexes[0] = WantedIndex { name: "other".to_owned(), fields: vec!["nothing".to_owned()], unique: false };
-    assert_eq!(kind(editor.adopt("main", &[class]).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.adopt("main", &[class], Ok(())).await), ErrorKind::NotFound);
 }

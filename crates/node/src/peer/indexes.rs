@@ -1,0 +1,84 @@
+//! Says of indexes that they are ready.
+//!
+//! Bricks enter all objects into a new index by themselves. A peer server that sees one which is being built asks all logical
+//! nodes, and when each has answered that its objects are in it, the catalogue is told. Any number of peer servers may
+//! do so at once: what the second one says changes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::catalog::{Index, IndexState, Space};
+use model::{NodeId, Result};
+use tokio::sync::oneshot;
+use tokio::time;
+use tracing::{debug, info};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::Peer;
+
+/// How soon it is looked again how far indexes are.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Follows the catalogue for ever.
+pub(super) async fn follow(peer: &Peer) {
+    let Some(mut changed) = peer.realm.changed() else { return };
+    loop {
+        let mut is_waiting = false;
+        for (space, index) in building(peer) {
+            match make_ready(peer, &space, &index).await {
+                Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
+                Ok(false) => is_waiting = true,
+                // A brick that is away comes back, and so does whoever keeps the catalogue.
+                Err(error) => {
+                    debug!(space = space.name, index = index.name, %error, "it is not known how far an index is");
+                    is_waiting = true;
+                }
+            }
+        }
+        if is_waiting {
+            time::sleep(AGAIN).await;
+        } else if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The indexes that are not ready.
+fn building(peer: &Peer) -> Vec<(Arc<Space>, Arc<Index>)> {
+    let Some(catalog) = peer.realm.catalog() else { return Vec::new() };
+    let of_space = |space: &Arc<Space>| {
+        let schema = catalog.schema(space.id);
+        let building = schema.indexes().filter(|index| index.state == IndexState::Building);
+        building.map(|index| (space.clone(), index.clone())).collect::<Vec<_>>()
+    };
+    catalog.spaces().flat_map(of_space).collect()
+}
+
+/// Tells the catalogue that an index is ready, if it is.
+async fn make_ready(peer: &Peer, space: &Space, index: &Index) -> Result<bool> {
+    for node in peer.realm.space(&space.name)?.nodes.iter().copied() {
+        if !has_all(peer, node, space, index).await? {
+            return Ok(false);
+        }
+    }
+    let ready = peer.realm.editor()?.index_ready(&space.name, &index.name, index.id).await?;
+    // Until it is known here, it would be asked for again.
+    peer.realm.reach(ready.revision).await?;
+    Ok(true)
+}
+
+/// Whether all objects of a logical node are in an index. The brick waits a moment until they are.
+async fn has_all(peer: &Peer, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
+    let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
+    let (sender, answered) = oneshot::channel();
+    peer.ask(node, Request::BuildIndex(build), move |answer| {
+        // Whoever waited may have ended with the process.
+        let _ = sender.send(answer.map(|answer| answer.response));
+    });
+    match answered.await {
+        Ok(answer) => Ok(matches!(answer?, Response::Done(_))),
+        Err(_) => Ok(false),
+    }
+}
