@@ -1,6 +1,6 @@
-//! Who allocates: the C library, or, for a store in memory, mimalloc.
+//! Who allocates: the C library, or, for a store in memory and for a peer server, mimalloc.
 //!
-//! A store in memory allocates a row for each write, and mimalloc does that quicker. It keeps blocks of each size apart and
+//! A store in memory allocates a row for each write, and a peer server what each message brings; mimalloc does that quicker. It keeps blocks of each size apart and
 //! for long: a durable store, which holds rows only until they are in the B-tree, would take three times what it has in
 //! use. docs/decisions/allocator.md has the figures.
 //!
@@ -32,6 +32,11 @@ const KEPT: i32 = 4 << 20;
 /// Sets this process up for a store in memory: quick. Call it before there are threads.
 pub(crate) fn for_rows_in_memory() {
     IS_MIMALLOC.store(true, Ordering::Relaxed);
+}
+
+/// Sets this process up for passing messages on: quick. Call it before there are threads.
+pub(crate) fn for_messages() {
+    for_rows_in_memory();
 }
 
 /// Sets this process up for a durable store: its memory stays near to what it uses. Call it before there are threads.

@@ -64,7 +64,24 @@ pub(crate) enum Found<'a> {
     Engine(&'a [u8]),
 }
 
+/// A row where it lies.
+#[derive(Clone, Copy)]
+pub(crate) enum Seen<'a> {
+    Nothing,
+    Row(&'a Row),
+    Engine(&'a [u8]),
+}
+
 impl Found<'_> {
+    /// The row.
+    pub(crate) fn seen(&self) -> Seen<'_> {
+        match self {
+            Found::Nothing => Seen::Nothing,
+            Found::Row(row, _) => Seen::Row(row),
+            Found::Engine(row) => Seen::Engine(row),
+        }
+    }
+
     /// The whole row, if it has one and is not a patch.
     pub(crate) fn value(&self) -> Option<&[u8]> {
         match self {
@@ -149,20 +166,25 @@ impl<'a> Layers<'a> {
     /// An object's head, and the extent that its row counts as a user of: what replacing its content needs to know.
     pub(crate) fn held(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
         let key = Key::object(oid);
-        let look = |row: &Row| match row {
-            Row::Gone | Row::Shared(..) => Ok(None),
-            Row::Value(row) => held_in(oid, row).map(Some),
-            Row::Patch(patch) => held_in(oid, &patch.head).map(Some),
-        };
-        if let Some(row) = self.changes.and_then(|changes| changes.get(&key)) {
-            return look(row);
+        self.look(&key, |row| match row {
+            Seen::Nothing | Seen::Row(Row::Gone | Row::Shared(..)) => Ok(None),
+            Seen::Row(Row::Value(row)) => held_in(oid, row).map(Some),
+            Seen::Row(Row::Patch(patch)) => held_in(oid, &patch.head).map(Some),
+            Seen::Engine(row) => held_in(oid, row).map(Some),
+        })?
+    }
+
+    /// Looks at a row where it lies. A part of the store is locked meanwhile.
+    pub(crate) fn look<T>(&self, key: &[u8], mut look: impl FnMut(Seen<'_>) -> T) -> Result<T> {
+        if let Some(row) = self.changes.and_then(|changes| changes.get(key)) {
+            return Ok(look(Seen::Row(row)));
         }
         for mob in [Some(self.active), self.frozen].into_iter().flatten() {
-            if let Some(held) = mob.with(&key, || self.at.seq(), look) {
-                return held;
+            if let Some(looked) = mob.with(key, || self.at.seq(), |row| look(Seen::Row(row))) {
+                return Ok(looked);
             }
         }
-        self.engine.get(&key).explain()?.map(|row| held_in(oid, row)).transpose()
+        Ok(look(self.engine.get(key).explain()?.map_or(Seen::Nothing, Seen::Engine)))
     }
 
     /// A value with its checksum, by key.

@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::entry::Step;
 use crate::error::{corrupt_row, invalid, too_large};
 use crate::key::Key;
-use crate::layers::Found;
+use crate::layers::{Found, Seen};
 use crate::mob::Row;
 use crate::read::Reading;
 use crate::row::{self, RowError};
@@ -254,16 +254,16 @@ fn position(outcome: Outcome) -> Result<u64> {
     }
 }
 
-/// The value in a row as it was found; what comes from the B-tree is checked.
-pub(crate) fn value<'f>(key: &[u8], found: &'f Found<'_>) -> Result<Option<&'f [u8]>> {
-    match found {
-        Found::Nothing | Found::Row(Row::Gone | Row::Patch(_), _) => Ok(None),
-        Found::Row(Row::Shared(value, _), _) => Ok(Some(value)),
-        Found::Row(Row::Value(row), _) => match row.split_last_chunk::<4>() {
+/// The value in a row; what comes from the B-tree is checked.
+pub(crate) fn value<'f>(key: &[u8], row: Seen<'f>) -> Result<Option<&'f [u8]>> {
+    match row {
+        Seen::Nothing | Seen::Row(Row::Gone | Row::Patch(_)) => Ok(None),
+        Seen::Row(Row::Shared(value, _)) => Ok(Some(value)),
+        Seen::Row(Row::Value(row)) => match row.split_last_chunk::<4>() {
             Some((value, _)) => Ok(Some(value)),
             None => Err(damaged(key, RowError::Short)),
         },
-        Found::Engine(row) => match row::unseal(key, row) {
+        Seen::Engine(row) => match row::unseal(key, row) {
             Ok(len) => Ok(Some(&row[..len])),
             Err(error) => Err(damaged(key, error)),
         },
@@ -282,15 +282,20 @@ pub(crate) fn checked<'f>(key: &[u8], found: &'f Found<'_>) -> std::result::Resu
 }
 
 pub(crate) fn row(this: &impl Reading, key: &[u8]) -> Result<Option<Bytes>> {
-    let key = Key::row(key);
-    this.single(|layers| {
-        let found = layers.find(&key)?;
-        let Some(value) = value(&key, &found)? else { return Ok(None) };
-        Ok(Some(match &found {
-            Found::Row(Row::Value(row) | Row::Shared(row, _), _) => row.slice_ref(value),
-            _ => Bytes::copy_from_slice(value),
-        }))
+    look(this, key, |row, value| match row {
+        Seen::Row(Row::Value(row) | Row::Shared(row, _)) => row.slice_ref(value),
+        _ => Bytes::copy_from_slice(value),
     })
+}
+
+/// Looks at a row where it lies, and at its value.
+pub(crate) fn look<T>(
+    this: &impl Reading,
+    key: &[u8],
+    mut look: impl FnMut(Seen<'_>, &[u8]) -> T,
+) -> Result<Option<T>> {
+    let key = Key::row(key);
+    this.single(|layers| layers.look(&key, |row| Ok(value(&key, row)?.map(|value| look(row, value))))?)
 }
 
 /// Shows the rows of a range; `back`: the last first.
@@ -306,7 +311,7 @@ pub(crate) fn rows(
     }
     this.state(|layers| {
         let mut failed = None;
-        let mut show = |key: &[u8], found: &Found<'_>| match value(key, found) {
+        let mut show = |key: &[u8], found: &Found<'_>| match value(key, found.seen()) {
             Ok(Some(value)) => visit(&key[1..], value),
             Ok(None) => ControlFlow::Continue(()),
             Err(error) => {

@@ -254,6 +254,16 @@ macro_rules! reads {
                 rows::row(self, key)
             }
 
+            /// Shows `show` the value of a row without copying it: the quickest way to one. `None` if there is no such row.
+            ///
+            /// `show` runs while a part of the store is locked: it should only copy what it needs.
+            ///
+            /// # Errors
+            /// As [`Self::row`].
+            pub fn row_with<T>(&self, key: &[u8], mut show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+                rows::look(self, key, |_, value| show(value))
+            }
+
             /// Shows the rows with `from <= key < to` in order, of one state, until `visit` breaks: their keys and values.
             ///
             /// `visit` should be quick, as a state is kept from being cleared away meanwhile. It may use the store.

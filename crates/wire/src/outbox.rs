@@ -126,8 +126,13 @@ impl Outbox {
 
     /// Adds a frame whose raw part is `raw`, one slice after the other.
     pub fn push(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[Bytes]) {
+        self.push_checked(flags, id, message, raw, crc32c_parts(raw));
+    }
+
+    /// The same for a raw part that has this checksum.
+    pub fn push_checked(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[Bytes], checksum: u32) {
         let length = raw.iter().map(Bytes::len).sum();
-        self.push_head(flags, id, message, length, crc32c_parts(raw));
+        self.push_head(flags, id, message, length, checksum);
         for part in raw {
             self.push_bytes(part);
         }

@@ -98,10 +98,10 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
     if args.print_config {
         return output.raw(settings.to_toml().as_bytes());
     }
-    if settings.memory && settings.role == Role::Brick {
-        allocator::for_rows_in_memory()
-    } else {
-        allocator::for_rows_on_disk()
+    match settings.role {
+        Role::Brick if settings.memory => allocator::for_rows_in_memory(),
+        Role::Peer => allocator::for_messages(),
+        Role::Brick | Role::Meta => allocator::for_rows_on_disk(),
     }
     serving::start_log(settings.log.as_deref(), settings.log_format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

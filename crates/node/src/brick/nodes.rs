@@ -12,7 +12,6 @@ use arc_swap::ArcSwap;
 use meta::Revision;
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::commit::Request;
-use protocol::ident::Version;
 use protocol::lease::Ms;
 use protocol::page_cache::Content;
 use protocol::tree::Up;
@@ -24,7 +23,7 @@ use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 use super::chores::{Chore, Chores};
 use super::hosted::{Asker, Hosted};
 use super::index_rows::{self, IndexId, Mark};
-use super::page_rows as rows;
+use super::page_rows::{self as rows, Head, Stored};
 use super::scan::scan;
 use super::verdicts::Verdicts;
 use crate::doors::Membership;
@@ -260,14 +259,13 @@ impl Nodes {
         }
     }
 
-    /// The newest durable state of an object, and the version of its page.
+    /// Shows the newest durable state of an object, and the head of its page: see [`rows::show_one`].
     ///
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
-    pub(crate) fn look(&self, oid: Oid) -> Result<(Version, Option<Object>)> {
+    pub(crate) fn look<T>(&self, oid: Oid, show: impl FnMut(Head, Option<Stored<'_>>) -> T) -> Result<T> {
         self.named(oid.page().node)?;
-        let (head, object) = rows::read_one(&self.store, oid)?;
-        Ok((head.version, object))
+        rows::show_one(&self.store, oid, show)
     }
 
     /// Looks through extents or an index: see [`scan`].

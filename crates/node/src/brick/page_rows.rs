@@ -3,7 +3,7 @@
 //! | key | value |
 //! | --- | --- |
 //! | `P` node space page | head: version and largest commit timestamp of the page |
-//! | `P` node space page slot | an object: class, kind, data |
+//! | `P` node space page slot | an object: class, kind, the checksum of its data, its data |
 //! | `E` node space class page slot | nothing: the extent of a class |
 //! | `F` node space | the first page number that was never reserved |
 //! | `K` node transaction piece | what is known of a transaction: a record of the protocol, in pieces if it is large |
@@ -17,6 +17,7 @@
 use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use model::checksum::crc32c;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::ident::{Timestamp, TxnId, Version};
 use protocol::page_cache::Fetched;
@@ -27,6 +28,8 @@ use store::{Snapshot, Store};
 pub(crate) trait Rows {
     /// The value of a row.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// Shows the value of a row where it lies.
+    fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>>;
     /// Shows rows in order.
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()>;
 }
@@ -34,6 +37,10 @@ pub(crate) trait Rows {
 impl Rows for Store {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.row(key)
+    }
+
+    fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+        self.row_with(key, show)
     }
 
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
@@ -44,6 +51,10 @@ impl Rows for Store {
 impl Rows for Snapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.row(key)
+    }
+
+    fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+        self.row_with(key, show)
     }
 
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
@@ -62,8 +73,8 @@ const HEAD_KEY: usize = 1 + 4 + 2 + PAGE_LEN;
 const EXTENT_KEY: usize = 1 + 4 + 2 + 4 + PAGE_LEN + 2;
 /// Bytes of a page's head.
 const HEAD: usize = 4 + 8 + 8;
-/// Bytes before an object's data.
-const OBJECT_HEAD: usize = 5;
+/// Bytes before an object's data: class, kind, and the CRC-32C of the data, with which it is sent to readers, who check it.
+const OBJECT_HEAD: usize = 4 + 1 + 4;
 
 fn key(table: u8, parts: &[&[u8]]) -> Key {
     let mut key = Key::new();
@@ -201,21 +212,39 @@ pub(crate) fn encode_object(object: &Object) -> Bytes {
     let mut row = BytesMut::with_capacity(OBJECT_HEAD + object.data.len());
     row.put_u32(object.class.0);
     row.put_u8(object.kind as u8);
+    row.put_u32(crc32c(&object.data));
     row.put_slice(&object.data);
     row.freeze()
 }
 
-/// An object but for its data, which is what stands behind its head.
-fn decode_head(page: PageId, row: &[u8]) -> Result<(ClassId, Kind)> {
-    let (head, _) = row.split_first_chunk::<OBJECT_HEAD>().ok_or_else(|| damaged(page, "an object has no head"))?;
-    let [c0, c1, c2, c3, kind] = *head;
-    let kind = Kind::from_code(kind).ok_or_else(|| damaged(page, "an object is of no known kind"))?;
-    Ok((ClassId(u32::from_be_bytes([c0, c1, c2, c3])), kind))
+/// An object where it lies in its row.
+pub(crate) struct Stored<'a> {
+    pub(crate) class: ClassId,
+    pub(crate) kind: Kind,
+    /// The CRC-32C of the data, since it was written.
+    pub(crate) checksum: u32,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> Stored<'a> {
+    fn decode(page: PageId, row: &'a [u8]) -> Result<Self> {
+        let head = row.split_first_chunk::<OBJECT_HEAD>();
+        let ([c0, c1, c2, c3, kind, s0, s1, s2, s3], data) =
+            head.ok_or_else(|| damaged(page, "an object has no head"))?;
+        let kind = Kind::from_code(*kind).ok_or_else(|| damaged(page, "an object is of no known kind"))?;
+        let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
+        Ok(Self { class, kind, checksum: u32::from_be_bytes([*s0, *s1, *s2, *s3]), data })
+    }
+
+    /// The object with this data, which is the same.
+    fn with(&self, data: Bytes) -> Object {
+        Object { class: self.class, kind: self.kind, data }
+    }
 }
 
 fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
-    let (class, kind) = decode_head(page, row)?;
-    Ok(Object { class, kind, data: Bytes::copy_from_slice(&row[OBJECT_HEAD..]) })
+    let stored = Stored::decode(page, row)?;
+    Ok(stored.with(Bytes::copy_from_slice(stored.data)))
 }
 
 fn damaged(page: PageId, why: &str) -> Error {
@@ -226,25 +255,31 @@ fn damaged(page: PageId, why: &str) -> Error {
 
 /// The head of a page; that of one that was never changed if there is none.
 pub(crate) fn read_head(state: &impl Rows, page: PageId) -> Result<Head> {
-    match state.get(&head_key(page))? {
-        Some(row) => Head::decode(page, &row),
-        None => Ok(Head::default()),
-    }
+    let head = state.get_with(&head_key(page), |row| Head::decode(page, row))?;
+    head.unwrap_or(Ok(Head::default()))
 }
 
 /// An object of a page; `None` if the slot is free. Its data is the row's, not a copy.
 pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<Option<Object>> {
     let Some(row) = state.get(&object_key(page, slot))? else { return Ok(None) };
-    let (class, kind) = decode_head(page, &row)?;
-    Ok(Some(Object { class, kind, data: row.slice(OBJECT_HEAD..) }))
+    let stored = Stored::decode(page, &row)?;
+    Ok(Some(stored.with(row.slice_ref(stored.data))))
 }
 
-/// An object with the head of its page. If both change meanwhile, the object is newer than the head says: whoever validates it
-/// by that finds it changed.
-pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)> {
+/// Shows `show` an object where it lies, and the head of its page. If both change meanwhile, the object is newer than the head says:
+/// whoever validates it by that finds it changed.
+pub(crate) fn show_one<T>(store: &Store, oid: Oid, mut show: impl FnMut(Head, Option<Stored<'_>>) -> T) -> Result<T> {
     let head = read_head(store, oid.page())?;
-    let object = read_object(store, oid.page(), oid.slot())?.filter(|object| object.class == oid.class());
-    Ok((head, object))
+    let shown = store.row_with(&object_key(oid.page(), oid.slot()), |row| {
+        let stored = Stored::decode(oid.page(), row)?;
+        Ok(show(head, Some(stored).filter(|stored| stored.class == oid.class())))
+    })?;
+    shown.unwrap_or_else(|| Ok(show(head, None)))
+}
+
+/// An object with the head of its page, as [`show_one`] shows it.
+pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)> {
+    show_one(store, oid, |head, stored| (head, stored.map(|stored| stored.with(Bytes::copy_from_slice(stored.data)))))
 }
 
 /// A whole page, of one state.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
-use wire::cluster::{BuildIndex, Message, Reserve, Scan, looked_to_proto};
+use wire::cluster::{BuildIndex, Message, Reserve, Scan, looked};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
@@ -22,6 +22,7 @@ use wire::proto::response::Response;
 
 use super::completions::Completion;
 use super::listing::Listing;
+use super::page_rows::{Head, Stored};
 use super::resident::{is_resident, make_resident};
 use super::session::Session;
 use super::{Role, blocking, long_job};
@@ -103,10 +104,7 @@ impl Service for Answerer {
                     reply.refuse(&error);
                 }
             }
-            Request::Look(look) => match self.look(look) {
-                Ok((response, raw)) => self.send(response, &raw, reply),
-                Err(error) => reply.fail(&error),
-            },
+            Request::Look(look) => self.look(look, reply),
             Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Scan(scan) => self.scan(scan, reply),
             Request::BuildIndex(build) => self.build_index(build, reply),
@@ -206,11 +204,25 @@ impl Answerer {
         Ok(found.is_some())
     }
 
-    /// The newest durable state of an object of a cluster.
-    fn look(&self, look: proto::Look) -> Result<(Response, Bytes)> {
-        let (version, object) = self.thread.server.role.nodes()?.look(convert::oid(look.oid, "object")?)?;
-        let (looked, raw) = looked_to_proto(version, object.as_ref());
-        Ok((Response::Looked(looked), raw.into_iter().next().unwrap_or_default()))
+    /// The newest durable state of an object of a cluster, on the same way.
+    fn look(&self, look: proto::Look, reply: Reply<'_>) {
+        let mut reply = Some(reply);
+        let show = |head: Head, stored: Option<Stored<'_>>| {
+            let Some(reply) = reply.take() else { return };
+            let looked = |state| Response::Looked(looked(head.version, state));
+            match stored {
+                Some(Stored { kind, checksum, data, .. }) => {
+                    self.thread.metrics.sent.add(data.len() as u64);
+                    reply.send_checked(looked(Some((kind, data.len()))), data, checksum);
+                }
+                None => reply.send(looked(None)),
+            }
+        };
+        let nodes = self.thread.server.role.nodes();
+        let shown = nodes.and_then(|nodes| nodes.look(convert::oid(look.oid, "object")?, show));
+        if let (Err(error), Some(reply)) = (shown, reply) {
+            reply.fail(&error);
+        }
     }
 
     /// Gives page numbers that nobody else gets.

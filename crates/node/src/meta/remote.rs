@@ -152,7 +152,7 @@ impl Remote {
             let mut answers = caller.stream(request)?;
             let (mut state, mut bytes, mut more) = (State::default(), 0, true);
             while more {
-                let Answer { response, raw } = answers.next().await?;
+                let Answer { response, raw, .. } = answers.next().await?;
                 let Response::MetaState(piece) = response else { return Err(stray(&response)) };
                 bytes += raw.len();
                 if bytes > limits::READ {
@@ -485,7 +485,7 @@ async fn follow(mut answers: Answers, after: &mut Revision, seen: &mpsc::Sender<
     loop {
         let mut batch = Batch { revision: Revision(0), changes: Vec::new() };
         loop {
-            let Answer { response, raw } = time::timeout(3 * SIGN, answers.next()).await.map_err(silent)??;
+            let Answer { response, raw, .. } = time::timeout(3 * SIGN, answers.next()).await.map_err(silent)??;
             let piece = match response {
                 Response::MetaBatch(piece) => piece,
                 Response::MetaCompacted(_) => {

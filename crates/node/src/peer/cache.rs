@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
 use protocol::ident::{ClientId, HolderId, Timestamp, Version};
 use protocol::lease::Ms;
@@ -31,6 +32,14 @@ pub(crate) struct Looked {
     /// Which state of it this is, and a time at or after which that was committed.
     pub(super) seen: Seen,
     pub(super) timestamp: Timestamp,
+}
+
+impl Looked {
+    /// The data of the object; nothing if there is none.
+    pub(super) fn data(&self) -> &Bytes {
+        static NOTHING: Bytes = Bytes::new();
+        self.object.as_ref().map_or(&NOTHING, |object| &object.data)
+    }
 }
 
 /// Somebody who waits for an object.

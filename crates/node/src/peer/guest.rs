@@ -13,7 +13,7 @@ use protocol::locks::Mode;
 use protocol::page_cache::Content;
 use protocol::tree::{Down, Up};
 use tracing::info;
-use wire::cluster::{self, Message, looked_to_proto};
+use wire::cluster::{self, Message};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
@@ -226,26 +226,17 @@ impl Guest {
 
     /// Passes a request on to the brick of a logical node, and its answer back.
     fn pass_on(&self, node: NodeId, request: Request, deferred: Deferred) {
-        self.peer.ask(node, request, move |answer| match answer {
-            Ok(answer) => deferred.send(answer.response, vec![answer.raw]),
-            Err(error) => deferred.fail(&error),
-        });
+        self.peer.ask(node, request, move |answer| deferred.pass_on(answer));
     }
 
     /// Reads an object in the cache of this peer server.
     fn look(&self, oid: Oid, reply: Reply<'_>) {
         match self.peer.look(oid) {
-            Ok(Some(Looked { version, object, .. })) => {
-                let (looked, raw) = looked_to_proto(version, object.as_ref());
-                reply.send_bytes(Response::Looked(looked), &raw);
-            }
+            Ok(Some(found)) => reply.send_slice(looked(&found), found.data()),
             Ok(None) => {
                 let deferred = reply.defer();
                 self.peer.look_later(oid, move |found| match found {
-                    Ok(Looked { version, object, .. }) => {
-                        let (looked, raw) = looked_to_proto(version, object.as_ref());
-                        deferred.send(Response::Looked(looked), raw);
-                    }
+                    Ok(found) => deferred.send(looked(&found), vec![found.data().clone()]),
                     Err(error) => deferred.fail(&error),
                 });
             }
@@ -478,6 +469,12 @@ fn needed_by(call: &Call<Object>) -> Option<(Permission, Vec<NodeId>)> {
         }
         Call::Resolve { .. } | Call::Release { .. } => None,
     }
+}
+
+/// The answer to who looks at an object; its data follows.
+fn looked(found: &Looked) -> Response {
+    let object = found.object.as_ref().map(|object| (object.kind, object.data.len()));
+    Response::Looked(cluster::looked(found.version, object))
 }
 
 /// That a transaction, or a write, is not allowed.

@@ -23,7 +23,7 @@ mod tree;
 mod verdict;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::brick::Locked;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
@@ -291,12 +291,12 @@ pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
     ids::oid(look.oid)
 }
 
-/// The answer to a [`proto::Look`], and its raw part: the version of the page, and the object if there is one.
+/// The answer to a [`proto::Look`]: the version of the page, and the kind and length of the object if there is one, whose
+/// data is the raw part.
 #[must_use]
-pub fn looked_to_proto(version: Version, object: Option<&Object>) -> (proto::Looked, Vec<Bytes>) {
-    let mut raw = Vec::new();
-    let state = states::state(object, &mut raw);
-    (proto::Looked { version: Some(version.into()), state }, raw)
+pub fn looked(version: Version, object: Option<(Kind, usize)>) -> proto::Looked {
+    let state = object.map_or(0, |(kind, length)| states::state_of(kind, length));
+    proto::Looked { version: Some(version.into()), state }
 }
 
 /// What was answered to a [`proto::Look`] for `oid`.

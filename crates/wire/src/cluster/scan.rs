@@ -132,6 +132,10 @@ impl Scan {
             let what = format!("a scan of {classes} classes for {limit} objects; at most {CLASSES} and {most} go");
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
+        if scan.classes.contains(&ClassId::NONE.0) {
+            let what = "objects without a class are in no extent: they cannot be scanned";
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let range = scan.range.map(|range| {
             let proto::IndexRange { index, from, to, reverse } = range;
             Ok::<_, Error>(IndexRange { index, from: key(from)?, to: key(to)?, reverse })

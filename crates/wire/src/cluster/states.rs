@@ -118,15 +118,20 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The state of what is there, whose data is kept for the raw part. A length that no state can say is over the limit of an
-/// object, which is what a state says then.
+/// The state of what is there, whose data is kept for the raw part.
 pub(super) fn state(object: Option<&Object>, raw: &mut Vec<Bytes>) -> u32 {
     let Some(object) = object else { return 0 };
     if !object.data.is_empty() {
         raw.push(object.data.clone());
     }
-    let length = u32::try_from(object.data.len()).unwrap_or(u32::MAX).min(MAX_LENGTH);
-    (object.kind as u32) << LENGTH_BITS | length
+    state_of(object.kind, object.data.len())
+}
+
+/// The state of an object of this kind and length. A length that no state can say is over the limit of an object, which is what a
+/// state says then.
+pub(super) fn state_of(kind: Kind, length: usize) -> u32 {
+    let length = u32::try_from(length).unwrap_or(u32::MAX).min(MAX_LENGTH);
+    (kind as u32) << LENGTH_BITS | length
 }
 
 // ------------------------------------------------------------------------------------------------ reads

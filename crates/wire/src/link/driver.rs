@@ -45,6 +45,9 @@ const PROMPT: usize = 64 << 10;
 /// How long a connection that this side ends may take to take its last bytes.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Who waits for answers of the other side, by request. This side chooses the numbers.
+type Asked = HashMap<u32, Asker, foldhash::fast::RandomState>;
+
 /// Unanswered requests of the other side.
 #[derive(Debug, Default)]
 pub(super) struct Load {
@@ -63,8 +66,7 @@ pub struct Link<S> {
     inbox: Inbox,
     outbox: Outbox,
     load: Load,
-    /// Who waits for answers of the other side, by request.
-    asked: HashMap<u32, Asker>,
+    asked: Asked,
     next_id: u32,
     /// Bytes of streamed answers in the outbox.
     streamed: usize,
@@ -119,7 +121,7 @@ impl<S: Service> Link<S> {
             inbox: Inbox::new(limits.max_frame),
             outbox: Outbox::default(),
             load: Load::default(),
-            asked: HashMap::new(),
+            asked: Asked::default(),
             next_id: 0,
             streamed: 0,
             own: Own::default(),
@@ -259,6 +261,9 @@ impl<S: Service> Link<S> {
                     let response = message(response);
                     match raw {
                         Body::Bytes(raw) => self.outbox.push(Flags::RESPONSE, id, &response, &raw),
+                        Body::Checked(raw, checksum) => {
+                            self.outbox.push_checked(Flags::RESPONSE, id, &response, &[raw], checksum);
+                        }
                         Body::Pieces(pieces, guard) => {
                             self.outbox.push_pieces(Flags::RESPONSE, id, &response, pieces, guard);
                         }
@@ -336,7 +341,7 @@ fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
 }
 
 /// Hands an answer to whoever asked; `true` if a stream's reader has fallen behind.
-fn take_answer(frame: Frame<'_>, asked: &mut HashMap<u32, Asker>) -> Result<bool, FrameError> {
+fn take_answer(frame: Frame<'_>, asked: &mut Asked) -> Result<bool, FrameError> {
     let is_sound = frame.raw_is_sound();
     if frame.id == GOODBYE {
         let response = proto::Response::decode(frame.message).map_err(unreadable)?;
@@ -349,7 +354,7 @@ fn take_answer(frame: Frame<'_>, asked: &mut HashMap<u32, Asker>) -> Result<bool
     let answer = match response.response {
         Some(Response::Error(error)) => Err(error.into()),
         Some(_) if !is_sound => Err(Error::new(ErrorKind::Corrupt, "the bytes do not have their checksum")),
-        Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes() }),
+        Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes(), checksum: frame.raw_checksum }),
         None => Err(Error::new(ErrorKind::Unsupported, "the answer is one that this side does not know: upgrade it")),
     };
     if frame.flags == Flags::MORE {

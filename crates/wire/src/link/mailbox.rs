@@ -20,6 +20,8 @@ pub(super) struct Ended;
 pub(super) enum Body {
     Bytes(Vec<Bytes>),
     Pieces(Vec<Piece>, Guard),
+    /// With the checksum of the bytes.
+    Checked(Bytes, u32),
 }
 
 /// Bytes of streamed answers that may wait to leave before who makes them waits too.

@@ -64,6 +64,8 @@ pub struct Answer {
     pub response: Response,
     /// The raw part.
     pub raw: Bytes,
+    /// Its CRC-32C, which was right.
+    pub checksum: u32,
 }
 
 /// A request that arrived.

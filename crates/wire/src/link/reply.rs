@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::checksum::crc32c;
-use model::{Error, ErrorKind};
+use model::{Error, ErrorKind, Result};
 
+use super::Answer;
 use super::driver::Load;
 use super::mailbox::{Body, Item, Mailbox};
 use crate::frame::Flags;
@@ -118,6 +119,14 @@ impl Deferred {
     /// Answers.
     pub fn send(mut self, response: Response, raw: Vec<Bytes>) {
         self.finish(response, Body::Bytes(raw));
+    }
+
+    /// Passes on what somebody else has answered.
+    pub fn pass_on(mut self, answer: Result<Answer>) {
+        match answer {
+            Ok(Answer { response, raw, checksum }) => self.finish(response, Body::Checked(raw, checksum)),
+            Err(error) => self.fail(&error),
+        }
     }
 
     /// Answers with a message and what `pieces` refer to; `guard` keeps that alive until it is sent.

@@ -13,7 +13,7 @@ use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Conflict, Read, Seen};
 use wire::cluster::{
-    BuildIndex, IndexRange, Message, Place, Reserve, Scan, Scanned, decode_record, encode_record, looked_to_proto,
+    BuildIndex, IndexRange, Message, Place, Reserve, Scan, Scanned, decode_record, encode_record, looked,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -250,13 +250,14 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
-    let (looked, raw) = looked_to_proto(version(42), Some(&object(7)));
+    let object = object(7);
+    let some = looked(version(42), Some((object.kind, object.data.len())));
     let (scanned, entries) = scanned().into_proto();
     let responses = [
         ("scanned", Response::Scanned(scanned), entries),
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
-        ("looked", Response::Looked(looked), raw),
-        ("looked-none", Response::Looked(looked_to_proto(version(42), None).0), Vec::new()),
+        ("looked", Response::Looked(some), vec![object.data]),
+        ("looked-none", Response::Looked(looked(version(42), None)), Vec::new()),
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
         ("space-of", Response::SpaceOf(proto::SpaceOf { space: 1, nodes: vec![NODE.0, 5] }), Vec::new()),
     ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
 use proptest::prelude::*;
-use protocol::commit::{Outcome, Writes};
+use protocol::commit::{Outcome, Refusal, Writes};
 use protocol::ident::ClientId;
 use protocol::page_cache::Content;
 use protocol::validate::Read;
@@ -318,15 +318,25 @@ fn changes_of_members_in_and_out_of_a_range_are_minded_and_others_are_not() {
 }
 
 #[test]
-fn writes_outside_of_transactions_and_of_another_class_in_the_place_are_minded_too() {
+fn writes_of_another_class_in_the_place_are_refused() {
     let mut world = World::indexed();
     world.put(PERSON, 1, 20);
     let guards = world.scan(wanted(None)).unwrap().guards;
     let blob = Content::Value(Object::blob("x".into()));
-    world.commit(&[], oid(ClassId::NONE, 1), blob.clone());
-    let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob.clone());
-    assert!(is_refused_for(&answer, guards[0].oid), "{answer:?}");
-    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+    let student = Content::Value(person(STUDENT, 5));
+    for (class, content) in [(ClassId::NONE, blob.clone()), (STUDENT, Content::Absent), (PERSON, student)] {
+        let answer = world.commit(&[], oid(class, 1), content);
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
+    }
+    let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob);
+    assert!(matches!(answer, Answer::Ended { .. }), "nothing has changed: {answer:?}");
+    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found.len()), (vec![(key(20), 1)], 1));
+}
+
+#[test]
+fn writes_outside_of_transactions_are_minded_too() {
+    let mut world = World::indexed();
+    let blob = Content::Value(Object::blob("x".into()));
     let guards = world.scan(wanted(None)).unwrap().guards;
     let (post, holder) = (Post::new(Arc::default()), HolderId(1));
     let renew = Up::Renew {

@@ -82,13 +82,15 @@ impl Hosted {
             Content::Value(object) => Some(object.class),
             Content::Absent => None,
         };
-        if let Some(class) = before.filter(|_| before != class) {
+        // Objects without a class are in no set.
+        let [was, is] = [before, class].map(|class| class.filter(|class| *class != ClassId::NONE));
+        if let Some(class) = was.filter(|_| was != is) {
             self.rows.remove(&rows::extent_key(class, page, slot));
         }
-        if let Some(class) = class.filter(|_| before != class) {
+        if let Some(class) = is.filter(|_| was != is) {
             self.rows.put(&rows::extent_key(class, page, slot), Bytes::new());
         }
-        if before.into_iter().chain(class).any(|class| class != ClassId::NONE) {
+        if was.or(is).is_some() {
             self.indexes.change(position, (page, slot), replaced, &mut self.rows);
         }
         match content {
