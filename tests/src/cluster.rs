@@ -76,6 +76,15 @@ impl Cluster {
         processes.iter().find(|process| process["name"] == name).expect("there is such a process")
     }
 
+    /// Where the process with this name listens.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn address(&self, name: &str) -> &str {
+        self.process(name)["address"].as_str().expect("a process has an address")
+    }
+
     /// The number of the process with this name, as `up` has started it.
     ///
     /// # Panics

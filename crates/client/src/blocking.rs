@@ -12,7 +12,7 @@ use model::{Error, ErrorKind, Oid, Outcome, Result, SpaceId, Stat, Transaction, 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::blob::PIECE;
-use crate::{BackupSummary, ConnectOptions, Progress, ScrubReport, Status, TransactionBuilder, Url};
+use crate::{BackupSummary, ConnectOptions, Progress, ScrubReport, SpaceInfo, Status, TransactionBuilder, Url};
 
 /// What can be read, by blocking calls; see [`crate::View`].
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ impl Client {
     }
 
     /// See [`crate::Client::spaces`].
-    pub fn spaces(&self) -> Result<Vec<(SpaceId, String)>> {
+    pub fn spaces(&self) -> Result<Vec<SpaceInfo>> {
         self.runtime.block_on(self.inner.spaces())
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::{NodeId, Outcome, Result, SpaceId, Transaction, UploadId};
+use model::{FailurePolicy, NodeId, Outcome, Result, SpaceId, Transaction, UploadId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use wire::cluster::{policy_from_proto, policy_to_proto};
 use wire::convert;
 use wire::handshake::Credentials;
 use wire::proto;
@@ -53,6 +54,26 @@ impl Default for ConnectOptions {
             spaceless: false,
         }
     }
+}
+
+/// How a space of a cluster is to be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceOptions {
+    /// How many logical nodes it gets; by default enough to spread it over many more bricks than there are.
+    pub nodes: Option<u32>,
+    /// What happens while a brick of it cannot be reached; by default [`FailurePolicy::Continue`].
+    pub policy: Option<FailurePolicy>,
+}
+
+/// A space that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceInfo {
+    /// Its number.
+    pub id: SpaceId,
+    /// Its name.
+    pub name: String,
+    /// What happens while a brick of it cannot be reached; `None` for a store of its own.
+    pub policy: Option<FailurePolicy>,
 }
 
 /// A handle on a store, for one of its spaces. Clones share one connection.
@@ -148,17 +169,32 @@ impl Client {
 
     /// Creates a space, or finds the one of this name.
     pub async fn create_space(&self, name: &str) -> Result<SpaceId> {
-        self.create_space_with(name, None).await
+        self.create_space_with(name, SpaceOptions::default()).await
     }
 
-    /// Creates a space of a cluster, with so many logical nodes; with `None`, enough to spread it over many bricks.
+    /// Creates a space of a cluster.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if a cluster has one of this name.
-    pub async fn create_space_with(&self, name: &str, nodes: Option<u32>) -> Result<SpaceId> {
-        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes });
+    pub async fn create_space_with(&self, name: &str, options: SpaceOptions) -> Result<SpaceId> {
+        let SpaceOptions { nodes, policy } = options;
+        let policy = policy.map(|policy| policy_to_proto(policy) as i32);
+        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes, policy });
         match self.link.once(request, Vec::new()).await?.response {
             Response::SpaceCreated(created) => convert::space(created.space),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Says what happens to a space of a cluster while a brick of it cannot be reached: it counts at once, without a restart.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
+    pub async fn set_failure_policy(&self, space: &str, policy: FailurePolicy) -> Result<()> {
+        let set = proto::SetSpace { name: space.to_owned(), policy: Some(policy_to_proto(policy) as i32) };
+        match self.link.once(Request::SetSpace(set), Vec::new()).await?.response {
+            Response::Done(_) => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
@@ -175,11 +211,18 @@ impl Client {
         }
     }
 
-    /// All spaces of the store.
-    pub async fn spaces(&self) -> Result<Vec<(SpaceId, String)>> {
+    /// All spaces of the store, or those of a cluster that this client may see.
+    pub async fn spaces(&self) -> Result<Vec<SpaceInfo>> {
         match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
             Response::Spaces(spaces) => {
-                spaces.entries.into_iter().map(|entry| Ok((convert::space(entry.space)?, entry.name))).collect()
+                let info = |proto::Space { space, name, policy }| {
+                    Ok(SpaceInfo {
+                        id: convert::space(space)?,
+                        name,
+                        policy: policy.map(policy_from_proto).transpose()?,
+                    })
+                };
+                spaces.entries.into_iter().map(info).collect()
             }
             other => Err(unexpected(&other)),
         }

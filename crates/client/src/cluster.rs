@@ -20,6 +20,7 @@
 
 mod classes;
 mod core;
+mod events;
 mod found;
 mod link;
 mod loaded;
@@ -48,12 +49,14 @@ use wire::proto::response::Response;
 
 use self::core::Core;
 use self::rows::Asking;
+pub use events::{Event, Events};
 pub use found::Found;
 pub use loaded::{Loaded, LoadedMut};
 pub use options::ClusterOptions;
 pub use outcome::{Clash, Decided};
 pub use rows::{Explained, Rows};
 pub use transaction::{Hint, Level, Transaction};
+pub use wire::cluster::{BrickStanding, Standing};
 
 /// Tries of a transaction that meets others before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
@@ -102,6 +105,38 @@ impl Cluster {
             (Response::Described(described), _) => Ok(described.answer),
             _ => Err(Error::new(ErrorKind::Internal, "the peer server has answered something else")),
         }
+    }
+
+    // -------------------------------------------------------------------------------------------- failures
+
+    /// What happens to the space from now on: bricks that fail and recover, the space that stops and goes on, peer servers that
+    /// this client loses. First comes how things are.
+    ///
+    /// ```no_run
+    /// # use client::cluster::{Cluster, Event};
+    /// # async fn example(cluster: Cluster) -> client::Result<()> {
+    /// let mut events = cluster.events()?;
+    /// while let Some(event) = events.next().await {
+    ///     match event {
+    ///         Event::BrickFailed(brick) => eprintln!("do without what is on brick {}", brick.brick),
+    ///         Event::BrickRecovered(brick) => eprintln!("brick {} is back", brick.brick),
+    ///         Event::Stopped { why } => eprintln!("{why}"),
+    ///         other => eprintln!("{other}"),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// If the client was closed.
+    pub fn events(&self) -> Result<Events> {
+        Events::new(self.core.clone())
+    }
+
+    /// How things are in the space, as the peer server told last; `None` if none has told yet.
+    #[must_use]
+    pub fn standing(&self) -> Option<Standing> {
+        self.core.lock().ok()?.watched.standing().cloned()
     }
 
     // -------------------------------------------------------------------------------------------- transactions

@@ -34,11 +34,11 @@ mod view;
 
 pub use blob::{BlobReader, BlobWriter};
 pub use bytes::Bytes;
-pub use client::{Client, ConnectOptions};
+pub use client::{Client, ConnectOptions, SpaceInfo, SpaceOptions};
 pub use client_derive::Persistent;
 pub use model::{
-    Committed, Conflict, Date, Decimal, Error, ErrorKind, Kind, Name, Oid, Op, Outcome, Result, SpaceId, Stat,
-    Timestamp, Transaction, UploadId,
+    Committed, Conflict, Date, Decimal, Error, ErrorKind, FailurePolicy, Kind, Name, Oid, Op, Outcome, Result, SpaceId,
+    Stat, Timestamp, Transaction, UploadId,
 };
 pub use query::persistent::{self, Persistent, Ref};
 pub use reports::{BackupSummary, Progress, ScrubReport, Status};

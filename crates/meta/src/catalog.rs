@@ -58,4 +58,4 @@ pub use presence::{Life, Presence, Who};
 pub use schema::{Schema, Shape};
 pub use schema_request::{SchemaAnswer, SchemaRequest};
 pub use snapshot::{Catalog, Member};
-pub use space::{FailurePolicy, Grantee, Permission, Permissions, Space, SpaceOptions};
+pub use space::{Grantee, Permission, Permissions, Space, SpaceOptions};

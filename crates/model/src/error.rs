@@ -32,6 +32,8 @@ pub enum ErrorKind {
     Internal = 11,
     /// The transaction has met another one: begin it again. Nothing was changed.
     Conflict = 12,
+    /// The space is stopped, as its policy wants while a brick of it is away: wait until it goes on. Nothing was changed.
+    Stopped = 13,
 }
 
 impl ErrorKind {
@@ -50,6 +52,7 @@ impl ErrorKind {
             9 => Self::Unsupported,
             10 => Self::Io,
             12 => Self::Conflict,
+            13 => Self::Stopped,
             _ => Self::Internal,
         }
     }
@@ -70,6 +73,7 @@ impl ErrorKind {
             Self::Io => "io",
             Self::Internal => "internal",
             Self::Conflict => "conflict",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, evolve, exercise, get, index, ls, name, node, object, put,
-    query, repair, rm, scrub, shell, space, stat, status, tree, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, name, node, object,
+    put, query, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -115,6 +115,7 @@ pub(crate) enum Command {
     Evolve(evolve::Evolve),
     Index(index::IndexCommand),
     Query(query::QueryCommand),
+    Events(events::Events),
     Node(node::Node),
     Cluster(cluster::Cluster),
     User(user::User),

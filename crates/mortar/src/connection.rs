@@ -99,8 +99,13 @@ impl Session {
 
     /// A client of the cluster that was named, by one or several of its peer servers.
     pub(crate) async fn cluster(&self) -> Result<Cluster> {
+        self.cluster_of(None).await
+    }
+
+    /// The same for a space, if it is said here.
+    pub(crate) async fn cluster_of(&self, space: Option<&str>) -> Result<Cluster> {
         let mut url = self.server.clone().unwrap_or_else(|| PORT_URL.to_owned());
-        if let Some(space) = &self.space {
+        if let Some(space) = space.or(self.space.as_deref()) {
             let hosts = url
                 .split_once("://")
                 .map_or(url.len(), |(scheme, rest)| scheme.len() + 3 + rest.find('/').unwrap_or(rest.len()));

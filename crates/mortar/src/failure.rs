@@ -20,7 +20,7 @@ pub(crate) enum Exit {
     NotFound = 3,
     /// Something is not as it was expected; nothing was changed.
     Conflict = 4,
-    /// The server is not there, or is going away.
+    /// The server is not there, or is going away; or the space is stopped.
     Unavailable = 5,
     /// Stored data is damaged.
     Corrupt = 6,
@@ -168,6 +168,8 @@ impl From<Error> for Failure {
                 Exit::Unavailable,
                 Some("Is a server running? Start one with `mortar dev`, or name one with --server URL or MORTAR_URL."),
             ),
+            // The message says what to do.
+            ErrorKind::Stopped => (Exit::Unavailable, None),
             ErrorKind::Unknown => (
                 Exit::Unknown,
                 Some("The connection broke after the commit was sent. Read what you wrote to find out."),
@@ -252,6 +254,7 @@ mod tests {
             (ErrorKind::Unsupported, 1),
             (ErrorKind::Io, 1),
             (ErrorKind::Internal, 1),
+            (ErrorKind::Stopped, 5),
         ];
         for (kind, code) in cases {
             assert_eq!(Failure::from(Error::new(kind, "x")).exit() as u8, code, "{}", kind.name());

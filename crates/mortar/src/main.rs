@@ -30,8 +30,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, evolve, exercise, get, index, ls, name, node, object, put,
-    query, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, name, node, object,
+    put, query, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -140,6 +140,7 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Name(args) => name::run(args, session).await,
         Command::Space(args) => space::run(args, session).await,
         Command::Exercise(args) => exercise::run(args, session).await,
+        Command::Events(args) => events::run(args, session).await,
         Command::Evolve(args) => evolve::run(args, session).await,
         Command::Object(args) => object::run(args, session).await,
         Command::Class(args) => class::run(args, session).await,

@@ -17,10 +17,12 @@ mod delay;
 mod guard;
 mod membership;
 mod secret;
+mod spaces;
 mod who;
 
 pub(crate) use accounts::administer;
 pub(crate) use guard::Guard;
 pub use membership::Membership;
 pub use secret::Secret;
+pub(crate) use spaces::{set_space, space_options};
 pub(crate) use who::Who;

@@ -15,8 +15,9 @@ mod guest;
 mod indexes;
 mod outcomes;
 mod query;
+mod standings;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -46,6 +47,7 @@ use crate::uplink::{Below, Uplinks};
 use cache::{Looked, ObjectCache};
 use guest::Guest;
 use outcomes::Outcomes;
+use standings::Standings;
 
 /// Session numbers that a start of a process has.
 pub(crate) const SESSIONS: u32 = 20;
@@ -148,7 +150,9 @@ impl server::Role for Role {
         }
     }
 
-    fn tick(&self, _: &Config) {}
+    fn tick(&self, _: &Config) {
+        self.peer.look_for_bricks();
+    }
 
     fn figures(&self, _: &Metrics) -> Vec<Figure> {
         let Ok(state) = self.peer.lock() else { return Vec::new() };
@@ -161,6 +165,13 @@ impl server::Role for Role {
         ];
         figures.extend(state.outcomes.figures());
         drop(state);
+        let (unreached, stopped) = (self.peer.standings.unreached().len() as u64, self.peer.standings.stopped() as u64);
+        figures.push(Figure::gauge(
+            "bricks_unreached",
+            unreached,
+            "Bricks that serve something and cannot be reached from here.",
+        ));
+        figures.push(Figure::gauge("spaces_stopped", stopped, "Spaces that are refused until their bricks are back."));
         if let Some(catalog) = self.peer.realm.catalog() {
             figures.extend(crate::meta::figures(&catalog));
         }
@@ -198,6 +209,7 @@ pub(crate) struct Peer {
     state: Mutex<State>,
     pub(crate) realm: Arc<Realm>,
     pub(crate) uplinks: Arc<Uplinks>,
+    standings: Standings,
     queries: query::Admission,
     alarm: Alarm,
     time: Time,
@@ -218,7 +230,10 @@ impl Peer {
             places: BTreeMap::new(),
         };
         let queries = query::Admission::default();
-        Arc::new(Self { start, state: Mutex::new(state), realm, uplinks, queries, alarm, time })
+        let (state, standings) = (Mutex::new(state), Standings::default());
+        let peer = Self { start, state, realm, uplinks, standings, queries, alarm, time };
+        peer.review();
+        Arc::new(peer)
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
@@ -317,9 +332,7 @@ impl Peer {
 
     /// Why not all can be done here, if it cannot.
     fn ailment(&self) -> Option<String> {
-        let map = self.realm.placement.map();
-        let away = map.bricks.keys().filter(|brick| self.uplinks.post(**brick).is_none());
-        let away: Vec<String> = away.map(|brick| brick.0.to_string()).collect();
+        let away: Vec<String> = self.standings.unreached().iter().map(|brick| brick.0.to_string()).collect();
         (!away.is_empty()).then(|| format!("these bricks cannot be reached: {}", away.join(", ")))
     }
 
@@ -327,7 +340,7 @@ impl Peer {
 
     /// Connects to bricks, and does what it is time for, for ever.
     async fn look_after(self: &Arc<Self>) {
-        let mut map = self.realm.placement.watch();
+        let (mut map, mut catalogue) = (self.realm.placement.watch(), self.realm.changed());
         self.follow_map();
         loop {
             tokio::select! {
@@ -337,6 +350,7 @@ impl Peer {
                     }
                     self.follow_map();
                 }
+                () = next_change(&mut catalogue) => self.review(),
                 () = self.alarm.wait(&self.time) => {}
             }
             self.alarm.clear();
@@ -374,6 +388,21 @@ impl Peer {
         });
     }
 
+    /// Looks which bricks are there; those that the catalogue has given up are doubted.
+    fn look_for_bricks(&self) {
+        let Some(catalog) = self.realm.catalog() else { return };
+        let given_up = catalog.bricks().filter(|(_, alive)| alive.is_none()).map(|(brick, _)| BrickId(brick.id.0));
+        self.uplinks.look(&given_up.collect::<BTreeSet<_>>());
+        self.standings.review(&catalog, &self.uplinks);
+    }
+
+    /// Something may have changed for spaces.
+    fn review(&self) {
+        if let Some(catalog) = self.realm.catalog() {
+            self.standings.review(&catalog, &self.uplinks);
+        }
+    }
+
     fn connect(&self, state: &mut State, node: NodeId, now: Ms) {
         let place = self.realm.placement.of(node);
         if place.is_some_and(|place| self.uplinks.post(place.brick).is_some()) {
@@ -387,6 +416,16 @@ impl Peer {
     }
 }
 
+/// Waits until the catalogue changes, if there is one.
+async fn next_change(catalogue: &mut Option<watch::Receiver<Revision>>) {
+    if let Some(changed) = catalogue
+        && changed.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 impl Below for Peer {
     fn connected(&self, brick: BrickId) {
         let _ = self.work(|state, now| {
@@ -394,6 +433,7 @@ impl Below for Peer {
                 state.node.connect(Some(node), now);
             }
         });
+        self.review();
     }
 
     fn message(&self, _: BrickId, message: Message) -> Result<()> {
@@ -428,5 +468,6 @@ impl Below for Peer {
                 state.node.disconnect(Some(node), now);
             }
         });
+        self.review();
     }
 }

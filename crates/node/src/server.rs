@@ -330,6 +330,8 @@ impl<R: Role> Front<R> {
 /// Lets the role look, once a second, for what has expired.
 async fn expire<R: Role>(shared: Arc<Shared<R>>) {
     let mut ticks = time::interval(TICK);
+    // A process that was stopped for a while does not make up for the seconds that it has missed.
+    ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         shared.role.tick(&shared.config);

@@ -1,6 +1,11 @@
 //! Connections to bricks: made again when they break.
+//!
+//! A brick that is killed closes its connection. One that hangs does not, so somebody looks ([`Uplinks::look`]): a brick that has
+//! said nothing for a while is asked whether it is there, and is heard no more if it does not answer in time. It may be at
+//! work again later, so the connection stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,6 +16,7 @@ use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::handshake::Role;
 use wire::link::{self, Answer, Caller, Incoming, Limits, Link, Mailbox, Reply, Service};
+use wire::proto;
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
 
@@ -24,6 +30,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one attempt to connect may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Looks after which a brick that was asked whether it is there, and has said nothing, is not heard any more.
+const UNHEARD: u32 = 3;
 
 /// Whoever has connections to bricks.
 pub(crate) trait Below: Send + Sync + 'static {
@@ -41,10 +49,38 @@ pub(crate) trait Below: Send + Sync + 'static {
 }
 
 /// A connection that there is.
-#[derive(Clone)]
 struct Up {
     post: Post,
     caller: Caller,
+    /// Whether the brick has said something since somebody looked.
+    heard: Arc<AtomicBool>,
+    /// Looks since it has said something.
+    quiet: u32,
+    /// Looks since it was asked whether it is there, if it has said nothing since.
+    asked: Option<u32>,
+}
+
+impl Up {
+    /// Somebody looks whether it has said something.
+    fn look(&mut self) {
+        if self.heard.swap(false, Ordering::Relaxed) {
+            (self.quiet, self.asked) = (0, None);
+        } else {
+            (self.quiet, self.asked) = (self.quiet.saturating_add(1), self.asked.map(|looks| looks.saturating_add(1)));
+        }
+    }
+
+    /// Asks whether it is there.
+    fn ask(&mut self) {
+        self.asked = Some(0);
+        let heard = self.heard.clone();
+        // Any answer will do.
+        self.caller.ask(Request::Ping(proto::Ping {}), move |answer| heard.store(answer.is_ok(), Ordering::Relaxed));
+    }
+
+    fn is_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) || self.asked.is_none_or(|looks| looks < UNHEARD)
+    }
 }
 
 struct Uplink {
@@ -100,6 +136,27 @@ impl Uplinks {
         self.lock().get(&brick)?.up.as_ref().map(|up| up.post.clone())
     }
 
+    /// Looks which bricks have said something: to be called once a second. Of those that have not, the quietest is asked whether it
+    /// is there, so this says one small thing a second at most; so are those that somebody doubts.
+    pub(crate) fn look(&self, doubted: &BTreeSet<BrickId>) {
+        let mut links = self.lock();
+        let mut quiet: Vec<(BrickId, &mut Up)> =
+            links.iter_mut().filter_map(|(brick, link)| Some((*brick, link.up.as_mut()?))).collect();
+        quiet.iter_mut().for_each(|(_, up)| up.look());
+        quiet.retain(|(_, up)| up.quiet > 0 && up.asked.is_none());
+        let quietest = quiet.iter().max_by_key(|(_, up)| up.quiet).map(|(brick, _)| *brick);
+        for (brick, up) in quiet {
+            if Some(brick) == quietest || doubted.contains(&brick) {
+                up.ask();
+            }
+        }
+    }
+
+    /// Whether there is a connection to a brick, and it says something when it is asked to.
+    pub(crate) fn hears(&self, brick: BrickId) -> bool {
+        self.lock().get(&brick).and_then(|link| link.up.as_ref()).is_some_and(Up::is_heard)
+    }
+
     /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
     pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         let links = self.lock();
@@ -130,9 +187,11 @@ async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, 
                 pause = FIRST_PAUSE;
                 let mailbox = Arc::new(Mailbox::default());
                 let post = Post::new(mailbox.clone());
-                let service = FromBrick { brick, below: below.clone(), post: post.clone() };
+                let heard = Arc::new(AtomicBool::new(true));
+                let service = FromBrick { brick, below: below.clone(), post: post.clone(), heard: heard.clone() };
                 let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
-                uplinks.set(brick, Some(Up { post, caller: Caller::new(mailbox, BUDGET) }));
+                let caller = Caller::new(mailbox, BUDGET);
+                uplinks.set(brick, Some(Up { post, caller, heard, quiet: 0, asked: None }));
                 info!(brick = brick.0, %address, "connected to a brick");
                 user.connected(brick);
                 drop(user);
@@ -172,11 +231,13 @@ struct FromBrick<B> {
     brick: BrickId,
     below: Weak<B>,
     post: Post,
+    heard: Arc<AtomicBool>,
 }
 
 impl<B: Below> Service for FromBrick<B> {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
+        self.heard.store(true, Ordering::Relaxed);
         let Some(below) = self.below.upgrade() else { return self.post.hang_up() };
         let handled = Message::decode(request, raw).and_then(|message| below.message(self.brick, message));
         if let Err(error) = handled {

@@ -203,8 +203,7 @@ fn a_permission_allows_what_it_says_and_no_more() {
             (world.client("ann", "right").await.unwrap(), world.client("root", "right").await.unwrap());
         denied(as_ann.create_space("more").await);
         as_root.create_space("more").await.unwrap();
-        let names =
-            |spaces: Vec<(client::SpaceId, String)>| spaces.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let names = |spaces: Vec<client::SpaceInfo>| spaces.into_iter().map(|space| space.name).collect::<Vec<_>>();
         assert_eq!(names(as_ann.spaces().await.unwrap()), ["main"], "others are not her business");
         assert_eq!(names(as_root.spaces().await.unwrap()), ["main", "more"]);
     });

@@ -70,7 +70,8 @@ impl Ground {
         let meta = format!("mortar://{}", ground.relay(Server::Meta).address);
         let until = Instant::now() + PATIENCE;
         loop {
-            let created = run(&mut mortar(&["--server", &meta, "space", "create", "main", "--nodes", &nodes]));
+            let create = ["--server", &meta, "space", "create", "main", "--nodes", &nodes, "--policy", "continue"];
+            let created = run(&mut mortar(&create));
             match created.code {
                 0 => break,
                 // On a machine that is very busy, bricks do not say in time that they live.
@@ -83,6 +84,12 @@ impl Ground {
             ground.ready(*peer).await.unwrap();
         }
         Ok(ground)
+    }
+
+    /// Has everything refused while a brick is away.
+    pub(crate) fn stop_when_one_fails(&self) {
+        let meta = format!("mortar://{}", self.relay(Server::Meta).address);
+        run(&mut mortar(&["--server", &meta, "space", "set", "main", "--policy", "fail_stop"])).ok();
     }
 
     fn file(&self, server: Server, what: &str) -> PathBuf {

@@ -73,6 +73,12 @@ fn clusters_keep_their_promises_while_connections_fail() {
 }
 
 #[test]
+fn clusters_that_stop_when_a_brick_fails_keep_their_promises() {
+    let faults = &[Fault::Kill, Fault::Kill, Fault::Cut, Fault::Refuse];
+    holds(&Scenario { faults, fail_stop: true, is_one_lost: true, ..Scenario::new("fail-stop") });
+}
+
+#[test]
 fn clusters_keep_their_promises_while_disks_are_full() {
     holds(&Scenario { faults: &[Fault::Fill], gap_ms: 400, small_disks: true, ..Scenario::new("disks") });
 }

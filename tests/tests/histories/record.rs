@@ -15,6 +15,8 @@ pub(crate) struct Record {
     numbers: AtomicU64,
     clients: AtomicU64,
     elements: AtomicI64,
+    /// Whether clients may be told that the space is stopped.
+    pub(crate) may_stop: bool,
 }
 
 /// A transaction of which its client could not find out in time how it has ended.
@@ -28,10 +30,10 @@ pub(crate) struct Open {
 }
 
 impl Record {
-    pub(crate) fn begin() -> Self {
+    pub(crate) fn begin(may_stop: bool) -> Self {
         let (operations, troubles) = (Mutex::default(), Mutex::default());
         let (numbers, clients, elements) = (AtomicU64::new(1), AtomicU64::new(1), AtomicI64::new(1));
-        Self { began: Instant::now(), operations, troubles, numbers, clients, elements }
+        Self { began: Instant::now(), operations, troubles, numbers, clients, elements, may_stop }
     }
 
     /// Milliseconds since the run began.

@@ -34,6 +34,8 @@ pub(crate) struct Scenario {
     /// Clients that do transactions, and clients that write single values.
     pub(crate) transactional: u64,
     pub(crate) writers: u64,
+    /// Everything is refused while a brick is away.
+    pub(crate) fail_stop: bool,
     /// Bricks have small disks, and clients write what is large.
     pub(crate) small_disks: bool,
     pub(crate) faults: &'static [Fault],
@@ -54,6 +56,7 @@ impl Scenario {
             peers: 2,
             transactional: 8,
             writers: 3,
+            fail_stop: false,
             small_disks: false,
             faults: &[],
             length_ms: 8_000,
@@ -108,10 +111,13 @@ impl World {
     pub(crate) async fn start(scenario: &Scenario, seed: u64) -> Result<Self, String> {
         let rng = StdRng::seed_from_u64(seed);
         let ground = Ground::start_on(scenario.bricks, scenario.peers, scenario.small_disks).await?;
-        let record = Arc::new(Record::begin());
+        let record = Arc::new(Record::begin(scenario.fail_stop));
         let setup = Cluster::connect(&ground.url(0)).await.unwrap();
         let objects = Arc::new(Objects::create(&setup, scenario.bricks, scenario.writers).await);
         setup.close();
+        if scenario.fail_stop {
+            ground.stop_when_one_fails();
+        }
         let mut world = Self {
             ground,
             record,

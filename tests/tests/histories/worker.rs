@@ -269,7 +269,7 @@ impl Client {
                 Ok(()) => Outcome::Ok,
                 Err(error) => {
                     self.expect(&operation, &error, &[ErrorKind::Unknown]);
-                    Outcome::Unknown
+                    if error.kind() == ErrorKind::Stopped { Outcome::Failed } else { Outcome::Unknown }
                 }
             };
             return self.record.returned(operation, outcome);
@@ -307,7 +307,8 @@ impl Client {
 
     /// Writes down an error that is not among those that faults explain.
     fn expect(&self, operation: &Operation, error: &Error, kinds: &[ErrorKind]) {
-        if !kinds.contains(&error.kind()) {
+        let is_stop = self.record.may_stop && error.kind() == ErrorKind::Stopped;
+        if !kinds.contains(&error.kind()) && !is_stop {
             self.record.trouble(format!("operation {} ({:?}): {error}", operation.number, operation.kind));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
@@ -11,6 +12,7 @@ use protocol::page_cache::{Content, Found};
 use protocol::residents::Residents;
 use protocol::session::{Ended, Output, Session};
 use protocol::tree::Down;
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time;
 use wire::cluster::{Message, is_final, looked_from_proto};
@@ -22,6 +24,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::classes::KnownClasses;
+use super::events::Watched;
 use super::outcome::{Decided, decided};
 use super::rooms::Rooms;
 use super::{ClusterOptions, outcome};
@@ -34,6 +37,8 @@ const REMEMBERED: usize = 4_096;
 /// Writes outside of transactions that may be on their way, in units of so many bytes.
 const WRITES: u32 = 4_096;
 const WRITE_UNIT: usize = 4 << 10;
+/// How long what was sent is waited for once the space is stopped: long enough for what needs no brick that is away.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,19 +62,22 @@ enum Written {
 pub(super) struct Up {
     pub(super) post: Post,
     pub(super) caller: Caller,
+    /// The peer server's address.
+    pub(super) peer: Arc<str>,
 }
 
 /// What is locked while the machine is at work.
 pub(super) struct State {
     pub(super) session: Session<Object>,
     pub(super) up: Option<Up>,
+    pub(super) watched: Watched,
     /// Why no peer server lets the client in, if the last one said so.
     refused: Option<String>,
     waiting: HashMap<Wait, Vec<oneshot::Sender<()>>>,
     /// Who waits for the end of a transaction; those that ended unasked.
     ending: HashMap<TxnId, oneshot::Sender<Ended>>,
     pub(super) ended: BTreeMap<TxnId, Ended>,
-    /// Why transactions that are committed are not answered.
+    /// Why transactions are not done, or not answered.
     held: HashMap<TxnId, (ErrorKind, String)>,
     /// Who waits for a write outside of transactions.
     writing: HashMap<u64, oneshot::Sender<Written>>,
@@ -123,6 +131,7 @@ impl Core {
         let state = State {
             session,
             up: None,
+            watched: Watched::default(),
             refused: None,
             waiting: HashMap::new(),
             ending: HashMap::new(),
@@ -197,6 +206,7 @@ impl Core {
             state.waiting.clear();
             state.ending.clear();
             state.writing.clear();
+            state.watched.close();
             if let Some(up) = state.up.take() {
                 up.post.hang_up();
             }
@@ -215,6 +225,7 @@ impl Core {
         // What is at hand takes no timer, and leaves nothing to be said.
         {
             let mut state = self.lock()?;
+            state.watched.check()?;
             if let Some(found) = look(&mut state, self.time.now())? {
                 return Ok(found);
             }
@@ -222,7 +233,7 @@ impl Core {
         }
         let looking = async {
             loop {
-                let looked = self.work(|state, now| match state.may_wait().and_then(|()| look(state, now)) {
+                let looked = self.work(|state, now| match state.may_work().and_then(|()| look(state, now)) {
                     Ok(None) => Err(state.wait(wait)),
                     found => Ok(found),
                 })?;
@@ -275,19 +286,48 @@ impl Core {
         let _room = self.writes.acquire_many(units).await.map_err(|_| closed())?;
         let (sender, written) = oneshot::channel();
         self.work(|state, now| {
+            state.watched.check()?;
             state.last_write += 1;
             let number = state.last_write;
             state.writing.insert(number, sender);
             state.session.put(oid, content, number, now);
-        })?;
-        match time::timeout(self.options.timeout, written).await {
-            Ok(Ok(Written::Durable)) => Ok(()),
-            Ok(Ok(Written::Refused(kind, why))) => Err(Error::new(kind, why)),
-            Ok(Err(_)) => Err(closed()),
-            Ok(Ok(Written::Unknown)) | Err(_) => {
-                Err(Error::new(ErrorKind::Unknown, format!("it is not known whether {oid} was written: read it")))
-            }
+            Ok::<_, Error>(())
+        })??;
+        let unknown = |why: &str| {
+            let what = format!("it is not known whether {oid} was written: read it{why}");
+            Err(Error::new(ErrorKind::Unknown, what))
+        };
+        match self.patiently(written).await? {
+            Some(Ok(Written::Durable)) => Ok(()),
+            // Another peer server may have taken it before.
+            Some(Ok(Written::Refused(ErrorKind::Stopped, why))) => unknown(&format!("; {why}")),
+            Some(Ok(Written::Refused(kind, why))) => Err(Error::new(kind, why)),
+            Some(Err(_)) => Err(closed()),
+            Some(Ok(Written::Unknown)) => unknown(""),
+            None => unknown(&self.why_stopped().map(|why| format!("; {why}")).unwrap_or_default()),
         }
+    }
+
+    /// Waits for the end of something that was sent, as long as the client's patience lasts; in a space that is stopped for a
+    /// moment only.
+    async fn patiently<T>(&self, coming: oneshot::Receiver<T>) -> Result<Option<Result<T, RecvError>>> {
+        let mut stopped = self.lock()?.watched.stopped();
+        let stop = async {
+            // It is there as long as the client is.
+            let _ = stopped.wait_for(Option::is_some).await;
+            time::sleep(MOMENT).await;
+        };
+        tokio::select! {
+            biased;
+            come = coming => Ok(Some(come)),
+            () = time::sleep(self.options.timeout) => Ok(None),
+            () = stop => Ok(None),
+        }
+    }
+
+    /// Why everything in the space is refused, if that is so.
+    fn why_stopped(&self) -> Option<Arc<str>> {
+        self.lock().ok()?.watched.stopped().borrow().clone()
     }
 
     /// Waits for the end of a transaction that was committed.
@@ -302,17 +342,22 @@ impl Core {
             ended
         };
         let ended = match at_hand {
-            Some(ended) => Ok(Ok(ended)),
-            None => time::timeout(self.options.timeout, ending).await,
+            Some(ended) => Some(Ok(ended)),
+            None => self.patiently(ending).await?,
         };
         let held = self.lock()?.held.remove(&txn);
         match (ended, held) {
-            (Ok(Ok(Ended::Committed(at))), _) => Ok(Decided::Committed(at)),
-            (Ok(Ok(_)), Some((kind, why))) if is_final(kind) => Err(Error::new(kind, why)),
-            (Ok(Ok(ended)), _) => Ok(decided(txn, ended)),
-            (Ok(Err(_)), _) => Err(outcome::unknown(txn)),
-            (Err(_), None) => Ok(Decided::Unknown(txn)),
-            (Err(_), Some((_, why))) => Err(outcome::held(txn, &why)),
+            (Some(Ok(Ended::Committed(at))), _) => Ok(Decided::Committed(at)),
+            // Nobody knows any more whether it was done before the space was stopped.
+            (Some(Ok(Ended::Unknown)), Some((ErrorKind::Stopped, _))) => Ok(Decided::Unknown(txn)),
+            (Some(Ok(_)), Some((kind, why))) if is_final(kind) => Err(Error::new(kind, why)),
+            (Some(Ok(ended)), _) => Ok(decided(txn, ended)),
+            (Some(Err(_)), _) => Err(outcome::unknown(txn)),
+            (None, Some((_, why))) => Err(outcome::held(txn, &why)),
+            (None, None) => match self.why_stopped() {
+                Some(why) => Err(outcome::held(txn, &why)),
+                None => Ok(Decided::Unknown(txn)),
+            },
         }
     }
 
@@ -335,7 +380,7 @@ impl Core {
             loop {
                 let caller = {
                     let state = self.lock()?;
-                    state.may_wait()?;
+                    state.may_connect()?;
                     state.up.as_ref().map(|up| up.caller.clone())
                 };
                 let error = match caller {
@@ -387,6 +432,11 @@ impl State {
     fn wake_node(&mut self, node: Option<NodeId>) {
         let of_node = |wait: &Wait| matches!(wait, Wait::Page(page) if node.is_none_or(|node| page.node == node));
         let waits: Vec<Wait> = self.waiting.keys().copied().filter(of_node).collect();
+        waits.into_iter().for_each(|wait| self.wake(wait));
+    }
+
+    fn wake_all(&mut self) {
+        let waits: Vec<Wait> = self.waiting.keys().copied().collect();
         waits.into_iter().for_each(|wait| self.wake(wait));
     }
 
@@ -473,6 +523,13 @@ impl State {
                 self.wake(Wait::Txn(txn));
                 Ok(())
             }
+            Message::Standing(standing) => {
+                self.watched.told(standing);
+                if self.watched.check().is_err() {
+                    self.wake_all();
+                }
+                Ok(())
+            }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a client")),
         }
     }
@@ -488,11 +545,17 @@ impl State {
     }
 
     /// Whether it makes sense to wait for a peer server.
-    fn may_wait(&self) -> Result<()> {
+    fn may_connect(&self) -> Result<()> {
         match &self.refused {
             Some(why) => Err(Error::new(ErrorKind::Denied, why.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Whether it makes sense to wait for something of the space.
+    fn may_work(&self) -> Result<()> {
+        self.may_connect()?;
+        self.watched.check()
     }
 
     /// A peer server does not let the client in, and waiting does not mend that.
@@ -501,15 +564,22 @@ impl State {
         self.wake_node(None);
     }
 
-    /// There is a connection to a peer server, or none any more.
-    pub(super) fn set_up(&mut self, up: Option<Up>, now: Ms) {
-        let is_up = up.is_some();
+    /// There is a connection to a peer server.
+    pub(super) fn connected(&mut self, up: Up, now: Ms) {
         self.refused = None;
-        self.up = up;
-        match is_up {
-            true => self.session.connect(None, now),
-            false => self.session.disconnect(None, now),
-        }
+        // Before all else: so it is known whether the space serves when anything of it is asked for.
+        up.post.send(&Message::Watch);
+        self.watched.connected(up.peer.clone());
+        self.up = Some(up);
+        self.session.connect(None, now);
+        self.wake_node(None);
+    }
+
+    /// The connection is gone.
+    pub(super) fn disconnected(&mut self, why: &str, now: Ms) {
+        self.up = None;
+        self.watched.disconnected(why);
+        self.session.disconnect(None, now);
         self.wake_node(None);
     }
 

@@ -143,13 +143,14 @@ async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
                 let caller = Caller::new(mailbox.clone(), BUDGET);
                 let service = FromPeer { core: core.clone(), post: post.clone() };
                 let link = Link::new(stream, service, Limits::default(), max_frame, mailbox);
-                if client.work(|state, now| state.set_up(Some(Up { post, caller }), now)).is_err() {
+                let up = Up { post, caller, peer: Arc::from(peer.to_string()) };
+                if client.work(|state, now| state.connected(up, now)).is_err() {
                     return;
                 }
                 drop(client);
                 let end = link::drive(link).await;
                 let Some(client) = core.upgrade() else { return };
-                if client.work(|state, now| state.set_up(None, now)).is_err() {
+                if client.work(|state, now| state.disconnected(&end.to_string(), now)).is_err() {
                     return;
                 }
                 match end {

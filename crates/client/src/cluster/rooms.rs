@@ -3,9 +3,9 @@
 //! A page that is being filled is *lent* to one transaction at a time, so what a transaction creates stays together, and
 //! what it did not commit leaves no holes: it gives the page back as it was.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result};
 use wire::proto;
@@ -59,6 +59,13 @@ struct Open {
 }
 
 impl Open {
+    /// Goes on to a logical node that is not among these, if there is one.
+    fn step_over(&mut self, nodes: &[NodeId], away: &BTreeSet<NodeId>) {
+        let count = nodes.len().max(1);
+        let mut next = nodes.iter().cycle().skip(self.current % count).take(count);
+        self.current += next.position(|node| !away.contains(node)).unwrap_or(0);
+    }
+
     /// Takes the fullest room in which an object fits.
     fn take(&mut self, node: NodeId, len: usize) -> Option<Room> {
         let rooms = self.rooms.get_mut(&node)?;
@@ -72,9 +79,12 @@ impl Open {
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     open: Mutex<Open>,
-    /// Held over a reservation, so that there is one at a time.
-    reserved: tokio::sync::Mutex<HashMap<NodeId, Range<u64>>>,
+    reserved: Mutex<HashMap<NodeId, Arc<Reserved>>>,
 }
+
+/// Page numbers of a logical node that are reserved. Held over a reservation, so that there is one at a time; others go on
+/// meanwhile, as the brick of this one may be away.
+type Reserved = tokio::sync::Mutex<Range<u64>>;
 
 impl Rooms {
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -83,10 +93,12 @@ impl Rooms {
     }
 
     /// A page with room for an object of so many bytes, at one logical node if that is said. Nobody else fills it until it
-    /// is given back.
+    /// is given back. What may go anywhere does not go where nobody can be reached now.
     pub(super) async fn lend(&self, core: &Core, node: Option<NodeId>, len: usize) -> Result<Room> {
+        let away = core.lock()?.watched.away();
         let node = {
             let mut open = self.open();
+            open.step_over(&core.nodes, &away);
             let current = |open: &Open| core.nodes.get(open.current % core.nodes.len().max(1)).copied();
             let mut at = node.or_else(|| current(&open)).ok_or_else(nowhere)?;
             if let Some(room) = open.take(at, len) {
@@ -95,6 +107,7 @@ impl Rooms {
             // Those that are there are full: the next objects go to the next logical node.
             if node.is_none() && open.rooms.get(&at).is_some_and(|rooms| !rooms.is_empty()) {
                 open.current += 1;
+                open.step_over(&core.nodes, &away);
                 at = current(&open).ok_or_else(nowhere)?;
                 if let Some(room) = open.take(at, len) {
                     return Ok(room);
@@ -144,8 +157,13 @@ impl Rooms {
 
     /// The number of a page that nobody uses.
     async fn next(&self, core: &Core, node: NodeId) -> Result<u64> {
-        let mut reserved = self.reserved.lock().await;
-        if let Some(number) = reserved.get_mut(&node).and_then(Iterator::next) {
+        let reserved = {
+            // As for those that are open.
+            let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+            reserved.entry(node).or_default().clone()
+        };
+        let mut reserved = reserved.lock().await;
+        if let Some(number) = reserved.next() {
             return Ok(number);
         }
         let reserve = proto::Reserve { space: u32::from(core.space.0), node: node.0, pages: PAGES };
@@ -154,10 +172,8 @@ impl Rooms {
         };
         let end = answer.first.checked_add(u64::from(PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
         let end = end.ok_or_else(|| Error::new(ErrorKind::Internal, "pages were reserved that cannot be"))?;
-        let mut range = answer.first..end;
-        let number = range.next().ok_or_else(nowhere)?;
-        reserved.insert(node, range);
-        Ok(number)
+        *reserved = answer.first..end;
+        reserved.next().ok_or_else(nowhere)
     }
 }
 

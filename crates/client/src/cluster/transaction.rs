@@ -357,9 +357,11 @@ impl Transaction {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// If it is over already, or what it creates has no place; nothing of it has happened then.
+    /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped); nothing of it
+    /// has happened then.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
+        core.lock()?.watched.check()?;
         self.flush_reachable()?;
         self.settle().await?;
         let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {

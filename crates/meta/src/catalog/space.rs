@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{NodeId, SpaceId};
+use model::{FailurePolicy, NodeId, SpaceId};
 use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
@@ -26,20 +26,18 @@ pub struct Space {
     /// Where its objects are kept.
     pub storage: Storage,
     /// What happens when a brick is away.
+    #[serde(with = "PolicyText")]
     pub policy: FailurePolicy,
     /// Who may do what. Nobody else may do anything, but for members of [`ADMINISTRATORS`](super::ADMINISTRATORS).
     #[serde(default)]
     pub permissions: Permissions,
 }
 
-/// What happens to a space when a brick is away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailurePolicy {
-    /// Everything in the space fails until the brick is back: nobody works with half of it.
-    #[default]
+/// How a policy is written in the catalogue.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FailurePolicy", rename_all = "snake_case")]
+enum PolicyText {
     FailStop,
-    /// What is on other bricks goes on, and queries say that something is missing.
     Continue,
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod class;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod dev;
+pub(crate) mod events;
 pub(crate) mod evolve;
 pub(crate) mod exercise;
 pub(crate) mod get;

@@ -1,13 +1,19 @@
 //! `mortar space`: object spaces.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use client::cluster::{Cluster, Event, Standing};
+use client::{FailurePolicy, SpaceInfo, SpaceOptions};
 use serde::Serialize;
+use serde_json::Value as Json;
+use tokio::time;
 
+use super::events;
 use super::user::{self, Grantee, Permission};
 use crate::connection::Session;
-use crate::failure::Result;
+use crate::failure::{Exit, Failure, Result};
 use crate::output::{Printable, Report};
 
 const EXAMPLES: &str = "\
@@ -15,11 +21,17 @@ Examples:
   mortar space create photos
   mortar space ls
   mortar --server mortar://127.0.0.1:6690 space create music --nodes 16   of a cluster, by its meta-server
+  mortar space create accounts --policy fail_stop       nobody works with a part of it
+  mortar space show accounts                            its bricks, and whether it serves
+  mortar space set accounts --policy continue           counts at once
   mortar space grant photos read --to-group guests
   mortar space revoke photos --to-user bob
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
 
-/// Make and list object spaces
+/// How long a peer server may take to say how things are.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Make, list, show and change object spaces
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Space {
@@ -37,10 +49,30 @@ enum Action {
         /// Of a cluster: how many logical nodes it is spread over [default: enough for many more bricks than there are]
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
         nodes: Option<u32>,
+        /// Of a cluster: what happens while a brick of it cannot be reached [default: continue]
+        #[arg(long)]
+        policy: Option<Policy>,
     },
     /// List the spaces
     #[command(after_help = EXAMPLES)]
     Ls,
+    /// Show a space of a cluster: its policy, its bricks, and whether it serves now, through a peer server
+    #[command(after_help = EXAMPLES)]
+    Show {
+        /// The space; without it that of the URL
+        #[arg(value_name = "SPACE")]
+        name: Option<String>,
+    },
+    /// Change a space of a cluster, while it serves
+    #[command(after_help = EXAMPLES)]
+    Set {
+        /// The space
+        #[arg(value_name = "SPACE")]
+        name: String,
+        /// What happens while a brick of it cannot be reached
+        #[arg(long)]
+        policy: Policy,
+    },
     /// Let a user, or the members of a group, read, write or administer a space
     #[command(after_help = EXAMPLES)]
     Grant {
@@ -70,35 +102,140 @@ enum Action {
     },
 }
 
+/// What happens while a brick cannot be reached
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Policy {
+    /// Everything in the space is refused until it is back
+    #[value(name = "fail_stop", alias = "fail-stop")]
+    FailStop,
+    /// What is on other bricks goes on
+    Continue,
+}
+
+impl From<Policy> for FailurePolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::FailStop => Self::FailStop,
+            Policy::Continue => Self::Continue,
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Line {
     id: u16,
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'static str>,
+}
+
+impl From<SpaceInfo> for Line {
+    fn from(SpaceInfo { id, name, policy }: SpaceInfo) -> Self {
+        Self { id: id.0, name, policy: policy.map(FailurePolicy::name) }
+    }
 }
 
 impl Report for Line {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{:<6} {}", self.id, Printable(&self.name))
+        let name = Printable(&self.name).to_string();
+        match self.policy {
+            Some(policy) => writeln!(out, "{:<6} {name:<20} {policy}", self.id),
+            None => writeln!(out, "{:<6} {name}", self.id),
+        }
+    }
+}
+
+/// A space of a cluster, as a peer server sees it.
+#[derive(Serialize)]
+struct Shown {
+    id: u16,
+    name: String,
+    policy: &'static str,
+    /// `serving`, `partial` or `stopped`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    peer: String,
+    bricks: Vec<Json>,
+    #[serde(skip)]
+    standing: Standing,
+}
+
+impl Shown {
+    fn new(id: u16, peer: String, standing: Standing) -> Self {
+        let why = standing.why_stopped();
+        let state = match standing.away().next() {
+            None => "serving",
+            Some(_) if why.is_some() => "stopped",
+            Some(_) => "partial",
+        };
+        let (name, policy) = (standing.space.clone(), standing.policy.name());
+        let bricks = standing.bricks.iter().map(events::brick).collect();
+        Self { id, name, policy, state, why, peer, bricks, standing }
+    }
+}
+
+impl Report for Shown {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
+        writeln!(out, "policy   {}", self.policy)?;
+        match &self.why {
+            Some(why) => writeln!(out, "state    stopped: {}", Printable(why))?,
+            None => writeln!(out, "state    {}", self.state)?,
+        }
+        for brick in &self.standing.bricks {
+            write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
+            match brick.away_since {
+                Some(since) => write!(out, "away since {since}; logical nodes")?,
+                None => write!(out, "logical nodes")?,
+            }
+            brick.nodes.iter().try_for_each(|(node, _)| write!(out, " {:x}", node.0))?;
+            writeln!(out)?;
+        }
+        Ok(())
     }
 }
 
 pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
-    let args = match args.action {
-        Action::Grant { name, permission, to } => return user::grant(name, Some(permission), to, session).await,
-        Action::Revoke { name, to } => return user::grant(name, None, to, session).await,
-        Action::Grants { name } => return user::grants(name, session).await,
-        action => Space { action },
-    };
-    let client = session.connect().await?;
     match args.action {
-        Action::Create { name, nodes } => {
-            let id = client.create_space_with(&name, nodes).await?.0;
-            session.output.print(&Line { id, name })
+        Action::Create { name, nodes, policy } => {
+            let policy = policy.map(FailurePolicy::from);
+            let id = session.connect().await?.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
+            session.output.print(&Line::from(SpaceInfo { id, name, policy }))
         }
         Action::Ls => {
-            let spaces = client.spaces().await?;
-            spaces.into_iter().try_for_each(|(id, name)| session.output.print(&Line { id: id.0, name }))
+            let spaces = session.connect().await?.spaces().await?;
+            spaces.into_iter().try_for_each(|space| session.output.print(&Line::from(space)))
         }
-        Action::Grant { .. } | Action::Revoke { .. } | Action::Grants { .. } => Ok(()),
+        Action::Show { name } => show(&session.cluster_of(name.as_deref()).await?, session).await,
+        Action::Set { name, policy } => {
+            let client = session.connect_to_cluster().await?;
+            client.set_failure_policy(&name, policy.into()).await?;
+            let spaces = client.spaces().await?;
+            let changed = spaces.into_iter().find(|space| space.name == name);
+            changed.map_or(Ok(()), |space| session.output.print(&Line::from(space)))
+        }
+        Action::Grant { name, permission, to } => user::grant(name, Some(permission), to, session).await,
+        Action::Revoke { name, to } => user::grant(name, None, to, session).await,
+        Action::Grants { name } => user::grants(name, session).await,
     }
+}
+
+async fn show(cluster: &Cluster, session: &mut Session) -> Result {
+    let first = async {
+        let mut events = cluster.events()?;
+        loop {
+            match events.next().await {
+                Some(Event::Connected { peer, standing }) => return Ok(Shown::new(cluster.space().0, peer, standing)),
+                Some(_) => {}
+                None => return Err(Failure::new("the client has ended")),
+            }
+        }
+    };
+    let silent = |_| {
+        let what = format!("the peer server has not said for {PATIENCE:?} how things are: it may be an older one");
+        Failure::with(Exit::Unavailable, "unavailable", what)
+    };
+    let shown = time::timeout(PATIENCE, first).await.map_err(silent)??;
+    session.output.print(&shown)
 }

@@ -394,7 +394,9 @@ impl Answerer {
             }
             Request::ListSpaces(_) => {
                 let entries = self.store.spaces()?.into_iter();
-                let entries = entries.map(|(space, name)| proto::Space { space: u32::from(space.0), name }).collect();
+                let entries = entries
+                    .map(|(space, name)| proto::Space { space: u32::from(space.0), name, policy: None })
+                    .collect();
                 Response::Spaces(proto::Spaces { entries })
             }
             Request::GetStatus(_) => Response::Status(self.thread.server.status()),

@@ -53,7 +53,7 @@ pub(crate) async fn administer(
 }
 
 /// Whether somebody may say who may do what in a space.
-fn administers(who: &Who, catalog: &Catalog, space: &str) -> Result<()> {
+pub(super) fn administers(who: &Who, catalog: &Catalog, space: &str) -> Result<()> {
     if catalog.space(space).is_none() {
         // That there is none, not everybody has to know.
         return who.is_administrator(Some(catalog));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use meta::catalog::SpaceOptions;
 use meta::{Key, Prefix, Revision, SessionId, Watch, Watched, meta_store};
 use model::{Error, ErrorKind, Result};
 use tokio::task::JoinSet;
 use tokio::time;
+use wire::cluster::policy_to_proto;
 use wire::frame::Raw;
 use wire::link::{Deferred, Incoming, Reply, Service};
 use wire::proto;
@@ -18,7 +18,7 @@ use wire::proto::response::Response;
 
 use super::once::{self, Begun};
 use super::{Role, codec};
-use crate::doors::{Who, administer};
+use crate::doors::{Who, administer, set_space, space_options};
 use crate::realm;
 use crate::server::{Thread, kind};
 
@@ -128,16 +128,29 @@ impl Desk {
             Request::CreateSpace(create) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 Self::later(reply, async move {
-                    let options = SpaceOptions { nodes: create.nodes, ..SpaceOptions::default() };
-                    let made = editor.create_space(&create.name, options).await?;
+                    let (name, options) = space_options(create)?;
+                    let made = editor.create_space(&name, options).await?;
                     follower.reach(made.revision).await?;
                     Ok(Response::SpaceCreated(proto::SpaceCreated { space: made.value.id.0.into() }))
+                });
+            }
+            Request::SetSpace(set) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                Self::later(reply, async move {
+                    // Whoever was let in here may do everything.
+                    let changed = set_space(&editor, &follower.catalog(), &Who::Member, set).await?;
+                    follower.reach(changed).await?;
+                    Ok(Response::Done(proto::Done {}))
                 });
             }
             _ => {
                 let catalog = self.role().follower.catalog();
                 let spaces = catalog.spaces();
-                let entries = spaces.map(|space| proto::Space { space: space.id.0.into(), name: space.name.clone() });
+                let entries = spaces.map(|space| proto::Space {
+                    space: space.id.0.into(),
+                    name: space.name.clone(),
+                    policy: Some(policy_to_proto(space.policy) as i32),
+                });
                 reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
             }
         }
@@ -178,7 +191,7 @@ impl Service for Desk {
                 store.end_session(SessionId(end.session)).await?;
                 Ok(Response::Done(proto::Done {}))
             }),
-            Request::CreateSpace(_) | Request::ListSpaces(_) => self.space(request, reply),
+            Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) => self.space(request, reply),
             Request::Describe(describe) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 Self::later(reply, async move {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use meta::Revision;
-use meta::catalog::{Permission, SpaceOptions};
+use meta::catalog::Permission;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::Refusal;
 use protocol::gateway::Call;
@@ -13,7 +13,7 @@ use protocol::locks::Mode;
 use protocol::page_cache::Content;
 use protocol::tree::{Down, Up};
 use tracing::info;
-use wire::cluster::{self, Message};
+use wire::cluster::{self, Message, policy_to_proto};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
@@ -26,7 +26,7 @@ use super::cache::Looked;
 use super::query::Queries;
 use super::{Peer, Role, SESSIONS, classes};
 use crate::brick::SKEW_MS;
-use crate::doors::{Who, administer};
+use crate::doors::{Who, administer, set_space, space_options};
 use crate::realm::Space;
 use crate::server::{Thread, kind};
 
@@ -71,23 +71,29 @@ impl Guest {
         self.who.may(needed, Some(&catalog), &self.space.name)
     }
 
+    /// Whether the client may do something with objects of its space now, and anybody may.
+    fn may_work(&self, needed: Permission) -> Result<()> {
+        self.may(needed)?;
+        self.peer.standings.check(self.space.id)
+    }
+
     /// Whether the client may do everything, as the catalogue says now.
     fn is_administrator(&self) -> Result<()> {
         self.who.is_administrator(self.peer.realm.load_catalog().as_deref().map(|catalog| &**catalog))
     }
 
-    /// Tells a client that it may not write what it writes outside of transactions, and that this is over.
-    fn deny_write(&self, (node, holder, write): (NodeId, HolderId, TxnId), why: &Error) {
-        self.post.send(&denial(node, write, why));
+    /// Tells a client that what it writes outside of transactions is refused, and that this is over.
+    fn refuse_write(&self, (node, holder, write): (NodeId, HolderId, TxnId), why: &Error) {
+        self.post.send(&refusal(node, write, why));
         let over = Down::Written { write, result: Err(Refusal::TooOld) };
         self.post.send(&Message::Down { node, holder, message: over });
     }
 
-    /// Tells a client that it may not do what it calls for, and finds out how the transaction has ended: it may have been
-    /// committed when the client might still write. If not, it never will be.
-    fn deny_call(&self, txn: TxnId, participants: Vec<NodeId>, why: &Error) -> Result<()> {
+    /// Tells a client that what it calls for is refused, and finds out how the transaction has ended: it may have been
+    /// committed before, when that was not so. If not, it never will be.
+    fn refuse_call(&self, txn: TxnId, participants: Vec<NodeId>, why: &Error) -> Result<()> {
         let node = participants.first().copied().unwrap_or(NodeId(0));
-        self.post.send(&denial(node, txn, why));
+        self.post.send(&refusal(node, txn, why));
         let post = self.post.clone();
         let resolve = Call::Resolve { participants };
         let called = self.peer.work(|state, now| state.node.call(post, txn, resolve, now))?;
@@ -102,9 +108,9 @@ impl Guest {
                 self.is_here(node, pages_of(&message))?;
                 self.is_honest(&message)?;
                 if let Up::Write { write, .. } = &message
-                    && let Err(denied) = self.may(Permission::Write)
+                    && let Err(refused) = self.may_work(Permission::Write)
                 {
-                    self.deny_write((node, holder, *write), &denied);
+                    self.refuse_write((node, holder, *write), &refused);
                     return Ok(());
                 }
                 self.may(Permission::Read)?;
@@ -121,9 +127,9 @@ impl Guest {
                 self.are_here(&call)?;
                 self.is_now(txn.start)?;
                 if let Some((needed, participants)) = needed_by(&call)
-                    && let Err(denied) = self.may(needed)
+                    && let Err(refused) = self.may_work(needed)
                 {
-                    return self.deny_call(txn, participants, &denied);
+                    return self.refuse_call(txn, participants, &refused);
                 }
                 match &call {
                     Call::Commit { parts, .. } => {
@@ -137,6 +143,14 @@ impl Guest {
                 let post = self.post.clone();
                 let called = self.peer.work(|state, now| state.node.call(post, txn, call, now))?;
                 called.map(drop).map_err(rejected)
+            }
+            Message::Watch => {
+                if self.space.nodes.is_empty() {
+                    return Err(Error::new(ErrorKind::Invalid, "a connection that names no space watches none"));
+                }
+                self.may(Permission::Read)?;
+                self.peer.standings.watch(self.space.id, &self.post);
+                Ok(())
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a peer server")),
         }
@@ -261,6 +275,21 @@ impl Guest {
         });
     }
 
+    /// Changes a space.
+    fn set_space(&self, set: proto::SetSpace, deferred: Deferred) {
+        let (realm, who) = (self.peer.realm.clone(), self.who.clone());
+        tokio::spawn(async move {
+            let changed = async {
+                let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
+                realm.reach(set_space(editor, &catalog, &who, set).await?).await
+            };
+            match changed.await {
+                Ok(()) => deferred.send(Response::Done(proto::Done {}), Vec::new()),
+                Err(error) => deferred.fail(&error),
+            }
+        });
+    }
+
     /// Begins, continues or ends a query.
     fn query(&mut self, request: Request, raw: Raw<'_>, reply: Reply<'_>) {
         match request {
@@ -280,19 +309,17 @@ impl Guest {
     /// Whether the client may ask for something, and it can be answered here.
     fn check(&self, request: &Request) -> Result<()> {
         match request {
-            Request::Look(_)
-            | Request::Scan(_)
-            | Request::GetNumbers(_)
-            | Request::GetSpace(_)
-            | Request::Describe(_)
-            | Request::Define(_)
-            | Request::GetSchema(_) => {
+            Request::Look(_) | Request::Scan(_) => self.may_work(Permission::Read)?,
+            Request::GetNumbers(_) | Request::GetSpace(_) => self.may(Permission::Read)?,
+            Request::Describe(_) | Request::Define(_) | Request::GetSchema(_) => {
                 self.may(Permission::Read)?;
             }
-            Request::Reserve(_) => self.may(Permission::Write)?,
+            Request::Reserve(_) => self.may_work(Permission::Write)?,
+            Request::BuildIndex(_) => self.may_work(Permission::Admin)?,
             Request::CreateSpace(_) => self.is_administrator()?,
             // Each looks itself at what it takes.
-            Request::Ping(_) | Request::GetStatus(_) | Request::ListSpaces(_) | Request::Administer(_) => {}
+            Request::Ping(_) | Request::GetStatus(_) | Request::ListSpaces(_) => {}
+            Request::Administer(_) | Request::SetSpace(_) => {}
             _ => self.may(Permission::Admin)?,
         }
         match request {
@@ -330,7 +357,7 @@ impl Guest {
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
-            Request::CreateSpace(_) | Request::ListSpaces(_) | Request::Administer(_) => Ok(()),
+            Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) | Request::Administer(_) => Ok(()),
             Request::Describe(describe) if ![&*self.space.name, ""].contains(&&*describe.space) => {
                 let what = format!("only classes of the connection's space, {:?}, can be described", self.space.name);
                 Err(Error::new(ErrorKind::Denied, what))
@@ -380,8 +407,11 @@ impl Guest {
             Request::CreateSpace(create) => {
                 let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
                 tokio::spawn(async move {
-                    let options = SpaceOptions { nodes: create.nodes, ..SpaceOptions::default() };
-                    match realm.create_space(&create.name, options).await {
+                    let created = async {
+                        let (name, options) = space_options(create)?;
+                        realm.create_space(&name, options).await
+                    };
+                    match created.await {
                         Ok(space) => {
                             let space = u32::from(space.id.0);
                             deferred.send(Response::SpaceCreated(proto::SpaceCreated { space }), Vec::new());
@@ -390,6 +420,7 @@ impl Guest {
                     }
                 });
             }
+            Request::SetSpace(set) => self.set_space(set, reply.defer()),
             Request::Describe(describe) => {
                 let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
                 let (space, may_change) = (self.space.name.clone(), self.may(Permission::Admin));
@@ -404,8 +435,11 @@ impl Guest {
                 let catalog = self.peer.realm.catalog();
                 let may = |space: &Arc<Space>| self.who.permission(catalog.as_deref(), &space.name).is_some();
                 let spaces = self.peer.realm.spaces().into_iter().filter(may);
-                let entries =
-                    spaces.map(|space| proto::Space { space: u32::from(space.id.0), name: space.name.clone() });
+                let entries = spaces.map(|space| {
+                    let known = catalog.as_ref().and_then(|catalog| catalog.space_by_id(space.id));
+                    let policy = known.map(|known| policy_to_proto(known.policy) as i32);
+                    proto::Space { space: u32::from(space.id.0), name: space.name.clone(), policy }
+                });
                 reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
             }
             Request::Administer(wanted) => self.administer(wanted, reply.defer()),
@@ -419,7 +453,7 @@ impl Service for Guest {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
         self.thread.metrics.requests.0[kind(&request)].add(1);
-        if matches!(request, Request::Up(_) | Request::Call(_)) {
+        if matches!(request, Request::Up(_) | Request::Call(_) | Request::Watch(_)) {
             let handled = Message::decode(request, raw).and_then(|message| self.message(message));
             if let Err(error) = handled {
                 info!(%error, "a client breaks the protocol, and is disconnected");
@@ -428,7 +462,9 @@ impl Service for Guest {
             return;
         }
         if matches!(request, Request::Query(_) | Request::FetchRows(_) | Request::EndQuery(_)) {
-            return match self.may(Permission::Read) {
+            let ends = matches!(request, Request::EndQuery(_));
+            let may = if ends { self.may(Permission::Read) } else { self.may_work(Permission::Read) };
+            return match may {
                 Ok(()) => self.query(request, raw, reply),
                 Err(error) => reply.fail(&error),
             };
@@ -443,6 +479,7 @@ impl Service for Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let post = &self.post;
+        self.peer.standings.unwatch(self.space.id, post);
         // Whoever panicked has said so.
         let _ = self.peer.work(|state, now| {
             let gone: Vec<HolderId> =
@@ -477,9 +514,9 @@ fn looked(found: &Looked) -> Response {
     Response::Looked(cluster::looked(found.version, object))
 }
 
-/// That a transaction, or a write, is not allowed.
-fn denial(node: NodeId, txn: TxnId, why: &Error) -> Message {
-    Message::Held { node, txn, kind: ErrorKind::Denied, why: why.message().to_owned() }
+/// That a transaction, or a write, is refused.
+fn refusal(node: NodeId, txn: TxnId, why: &Error) -> Message {
+    Message::Held { node, txn, kind: why.kind(), why: why.message().to_owned() }
 }
 
 /// Bytes of what is written.

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 53] = [
+pub(crate) const KINDS: [&str; 56] = [
     "ping",
     "commit",
     "get_stat",
@@ -65,6 +65,9 @@ pub(crate) const KINDS: [&str; 53] = [
     "administer",
     "get_schema",
     "define",
+    "watch",
+    "standing",
+    "set_space",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -123,6 +126,9 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::Administer(_) => 50,
         Request::GetSchema(_) => 51,
         Request::Define(_) => 52,
+        Request::Watch(_) => 53,
+        Request::Standing(_) => 54,
+        Request::SetSpace(_) => 55,
     }
 }
 

@@ -18,6 +18,7 @@ mod ids;
 mod query;
 mod record;
 mod scan;
+mod standing;
 mod states;
 mod tree;
 mod verdict;
@@ -41,6 +42,7 @@ pub use ids::{PARTICIPANTS, node};
 pub use query::{COLUMNS, QUERY, Query, Rows};
 pub use record::{decode_record, encode_record};
 pub use scan::{CLASSES, IndexRange, KEY, Place, Scan, Scanned};
+pub use standing::{BrickStanding, Standing, policy_from_proto, policy_to_proto};
 pub use states::{READS, WRITES};
 
 /// A message between processes of a cluster.
@@ -121,12 +123,16 @@ pub enum Message {
         /// Why, in words.
         why: String,
     },
+    /// From a client that wants to be told how things are in its space, now and each time that something of it changes.
+    Watch,
+    /// How things are in the space of the connection.
+    Standing(Standing),
 }
 
 /// Whether what is held for an error of this kind is never done: somebody has to mend it first.
 #[must_use]
 pub const fn is_final(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Denied | ErrorKind::Invalid | ErrorKind::TooLarge)
+    matches!(kind, ErrorKind::Denied | ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Stopped)
 }
 
 impl Message {
@@ -172,6 +178,8 @@ impl Message {
                 let (txn, kind, why) = (Some((*txn).into()), *kind as u32, why.clone());
                 Envelope::Held(cluster::Held { node: node.0, txn, kind, why })
             }
+            Self::Watch => Envelope::Watch(cluster::Watch {}),
+            Self::Standing(standing) => Envelope::Standing(standing.to_proto()),
         };
         (request, raw)
     }
@@ -221,6 +229,8 @@ impl Message {
                 let kind = u8::try_from(held.kind).map_or(ErrorKind::Internal, ErrorKind::from_code);
                 Self::Held { node: ids::node(held.node)?, txn: ids::txn(held.txn)?, kind, why: held.why }
             }
+            Envelope::Watch(_) => Self::Watch,
+            Envelope::Standing(standing) => Self::Standing(Standing::from_proto(standing)?),
             Envelope::Elsewhere(elsewhere) => {
                 Self::Elsewhere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
             }

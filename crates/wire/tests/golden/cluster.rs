@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{Comparison, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder, SpaceId, Value};
+use model::{
+    Comparison, FailurePolicy, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder, SpaceId, Value,
+};
 use protocol::brick::Locked;
 use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
@@ -13,7 +15,8 @@ use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Conflict, Read, Seen};
 use wire::cluster::{
-    BuildIndex, IndexRange, Message, Place, Reserve, Scan, Scanned, decode_record, encode_record, looked,
+    BrickStanding, BuildIndex, IndexRange, Message, Place, Reserve, Scan, Scanned, Standing, decode_record,
+    encode_record, looked, policy_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -21,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10;
+pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10 + 6;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -209,6 +212,47 @@ fn messages_between_processes_are_what_they_were() {
         check(&format!("cluster-{name}"), Flags::ONE_WAY, &proto::Request { request: Some(request.clone()) }, &raw);
         assert_eq!(Message::decode(request, Raw::Borrowed(&raw)).unwrap(), message, "{name}");
     }
+}
+
+fn standing() -> Standing {
+    let brick =
+        |brick, away_since, nodes| BrickStanding { brick, address: format!("db{brick}:6680"), away_since, nodes };
+    let away = Some(model::Timestamp::from_millis(1_750_000_000_000));
+    let bricks = vec![brick(1, None, vec![(NODE, 12), (NodeId(4), 13)]), brick(3, away, vec![(NodeId(5), 12)])];
+    Standing { space: "main".to_owned(), policy: FailurePolicy::Continue, bricks, schema: 0x1234_5678 }
+}
+
+#[test]
+fn what_is_told_of_failures_is_what_it_was() {
+    let stopped = Standing { policy: FailurePolicy::FailStop, ..standing() };
+    let messages = [
+        ("watch", Message::Watch),
+        ("standing", Message::Standing(standing())),
+        ("standing-stopped", Message::Standing(stopped)),
+    ];
+    for (name, message) in messages {
+        let (request, raw) = message.encode();
+        check(&format!("cluster-{name}"), Flags::ONE_WAY, &proto::Request { request: Some(request.clone()) }, b"");
+        assert_eq!(Message::decode(request, Raw::Borrowed(&raw.concat())).unwrap(), message, "{name}");
+    }
+}
+
+#[test]
+fn what_is_asked_of_policies_is_what_it_was() {
+    use proto::request::Request;
+    use proto::response::Response;
+    let policy = Some(policy_to_proto(FailurePolicy::Continue) as i32);
+    let create = proto::CreateSpace { name: "photos".to_owned(), nodes: Some(4), policy };
+    let requests = [
+        ("create-space-policy", Request::CreateSpace(create)),
+        ("set-space", Request::SetSpace(proto::SetSpace { name: "photos".to_owned(), policy })),
+    ];
+    for (name, request) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
+    }
+    let entries = vec![proto::Space { space: 1, name: "main".to_owned(), policy }];
+    let spaces = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries })) };
+    check("response-spaces-policy", Flags::RESPONSE, &spaces, b"");
 }
 
 fn scan() -> Scan {

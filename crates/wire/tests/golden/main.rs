@@ -184,7 +184,10 @@ fn requests_are_what_they_were() {
         ("list-objects", Request::ListObjects(proto::ListObjects { space: 1, snapshot, after: sent(2), limit })),
         ("open-snapshot", Request::OpenSnapshot(proto::OpenSnapshot {})),
         ("begin-upload", Request::BeginUpload(proto::BeginUpload {})),
-        ("create-space", Request::CreateSpace(proto::CreateSpace { name: "photos".to_owned(), nodes: None })),
+        (
+            "create-space",
+            Request::CreateSpace(proto::CreateSpace { name: "photos".to_owned(), nodes: None, policy: None }),
+        ),
         ("list-spaces", Request::ListSpaces(proto::ListSpaces {})),
         ("get-status", Request::GetStatus(proto::GetStatus {})),
         ("backup", Request::Backup(proto::Backup {})),
@@ -248,7 +251,9 @@ fn answers_are_what_they_were() {
         ("space-created", Response::SpaceCreated(proto::SpaceCreated { space: 2 }), b""),
         (
             "spaces",
-            Response::Spaces(proto::Spaces { entries: vec![proto::Space { space: 1, name: "main".to_owned() }] }),
+            Response::Spaces(proto::Spaces {
+                entries: vec![proto::Space { space: 1, name: "main".to_owned(), policy: None }],
+            }),
             b"",
         ),
         (

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{NodeId, SpaceId};
+use model::{FailurePolicy, NodeId, SpaceId};
 
 use crate::Prefix;
 
@@ -15,7 +15,7 @@ use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::{Alive, Brick, Storage};
 use crate::catalog::path::Path;
 use crate::catalog::placement::{self, Placed, PlacementMap, SHEET, Sheet};
-use crate::catalog::space::{FailurePolicy, Grantee, Permission, Permissions, Space, SpaceOptions};
+use crate::catalog::space::{Grantee, Permission, Permissions, Space, SpaceOptions};
 use crate::catalog::{limits, names};
 
 pub(super) const SPACE: &str = "space";

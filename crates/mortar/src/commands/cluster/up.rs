@@ -201,7 +201,7 @@ impl Cluster {
         let mut options = ConnectOptions::default();
         options.credentials = self.layout.credentials();
         let client = Client::connect_with(&meta.url(), options).await?;
-        if client.spaces().await?.iter().any(|(_, name)| name == MAIN) {
+        if client.spaces().await?.iter().any(|space| space.name == MAIN) {
             return Ok(());
         }
         match client.create_space(MAIN).await {

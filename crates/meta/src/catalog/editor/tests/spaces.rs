@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use model::NodeId;
+use model::{FailurePolicy, NodeId};
 
 use super::*;
-use crate::catalog::{Epoch, FailurePolicy, MovePhase, Placed};
+use crate::catalog::{Epoch, MovePhase, Placed};
 
 #[tokio::test]
 async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
@@ -18,9 +18,10 @@ async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
     editor.set_brick_leaving(leaving, true).await.unwrap();
     brick(&editor, Storage::Memory).await;
     let main = editor.create_space("main", SpaceOptions::default()).await.unwrap().value;
-    let other = SpaceOptions { nodes: Some(130), policy: FailurePolicy::Continue, ..SpaceOptions::default() };
+    let other = SpaceOptions { nodes: Some(130), policy: FailurePolicy::FailStop, ..SpaceOptions::default() };
     let other = editor.create_space("other", other).await.unwrap().value;
-    assert_eq!((main.nodes, main.storage, main.policy), (16, Storage::Durable, FailurePolicy::FailStop));
+    assert_eq!((main.nodes, main.storage, main.policy), (16, Storage::Durable, FailurePolicy::Continue));
+    assert_eq!(other.policy, FailurePolicy::FailStop);
     assert_eq!((other.id, other.nodes, other.first_node), (SpaceId(2), 130, NodeId(main.first_node.0 + 16)));
 
     let catalog = catalog(&editor).await;
@@ -57,8 +58,8 @@ async fn a_space_needs_a_name_of_its_own_and_a_brick_of_its_kind() {
     assert_eq!(kind(create("a/b", None).await), ErrorKind::Invalid);
     let too_many = SpaceOptions { nodes: Some(5000), ..SpaceOptions::default() };
     assert_eq!(kind(editor.create_space("large", too_many).await), ErrorKind::Invalid);
-    editor.set_policy("main", FailurePolicy::Continue).await.unwrap();
-    assert_eq!(catalog(&editor).await.space("main").unwrap().policy, FailurePolicy::Continue);
+    editor.set_policy("main", FailurePolicy::FailStop).await.unwrap();
+    assert_eq!(catalog(&editor).await.space("main").unwrap().policy, FailurePolicy::FailStop);
     assert_eq!(kind(editor.set_policy("none", FailurePolicy::Continue).await), ErrorKind::NotFound);
 }
 

@@ -1,0 +1,96 @@
+//! `mortar events`: what happens to a space of a cluster, as it happens.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use client::cluster::{BrickStanding, Event, Standing};
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Printable, Report};
+use crate::time;
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar events                                  until Ctrl-C
+  mortar --space photos events
+  mortar events --json | jq 'select(.event == \"brick_failed\")'
+  mortar events --count 1                        how things are now, and no more
+
+First comes how things are. docs/operations.md lists the events.";
+
+/// Follow what happens to a space: bricks that fail and recover, the space that stops and goes on
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Events {
+    /// End after so many events
+    #[arg(long)]
+    count: Option<u64>,
+}
+
+/// An event, and when it was heard.
+#[derive(Serialize)]
+struct Line {
+    at: String,
+    #[serde(flatten)]
+    event: Json,
+    #[serde(skip)]
+    text: String,
+}
+
+impl Report for Line {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}  {}", time::to_seconds(&self.at), Printable(&self.text))
+    }
+}
+
+pub(crate) async fn run(args: Events, session: &mut Session) -> Result {
+    let cluster = session.cluster().await?;
+    let mut events = cluster.events()?;
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        let event = events.next().await.ok_or_else(|| Failure::new("the client has ended"))?;
+        let line = Line { at: time::now(), event: to_json(&event), text: event.to_string() };
+        session.output.print(&line)?;
+        session.output.flush()?;
+        left -= 1;
+    }
+    Ok(())
+}
+
+fn to_json(event: &Event) -> Json {
+    match event {
+        Event::Connected { peer, standing } => {
+            let Standing { policy, bricks, .. } = standing;
+            let bricks: Vec<Json> = bricks.iter().map(brick).collect();
+            json!({ "event": "connected", "peer": peer, "policy": policy.name(), "stopped": standing.is_stopped(), "bricks": bricks })
+        }
+        Event::Disconnected { peer, why } => json!({ "event": "disconnected", "peer": peer, "why": why }),
+        Event::BrickFailed(failed) => named("brick_failed", brick(failed)),
+        Event::BrickRecovered(recovered) => named("brick_recovered", brick(recovered)),
+        Event::Stopped { why } => json!({ "event": "stopped", "why": why }),
+        Event::Resumed => json!({ "event": "resumed" }),
+        Event::PolicyChanged(policy) => json!({ "event": "policy_changed", "policy": policy.name() }),
+        Event::NodeMoved { node, brick, epoch } => {
+            json!({ "event": "node_moved", "node": node.0, "brick": brick, "epoch": epoch })
+        }
+        Event::SchemaChanged => json!({ "event": "schema_changed" }),
+        Event::Missed(count) => json!({ "event": "missed", "count": count }),
+        // A newer library may tell more.
+        other => json!({ "event": "other", "text": other.to_string() }),
+    }
+}
+
+fn named(event: &str, mut of: Json) -> Json {
+    of["event"] = event.into();
+    of
+}
+
+/// How things are with a brick.
+pub(crate) fn brick(standing: &BrickStanding) -> Json {
+    let nodes: Vec<u32> = standing.nodes.iter().map(|(node, _)| node.0).collect();
+    let away_since = standing.away_since.map(|since| since.to_string());
+    json!({ "brick": standing.brick, "address": standing.address, "away_since": away_since, "nodes": nodes })
+}

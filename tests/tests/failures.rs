@@ -1,0 +1,272 @@
+//! Bricks of real clusters that are killed, stopped and started again: what watchers hear, and what spaces do of both policies.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::time::Duration;
+
+use client::cluster::{self, BrickStanding, ClusterOptions, Event, Events, Hint, Level, Standing};
+use client::{ErrorKind, FailurePolicy, Oid};
+use model::{ClassId, NodeId, Object};
+use mortar_tests::PATIENCE;
+use mortar_tests::cluster::Cluster;
+use rustix::process::Signal;
+use tokio::time;
+
+/// Longer than what is refused at once may take, on the slowest machine, and far less than the patience of clients.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+async fn connect(url: &str) -> cluster::Cluster {
+    let mut options = ClusterOptions::default();
+    options.timeout = PATIENCE;
+    cluster::Cluster::connect_with(url, options).await.unwrap()
+}
+
+fn number(number: i64) -> Object {
+    Object::blob(number.to_string().into())
+}
+
+/// The next event.
+async fn next(events: &mut Events) -> Event {
+    time::timeout(PATIENCE, events.next()).await.expect("an event comes").expect("the client goes on")
+}
+
+/// The first event that is looked for; those before it do not matter.
+async fn until<T>(events: &mut Events, look: impl Fn(Event) -> Option<T>) -> T {
+    loop {
+        if let Some(found) = look(next(events).await) {
+            return found;
+        }
+    }
+}
+
+async fn connected(events: &mut Events) -> (String, Standing) {
+    until(events, |event| match event {
+        Event::Connected { peer, standing } => Some((peer, standing)),
+        _ => None,
+    })
+    .await
+}
+
+async fn failed(events: &mut Events) -> BrickStanding {
+    until(events, |event| if let Event::BrickFailed(brick) = event { Some(brick) } else { None }).await
+}
+
+async fn recovered(events: &mut Events) -> BrickStanding {
+    until(events, |event| if let Event::BrickRecovered(brick) = event { Some(brick) } else { None }).await
+}
+
+async fn stopped(events: &mut Events) -> String {
+    until(events, |event| if let Event::Stopped { why } = event { Some(why) } else { None }).await
+}
+
+async fn resumed(events: &mut Events) {
+    until(events, |event| (event == Event::Resumed).then_some(())).await;
+}
+
+/// The number of the brick that is the process with this name.
+fn brick(world: &Cluster, standing: &Standing, name: &str) -> u32 {
+    let address = world.address(name);
+    standing.bricks.iter().find(|brick| brick.address == address).unwrap().brick
+}
+
+/// An object at each of two bricks: the first at that of the process `brick-1`, the second at that of `brick-2`.
+async fn two(cluster: &cluster::Cluster, world: &Cluster, standing: &Standing) -> [Oid; 2] {
+    let nodes: [NodeId; 2] = ["brick-1", "brick-2"].map(|name| {
+        let number = brick(world, standing, name);
+        standing.bricks.iter().find(|known| known.brick == number).unwrap().nodes[0].0
+    });
+    let made = cluster.transact(|t| async move {
+        let made = nodes.map(|node| t.create_object(ClassId::NONE, number(0), Hint::At(node)));
+        Ok((t, made.into_iter().collect::<client::Result<Vec<Oid>>>()?))
+    });
+    let (t, made) = made.await.unwrap();
+    [t.real(made[0]).unwrap(), t.real(made[1]).unwrap()]
+}
+
+/// Adds one to each of these.
+async fn add(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<()> {
+    let add = |t: cluster::Transaction| async move {
+        for oid in oids {
+            let missing = || client::Error::new(ErrorKind::NotFound, format!("{oid} is not there"));
+            let object = t.get(*oid).await?.ok_or_else(missing)?;
+            let before: i64 = std::str::from_utf8(&object.data).unwrap().parse().unwrap();
+            t.put(*oid, number(before + 1)).await?;
+        }
+        Ok(())
+    };
+    time::timeout(PATIENCE, cluster.transact(add)).await.expect("a transaction ends")
+}
+
+/// That everything is refused at once, for this object.
+async fn is_refused(cluster: &cluster::Cluster, oid: Oid) {
+    let refused = |error: client::Error| {
+        assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
+        assert!(error.message().contains("cannot be reached since"), "{error}");
+    };
+    let refusing = async {
+        refused(add(cluster, &[oid]).await.unwrap_err());
+        refused(cluster.get(oid).await.unwrap_err());
+        refused(cluster.put(oid, number(-1)).await.unwrap_err());
+        refused(cluster.look(oid).await.unwrap_err());
+        refused(cluster.glance(oid).await.unwrap_err());
+        refused(cluster.find([ClassId(1)], None).next().await.unwrap_err());
+        for level in [Level::Optimistic, Level::Locks] {
+            refused(cluster.begin(level).get(oid).await.unwrap_err());
+            let t = cluster.begin(level);
+            t.create_object(ClassId::NONE, number(1), Hint::Anywhere).unwrap();
+            refused(t.commit().await.unwrap_err());
+        }
+    };
+    time::timeout(AT_ONCE, refusing).await.expect("what is refused is refused at once");
+}
+
+fn set_policy(world: &Cluster, policy: &str) {
+    world.run(&["space", "set", "main", "--policy", policy]).ok();
+}
+
+#[tokio::test]
+async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.run(&["space", "create", "small", "--nodes", "1", "--policy", "fail_stop"]).ok();
+    let cluster = connect(world.url()).await;
+    let mut events = cluster.events().unwrap();
+    let (_, standing) = connected(&mut events).await;
+    assert_eq!((standing.policy, standing.away().count()), (FailurePolicy::Continue, 0));
+    let oids = two(&cluster, &world, &standing).await;
+    // Another space, all of which is on the other brick.
+    let small = connect(&world.url().replace("/main", "/small")).await;
+    let mut of_small = small.events().unwrap();
+    let (_, small_standing) = connected(&mut of_small).await;
+    let [only] = &small_standing.bricks[..] else { panic!("{small_standing:?}") };
+    let first_lives = only.brick == brick(&world, &standing, "brick-1");
+    let (name, at_dying, at_living) =
+        if first_lives { ("brick-2", oids[1], oids[0]) } else { ("brick-1", oids[0], oids[1]) };
+    let dying = brick(&world, &standing, name);
+
+    set_policy(&world, "fail_stop");
+    until(&mut events, |event| (event == Event::PolicyChanged(FailurePolicy::FailStop)).then_some(())).await;
+    let begun = cluster.begin(Level::Optimistic);
+    begun.put(at_living, number(7)).await.unwrap();
+    world.signal(name, Signal::KILL);
+    assert_eq!(failed(&mut events).await.brick, dying);
+    let why = stopped(&mut events).await;
+    assert!(why.contains(&format!("brick {dying} (")) && why.contains("mortar space set main"), "{why}");
+    for oid in [at_living, at_dying] {
+        is_refused(&cluster, oid).await;
+    }
+    // So is what comes from a client that has just begun.
+    is_refused(&connect(world.url()).await, at_living).await;
+    assert_eq!(begun.commit().await.unwrap_err().kind(), ErrorKind::Stopped);
+    let shown = world.run(&["space", "show", "main", "--json"]).json();
+    assert_eq!((&shown[0]["state"], &shown[0]["policy"]), (&"stopped".into(), &"fail_stop".into()), "{shown:?}");
+    let put = world.run(&["object", "put", "/name", "Cargo.toml", "--json"]);
+    assert!(put.code != 0, "{}", put.stderr);
+    // The other space has nothing there: it goes on, and nobody hears of it.
+    small.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
+
+    // Without a restart the rest goes on, or does not.
+    set_policy(&world, "continue");
+    resumed(&mut events).await;
+    add(&cluster, &[at_living]).await.unwrap();
+    for _ in 0..20 {
+        let made = cluster.transact(|t| async move { t.create_blob("anywhere") });
+        time::timeout(AT_ONCE, made).await.expect("what may go anywhere goes where it can").unwrap();
+    }
+    assert_eq!(world.run(&["space", "show", "--json"]).json()[0]["state"], "partial");
+    set_policy(&world, "fail_stop");
+    stopped(&mut events).await;
+    is_refused(&cluster, at_living).await;
+
+    world.restart(name);
+    assert_eq!(recovered(&mut events).await.brick, dying);
+    resumed(&mut events).await;
+    add(&cluster, &oids).await.unwrap();
+    world.run(&["space", "set", "small", "--policy", "continue"]).ok();
+    assert_eq!(next(&mut of_small).await, Event::PolicyChanged(FailurePolicy::Continue));
+}
+
+#[tokio::test]
+async fn brick_that_hangs_is_noticed_and_only_what_needs_it_waits() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    let cluster = connect(world.url()).await;
+    let mut events = cluster.events().unwrap();
+    let (_, standing) = connected(&mut events).await;
+    let (oids, hanging) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-2"));
+    world.signal("brick-2", Signal::STOP);
+    let away = failed(&mut events).await;
+    assert_eq!((away.brick, away.away_since.is_some()), (hanging, true));
+    for _ in 0..10 {
+        add(&cluster, &oids[..1]).await.unwrap();
+    }
+    // Who begins to watch now hears it too.
+    let other = connect(world.url()).await;
+    let mut others = other.events().unwrap();
+    assert_eq!(connected(&mut others).await.1.away().count(), 1);
+    assert_eq!(failed(&mut others).await.brick, hanging);
+    // What waits for the brick is told when the space stops.
+    let waiting = tokio::spawn({
+        let cluster = cluster.clone();
+        async move { add(&cluster, &oids).await }
+    });
+    time::sleep(Duration::from_millis(100)).await;
+    set_policy(&world, "fail_stop");
+    let error = time::timeout(AT_ONCE, waiting).await.expect("who waits is told").unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Stopped | ErrorKind::Unknown), "{error}");
+    assert!(error.message().contains(&format!("brick {hanging} (")), "{error}");
+    is_refused(&cluster, oids[0]).await;
+    world.signal("brick-2", Signal::CONT);
+    assert_eq!(recovered(&mut events).await.brick, hanging);
+    resumed(&mut events).await;
+    add(&cluster, &oids).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_peer_server_tells_anew_how_things_are() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "2"]);
+    set_policy(&world, "fail_stop");
+    let cluster = connect(world.url()).await;
+    let mut events = cluster.events().unwrap();
+    let (first, standing) = connected(&mut events).await;
+    let (oids, dead) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-1"));
+    world.signal("brick-1", Signal::KILL);
+    stopped(&mut events).await;
+    world.signal("peer-1", Signal::KILL);
+    let lost = until(&mut events, |event| match event {
+        Event::Disconnected { peer, .. } => Some(peer),
+        _ => None,
+    });
+    assert_eq!(lost.await, first);
+    is_refused(&cluster, oids[1]).await;
+    let (second, standing) = connected(&mut events).await;
+    assert!(second != first && standing.is_stopped(), "{second}: {standing:?}");
+    is_refused(&cluster, oids[1]).await;
+    world.restart("brick-1");
+    assert_eq!(recovered(&mut events).await.brick, dead);
+    resumed(&mut events).await;
+    add(&cluster, &oids).await.unwrap();
+    let told = world.run(&["events", "--count", "1", "--json"]).json();
+    assert_eq!((&told[0]["event"], &told[0]["stopped"]), (&"connected".into(), &false.into()), "{told:?}");
+}
+
+#[tokio::test]
+async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
+    let world = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);
+    let cluster = connect(world.url()).await;
+    let (mut slow, mut quick) = (cluster.events().unwrap(), cluster.events().unwrap());
+    connected(&mut quick).await;
+    let single = client::Client::connect(world.url()).await.unwrap();
+    for round in 0..300 {
+        let policy = if round % 2 == 0 { FailurePolicy::FailStop } else { FailurePolicy::Continue };
+        single.set_failure_policy("main", policy).await.unwrap();
+        assert_eq!(next(&mut quick).await, Event::PolicyChanged(policy));
+    }
+    cluster.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
+    let missed = until(&mut slow, |event| if let Event::Missed(missed) = event { Some(missed) } else { None }).await;
+    assert!((300..=301).contains(&missed), "{missed}");
+    // Then it goes on from how things are.
+    assert_eq!(connected(&mut slow).await.1.policy, FailurePolicy::Continue);
+    single.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
+    assert_eq!(next(&mut slow).await, Event::PolicyChanged(FailurePolicy::FailStop));
+    cluster.close();
+    assert_eq!(slow.next().await, None);
+}
