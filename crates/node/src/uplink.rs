@@ -2,7 +2,7 @@
 //!
 //! A brick that is killed closes its connection. One that hangs does not, so somebody looks ([`Uplinks::look`]): a brick that has
 //! said nothing for a while is asked whether it is there, and is heard no more if it does not answer in time. It may be at
-//! work again later, so the connection stays.
+//! work again soon, so the connection stays for some seconds; then it is made anew, and what waited for answers is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Looks after which a brick that was asked whether it is there, and has said nothing, is not heard any more.
 const UNHEARD: u32 = 3;
+/// Looks after which its connection is given up.
+const GIVEN_UP: u32 = 15;
 
 /// Whoever has connections to bricks.
 pub(crate) trait Below: Send + Sync + 'static {
@@ -76,6 +78,10 @@ impl Up {
         let heard = self.heard.clone();
         // Any answer will do.
         self.caller.ask(Request::Ping(proto::Ping {}), move |answer| heard.store(answer.is_ok(), Ordering::Relaxed));
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.asked.is_some_and(|looks| looks >= GIVEN_UP)
     }
 
     fn is_heard(&self) -> bool {
@@ -143,6 +149,7 @@ impl Uplinks {
         let mut quiet: Vec<(BrickId, &mut Up)> =
             links.iter_mut().filter_map(|(brick, link)| Some((*brick, link.up.as_mut()?))).collect();
         quiet.iter_mut().for_each(|(_, up)| up.look());
+        quiet.iter().filter(|(_, up)| up.is_given_up()).for_each(|(_, up)| up.post.hang_up());
         quiet.retain(|(_, up)| up.quiet > 0 && up.asked.is_none());
         let quietest = quiet.iter().max_by_key(|(_, up)| up.quiet).map(|(brick, _)| *brick);
         for (brick, up) in quiet {

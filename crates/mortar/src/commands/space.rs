@@ -179,10 +179,7 @@ impl Report for Shown {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
         writeln!(out, "policy   {}", self.policy)?;
-        match &self.why {
-            Some(why) => writeln!(out, "state    stopped: {}", Printable(why))?,
-            None => writeln!(out, "state    {}", self.state)?,
-        }
+        writeln!(out, "state    {}", self.state)?;
         for brick in &self.standing.bricks {
             write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
             match brick.away_since {
@@ -192,7 +189,10 @@ impl Report for Shown {
             brick.nodes.iter().try_for_each(|(node, _)| write!(out, " {:x}", node.0))?;
             writeln!(out)?;
         }
-        Ok(())
+        match &self.why {
+            Some(why) => writeln!(out, "{}", Printable(why)),
+            None => Ok(()),
+        }
     }
 }
 
