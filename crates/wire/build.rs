@@ -8,7 +8,9 @@ const SCHEMA: &str = "mortar.proto";
 const FOLDER: &str = "../../proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for schema in [SCHEMA, "cluster.proto", "meta.proto", "query.proto", "schema.proto", "ids.proto", "account.proto"] {
+    let others =
+        ["cluster.proto", "meta.proto", "moves.proto", "query.proto", "schema.proto", "ids.proto", "account.proto"];
+    for schema in [SCHEMA].into_iter().chain(others) {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");
     }
     let schema = protox::compile([SCHEMA], [FOLDER])?;

@@ -241,6 +241,20 @@ impl Client {
         }
     }
 
+    /// Has logical nodes of a cluster moved to other bricks, or asks where they are: what is asked and answered is a
+    /// `MoveRequest` and a `MoveAnswer` of the catalogue, in JSON. Peer servers do it, and meta-servers, which do not know
+    /// how far bricks are.
+    ///
+    /// # Errors
+    /// Those of the operation, with words for people.
+    pub async fn move_nodes(&self, request: Vec<u8>) -> Result<Bytes> {
+        let request = Request::Move(proto::moves::Move { request: request.into() });
+        match self.link.once(request, Vec::new()).await?.response {
+            Response::Moved(moved) => Ok(moved.answer),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// The logical nodes of this client's space, of a cluster.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! What the processes of a cluster say to each other, and what they keep of transactions.
 
 use bytes::Bytes;
+use model::{Error, ErrorKind};
 use prost::Message as _;
-use wire::cluster::{Message, decode_record, encode_record};
+use wire::cluster::{CopiedRows, Message, decode_record, encode_record};
 use wire::frame::Raw;
 use wire::proto;
 use wire::proto::request::Request;
@@ -13,9 +14,11 @@ pub(crate) fn run(input: &[u8]) {
         let again = decode_record(&encode_record(&record, version));
         assert_eq!(again.ok(), Some((version, record)));
     }
-    let Some(([low, high], bytes)) = input.split_first_chunk() else { return };
-    let length = usize::from(u16::from_le_bytes([*low, *high]));
-    let (message, raw) = bytes.split_at(length.min(bytes.len()));
+    if let Ok(copied) = copied(input) {
+        let (message, raw) = copied.clone().into_proto();
+        assert_eq!(CopiedRows::from_proto(message, Raw::Borrowed(&raw.concat())).ok(), Some(copied));
+    }
+    let Some((message, raw)) = parts(input) else { return };
     let Ok(proto::Request { request: Some(request) }) = proto::Request::decode(message) else { return };
     questions(&request, raw);
     let borrowed = Message::decode(request.clone(), Raw::Borrowed(raw)).ok();
@@ -27,6 +30,20 @@ pub(crate) fn run(input: &[u8]) {
     assert_eq!(again.ok(), Some(message));
 }
 
+/// The first two bytes say how long the message is; the raw part follows it.
+fn copied(input: &[u8]) -> Result<CopiedRows, Error> {
+    let (message, raw) = parts(input).unwrap_or_default();
+    let message =
+        proto::moves::CopiedRows::decode(message).map_err(|_| Error::new(ErrorKind::Invalid, "no message"))?;
+    CopiedRows::from_proto(message, Raw::Borrowed(raw))
+}
+
+fn parts(input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let ([low, high], bytes) = input.split_first_chunk()?;
+    let length = usize::from(u16::from_le_bytes([*low, *high]));
+    Some(bytes.split_at(length.min(bytes.len())))
+}
+
 fn questions(request: &Request, raw: &[u8]) {
     match request {
         Request::Query(query) => drop(wire::cluster::Query::from_proto(query.clone(), Raw::Borrowed(raw))),
@@ -34,6 +51,7 @@ fn questions(request: &Request, raw: &[u8]) {
         Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
         Request::BuildIndex(build) => drop(wire::cluster::BuildIndex::try_from(*build)),
         Request::Look(look) => drop(wire::cluster::look_from_proto(*look)),
+        Request::CopyRows(copy) => drop(wire::cluster::CopyRows::try_from(copy.clone())),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, name, node, object,
-    put, query, repair, rm, scrub, shell, space, stat, status, tree, user,
+    put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -118,6 +118,7 @@ pub(crate) enum Command {
     Events(events::Events),
     Node(node::Node),
     Cluster(cluster::Cluster),
+    Remap(remap::Remap),
     User(user::User),
     Group(user::Group),
     Cert(cert::Cert),

@@ -125,6 +125,11 @@ impl Session {
         self.server.as_deref().map(each).unwrap_or_default()
     }
 
+    /// The space that was named beside the URL.
+    pub(crate) fn space_named(&self) -> Option<String> {
+        self.space.clone()
+    }
+
     /// A connection to the first of several servers that answers.
     async fn connect_to_any(&self, url: &str) -> Result<Client> {
         let mut first = None;

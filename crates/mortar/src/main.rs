@@ -31,7 +31,7 @@ use tokio::signal;
 use crate::args::{Cli, Command};
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, name, node, object,
-    put, query, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
+    put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -116,6 +116,10 @@ async fn interruptible(command: Command, session: &mut Session) -> Result {
         }
         Command::Export(_) => ("stopped; what was written so far stays", "--overwrite writes everything again."),
         Command::Backup(_) => ("stopped; there is no archive", "An archive is of use only when it is complete."),
+        Command::Remap(_) => (
+            "stopped; moves that are under way go on",
+            "`mortar remap` shows them, `mortar remap --cancel` gives them up.",
+        ),
         Command::Get(args) if args.writes_file() => {
             ("stopped; there is no file", "The file appears when it is complete.")
         }
@@ -147,6 +151,7 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Index(args) => index::run(args, session).await,
         Command::Query(args) => query::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
+        Command::Remap(args) => remap::run(args, session).await,
         Command::User(args) => user::run(args, session).await,
         Command::Group(args) => user::run_group(args, session).await,
         Command::Import(args) => trees::import(args, session).await,

@@ -21,6 +21,8 @@ pub(crate) struct Progress(Arc<Shared>);
 
 struct Shared {
     title: &'static str,
+    /// What is counted.
+    unit: &'static str,
     started: Instant,
     bytes: AtomicU64,
     objects: AtomicU64,
@@ -39,6 +41,11 @@ enum Face {
 impl Progress {
     /// Progress of work that is called `title` ("importing"), of unknown size until [`Progress::expect`] tells it.
     pub(crate) fn start(title: &'static str, output: &Output) -> Self {
+        Self::of(title, "objects", output)
+    }
+
+    /// The same of work that is not counted in objects.
+    pub(crate) fn of(title: &'static str, unit: &'static str, output: &Output) -> Self {
         let face = if output.hides_progress() {
             Face::Hidden
         } else if io::stderr().is_terminal() {
@@ -48,6 +55,7 @@ impl Progress {
         };
         let progress = Self(Arc::new(Shared {
             title,
+            unit,
             started: Instant::now(),
             bytes: AtomicU64::new(0),
             objects: AtomicU64::new(0),
@@ -203,9 +211,9 @@ impl Shared {
             parts.push(Bytes(bytes).to_string());
         }
         if total_objects > 0 {
-            parts.push(format!("{} of {} objects", Count(objects), Count(total_objects)));
+            parts.push(format!("{} of {} {}", Count(objects), Count(total_objects), self.unit));
         } else if objects > 0 {
-            parts.push(format!("{} objects", Count(objects)));
+            parts.push(format!("{} {}", Count(objects), self.unit));
         }
         if bytes > 0 {
             parts.push(format!("{}/s", Bytes(rate(bytes, self.started.elapsed()))));

@@ -7,13 +7,16 @@
 //!     └─ what may block: on threads that may
 //! ```
 
+mod arriving;
 mod blocking;
+mod changed;
 mod chores;
 mod completions;
 mod guards;
 mod hosted;
 mod index_rows;
 mod indexes;
+mod leaving;
 mod listing;
 mod long_job;
 mod nodes;

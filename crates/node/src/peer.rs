@@ -13,6 +13,7 @@ mod cache;
 mod classes;
 mod guest;
 mod indexes;
+mod moves;
 mod outcomes;
 mod query;
 mod standings;
@@ -53,7 +54,9 @@ use standings::Standings;
 pub(crate) const SESSIONS: u32 = 20;
 /// Bytes of objects that are cached.
 const CACHE_BYTES: usize = 256 << 20;
-/// How soon a tree that its brick did not serve is tried again, in milliseconds.
+/// How soon a tree that its brick did not serve is tried again, in milliseconds: at first, for its logical node may just have
+/// moved, and at the latest.
+const SOON_MS: Ms = 20;
 const AGAIN_MS: Ms = 200;
 
 /// A peer server that serves.
@@ -196,8 +199,8 @@ struct State {
     holders: HashMap<HolderId, Post>,
     /// Where each client is that has called.
     clients: HashMap<ClientId, (Post, SpaceId)>,
-    /// Trees whose brick did not serve them, and when to try again.
-    again: HashMap<NodeId, Ms>,
+    /// Trees whose brick did not serve them: when to try again, and how long that is after the last time.
+    again: HashMap<NodeId, (Ms, Ms)>,
     /// Who serves each logical node, as far as the machine has heard.
     places: BTreeMap<NodeId, Place>,
 }
@@ -356,13 +359,13 @@ impl Peer {
             self.alarm.clear();
             let polled = self.work(|state, now| {
                 let due: Vec<NodeId> =
-                    state.again.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
+                    state.again.iter().filter(|(_, (at, _))| *at <= now).map(|(node, _)| *node).collect();
                 for node in due {
-                    state.again.remove(&node);
+                    state.again.entry(node).and_modify(|(at, _)| *at = Ms::MAX);
                     self.connect(state, node, now);
                 }
-                if let Some(at) = state.again.values().min() {
-                    self.alarm.set(*at);
+                if let Some(at) = state.again.values().map(|(at, _)| *at).min() {
+                    self.alarm.set(at);
                 }
                 state.node.poll(now);
                 state.cache.poll(now);
@@ -382,6 +385,7 @@ impl Peer {
             let before = std::mem::replace(&mut state.places, map.nodes.clone());
             for node in map.nodes.iter().filter(|(node, place)| before.get(node) != Some(place)).map(|(node, _)| *node)
             {
+                state.again.remove(&node);
                 state.node.disconnect(Some(node), now);
                 self.connect(state, node, now);
             }
@@ -407,6 +411,7 @@ impl Peer {
         let place = self.realm.placement.of(node);
         if place.is_some_and(|place| self.uplinks.post(place.brick).is_some()) {
             state.node.connect(Some(node), now);
+            state.node.hurry(node);
         }
     }
 
@@ -431,6 +436,7 @@ impl Below for Peer {
         let _ = self.work(|state, now| {
             for node in self.nodes_of(brick) {
                 state.node.connect(Some(node), now);
+                state.node.hurry(node);
             }
         });
         self.review();
@@ -454,8 +460,12 @@ impl Below for Peer {
             }
             Message::Elsewhere { node, .. } => {
                 state.node.disconnect(Some(node), now);
-                state.again.insert(node, now + AGAIN_MS);
-                self.alarm.set(now + AGAIN_MS);
+                let (at, pause) = state.again.entry(node).or_insert((Ms::MAX, SOON_MS / 2));
+                if *at == Ms::MAX {
+                    *pause = (*pause * 2).min(AGAIN_MS);
+                    *at = now + *pause;
+                    self.alarm.set(*at);
+                }
                 Ok(())
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a peer server")),

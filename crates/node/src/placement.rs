@@ -23,6 +23,17 @@ pub struct Place {
     pub moves: u32,
 }
 
+/// A move of a logical node that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The brick that serves it, or did until it was sealed.
+    pub from: BrickId,
+    /// The brick that it moves to.
+    pub to: BrickId,
+    /// The epoch since which nobody serves it, if it is sealed.
+    pub sealed: Option<u64>,
+}
+
 /// The placement map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
@@ -30,6 +41,8 @@ pub struct Map {
     pub bricks: BTreeMap<BrickId, Address>,
     /// Who serves each logical node.
     pub nodes: BTreeMap<NodeId, Place>,
+    /// The moves that are under way.
+    pub moving: BTreeMap<NodeId, Transfer>,
 }
 
 /// The newest placement map that this process knows.

@@ -4,6 +4,7 @@
 //! [`Realm::follow`] fills it from the catalogue and keeps it current. Whatever keeps the catalogue may be away: then what is
 //! known stays, and so do the numbers in stock.
 
+pub(crate) mod moves;
 mod schema;
 mod stock;
 
@@ -20,7 +21,7 @@ use tokio::sync::watch;
 use tracing::error;
 use wire::transport::Address;
 
-use crate::placement::{BrickId, Map, Place, Placement};
+use crate::placement::{BrickId, Map, Place, Placement, Transfer};
 use schema::Schemas;
 use stock::Stock;
 
@@ -221,10 +222,15 @@ impl Realm {
 fn map(catalog: &Catalog) -> Map {
     let mut map = Map::default();
     for (node, placed) in catalog.map().nodes() {
+        let (brick, epoch) = (BrickId(placed.brick.0), placed.epoch.0);
+        let is_sealed = placed.moving.is_some_and(|moving| moving.phase == MovePhase::Sealed);
+        if let Some(moving) = placed.moving {
+            let (to, sealed) = (BrickId(moving.to.0), is_sealed.then_some(epoch));
+            map.moving.insert(node, Transfer { from: brick, to, sealed });
+        }
         // Between two bricks nobody serves it.
-        if placed.moving.is_none_or(|moving| moving.phase != MovePhase::Sealed) {
-            let brick = BrickId(placed.brick.0);
-            map.nodes.insert(node, Place { brick, epoch: placed.epoch.0, moves: placed.moves });
+        if !is_sealed {
+            map.nodes.insert(node, Place { brick, epoch, moves: placed.moves });
         }
     }
     let load = catalog.map().load();

@@ -214,6 +214,13 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
         self.with_trees(node, |_, tree| tree.disconnect(now));
     }
 
+    /// The participant of a logical node can be reached again: see [`Gateway::hurry`].
+    pub fn hurry(&mut self, node: NodeId) {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.hurry(node);
+        }
+    }
+
     /// Does what it is time for.
     pub fn poll(&mut self, now: Ms) {
         self.polling.due(now).into_iter().for_each(|node| self.with_trees(Some(node), |_, tree| tree.poll(now)));

@@ -119,8 +119,8 @@ pub struct Gateway<A, T> {
     /// When they ask again.
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
-    /// Who waits for locks.
-    locking: BTreeMap<TxnId, A>,
+    /// Who locks something, and what it waits for.
+    locking: BTreeMap<TxnId, (A, Option<Request<T>>)>,
     out: Vec<Output<A, T>>,
 }
 
@@ -188,8 +188,9 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
                 self.check(from, txn, reads, now);
             }
             Call::Lock { first, oid, mode } => {
-                self.locking.insert(txn, from);
-                self.out.push(Output::Ask(oid.page().node, Request::Lock { txn, first, oid, mode }));
+                let request = Request::Lock { txn, first, oid, mode };
+                self.locking.insert(txn, (from, Some(request.clone())));
+                self.out.push(Output::Ask(oid.page().node, request));
             }
             Call::Release { participants } => {
                 self.locking.remove(&txn);
@@ -268,8 +269,9 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
         match (&answer, locked) {
             (Answer::Checked { verdict, .. }, _) => return self.checked(node, txn, *verdict),
             (Answer::Locked { .. }, Some(locked)) => {
-                if let Some(client) = self.locking.get(&txn).cloned() {
-                    self.out.push(Output::Reply(client, txn, Reply::Locked(locked)));
+                if let Some((client, waiting)) = self.locking.get_mut(&txn) {
+                    waiting.take_if(|request| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid));
+                    self.out.push(Output::Reply(client.clone(), txn, Reply::Locked(locked)));
                 }
                 return;
             }
@@ -280,7 +282,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
             Some((_, coordinator)) => coordinator.answered(node, answer, now, &mut out),
             // It was wounded, or its locks have fallen.
             None => {
-                if let (Some(client), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
+                if let (Some((client, _)), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
                     let reply = Reply::Ended(coordinator::Reply::Refused(why));
                     self.out.push(Output::Reply(client, txn, reply));
                 }
@@ -307,7 +309,30 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
     pub fn disconnected(&mut self, client: &A) {
         let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
         gone.for_each(|(txn, _)| self.asking.set(txn, None));
-        self.locking.retain(|_, from| from != client);
+        self.locking.retain(|_, (from, _)| from != client);
+    }
+
+    /// A participant can be reached again, perhaps at another brick: it is asked again now what it has not answered.
+    pub fn hurry(&mut self, node: NodeId) {
+        let mut asked = Vec::new();
+        for (_, coordinator) in self.coordinators.values() {
+            coordinator.hurry(node, &mut asked);
+        }
+        self.out.extend(asked.into_iter().filter_map(|output| match output {
+            coordinator::Output::Send(node, request) => Some(Output::Ask(node, request)),
+            coordinator::Output::Reply(_) => None,
+        }));
+        for (txn, checking) in self.checking.iter().filter(|(_, checking)| checking.open.contains(&node)) {
+            let reads = checking.reads[&node].clone();
+            self.out.push(Output::Ask(node, Request::Check { txn: *txn, reads, at: checking.at }));
+        }
+        for (_, waiting) in self.locking.values() {
+            if let Some(request @ Request::Lock { oid, .. }) = waiting
+                && oid.page().node == node
+            {
+                self.out.push(Output::Ask(node, request.clone()));
+            }
+        }
     }
 
     /// Does what it is time for.

@@ -326,7 +326,7 @@ impl<T: Clone + Weigh> Redirector<T> {
     fn close_all(&mut self) {
         self.fetching.clear();
         self.helping.clear();
-        self.syncing.clear();
+        let waiting = std::mem::take(&mut self.syncing);
         self.subscribers.clear();
         self.complete.clear();
         self.helped.clear();
@@ -335,7 +335,9 @@ impl<T: Clone + Weigh> Redirector<T> {
         if planted(Bug::SessionNotReset) {
             return;
         }
-        for holder in self.directory.clear() {
+        // Those who wait to be let in ask again: what was asked above for them will not be answered.
+        let waiting = waiting.into_iter().map(|(_, opening)| opening.holder);
+        for holder in self.directory.clear().into_iter().chain(waiting) {
             self.down(holder, Down::Closed);
         }
     }

@@ -162,6 +162,11 @@ impl RowChanges {
         self.changes.len()
     }
 
+    /// The keys of the rows, in the order in which they were given.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.changes.iter().map(RowChange::key)
+    }
+
     /// The step that makes the changes: in order, each row once.
     fn step(mut changes: Vec<RowChange>) -> Result<Step> {
         check(&changes)?;

@@ -45,6 +45,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));
     }
 
+    /// The messages of `proto/moves.proto`.
+    pub mod moves {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.moves.rs"));
+    }
+
     /// The messages of `proto/query.proto`.
     pub mod query {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.query.rs"));

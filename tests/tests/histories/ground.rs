@@ -239,6 +239,39 @@ impl Ground {
         fs::rename(copy, self.directory(server)).unwrap();
     }
 
+    /// Asks the meta-server to have logical nodes moved, or not to. It may be away, and they may be moving already.
+    pub(crate) fn ask_to_move(&self, request: String) {
+        let url = self.meta_url();
+        tokio::spawn(async move {
+            if let Ok(client) = client::Client::connect_with(&url, whole_cluster()).await {
+                drop(client.move_nodes(request.into_bytes()).await);
+            }
+        });
+    }
+
+    /// Waits until no logical node moves any more. Returns how often all have moved.
+    pub(crate) async fn moved(&self) -> Result<u64, String> {
+        let until = Instant::now() + PATIENCE;
+        let failed = |error: client::Error| format!("where logical nodes are cannot be asked: {error}");
+        let client = client::Client::connect_with(&self.meta_url(), whole_cluster()).await.map_err(failed)?;
+        loop {
+            let answer = client.move_nodes(br#"{"show":{"nodes":[]}}"#.to_vec()).await.map_err(failed)?;
+            let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+            let nodes = answer["nodes"].as_array().unwrap();
+            if nodes.iter().all(|node| node["to"].is_null()) {
+                return Ok(nodes.iter().map(|node| node["moves"].as_u64().unwrap()).sum());
+            }
+            if Instant::now() > until {
+                return Err(format!("moves do not end when all is well: {answer}"));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn meta_url(&self) -> String {
+        format!("mortar://{}", self.relay(Server::Meta).address)
+    }
+
     /// Makes everything well; one server may stay away.
     pub(crate) async fn heal(&mut self, lost: Option<Server>) -> Result<(), String> {
         let servers = self.servers().into_iter().filter(|server| Some(*server) != lost);
@@ -330,6 +363,13 @@ fn copy_tree(from: &Path, to: &Path) {
             fs::copy(entry.path(), &to).unwrap();
         }
     }
+}
+
+/// How to connect for what concerns the whole cluster.
+fn whole_cluster() -> client::ConnectOptions {
+    let mut options = client::ConnectOptions::default();
+    options.spaceless = true;
+    options
 }
 
 /// Where a server listens, if it has said so.

@@ -91,6 +91,28 @@ fn clusters_keep_their_promises_while_everything_fails() {
 }
 
 #[test]
+fn clusters_keep_their_promises_while_logical_nodes_move() {
+    holds(&Scenario { faults: &[Fault::Move], gap_ms: 60, ..Scenario::new("moves") });
+}
+
+#[test]
+fn clusters_keep_their_promises_while_logical_nodes_move_and_servers_are_killed() {
+    let faults = &[
+        Fault::Move,
+        Fault::Move,
+        Fault::Move,
+        Fault::KillMoving,
+        Fault::KillMoving,
+        Fault::KillMoving,
+        Fault::CancelMoves,
+        Fault::Pause,
+        Fault::Hold,
+        Fault::Cut,
+    ];
+    holds(&Scenario { faults, gap_ms: 150, is_all_killed: true, ..Scenario::new("moves-killed") });
+}
+
+#[test]
 fn clusters_keep_their_promises_while_nothing_fails() {
     holds(&Scenario { length_ms: 10_000, ..Scenario::new("nothing") });
 }

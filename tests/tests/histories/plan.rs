@@ -37,6 +37,12 @@ pub(crate) enum Fault {
     Fill,
     /// A client locks something, and is gone.
     ClientDies,
+    /// A logical node is to move to another brick.
+    Move,
+    /// The same, and the brick that it leaves or comes to is killed while it does.
+    KillMoving,
+    /// Moves are given up.
+    CancelMoves,
 }
 
 /// Something that happens to a server.
@@ -51,6 +57,12 @@ pub(crate) enum Event {
     MakeRoom,
     /// A client dies that has locked the list of this number.
     ClientDies(usize),
+    /// A logical node is to move to a brick.
+    Move {
+        node: u64,
+        to: u64,
+    },
+    CancelMoves,
 }
 
 /// What happens, in order, each some milliseconds after the beginning.
@@ -69,10 +81,10 @@ impl Plan {
             let (server, fault) = (*servers.choose(rng).unwrap(), *faults.choose(rng).unwrap());
             if fault == Fault::KillAll {
                 for server in servers {
-                    busy.insert(*server, plan.add(rng, at, *server, Fault::Kill));
+                    busy.insert(*server, plan.add(rng, at, (*server, servers), Fault::Kill));
                 }
             } else if busy.get(&server).is_none_or(|until| *until < at) {
-                busy.insert(server, plan.add(rng, at, server, fault));
+                busy.insert(server, plan.add(rng, at, (server, servers), fault));
             }
             at += rng.random_range(1..2 * gap_ms);
         }
@@ -80,8 +92,23 @@ impl Plan {
         plan
     }
 
+    /// Adds a move of a logical node to a brick, where there is one at each brick. Returns when it is over.
+    fn add_move(&mut self, rng: &mut StdRng, at: u64, servers: &[Server], fault: Fault) -> u64 {
+        let bricks = servers.iter().filter(|server| matches!(server, Server::Brick(_))).count() as u64;
+        let (node, to) = (rng.random_range(1..=bricks), rng.random_range(1..=bricks));
+        self.events.push((at, Server::Meta, Event::Move { node, to }));
+        if fault == Fault::Move {
+            return at;
+        }
+        // Where it is by then is not known here: one of the others, or where it goes.
+        let (killed, begin) = (Server::Brick(rng.random_range(1..=bricks)), at + rng.random_range(1..60));
+        let end = begin + rng.random_range(0..700);
+        self.events.extend([(begin, killed, Event::Kill), (end, killed, Event::Launch)]);
+        end
+    }
+
     /// Adds a fault. Returns when it is over.
-    fn add(&mut self, rng: &mut StdRng, at: u64, server: Server, fault: Fault) -> u64 {
+    fn add(&mut self, rng: &mut StdRng, at: u64, (server, servers): (Server, &[Server]), fault: Fault) -> u64 {
         let one_in = rng.random_range(1..4);
         let (begin, end, length) = match fault {
             Fault::Kill | Fault::KillAll => (Event::Kill, Some(Event::Launch), rng.random_range(0..1_000)),
@@ -100,6 +127,8 @@ impl Plan {
                 return at;
             }
             Fault::ClientDies => (Event::ClientDies(rng.random_range(0..1_000)), None, 0),
+            Fault::Move | Fault::KillMoving => return self.add_move(rng, at, servers, fault),
+            Fault::CancelMoves => (Event::CancelMoves, None, 0),
             Fault::Delay => {
                 let delay = Duration::from_millis(*[1, 5, 20, 100, 400].choose(rng).unwrap());
                 let weather = Weather { delay, one_in, ..Weather::default() };
@@ -133,6 +162,10 @@ impl Event {
             Self::Fill => ground.fill(server),
             Self::MakeRoom => ground.make_room(server),
             Self::Weather(weather) => ground.relay(server).set(weather),
+            Self::Move { node, to } => {
+                ground.ask_to_move(format!(r#"{{"to":{{"nodes":[{node}],"brick":{to},"dry_run":false}}}}"#));
+            }
+            Self::CancelMoves => ground.ask_to_move(r#"{"cancel":{"nodes":[],"drain":null}}"#.to_owned()),
             Self::ClientDies(list) => come_and_die(ground.url(0), objects.clone(), list),
         }
     }

@@ -157,6 +157,10 @@ impl World {
             self.ground.kill(lost);
         }
         self.ground.heal(lost).await?;
+        let moves = self.ground.moved().await?;
+        if scenario.faults.contains(&Fault::Move) {
+            println!("{}: logical nodes have moved {moves} times", scenario.name);
+        }
         time::sleep(AFTER).await;
         let opens = self.stop().await?;
         let happened = self.find_out(opens).await?;

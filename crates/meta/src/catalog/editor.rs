@@ -118,6 +118,15 @@ impl Editor {
         })
     }
 
+    /// The last change of the placement map.
+    ///
+    /// # Errors
+    /// If what keeps the catalogue cannot be asked.
+    pub async fn map_revision(&self) -> Result<Revision> {
+        let state = self.store.get(vec![Path::Map.key()?]).await?;
+        Ok(state.entries.first().map(|(_, entry)| entry.revision).unwrap_or_default())
+    }
+
     /// Takes numbers that nobody else gets, of a counter with this name; they begin with 1. If the answer is lost, so are
     /// the numbers.
     ///

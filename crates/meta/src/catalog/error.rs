@@ -91,7 +91,7 @@ pub enum CatalogError {
         newer: u64,
     },
     /// A logical node is in another state than the change needs.
-    #[error("logical node {node} is {state}: {remedy}")]
+    #[error("logical node {node:x} is {state}: {remedy}")]
     Moving {
         /// The node.
         node: u32,

@@ -33,7 +33,8 @@ pub struct Sheet {
 pub struct Placed {
     /// The brick that serves it.
     pub brick: BrickId,
-    /// The change of the map that made it so, in everything that is said here.
+    /// The change of the map since which it is served there, or sealed: by it requests are admitted. That it is copied
+    /// changes nothing.
     pub epoch: Epoch,
     /// How often it has moved: part of the versions of its pages.
     pub moves: u32,

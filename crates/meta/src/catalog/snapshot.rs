@@ -207,10 +207,23 @@ impl Catalog {
     /// the space does. Logical nodes that move already go where they go.
     #[must_use]
     pub fn spread(&self) -> Vec<Move> {
+        self.spread_over(|_| true)
+    }
+
+    /// The moves that empty a brick, so that every space is spread as evenly as it can be over the others.
+    #[must_use]
+    pub fn spread_without(&self, brick: BrickId) -> Vec<Move> {
+        let mut moves = self.spread_over(|other| other != brick);
+        moves.retain(|one| one.from == brick);
+        moves
+    }
+
+    fn spread_over(&self, stays: impl Fn(BrickId) -> bool) -> Vec<Move> {
         let mut load = self.map.load();
         let mut moves = Vec::new();
         for space in self.spaces.by_id.values() {
-            let bricks = self.candidates(space.storage);
+            let mut bricks = self.candidates(space.storage);
+            bricks.retain(|brick| stays(*brick));
             let mut served: BTreeMap<BrickId, Vec<NodeId>> = BTreeMap::new();
             let mut moving = BTreeSet::new();
             for node in space.node_ids() {

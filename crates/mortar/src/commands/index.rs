@@ -147,7 +147,7 @@ async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
         let hint = "Connect to a peer server: only there can an index be built.";
         Failure::from(error).hint(hint)
     })?;
-    let progress = Progress::start("building", &session.output);
+    let progress = Progress::of("building", "nodes", &session.output);
     progress.expect(0, nodes.len() as u64);
     let mut away: Option<Instant> = None;
     let mut left = nodes;

@@ -7,6 +7,7 @@
 //! What the store shows is durable. So if a page is found newer than what has come out of the machine, the machine is told
 //! first that its records are durable: what changed is told before the page is shown (D2).
 
+pub(super) mod copying;
 mod indexing;
 mod writing;
 
@@ -28,6 +29,7 @@ use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
 use wire::cluster::{Message, decode_record, is_final};
 
+use super::changed::Changed;
 use super::chores::{Chore, Chores};
 use super::indexes::{Indexes, Looked};
 use super::page_rows::{self as rows, Head};
@@ -129,6 +131,8 @@ pub(crate) struct Hosted {
     life: u64,
     /// Why it cannot be served.
     failed: Option<Error>,
+    /// What has changed since another brick began to copy it.
+    copied: Option<Changed>,
     /// What it has answered.
     pub(super) verdicts: Verdicts,
 }
@@ -181,6 +185,7 @@ impl Hosted {
             reserving: Arc::default(),
             life: next_life(),
             failed: None,
+            copied: None,
             verdicts: Verdicts::default(),
         };
         hosted.recover(now)?;
@@ -241,6 +246,8 @@ impl Hosted {
     /// Serves nobody any more: another brick may, or this one as of another epoch.
     pub(crate) fn close(&mut self) {
         self.held.clear();
+        // What the store has refused is with it no more.
+        self.under_way.drain(..std::mem::take(&mut self.refused));
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, "it is served elsewhere now"));
     }
 
@@ -251,8 +258,10 @@ impl Hosted {
 
     /// After its end: rows are with the store no more, durable or not.
     pub(crate) fn landed(&mut self, life: u64) {
-        if life == self.life {
-            self.under_way.pop_front();
+        if life == self.life
+            && let Some(sent) = self.under_way.pop_front()
+        {
+            self.changed(&sent.rows);
         }
     }
 
@@ -370,7 +379,9 @@ impl Hosted {
         }
         match result {
             Ok(()) => {
-                let position = self.under_way.pop_front().map_or(self.sent, |sent| sent.position);
+                let sent = self.under_way.pop_front();
+                let position = sent.as_ref().map_or(self.sent, |sent| sent.position);
+                sent.iter().for_each(|sent| self.changed(&sent.rows));
                 self.full = None;
                 self.forced(position, now);
             }

@@ -20,14 +20,17 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 
+use super::arriving::{Arriving, Left};
+use super::changed::Changed;
 use super::chores::{Chore, Chores};
 use super::hosted::{Asker, Hosted};
 use super::index_rows::{self, IndexId, Mark};
+use super::leaving::Leaving;
 use super::page_rows::{self as rows, Head, Stored};
 use super::scan::scan;
 use super::verdicts::Verdicts;
 use crate::doors::Membership;
-use crate::placement::{BrickId, Place};
+use crate::placement::{BrickId, Place, Transfer};
 use crate::realm::Realm;
 use crate::server::Figure;
 use crate::uplink::{Below, Uplinks};
@@ -39,6 +42,8 @@ pub(crate) const SKEW_MS: u64 = 5_000;
 
 /// How soon it is tried again to serve what the map says, in milliseconds.
 const AGAIN_MS: Ms = 200;
+/// How soon it is looked whether what is closing is closed, in milliseconds.
+const SOON_MS: Ms = 2;
 
 /// How long whoever waits for an index waits for an answer, and how often it is looked for.
 const PATIENCE_MS: Ms = 500;
@@ -52,20 +57,24 @@ struct Served {
 
 /// The logical nodes of a brick.
 pub(crate) struct Nodes {
-    store: Store,
+    pub(super) store: Store,
     pub(crate) time: Time,
     served: ArcSwap<BTreeMap<NodeId, Arc<Served>>>,
     chores: Arc<Chores>,
     /// The way to other bricks, where nodes have participants.
-    others: Arc<Uplinks>,
+    pub(super) others: Arc<Uplinks>,
     pub(super) realm: Arc<Realm>,
-    id: BrickId,
+    pub(super) id: BrickId,
     /// What was served until a moment ago, and has still rows under way.
     closing: Mutex<BTreeMap<NodeId, Arc<Served>>>,
     /// Whether all that the map says is done.
     is_settled: AtomicBool,
     /// Why not all nodes are served, if they are not.
     ailment: Mutex<Option<String>>,
+    /// What moves away, what comes, and what was left here.
+    pub(super) leaving: Leaving,
+    pub(super) arriving: Arriving,
+    pub(super) left: Left,
 }
 
 impl Served {
@@ -79,6 +88,11 @@ impl Served {
     /// Whether it has ended, and none of its rows are under way.
     fn is_closed(&self) -> bool {
         self.hosted.lock().map_or(true, |hosted| hosted.is_closed())
+    }
+
+    /// What has changed since another brick began to copy it.
+    fn left(&self) -> Option<Changed> {
+        self.hosted.lock().ok()?.left()
     }
 
     /// Rows of it, which is closing, are with the store no more.
@@ -104,20 +118,36 @@ impl Nodes {
         let (served, chores, ailment) = (ArcSwap::default(), Arc::default(), Mutex::default());
         let (time, others) = (Time::begin(), Uplinks::new(membership));
         let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
-        Arc::new(Self { store, time, served, chores, others, realm, id, closing, is_settled, ailment })
+        let (leaving, arriving, left) = (Leaving::default(), Arriving::default(), Left::default());
+        Arc::new(Self {
+            store,
+            time,
+            served,
+            chores,
+            others,
+            realm,
+            id,
+            closing,
+            is_settled,
+            ailment,
+            leaving,
+            arriving,
+            left,
+        })
     }
 
     /// Serves what the placement map says, and connects to the other bricks.
-    fn follow_map(self: &Arc<Self>) {
+    pub(super) fn follow_map(self: &Arc<Self>) {
         let map = self.realm.placement.map();
         let mine = map.nodes.iter().filter(|(_, place)| place.brick == self.id);
-        let failed = self.serve(mine.map(|(node, place)| (*node, *place))).err();
+        let failed = self.serve(mine.map(|(node, place)| (*node, *place)), &map.moving).err();
         if let Some(error) = &failed {
             error!(%error, "a logical node cannot be served");
         }
         *self.ailment.lock().unwrap_or_else(PoisonError::into_inner) = failed.map(|error| error.to_string());
         let others = map.bricks.iter().filter(|(brick, _)| **brick != self.id);
         self.others.keep(&others.map(|(brick, address)| (*brick, address.clone())).collect(), self);
+        self.follow_moves();
     }
 
     /// Why it is not well, if it is not.
@@ -131,7 +161,14 @@ impl Nodes {
     /// What it tells of itself.
     pub(crate) fn figures(&self) -> Vec<Figure> {
         let served = self.served.load().len() as u64;
-        let mut figures = vec![Figure::gauge("nodes_served", served, "Logical nodes that are served here.")];
+        let moving = &self.realm.placement.map().moving;
+        let coming = moving.values().filter(|one| one.to == self.id).count() as u64;
+        let sealed = moving.values().filter(|one| one.from == self.id && one.sealed.is_some()).count() as u64;
+        let mut figures = vec![
+            Figure::gauge("nodes_served", served, "Logical nodes that are served here."),
+            Figure::gauge("nodes_coming", coming, "Logical nodes that move to here."),
+            Figure::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),
+        ];
         let mut verdicts = Verdicts::default();
         for served in self.served.load().values() {
             if let Ok(hosted) = served.lock() {
@@ -148,8 +185,9 @@ impl Nodes {
     /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others
     /// are served.
     ///
-    /// What was served as of another epoch is closed first, and opened again when nothing of it is under way any more.
-    fn serve(&self, wanted: impl Iterator<Item = (NodeId, Place)>) -> Result<()> {
+    /// What was served as of another epoch is closed first, and opened again, or sealed, when nothing of it is under way any
+    /// more.
+    fn serve(&self, wanted: impl Iterator<Item = (NodeId, Place)>, moving: &BTreeMap<NodeId, Transfer>) -> Result<()> {
         let before = self.served.load_full();
         let wanted: BTreeMap<NodeId, Place> = wanted.collect();
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,31 +196,67 @@ impl Nodes {
                 info!(node = node.0, epoch = served.epoch, "a logical node is not served here any more");
                 served.close();
                 closing.insert(*node, served.clone());
+            } else if !moving.contains_key(node)
+                && let Ok(mut hosted) = served.lock()
+            {
+                hosted.is_not_copied();
             }
         }
-        closing.retain(|_, served| !served.is_closed());
+        let closed = closing.extract_if(.., |_, served| served.is_closed());
+        let closed = closed.map(|(node, served)| (node, served.left())).collect();
         let (mut after, mut failed) = (BTreeMap::new(), None);
-        for (node, Place { epoch, moves, .. }) in wanted {
+        for (node, place) in wanted {
             if closing.contains_key(&node) {
                 continue;
             }
-            if let Some(served) = before.get(&node).filter(|served| served.epoch == epoch) {
-                after.insert(node, served.clone());
-                continue;
-            }
-            let (store, chores) = (self.store.clone(), self.chores.clone());
-            match Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now()) {
-                Ok(mut hosted) => {
-                    self.follow_schema(&mut hosted);
-                    info!(node = node.0, epoch, "serving a logical node");
-                    after.insert(node, Arc::new(Served { epoch, hosted: Mutex::new(hosted) }));
-                }
-                Err(error) => failed = Some(error),
+            match before.get(&node).filter(|served| served.epoch == place.epoch) {
+                Some(served) => drop(after.insert(node, served.clone())),
+                None => match self.open(node, place) {
+                    Ok(served) => drop(after.insert(node, Arc::new(served))),
+                    Err(error) => failed = Some(error),
+                },
             }
         }
-        self.is_settled.store(closing.is_empty() && failed.is_none(), Ordering::Release);
         self.served.store(Arc::new(after));
+        failed = self.seal(moving, |node| closing.contains_key(&node), closed).err().or(failed);
+        self.is_settled.store(closing.is_empty() && failed.is_none(), Ordering::Release);
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Opens a logical node with what the store has of it.
+    fn open(&self, node: NodeId, Place { epoch, moves, .. }: Place) -> Result<Served> {
+        let seal = self.seal_of(node)?;
+        if seal >= epoch {
+            let what = format!(
+                "logical node {:x} was handed over, or has come in part only: the map of epoch {epoch} is too old",
+                node.0
+            );
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
+        let (store, chores) = (self.store.clone(), self.chores.clone());
+        let mut hosted = Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now())?;
+        self.follow_schema(&mut hosted);
+        info!(node = node.0, epoch, "serving a logical node");
+        Ok(Served { epoch, hosted: Mutex::new(hosted) })
+    }
+
+    /// Whether a logical node is served here.
+    pub(super) fn is_served(&self, node: NodeId) -> bool {
+        self.served.load().contains_key(&node)
+    }
+
+    /// Whether a logical node is served here, or was until a moment ago.
+    pub(super) fn is_held(&self, node: NodeId) -> bool {
+        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        closing.contains_key(&node) || self.is_served(node) || self.leaving.has(node)
+    }
+
+    /// Does something with a logical node that is served here.
+    ///
+    /// # Errors
+    /// If it is not, or cannot be.
+    pub(super) fn with_hosted<T>(&self, node: NodeId, act: impl FnOnce(&mut Hosted) -> Result<T>) -> Result<T> {
+        act(&mut *self.named(node)?.lock()?)
     }
 
     /// Keeps the indexes that the catalogue tells of.
@@ -207,10 +281,7 @@ impl Nodes {
 
     /// A logical node that is asked for something by whoever is answered with an error.
     fn named(&self, node: NodeId) -> Result<Arc<Served>> {
-        self.served(node).ok_or_else(|| {
-            let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
-            Error::new(ErrorKind::Unavailable, what)
-        })
+        self.served(node).ok_or_else(|| not_served(node))
     }
 
     // -------------------------------------------------------------------------------------------- messages
@@ -263,9 +334,13 @@ impl Nodes {
     ///
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
-    pub(crate) fn look<T>(&self, oid: Oid, show: impl FnMut(Head, Option<Stored<'_>>) -> T) -> Result<T> {
-        self.named(oid.page().node)?;
-        rows::show_one(&self.store, oid, show)
+    pub(crate) fn look<T>(&self, oid: Oid, mut show: impl FnMut(Head, Option<Stored<'_>>) -> T) -> Result<T> {
+        let node = oid.page().node;
+        let served = self.named(node)?;
+        // If it has moved away meanwhile, its rows may have been removed.
+        let is_right = || self.named(node).is_ok_and(|now| Arc::ptr_eq(&now, &served));
+        let shown = rows::show_one(&self.store, oid, |head, stored| is_right().then(|| show(head, stored)))?;
+        shown.ok_or_else(|| not_served(node))
     }
 
     /// Looks through extents or an index: see [`scan`].
@@ -333,6 +408,9 @@ impl Nodes {
     pub(crate) async fn look_after(self: &Arc<Self>) {
         let (mut map, mut chores) = (self.realm.placement.watch(), Vec::new());
         let mut catalogue = self.realm.changed();
+        if let Err(error) = self.find_left() {
+            error!(%error, "what was left here of logical nodes that have moved is not removed");
+        }
         self.follow_map();
         loop {
             self.chores.alarm.clear();
@@ -342,9 +420,9 @@ impl Nodes {
             }
             let now = self.time.now();
             let next = self.served.load().values().map(|served| Self::poll(served, now)).min();
-            self.chores.alarm.set(next.unwrap_or(Ms::MAX));
+            self.chores.alarm.set(next.unwrap_or(Ms::MAX).min(self.look_for_silence()));
             if !self.is_settled.load(Ordering::Acquire) {
-                self.chores.alarm.set(now + AGAIN_MS);
+                self.chores.alarm.set(now + if self.is_closing() { SOON_MS } else { AGAIN_MS });
             }
             tokio::select! {
                 () = self.chores.alarm.wait(&self.time) => {
@@ -361,6 +439,10 @@ impl Nodes {
                 () = changed(&mut catalogue) => self.follow_schemas(),
             }
         }
+    }
+
+    fn is_closing(&self) -> bool {
+        !self.closing.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn poll(served: &Served, now: Ms) -> Ms {
@@ -448,6 +530,11 @@ impl Below for Nodes {
 /// Bytes of what is written.
 fn bytes_of<'a>(contents: impl Iterator<Item = &'a Content<Object>>) -> usize {
     contents.map(|content| if let Content::Value(object) = content { object.data.len() } else { 0 }).sum()
+}
+
+fn not_served(node: NodeId) -> Error {
+    let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
+    Error::new(ErrorKind::Unavailable, what)
 }
 
 fn rejected(why: protocol::commit::Rejected) -> Error {

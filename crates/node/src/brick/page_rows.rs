@@ -11,6 +11,7 @@
 //! | `H` node | the horizon (C3) |
 //! | `L` node | a position above all that were used |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
+//! | `S` node | the epoch up to which the node is not served here, whatever a map says: [`super::leaving`] |
 //!
 //! All numbers are big-endian, so a page is one range of keys, head first, and an extent is in the order of its pages.
 
@@ -180,6 +181,44 @@ pub(crate) fn horizon_key(node: NodeId) -> Key {
 /// The key of the position above all that were used.
 pub(crate) fn limit_key(node: NodeId) -> Key {
     key(b'L', &[&node.0.to_be_bytes()])
+}
+
+/// The tables whose rows move with a logical node, in order.
+const TABLES: [u8; 9] = *b"BDEFHIKLP";
+
+/// The keys of all rows that move with a logical node: in order, each range with the key behind it.
+pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
+    // Numbers of nodes have 24 bits.
+    TABLES
+        .into_iter()
+        .map(move |table| (key(table, &[&node.0.to_be_bytes()]), key(table, &[&(node.0 + 1).to_be_bytes()])))
+}
+
+/// Whether a row moves with a logical node.
+pub(crate) fn moves_with(node: NodeId, key: &[u8]) -> bool {
+    key.split_first().is_some_and(|(table, rest)| TABLES.contains(table) && rest.starts_with(&node.0.to_be_bytes()))
+}
+
+/// The key of the epoch up to which a logical node is not served here.
+pub(crate) fn seal_key(node: NodeId) -> Key {
+    key(b'S', &[&node.0.to_be_bytes()])
+}
+
+/// Which logical nodes are not served here up to which epoch.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if a row is no number of a node, or no epoch.
+pub(crate) fn read_seals(store: &Store) -> Result<Vec<(NodeId, u64)>> {
+    let mut found = Vec::new();
+    store.rows(b"S", b"T", |key, row| {
+        let parsed = (key[1..].try_into().map(u32::from_be_bytes), row.try_into().map(u64::from_be_bytes));
+        found.push(match parsed {
+            (Ok(node), Ok(epoch)) => Ok((NodeId(node), epoch)),
+            _ => Err(Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it seals no logical node"))),
+        });
+        ControlFlow::Continue(())
+    })?;
+    found.into_iter().collect()
 }
 
 /// A page's version and largest commit timestamp.

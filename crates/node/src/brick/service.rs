@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
-use wire::cluster::{BuildIndex, Message, Reserve, Scan, looked};
+use wire::cluster::{BuildIndex, CopyRows, Message, Reserve, Scan, looked};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
@@ -108,6 +108,7 @@ impl Service for Answerer {
             Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Scan(scan) => self.scan(scan, reply),
             Request::BuildIndex(build) => self.build_index(build, reply),
+            Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
             Request::Read(read) => self.read(read, reply),
@@ -275,6 +276,23 @@ impl Answerer {
         });
     }
 
+    /// Hands over rows of a logical node that moves.
+    fn copy_rows(&self, wanted: proto::moves::CopyRows, reply: Reply<'_>) {
+        let asked = CopyRows::try_from(wanted).and_then(|copy| Ok((copy, self.thread.server.role.nodes()?.clone())));
+        let (copy, nodes) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return reply.fail(&error),
+        };
+        let deferred = reply.defer();
+        blocking::run(move || match nodes.copy_rows(&copy) {
+            Ok(copied) => {
+                let (copied, raw) = copied.into_proto();
+                deferred.send(Response::CopiedRows(copied), raw);
+            }
+            Err(error) => deferred.fail(&error),
+        });
+    }
+
     fn read(&self, read: proto::Read, reply: Reply<'_>) {
         match self.try_read(&read) {
             Ok(Content::Bytes(bytes)) => self.send(content(), &bytes, reply),
@@ -400,6 +418,10 @@ impl Answerer {
                 Response::Spaces(proto::Spaces { entries })
             }
             Request::GetStatus(_) => Response::Status(self.thread.server.status()),
+            Request::GetArrivals(get) => {
+                let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
+                Response::Arrivals(self.thread.server.role.nodes()?.arrivals(&nodes))
+            }
             _ => return Err(Error::new(ErrorKind::Internal, "a request was sent the wrong way")),
         };
         Ok((response, Bytes::new()))

@@ -199,6 +199,13 @@ impl Service for Desk {
                     realm::describe(&editor, &follower, &space, &request, Ok(())).await.map(Response::Described)
                 });
             }
+            Request::Move(wanted) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                Self::later(reply, async move {
+                    let answer = realm::moves::answer(&editor, &follower, &wanted).await?;
+                    realm::moves::encode(&answer).map(Response::Moved)
+                });
+            }
             Request::Administer(wanted) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 Self::later(reply, async move {

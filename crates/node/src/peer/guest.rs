@@ -24,7 +24,7 @@ use wire::proto::response::Response;
 
 use super::cache::Looked;
 use super::query::Queries;
-use super::{Peer, Role, SESSIONS, classes};
+use super::{Peer, Role, SESSIONS, classes, moves};
 use crate::brick::SKEW_MS;
 use crate::doors::{Who, administer, set_space, space_options};
 use crate::realm::Space;
@@ -316,7 +316,7 @@ impl Guest {
             }
             Request::Reserve(_) => self.may_work(Permission::Write)?,
             Request::BuildIndex(_) => self.may_work(Permission::Admin)?,
-            Request::CreateSpace(_) => self.is_administrator()?,
+            Request::CreateSpace(_) | Request::Move(_) => self.is_administrator()?,
             // Each looks itself at what it takes.
             Request::Ping(_) | Request::GetStatus(_) | Request::ListSpaces(_) => {}
             Request::Administer(_) | Request::SetSpace(_) => {}
@@ -357,7 +357,8 @@ impl Guest {
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
-            Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) | Request::Administer(_) => Ok(()),
+            Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) => Ok(()),
+            Request::Administer(_) | Request::Move(_) => Ok(()),
             Request::Describe(describe) if ![&*self.space.name, ""].contains(&&*describe.space) => {
                 let what = format!("only classes of the connection's space, {:?}, can be described", self.space.name);
                 Err(Error::new(ErrorKind::Denied, what))
@@ -443,6 +444,7 @@ impl Guest {
                 reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
             }
             Request::Administer(wanted) => self.administer(wanted, reply.defer()),
+            Request::Move(wanted) => moves::answer(self.peer.clone(), wanted, reply.defer()),
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => reply.send(Response::Done(proto::Done {})),
         }

@@ -110,7 +110,8 @@ impl Standings {
         // Held while it is told: so everybody hears it in order.
         let mut known = self.lock();
         let Known { bricks, spaces } = &mut *known;
-        let serving: BTreeSet<BrickId> = catalog.map().load().keys().map(|brick| BrickId(brick.0)).collect();
+        let serving = catalog.map().nodes().flat_map(|(_, placed)| [placed.brick, placed.destination()]);
+        let serving: BTreeSet<BrickId> = serving.map(|brick| BrickId(brick.0)).collect();
         bricks.retain(|brick, _| serving.contains(brick));
         for brick in serving {
             let before = bricks.get(&brick).copied();

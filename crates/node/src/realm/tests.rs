@@ -49,8 +49,8 @@ async fn nobody_serves_a_sealed_node() {
     let other = brick(&editor, "127.0.0.1:2").await;
     let begun = editor.begin_move(node, other).await.unwrap();
     realm.reach(begun.revision).await.unwrap();
-    assert!(realm.placement.of(node).unwrap().epoch > epoch);
-    let sealed = editor.seal(node).await.unwrap();
+    assert_eq!(realm.placement.of(node).unwrap().epoch, epoch, "copying disturbs nobody");
+    let sealed = editor.seal(node, other).await.unwrap();
     realm.reach(sealed.revision).await.unwrap();
     assert_eq!(realm.placement.of(node), None);
 }

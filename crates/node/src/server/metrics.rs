@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 56] = [
+pub(crate) const KINDS: [&str; 59] = [
     "ping",
     "commit",
     "get_stat",
@@ -68,6 +68,9 @@ pub(crate) const KINDS: [&str; 56] = [
     "watch",
     "standing",
     "set_space",
+    "copy_rows",
+    "get_arrivals",
+    "move",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -129,6 +132,9 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::Watch(_) => 53,
         Request::Standing(_) => 54,
         Request::SetSpace(_) => 55,
+        Request::CopyRows(_) => 56,
+        Request::GetArrivals(_) => 57,
+        Request::Move(_) => 58,
     }
 }
 

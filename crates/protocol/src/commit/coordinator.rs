@@ -182,11 +182,22 @@ impl<T: Clone> Coordinator<T> {
             return;
         }
         self.repeat = now + REPEAT_MS;
-        let waiting = self.stages.iter().filter(|(_, stage)| match self.outcome {
-            None => **stage == Stage::Asked,
-            Some(_) => !matches!(**stage, Stage::Done | Stage::TooOld),
-        });
+        let waiting = self.stages.iter().filter(|(_, stage)| self.is_waited_for(**stage));
         out.extend(waiting.map(|(node, _)| Output::Send(*node, self.question(*node))));
+    }
+
+    /// Asks a participant again that can be reached again, if it has not answered.
+    pub fn hurry(&self, node: NodeId, out: &mut Vec<Output<T>>) {
+        if self.stages.get(&node).is_some_and(|stage| self.is_waited_for(*stage)) {
+            out.push(Output::Send(node, self.question(node)));
+        }
+    }
+
+    fn is_waited_for(&self, stage: Stage) -> bool {
+        match self.outcome {
+            None => stage == Stage::Asked,
+            Some(_) => !matches!(stage, Stage::Done | Stage::TooOld),
+        }
     }
 
     fn question(&self, node: NodeId) -> Request<T> {

@@ -62,3 +62,39 @@ fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
     }
     assert_eq!(gateway.deadline(), None);
 }
+
+#[test]
+fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    let part = |node| Part { writes: [(oid(node), Content::Value(1))].into(), ..Part::default() };
+    let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
+    gateway.call(1, txn(1), commit, 1_000).unwrap();
+    let reads = [(NodeId(2), vec![Read { oid: oid(2), seen: crate::validate::Seen::Written(txn(1)) }])].into();
+    gateway.call(2, txn(2), Call::Check { reads, seen: Timestamp::ZERO }, 1_000).unwrap();
+    assert_eq!(gateway.outputs().count(), 3);
+    let lock = Call::Lock { first: txn(3), oid: oid(4), mode: Mode::Shared };
+    gateway.call(3, txn(3), lock, 1_000).unwrap();
+    assert_eq!(gateway.outputs().count(), 1);
+    gateway.hurry(NodeId(3));
+    assert_eq!(gateway.outputs().count(), 0);
+    gateway.hurry(NodeId(4));
+    assert!(matches!(gateway.outputs().next(), Some(Output::Ask(NodeId(4), Request::Lock { .. }))));
+    let locked = Locked { oid: oid(4), mode: Mode::Shared, version: crate::ident::Version::ZERO, value: None };
+    let answer = Answer::Locked { txn: txn(3), oid: oid(4), mode: Mode::Shared };
+    gateway.answered(NodeId(4), answer, Some(locked), 1_005);
+    assert_eq!(gateway.outputs().count(), 1);
+    gateway.hurry(NodeId(4));
+    assert_eq!(gateway.outputs().count(), 0);
+    gateway.hurry(NodeId(2));
+    let asked: Vec<_> = gateway.outputs().collect();
+    assert!(matches!(
+        &asked[..],
+        [Output::Ask(NodeId(2), Request::Prepare { .. }), Output::Ask(NodeId(2), Request::Check { .. })]
+    ));
+    let prepared = Answer::Prepared { txn: txn(1), proposal: Timestamp::at(1_001), participants: Vec::new(), round: 0 };
+    gateway.answered(NodeId(2), prepared, None, 1_010);
+    gateway.answered(NodeId(2), Answer::Checked { txn: txn(2), verdict: Ok(()) }, None, 1_010);
+    assert_eq!(gateway.outputs().filter(|output| matches!(output, Output::Ask(..))).count(), 0);
+    gateway.hurry(NodeId(2));
+    assert_eq!(gateway.outputs().count(), 0);
+}

@@ -15,6 +15,7 @@
 
 mod calls;
 mod ids;
+mod moves;
 mod query;
 mod record;
 mod scan;
@@ -39,6 +40,7 @@ use crate::proto::request::Request as Envelope;
 use states::{Check, Data};
 
 pub use ids::{PARTICIPANTS, node};
+pub use moves::{CopiedRows, CopyRows, ROWS};
 pub use query::{COLUMNS, QUERY, Query, Rows};
 pub use record::{decode_record, encode_record};
 pub use scan::{CLASSES, IndexRange, KEY, Place, Scan, Scanned};

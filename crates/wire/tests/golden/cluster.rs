@@ -15,8 +15,8 @@ use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Conflict, Read, Seen};
 use wire::cluster::{
-    BrickStanding, BuildIndex, IndexRange, Message, Place, Reserve, Scan, Scanned, Standing, decode_record,
-    encode_record, looked, policy_to_proto,
+    BrickStanding, BuildIndex, CopiedRows, CopyRows, IndexRange, Message, Place, Reserve, Scan, Scanned, Standing,
+    decode_record, encode_record, looked, policy_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -24,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10 + 6;
+pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10 + 6 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -304,6 +304,45 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         ("looked-none", Response::Looked(looked(version(42), None)), Vec::new()),
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
         ("space-of", Response::SpaceOf(proto::SpaceOf { space: 1, nodes: vec![NODE.0, 5] }), Vec::new()),
+    ];
+    for (name, response, raw) in responses {
+        let message = proto::Response { response: Some(response) };
+        check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());
+    }
+}
+
+#[test]
+fn what_is_said_while_logical_nodes_move_is_what_it_was() {
+    use proto::moves;
+    use proto::request::Request;
+    use proto::response::Response;
+    let key = |byte: u8| Bytes::from(vec![b'P', 0, 0, 0, 7, byte]);
+    let copy = CopyRows { node: NODE, to: 2, attempt: 0xa77e_4097, number: 3, from: Some(key(1)) };
+    let sent: moves::CopyRows = copy.clone().into();
+    assert_eq!(CopyRows::try_from(sent.clone()).unwrap(), copy);
+    let all = CopyRows { from: None, ..copy }.into();
+    let json = |text: &'static [u8]| Bytes::from_static(text);
+    let requests = [
+        ("copy-rows", Request::CopyRows(sent)),
+        ("copy-rows-changed", Request::CopyRows(all)),
+        ("get-arrivals", Request::GetArrivals(moves::GetArrivals { nodes: vec![NODE.0, 5] })),
+        ("move", Request::Move(moves::Move { request: json(b"{}") })),
+    ];
+    for (name, request) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
+    }
+    let rows = vec![(key(1), Some(json(b"one"))), (key(2), None), (key(3), Some(Bytes::new()))];
+    let copied = CopiedRows { rows, next: Some(key(4)), changed: 5, sealed: None };
+    let last = CopiedRows { rows: Vec::new(), next: None, changed: 0, sealed: Some(9) };
+    let (message, raw) = copied.clone().into_proto();
+    assert_eq!(CopiedRows::from_proto(message.clone(), Raw::Borrowed(&raw.concat())).unwrap(), copied);
+    assert!(CopiedRows::from_proto(message.clone(), Raw::Borrowed(b"")).is_err());
+    let arrival = moves::Arrival { node: NODE.0, rows: 3, bytes: 700, pause_us: Some(38_000), trouble: "none".into() };
+    let responses = [
+        ("copied-rows", Response::CopiedRows(message), raw),
+        ("copied-rows-last", Response::CopiedRows(last.into_proto().0), Vec::new()),
+        ("arrivals", Response::Arrivals(moves::Arrivals { arrivals: vec![arrival] }), Vec::new()),
+        ("moved", Response::Moved(moves::Moved { answer: json(b"{}") }), Vec::new()),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };

@@ -1,5 +1,15 @@
-//! Moves of logical nodes from brick to brick. Who may take which step when is for the rules of placement to say (M1); here
-//! each step needs the one before it.
+//! Moves of logical nodes from brick to brick (M1).
+//!
+//! ```text
+//!               begin_move               seal                 finish_move
+//!   served ───────────────▶ copying ───────────────▶ sealed ───────────────▶ served elsewhere
+//!      ▲                     │    ▲                    │ │
+//!      │      cancel_move    │    └────── unseal ──────┘ │
+//!      └─────────────────────┴───────── cancel_move ─────┘
+//! ```
+//!
+//! The epoch by which requests are admitted changes only when that begins or ends which is sealed: copying disturbs nobody.
+//! It also says which seal a hand-over belongs to: a move is finished only by who has what the old brick had as of that one.
 
 use model::NodeId;
 
@@ -18,7 +28,7 @@ impl Editor {
     /// [`CatalogError::Moving`] if it moves already, or is there already; [`CatalogError::Missing`];
     /// [`CatalogError::Invalid`] if the brick keeps objects otherwise than the one that serves the node.
     pub async fn begin_move(&self, node: NodeId, to: BrickId) -> Result<Edited<Placed>> {
-        self.change_placed(node, Some(to), |placed, state| match placed.moving {
+        self.change_placed(node, Some(to), |placed, _, state| match placed.moving {
             None if placed.brick != to => {
                 placed.moving = Some(Moving { to, phase: MovePhase::Copying });
                 Ok(())
@@ -29,46 +39,68 @@ impl Editor {
         .await
     }
 
-    /// Seals a logical node that moves: its brick takes nothing new from now on, and hands over.
+    /// Seals a logical node that moves to this brick: the old one takes nothing new from now on, and hands over.
     ///
     /// # Errors
-    /// [`CatalogError::Moving`] if it does not move; [`CatalogError::Missing`].
-    pub async fn seal(&self, node: NodeId) -> Result<Edited<Placed>> {
-        self.change_placed(node, None, |placed, state| match &mut placed.moving {
-            Some(moving) if moving.phase == MovePhase::Copying => {
+    /// [`CatalogError::Moving`] if it does not move there; [`CatalogError::Missing`].
+    pub async fn seal(&self, node: NodeId, to: BrickId) -> Result<Edited<Placed>> {
+        self.change_placed(node, None, |placed, epoch, state| match &mut placed.moving {
+            Some(moving) if moving.to == to && moving.phase == MovePhase::Copying => {
                 moving.phase = MovePhase::Sealed;
+                placed.epoch = epoch;
                 Ok(())
             }
-            Some(_) => Err(state("sealed already", "nothing is to be done")),
-            None => Err(state("not moving", "begin a move first")),
+            Some(moving) if moving.to == to => Err(state("sealed already", "nothing is to be done")),
+            _ => Err(state("not moving there", "begin a move first")),
         })
         .await
     }
 
-    /// Ends a move: the new brick has everything, and serves.
+    /// Takes a seal back: the old brick serves again while the new one goes on copying.
     ///
     /// # Errors
-    /// [`CatalogError::Moving`] if the node is not sealed; [`CatalogError::Missing`].
-    pub async fn finish_move(&self, node: NodeId) -> Result<Edited<Placed>> {
-        self.change_placed(node, None, |placed, state| match placed.moving {
-            Some(Moving { to, phase: MovePhase::Sealed }) => {
+    /// [`CatalogError::Moving`] if the node is not sealed as of this epoch; [`CatalogError::Missing`].
+    pub async fn unseal(&self, node: NodeId, sealed: Epoch) -> Result<Edited<Placed>> {
+        self.change_placed(node, None, |placed, epoch, state| match &mut placed.moving {
+            Some(moving) if moving.phase == MovePhase::Sealed && placed.epoch == sealed => {
+                moving.phase = MovePhase::Copying;
+                placed.epoch = epoch;
+                Ok(())
+            }
+            _ => Err(state("not sealed so", "nothing is to be done")),
+        })
+        .await
+    }
+
+    /// Ends a move: the new brick has everything that the old one had when it was sealed, and serves.
+    ///
+    /// # Errors
+    /// [`CatalogError::Moving`] if the node is not sealed as of this epoch; [`CatalogError::Missing`].
+    pub async fn finish_move(&self, node: NodeId, sealed: Epoch) -> Result<Edited<Placed>> {
+        self.change_placed(node, None, |placed, epoch, state| match placed.moving {
+            Some(Moving { to, phase: MovePhase::Sealed }) if placed.epoch == sealed => {
                 placed.brick = to;
                 placed.moving = None;
                 placed.moves = placed.moves.checked_add(1).ok_or_else(|| state("worn out", "copy its objects"))?;
+                placed.epoch = epoch;
                 Ok(())
             }
-            _ => Err(state("not sealed", "seal it first")),
+            _ => Err(state("not sealed so", "seal it first")),
         })
         .await
     }
 
-    /// Gives a move up: the old brick serves as before. It must not have handed over.
+    /// Gives a move up: the old brick serves as before. What it has handed over does not count any more.
     ///
     /// # Errors
     /// [`CatalogError::Moving`] if it does not move; [`CatalogError::Missing`].
     pub async fn cancel_move(&self, node: NodeId) -> Result<Edited<Placed>> {
-        self.change_placed(node, None, |placed, state| match placed.moving.take() {
-            Some(_) => Ok(()),
+        self.change_placed(node, None, |placed, epoch, state| match placed.moving.take() {
+            Some(Moving { phase: MovePhase::Copying, .. }) => Ok(()),
+            Some(Moving { phase: MovePhase::Sealed, .. }) => {
+                placed.epoch = epoch;
+                Ok(())
+            }
             None => Err(state("not moving", "nothing is to be done")),
         })
         .await
@@ -78,16 +110,17 @@ impl Editor {
         &self,
         node: NodeId,
         to: Option<BrickId>,
-        change: impl Fn(&mut Placed, &dyn Fn(&str, &'static str) -> CatalogError) -> Result<()>,
+        change: impl Fn(&mut Placed, Epoch, &dyn Fn(&str, &'static str) -> CatalogError) -> Result<()>,
     ) -> Result<Edited<Placed>> {
+        let name = &format!("{:x}", node.0);
         let state = |state: &str, remedy| CatalogError::Moving { node: node.0, state: state.to_owned(), remedy };
         edit!(self, |draft| {
             let epoch = Epoch(draft.touch(&Path::Map).await?);
-            let (space, part) = found(map(&draft).await?.sheet_of(node), "logical node", node.0)?;
+            let (space, part) = found(map(&draft).await?.sheet_of(node), "logical node", name)?;
             let path = Path::Sheet(space, part);
-            let mut sheet: Sheet = found(draft.get(&path).await?, "logical node", node.0)?;
+            let mut sheet: Sheet = found(draft.get(&path).await?, "logical node", name)?;
             let index = node.0.checked_sub(sheet.first.0).map(|index| index as usize);
-            let placed = found(index.and_then(|index| sheet.nodes.get_mut(index)), "logical node", node.0)?;
+            let placed = found(index.and_then(|index| sheet.nodes.get_mut(index)), "logical node", name)?;
             if let Some(to) = to {
                 let new: Brick = found(draft.get(&Path::Brick(to)).await?, "brick", to)?;
                 let old: Option<Brick> = draft.get(&Path::Brick(placed.brick)).await?;
@@ -96,8 +129,7 @@ impl Editor {
                     return Err(CatalogError::invalid("the new brick of a logical node", to, why));
                 }
             }
-            change(placed, &state)?;
-            placed.epoch = epoch;
+            change(placed, epoch, &state)?;
             let placed = placed.clone();
             draft.put(&path, &sheet)?;
             placed

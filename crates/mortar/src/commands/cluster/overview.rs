@@ -106,6 +106,9 @@ impl Report for Shown {
             let (parts, conflicts) = (figure("parts_committed_total"), figure("parts_conflicts_total"));
             let (parts, conflicts) = (parts.unwrap_or_default(), conflicts.unwrap_or_default());
             write!(out, ", {nodes} nodes, {parts} parts committed, {conflicts} conflicts")?;
+            if let Some(coming) = figure("nodes_coming").filter(|coming| *coming > 0) {
+                write!(out, ", {coming} coming")?;
+            }
         }
         if let Some(ailment) = &self.ailment {
             write!(out, "  {ailment}")?;

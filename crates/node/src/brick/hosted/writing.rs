@@ -147,7 +147,8 @@ impl Hosted {
         if self.in_memory {
             match self.store.commit_rows(rows) {
                 Ok(_) => {
-                    self.under_way.pop_back();
+                    let sent = self.under_way.pop_back();
+                    sent.iter().for_each(|sent| self.changed(&sent.rows));
                     self.full = None;
                     self.forced(position, now);
                 }

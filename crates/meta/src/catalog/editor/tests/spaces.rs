@@ -90,29 +90,53 @@ async fn a_logical_node_moves_step_by_step_and_counts_it() {
     let before = catalog(&editor).await.placed(node).unwrap().clone();
     let moving = |result: Result<Edited<Placed>>| matches!(result, Err(CatalogError::Moving { .. }));
 
-    assert!(moving(editor.seal(node).await));
+    assert!(moving(editor.seal(node, third).await));
     assert!(moving(editor.begin_move(node, before.brick).await));
     assert_eq!(kind(editor.begin_move(node, memory).await), ErrorKind::Invalid);
     assert_eq!(kind(editor.begin_move(node, BrickId(99)).await), ErrorKind::NotFound);
     assert_eq!(kind(editor.begin_move(NodeId(99), third).await), ErrorKind::NotFound);
     let began = editor.begin_move(node, third).await.unwrap().value;
     assert_eq!((began.brick, began.moves, began.moving.unwrap().phase), (before.brick, 0, MovePhase::Copying));
-    assert!(began.epoch > before.epoch);
+    assert_eq!(began.epoch, before.epoch, "copying disturbs nobody");
     assert!(moving(editor.begin_move(node, third).await));
-    assert!(moving(editor.finish_move(node).await));
-    editor.cancel_move(node).await.unwrap();
+    assert!(moving(editor.finish_move(node, began.epoch).await));
+    assert_eq!(editor.cancel_move(node).await.unwrap().value.epoch, before.epoch);
     assert!(moving(editor.cancel_move(node).await));
 
     editor.begin_move(node, third).await.unwrap();
     assert_eq!(kind(editor.remove_brick(third).await), ErrorKind::Invalid);
-    editor.seal(node).await.unwrap();
-    assert!(moving(editor.seal(node).await));
-    editor.finish_move(node).await.unwrap();
+    assert!(moving(editor.seal(node, before.brick).await));
+    let sealed = editor.seal(node, third).await.unwrap().value;
+    assert!(sealed.epoch > before.epoch);
+    assert!(moving(editor.seal(node, third).await));
+    assert!(moving(editor.finish_move(node, before.epoch).await));
+    editor.finish_move(node, sealed.epoch).await.unwrap();
     let catalog = catalog(&editor).await;
     let after = catalog.placed(node).unwrap();
     assert_eq!((after.brick, after.moves, after.moving), (third, 1, None));
     assert_eq!(after.epoch, catalog.map().epoch());
     assert_eq!(catalog.placed(NodeId(2)).unwrap().epoch, before.epoch, "others are as they were");
+}
+
+#[tokio::test]
+async fn a_hand_over_counts_only_for_the_seal_that_it_belongs_to() {
+    let editor = with_space().await;
+    let third = brick(&editor, Storage::Durable).await.id;
+    let node = NodeId(3);
+    let moving = |result: Result<Edited<Placed>>| matches!(result, Err(CatalogError::Moving { .. }));
+    editor.begin_move(node, third).await.unwrap();
+    let first = editor.seal(node, third).await.unwrap().value.epoch;
+    let opened = editor.unseal(node, first).await.unwrap().value;
+    assert_eq!(opened.moving.unwrap().phase, MovePhase::Copying);
+    assert!(opened.epoch > first);
+    assert!(moving(editor.finish_move(node, first).await));
+    let second = editor.seal(node, third).await.unwrap().value.epoch;
+    assert!(moving(editor.unseal(node, first).await));
+    assert!(moving(editor.finish_move(node, first).await));
+    let given_back = editor.cancel_move(node).await.unwrap().value;
+    assert!(given_back.epoch > second && given_back.moving.is_none());
+    assert!(moving(editor.finish_move(node, second).await));
+    assert!(moving(editor.unseal(node, second).await));
 }
 
 #[tokio::test]
@@ -126,8 +150,8 @@ async fn spreading_gives_new_bricks_their_part_and_empties_those_that_leave() {
     assert_eq!(moves.len(), 3, "{moves:?}");
     for one in moves {
         editor.begin_move(one.node, one.to).await.unwrap();
-        editor.seal(one.node).await.unwrap();
-        editor.finish_move(one.node).await.unwrap();
+        let sealed = editor.seal(one.node, one.to).await.unwrap().value;
+        editor.finish_move(one.node, sealed.epoch).await.unwrap();
     }
     let spread = catalog(&editor).await;
     assert!(spread.spread().is_empty());

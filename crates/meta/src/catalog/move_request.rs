@@ -1,0 +1,298 @@
+//! What is asked from outside about where logical nodes are, as one type that travels as JSON.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::error::CatalogError;
+use super::ident::BrickId;
+use super::member::{Alive, Brick};
+use super::placement::{Move, MovePhase, Placed};
+use super::{Catalog, Editor};
+use crate::Revision;
+
+/// What somebody wants to know of where logical nodes are, or to have moved. Nodes are numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveRequest {
+    /// Where these are; all, if none is named.
+    Show {
+        /// The logical nodes.
+        nodes: Vec<u32>,
+    },
+    /// Have logical nodes moved to a brick.
+    To {
+        /// The logical nodes.
+        nodes: Vec<u32>,
+        /// The brick.
+        brick: BrickId,
+        /// Only say what would be done.
+        dry_run: bool,
+    },
+    /// Have each space spread evenly over the bricks that live and are to stay.
+    Spread {
+        /// Only this one.
+        space: Option<String>,
+        /// Only say what would be done.
+        dry_run: bool,
+    },
+    /// Have all moved away from a brick, which gets nothing any more.
+    Drain {
+        /// The brick.
+        brick: BrickId,
+        /// Only say what would be done.
+        dry_run: bool,
+    },
+    /// Give moves up: all, or only these.
+    Cancel {
+        /// Of these logical nodes, if some are named.
+        nodes: Vec<u32>,
+        /// Away from this brick, which may get something again.
+        drain: Option<BrickId>,
+    },
+}
+
+/// Where logical nodes are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveAnswer {
+    /// Those that were asked for, or are concerned.
+    pub nodes: Vec<NodeState>,
+    /// All bricks, if all nodes were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bricks: Vec<BrickState>,
+}
+
+/// A brick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrickState {
+    /// Its number.
+    pub brick: BrickId,
+    /// Where it listens, or did.
+    pub address: String,
+    /// Whether it lives.
+    pub alive: bool,
+    /// Whether it gets nothing any more.
+    pub leaving: bool,
+}
+
+/// Where a logical node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeState {
+    /// Its number.
+    pub node: u32,
+    /// Its space.
+    pub space: String,
+    /// The brick that serves it.
+    pub brick: BrickId,
+    /// How often it has moved.
+    pub moves: u32,
+    /// The brick that it moves to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<BrickId>,
+    /// How far that is, if it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<MovePhase>,
+    /// How its last move goes or went, as far as the new brick is asked and knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrival: Option<ArrivalState>,
+}
+
+/// How a logical node comes to a brick, or came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrivalState {
+    /// Rows that were copied.
+    pub rows: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// How long nobody served it, in microseconds, if it has arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_us: Option<u64>,
+    /// Why it does not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+impl Catalog {
+    fn node_state(&self, node: NodeId, placed: &Placed) -> NodeState {
+        NodeState {
+            node: node.0,
+            space: self.space_of(node).map(|space| space.name.clone()).unwrap_or_default(),
+            brick: placed.brick,
+            moves: placed.moves,
+            to: placed.moving.map(|moving| moving.to),
+            phase: placed.moving.map(|moving| moving.phase),
+            arrival: None,
+        }
+    }
+
+    /// Where logical nodes are; all, if none is named.
+    fn node_states(&self, nodes: &[u32]) -> Result<Vec<NodeState>, CatalogError> {
+        if nodes.is_empty() {
+            return Ok(self.map().nodes().map(|(node, placed)| self.node_state(node, placed)).collect());
+        }
+        nodes.iter().map(|node| Ok(self.node_state(NodeId(*node), self.there(*node)?))).collect()
+    }
+
+    fn brick_states(&self) -> Vec<BrickState> {
+        let state = |(brick, alive): (&Arc<Brick>, Option<&Alive>)| BrickState {
+            brick: brick.id,
+            address: brick.addresses.first().cloned().unwrap_or_default(),
+            alive: alive.is_some(),
+            leaving: brick.leaving,
+        };
+        self.bricks().map(state).collect()
+    }
+
+    fn there(&self, node: u32) -> Result<&Placed, CatalogError> {
+        self.placed(NodeId(node)).ok_or_else(|| CatalogError::missing("logical node", format!("{node:x}")))
+    }
+
+    fn lives(&self, what: &'static str, brick: BrickId) -> Result<(), CatalogError> {
+        let member = self.brick(brick).ok_or_else(|| CatalogError::missing("brick", brick))?;
+        match member.alive {
+            Some(_) => Ok(()),
+            None => Err(CatalogError::invalid(what, brick, "one that lives: start it, then try again")),
+        }
+    }
+
+    /// The moves after which these logical nodes are at a brick, without those that are, or are on their way.
+    fn moves_to(&self, nodes: &[u32], to: BrickId) -> Result<Vec<Move>, CatalogError> {
+        self.lives("the brick that logical nodes move to", to)?;
+        let mut moves = Vec::new();
+        for node in BTreeSet::from_iter(nodes) {
+            let placed = self.there(*node)?;
+            match placed.moving {
+                Some(moving) if moving.to != to => {
+                    let state = format!("moving to brick {}", moving.to);
+                    return Err(CatalogError::Moving {
+                        node: *node,
+                        state,
+                        remedy: "wait until it is there, or cancel",
+                    });
+                }
+                None if placed.brick != to => {
+                    self.lives("the brick that logical nodes leave", placed.brick)?;
+                    moves.push(Move { node: NodeId(*node), from: placed.brick, to });
+                }
+                _ => {}
+            }
+        }
+        Ok(moves)
+    }
+
+    /// The moves after which the spaces are spread evenly, away from bricks that live.
+    fn moves_to_spread(&self, space: Option<&str>) -> Result<Vec<Move>, CatalogError> {
+        if let Some(name) = space.filter(|name| self.space(name).is_none()) {
+            return Err(CatalogError::missing("space", name));
+        }
+        let mut moves = self.spread();
+        moves.retain(|one| {
+            let is_meant = space.is_none_or(|name| self.space_of(one.node).is_some_and(|space| space.name == name));
+            is_meant && self.lives("", one.from).is_ok()
+        });
+        Ok(moves)
+    }
+
+    /// The moves after which a brick serves nothing.
+    fn moves_to_drain(&self, brick: BrickId) -> Result<Vec<Move>, CatalogError> {
+        self.lives("the brick to be emptied", brick)?;
+        let moves = self.spread_without(brick);
+        let stays = self
+            .map()
+            .nodes()
+            .find(|(node, placed)| placed.destination() == brick && !moves.iter().any(|one| one.node == *node));
+        match stays {
+            None => Ok(moves),
+            Some((node, placed)) if placed.moving.is_some() => {
+                let (node, state) = (node.0, format!("moving to brick {brick}"));
+                Err(CatalogError::Moving { node, state, remedy: "wait until it is there, or cancel" })
+            }
+            Some((node, _)) => {
+                let storage = self.space_of(node).map_or("", |space| space.storage.adverb());
+                Err(CatalogError::NoBricks { storage })
+            }
+        }
+    }
+
+    /// The moves that are to be given up.
+    fn moves_to_cancel(&self, nodes: &[u32], drain: Option<BrickId>) -> Result<Vec<NodeId>, CatalogError> {
+        nodes.iter().try_for_each(|node| self.there(*node).map(drop))?;
+        let is_meant = |node: NodeId, placed: &Placed| {
+            let is_named = nodes.is_empty() || nodes.contains(&node.0);
+            is_named && placed.moving.is_some() && drain.is_none_or(|brick| placed.brick == brick)
+        };
+        Ok(self.map().nodes().filter(|(node, placed)| is_meant(*node, placed)).map(|(node, _)| node).collect())
+    }
+}
+
+impl Editor {
+    /// Does what is asked for, by what `catalog` says now. If something was changed, the answer says as of which revision.
+    ///
+    /// # Errors
+    /// Those of the operation; of several moves some may have been begun then.
+    pub async fn answer_moves(
+        &self,
+        catalog: &Catalog,
+        request: MoveRequest,
+    ) -> Result<(MoveAnswer, Option<Revision>), CatalogError> {
+        let (moves, dry_run, nodes) = match request {
+            MoveRequest::Show { nodes } => {
+                let bricks = if nodes.is_empty() { catalog.brick_states() } else { Vec::new() };
+                return Ok((MoveAnswer { nodes: catalog.node_states(&nodes)?, bricks }, None));
+            }
+            MoveRequest::Cancel { nodes, drain } => return self.cancel_moves(catalog, &nodes, drain).await,
+            MoveRequest::To { nodes, brick, dry_run } => (catalog.moves_to(&nodes, brick)?, dry_run, nodes),
+            MoveRequest::Spread { space, dry_run } => (catalog.moves_to_spread(space.as_deref())?, dry_run, Vec::new()),
+            MoveRequest::Drain { brick, dry_run } => {
+                let moves = catalog.moves_to_drain(brick)?;
+                if !dry_run {
+                    self.set_brick_leaving(brick, true).await?;
+                }
+                (moves, dry_run, Vec::new())
+            }
+        };
+        let mut revision = None;
+        if !dry_run {
+            for one in &moves {
+                revision = Some(self.begin_move(one.node, one.to).await?.revision);
+            }
+        }
+        // Those that are on their way already are waited for too.
+        let on_their_way = nodes.iter().map(|node| Ok((NodeId(*node), catalog.there(*node)?)));
+        let on_their_way: Vec<_> = on_their_way.collect::<Result<_, CatalogError>>()?;
+        let moving = on_their_way.into_iter().filter(|(_, placed)| placed.moving.is_some());
+        let mut states: Vec<_> = moving.map(|(node, placed)| catalog.node_state(node, placed)).collect();
+        for one in moves {
+            let before = catalog.there(one.node.0)?;
+            states.push(NodeState { to: Some(one.to), ..catalog.node_state(one.node, before) });
+        }
+        Ok((MoveAnswer { nodes: states, bricks: Vec::new() }, revision))
+    }
+
+    async fn cancel_moves(
+        &self,
+        catalog: &Catalog,
+        nodes: &[u32],
+        drain: Option<BrickId>,
+    ) -> Result<(MoveAnswer, Option<Revision>), CatalogError> {
+        let cancelled = catalog.moves_to_cancel(nodes, drain)?;
+        let (mut states, mut revision) = (Vec::new(), None);
+        if let Some(brick) = drain {
+            revision = Some(self.set_brick_leaving(brick, false).await?.revision);
+        }
+        for node in cancelled {
+            match self.cancel_move(node).await {
+                Ok(edited) => {
+                    revision = Some(edited.revision);
+                    states.push(catalog.node_state(node, &edited.value));
+                }
+                // It has arrived meanwhile.
+                Err(CatalogError::Moving { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((MoveAnswer { nodes: states, bricks: Vec::new() }, revision))
+    }
+}

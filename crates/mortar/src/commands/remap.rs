@@ -1,0 +1,280 @@
+//! `mortar remap`: moves logical nodes of a cluster from brick to brick while they serve.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use client::Client;
+use meta::catalog::{BrickId, BrickState, MoveAnswer, MovePhase, MoveRequest, NodeState};
+use serde::Serialize;
+use tokio::time::{self, Instant};
+
+use crate::connection::Session;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Bytes, Count, Printable, Report, counted, warn};
+use crate::progress::{Progress, Took};
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar remap                                  the bricks, and which logical nodes they serve
+  mortar remap --spread                         give new bricks their part
+  mortar remap --spread --space photos          of one space only
+  mortar remap --drain 2                        empty brick 2, before it goes
+  mortar remap --node 1a --node 1b --to 3       move these, as the third part of identifiers names them
+  mortar remap --spread --dry-run               only say what would be moved
+  mortar remap --cancel                         give up all moves that are under way
+  mortar remap --cancel --drain 2               brick 2 stays after all
+
+Everything goes on meanwhile; a logical node rests for some hundredths of a second when it changes over. Ctrl-C stops the
+waiting, not the moves. Names a peer server, or a meta-server, which does not know how much is copied.";
+
+/// How often it is looked, and how long servers may be away meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Show where logical nodes are, or move them to other bricks while they serve
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("what").args(["to", "spread", "cancel"]).multiple(false))]
+pub(crate) struct Remap {
+    /// A logical node to be moved, in hexadecimal digits as in identifiers; several with commas or repeated
+    #[arg(long = "node", value_name = "NODE", value_delimiter = ',', value_parser = node, requires = "what")]
+    nodes: Vec<u32>,
+    /// The brick that they move to
+    #[arg(long, value_name = "BRICK", requires = "nodes")]
+    to: Option<u32>,
+    /// Spread each space evenly over the bricks that live
+    #[arg(long, conflicts_with_all = ["nodes", "drain"])]
+    spread: bool,
+    /// Move all away from this brick, and give it nothing any more
+    #[arg(long, value_name = "BRICK", conflicts_with_all = ["nodes", "to"])]
+    drain: Option<u32>,
+    /// Give moves up: all, or those of --node, or those away from --drain, which gets something again
+    #[arg(long, conflicts_with_all = ["dry_run", "no_wait"])]
+    cancel: bool,
+    /// Only say what would be moved
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not wait until all has moved
+    #[arg(long)]
+    no_wait: bool,
+}
+
+fn node(text: &str) -> std::result::Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|_| "a number in hexadecimal digits, such as 1a".to_owned())
+}
+
+// ---------------------------------------------------------------------------------------------- what is printed
+
+/// A brick and what it serves.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    brick: BrickState,
+    /// Logical nodes by their space.
+    nodes: BTreeMap<String, Vec<u32>>,
+}
+
+impl Report for Shown {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { brick: BrickState { brick, address, alive, leaving }, nodes } = self;
+        let state = match (alive, leaving) {
+            (true, false) => "lives",
+            (true, true) => "is emptied",
+            (false, _) => "is away",
+        };
+        let count = nodes.values().map(Vec::len).sum::<usize>() as u64;
+        write!(out, "brick {brick:<4} {:<24} {state:<11} {}", Printable(address), counted(count, "node", "nodes"))?;
+        for (space, nodes) in nodes {
+            let nodes: Vec<String> = nodes.iter().map(|node| format!("{node:x}")).collect();
+            write!(out, "  {}: {}", Printable(space), nodes.join(" "))?;
+        }
+        writeln!(out)
+    }
+}
+
+/// A logical node that moves, or is to.
+#[derive(Serialize)]
+struct Line(NodeState);
+
+impl Report for Line {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let NodeState { node, space, brick, to, phase, arrival, .. } = &self.0;
+        write!(out, "node {node:x} of {}: brick {brick}", Printable(space))?;
+        if let Some(to) = to {
+            write!(out, " -> brick {to}")?;
+        }
+        match phase {
+            Some(MovePhase::Copying) => write!(out, ", copying")?,
+            Some(MovePhase::Sealed) => write!(out, ", changing over")?,
+            None => {}
+        }
+        if let Some(arrival) = arrival.as_ref().filter(|_| phase.is_some()) {
+            write!(out, ", {} rows", Count(arrival.rows))?;
+            if let Some(trouble) = &arrival.trouble {
+                write!(out, "; {}", Printable(trouble))?;
+            }
+        }
+        writeln!(out)
+    }
+}
+
+/// How it ended.
+#[derive(Default, Serialize)]
+struct Moved {
+    nodes: u64,
+    rows: u64,
+    bytes: u64,
+    seconds: f64,
+    /// The longest time that nobody served a node, if that is known.
+    longest_pause_ms: Option<f64>,
+}
+
+impl Report for Moved {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "moved {}", counted(self.nodes, "node", "nodes"))?;
+        if let Some(pause) = self.longest_pause_ms {
+            let (rows, bytes) = (counted(self.rows, "row", "rows"), Bytes(self.bytes));
+            write!(out, ", {rows}, {bytes}, longest pause {pause:.0} ms")?;
+        }
+        writeln!(out, ", in {}", Took(Duration::from_secs_f64(self.seconds)))
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- what is done
+
+pub(crate) async fn run(args: Remap, session: &mut Session) -> Result {
+    let client = session.connect_to_cluster().await?;
+    let Remap { nodes, to, spread, drain, cancel, dry_run, no_wait } = args;
+    let request = match (to, drain.map(BrickId)) {
+        (_, drain) if cancel => MoveRequest::Cancel { nodes, drain },
+        (Some(to), _) => MoveRequest::To { nodes, brick: BrickId(to), dry_run },
+        (None, Some(brick)) => MoveRequest::Drain { brick, dry_run },
+        (None, None) if spread => MoveRequest::Spread { space: session.space_named(), dry_run },
+        (None, None) if dry_run || no_wait => {
+            return Err(Failure::usage("what is to be moved is not said: use --spread, --drain or --node with --to"));
+        }
+        (None, None) => return show(&client, session).await,
+    };
+    let asked = ask(&client, &request).await?;
+    if dry_run || no_wait || cancel {
+        return asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)));
+    }
+    wait(&client, session, asked.nodes).await
+}
+
+/// Shows the bricks, and what moves.
+async fn show(client: &Client, session: &mut Session) -> Result {
+    let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
+    for brick in bricks {
+        let mut served: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for state in nodes.iter().filter(|state| state.brick == brick.brick) {
+            served.entry(state.space.clone()).or_default().push(state.node);
+        }
+        session.output.print(&Shown { brick, nodes: served })?;
+    }
+    nodes.into_iter().filter(|state| state.to.is_some()).try_for_each(|state| session.output.print(&Line(state)))
+}
+
+/// Waits until logical nodes are where they move to.
+async fn wait(client: &Client, session: &mut Session, moving: Vec<NodeState>) -> Result {
+    let wanted: BTreeMap<u32, Option<BrickId>> = moving.iter().map(|state| (state.node, state.to)).collect();
+    let (began, json) = (Instant::now(), session.output.json());
+    let (mut heard, mut told) = (began, BTreeSet::new());
+    let progress = Progress::of("moving", "nodes", &session.output);
+    progress.expect(0, wanted.len() as u64);
+    let request = MoveRequest::Show { nodes: wanted.keys().copied().collect() };
+    let mut states = Vec::new();
+    // Without nodes all would be shown.
+    while !wanted.is_empty() {
+        match ask(client, &request).await {
+            Ok(answer) => (states, heard) = (answer.nodes, Instant::now()),
+            Err(failure) if failure.exit() == Exit::Unavailable && heard.elapsed() < PATIENCE => {}
+            Err(failure) => return Err(failure.hint("The moves go on; `mortar remap` shows them.")),
+        }
+        for state in &states {
+            let trouble = state.arrival.as_ref().and_then(|arrival| arrival.trouble.clone());
+            if let Some(trouble) = trouble.filter(|_| state.to.is_some())
+                && told.insert((state.node, trouble.clone()))
+            {
+                progress.aside(|| warn(json, "move", &format!("logical node {:x}: {trouble}", state.node)));
+            }
+        }
+        let left = states.iter().filter(|state| state.to.is_some()).count();
+        let moved = sum(&states);
+        progress.reach(moved.bytes, (wanted.len() - left) as u64);
+        if left == 0 && !states.is_empty() {
+            break;
+        }
+        time::sleep(LOOK).await;
+    }
+    progress.end();
+    let elsewhere = states.iter().filter(|state| Some(state.brick) != wanted.get(&state.node).copied().flatten());
+    let elsewhere = elsewhere.count() as u64;
+    let moved =
+        Moved { nodes: wanted.len() as u64 - elsewhere, seconds: began.elapsed().as_secs_f64(), ..sum(&states) };
+    session.output.print(&moved)?;
+    match elsewhere {
+        0 => Ok(()),
+        some => {
+            let what = counted(some, "logical node was", "logical nodes were");
+            Err(Failure::conflict(format!("{what} not moved: somebody has cancelled that")))
+        }
+    }
+}
+
+/// What was copied of logical nodes, as far as it is known.
+fn sum(states: &[NodeState]) -> Moved {
+    let mut moved = Moved::default();
+    for arrival in states.iter().filter_map(|state| state.arrival.as_ref()) {
+        (moved.rows, moved.bytes) = (moved.rows + arrival.rows, moved.bytes + arrival.bytes);
+        if let Some(pause) = arrival.pause_us {
+            let pause = pause as f64 / 1e3;
+            moved.longest_pause_ms = Some(moved.longest_pause_ms.unwrap_or(0.0).max(pause));
+        }
+    }
+    moved
+}
+
+async fn ask(client: &Client, request: &MoveRequest) -> Result<MoveAnswer> {
+    let json = |error: serde_json::Error| Failure::new(format!("cannot be read or written as JSON: {error}"));
+    let answer = client.move_nodes(serde_json::to_vec(request).map_err(json)?).await?;
+    serde_json::from_slice(&answer).map_err(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn what_is_to_be_moved_is_said_in_one_way() {
+        let parses = |words: &str| Cli::try_parse_from(format!("mortar remap {words}").split_whitespace()).is_ok();
+        for right in [
+            "",
+            "--spread",
+            "--spread --space photos --dry-run",
+            "--drain 2 --no-wait",
+            "--node 1a,1b --to 3",
+            "--node 1 --node 2 --to 3",
+            "--cancel",
+            "--cancel --node 1",
+            "--cancel --drain 2",
+        ] {
+            assert!(parses(right), "{right}");
+        }
+        for wrong in [
+            "--node 1",
+            "--to 3",
+            "--spread --drain 2",
+            "--spread --node 1",
+            "--node 1 --to 2 --drain 3",
+            "--node x --to 2",
+            "--cancel --dry-run",
+        ] {
+            assert!(!parses(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! Logical nodes that move to this brick: copies their rows while the old brick serves, and takes over.
+//!
+//! ```text
+//!   ┌──▶ nothing here counts ──▶ copying ──▶ few rows left: sealed ──▶ all is here, durable ──▶ served
+//!   └──────────── whatever goes wrong ◀────────┴─────────┘
+//! ```
+//!
+//! 1. While rows come they do not count: the seal of the node says so, durably, before the first one is written. With the last
+//!    ones it becomes the epoch of the old brick's seal: who serves by a later map has all of them.
+//! 2. The catalogue ends a move only as of the epoch of the seal that was told with the last rows.
+//! 3. Whatever goes wrong, the attempt is given up and begun anew, and if the node is sealed the old brick serves meanwhile.
+//! 4. What is left here of nodes that are served elsewhere is removed when the map says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta::catalog::{BrickId, CatalogError, Epoch};
+use model::{Error, ErrorKind, NodeId, Result};
+use store::RowChanges;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{self, Instant};
+use tracing::{info, warn};
+use wire::cluster::{CopiedRows, CopyRows};
+use wire::frame::Raw;
+use wire::link::Answer;
+use wire::proto::moves;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::leaving::NEVER;
+use super::nodes::Nodes;
+use super::page_rows as rows;
+use crate::placement::Transfer;
+
+/// Logical nodes that are copied at a time; others wait.
+const AT_A_TIME: usize = 2;
+/// Rows that are removed at a time.
+const REMOVED: usize = 4_096;
+/// With so few rows in an answer that were all, the node is sealed; and at the latest after so many such answers.
+const FEW: usize = 256;
+const ROUNDS: u32 = 20;
+/// How long one question may take, how long a brick that cannot answer now is asked again, and how soon.
+const ANSWER: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_millis(2);
+/// How soon an attempt follows one that failed.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest rest between two portions.
+const REST: Duration = Duration::from_millis(100);
+/// Nodes that have arrived of which is remembered how that went.
+const REMEMBERED: usize = 4_096;
+
+/// How far a logical node is that comes here, or how it came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arrival {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// How long nobody served it.
+    pub(crate) pause: Option<Duration>,
+    /// Why the last attempt was given up.
+    pub(crate) trouble: Option<String>,
+}
+
+/// What comes here.
+pub(super) struct Arriving {
+    arrivals: Mutex<BTreeMap<NodeId, Arrival>>,
+    /// Nodes that somebody looks after.
+    busy: Mutex<BTreeSet<NodeId>>,
+    places: Semaphore,
+}
+
+impl Default for Arriving {
+    fn default() -> Self {
+        let (arrivals, busy) = (Mutex::default(), Mutex::default());
+        Self { arrivals, busy, places: Semaphore::new(AT_A_TIME) }
+    }
+}
+
+impl Arriving {
+    fn arrivals(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arrival>> {
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn busy(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far a logical node is, as far as that is known.
+    pub(crate) fn of(&self, node: NodeId) -> Option<Arrival> {
+        self.arrivals().get(&node).cloned()
+    }
+
+    fn note(&self, node: NodeId, note: impl FnOnce(&mut Arrival)) {
+        let mut arrivals = self.arrivals();
+        if arrivals.len() >= REMEMBERED && !arrivals.contains_key(&node) {
+            arrivals.retain(|_, arrival| arrival.pause.is_none());
+        }
+        note(arrivals.entry(node).or_default());
+    }
+}
+
+/// The seals of logical nodes that are not served here, of which there may be rows.
+#[derive(Default)]
+pub(super) struct Left(Mutex<BTreeMap<NodeId, u64>>);
+
+impl Left {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn seal(&self, node: NodeId, epoch: u64) {
+        self.lock().insert(node, epoch);
+    }
+}
+
+/// What is to be done about a logical node that is not served here.
+enum Task {
+    /// It is to be served here.
+    TakeOver(Transfer),
+    /// It is served elsewhere.
+    Clear,
+}
+
+impl Nodes {
+    /// Finds what was left here before this start.
+    pub(super) fn find_left(&self) -> Result<()> {
+        rows::read_seals(&self.store)?.into_iter().for_each(|(node, epoch)| self.left.seal(node, epoch));
+        Ok(())
+    }
+
+    /// How far these logical nodes are, as far as it is known here.
+    pub(crate) fn arrivals(&self, nodes: &[NodeId]) -> moves::Arrivals {
+        let known = nodes.iter().filter_map(|node| Some((node.0, self.arriving.of(*node)?)));
+        let arrivals = known.map(|(node, Arrival { rows, bytes, pause, trouble })| moves::Arrival {
+            node,
+            rows,
+            bytes,
+            pause_us: pause.map(|pause| pause.as_micros() as u64),
+            trouble: trouble.unwrap_or_default(),
+        });
+        moves::Arrivals { arrivals: arrivals.collect() }
+    }
+
+    /// Does what the map says about moves, in the background.
+    pub(super) fn follow_moves(self: &Arc<Self>) {
+        let map = self.realm.placement.map();
+        let coming = map.moving.iter().filter(|(_, one)| one.to == self.id).map(|(node, _)| *node);
+        let left: Vec<NodeId> = self.left.lock().keys().copied().collect();
+        for node in coming.chain(left) {
+            if self.task(node).is_some() && self.arriving.busy().insert(node) {
+                tokio::spawn(self.clone().tend(node));
+            }
+        }
+    }
+
+    fn task(&self, node: NodeId) -> Option<Task> {
+        let map = self.realm.placement.map();
+        let transfer = map.moving.get(&node).copied();
+        if let Some(transfer) = transfer.filter(|one| one.to == self.id) {
+            return Some(Task::TakeOver(transfer));
+        }
+        let (seal, place) = (*self.left.lock().get(&node)?, map.nodes.get(&node)?);
+        let is_over = place.brick != self.id && (seal == NEVER || place.epoch > seal);
+        is_over.then_some(Task::Clear)
+    }
+
+    /// Whether a logical node is still to come here.
+    fn is_coming(&self, node: NodeId) -> bool {
+        matches!(self.task(node), Some(Task::TakeOver(_)))
+    }
+
+    /// Does what is to be done about a logical node, until there is nothing.
+    async fn tend(self: Arc<Self>, node: NodeId) {
+        loop {
+            let done = match self.task(node) {
+                Some(Task::TakeOver(_)) => self.take_over(node).await,
+                Some(Task::Clear) => self.clear(node).await,
+                None => {
+                    let mut busy = self.arriving.busy();
+                    // What was said meanwhile nobody else would do.
+                    if self.task(node).is_none() {
+                        busy.remove(&node);
+                        return;
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(error) = done {
+                warn!(node = node.0, %error, "a move of a logical node does not go on, and is tried again");
+                self.arriving.note(node, |arrival| arrival.trouble = Some(error.to_string()));
+                time::sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Does what may block where that holds nobody up.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let nodes = self.clone();
+        let ended = |_| Error::new(ErrorKind::Internal, "work on the store was given up");
+        tokio::task::spawn_blocking(move || work(&nodes)).await.map_err(ended)?
+    }
+
+    /// Removes what is left of a logical node that is served elsewhere.
+    async fn clear(self: &Arc<Self>, node: NodeId) -> Result<()> {
+        let seal = self.left.lock().get(&node).copied();
+        let is_over = |nodes: &Self| matches!(nodes.task(node), Some(Task::Clear));
+        let mut removed = 0;
+        while is_over(self) {
+            let began = Instant::now();
+            let count = self.blocking(move |nodes| nodes.remove_rows(node)).await?;
+            removed += count;
+            if count == 0 {
+                let mut left = self.left.lock();
+                if left.get(&node).copied() == seal {
+                    left.remove(&node);
+                }
+                if removed > 0 {
+                    info!(node = node.0, rows = removed, "what was left of a logical node is removed");
+                }
+                return Ok(());
+            }
+            rest(began).await;
+        }
+        Ok(())
+    }
+
+    /// Removes some rows of a logical node. Says how many.
+    fn remove_rows(&self, node: NodeId) -> Result<usize> {
+        let mut removed = RowChanges::new();
+        for (from, to) in rows::ranges(node) {
+            self.store.rows(&from, &to, |key, _| {
+                removed.remove(key);
+                if removed.len() < REMOVED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            if removed.len() >= REMOVED {
+                break;
+            }
+        }
+        let count = removed.len();
+        if count > 0 {
+            self.store.commit_rows(removed)?;
+        }
+        Ok(count)
+    }
+
+    // -------------------------------------------------------------------------------------------- taking over
+
+    /// One attempt to take a logical node over.
+    async fn take_over(self: &Arc<Self>, node: NodeId) -> Result<()> {
+        let Ok(_place) = self.arriving.places.acquire().await else { return Ok(()) };
+        self.realm.refresh().await?;
+        let Some(Task::TakeOver(transfer)) = self.task(node) else { return Ok(()) };
+        if self.is_held(node) {
+            return Err(Error::new(ErrorKind::Unavailable, "what was served here before is being closed"));
+        }
+        if let Some(sealed) = transfer.sealed {
+            if self.blocking(move |nodes| nodes.seal_of(node)).await? == sealed {
+                // All of it came before this process was started again.
+                return self.finish(node, (Instant::now(), sealed)).await;
+            }
+            let unsealed = self.realm.editor()?.unseal(node, Epoch(sealed)).await?;
+            self.realm.reach(unsealed.revision).await?;
+        }
+        self.arriving
+            .note(node, |arrival| *arrival = Arrival { trouble: arrival.trouble.take(), ..Arrival::default() });
+        self.blocking(move |nodes| nodes.set_seal(node, NEVER)).await?;
+        while self.blocking(move |nodes| nodes.remove_rows(node)).await? > 0 {}
+        info!(node = node.0, from = transfer.from.0, "a logical node is copied to here");
+        let sealed = self.copy(node, transfer).await?;
+        self.finish(node, sealed).await
+    }
+
+    /// Copies all rows. Returns since when the node is sealed, and as of which epoch.
+    async fn copy(self: &Arc<Self>, node: NodeId, transfer: Transfer) -> Result<(Instant, u64)> {
+        let mut asked = CopyRows { node, to: self.id.0, attempt: rand::random(), number: 0, from: Some(Bytes::new()) };
+        let (mut sealed, mut rounds) = (None, 0);
+        loop {
+            let began = Instant::now();
+            let copied = self.ask_for(transfer, &asked).await?;
+            let (epoch, count, is_all) = (copied.sealed, copied.rows.len(), copied.next.is_none());
+            let is_few = is_all && copied.changed == 0 && count <= FEW;
+            (asked.number, asked.from) = (asked.number + 1, copied.next.clone());
+            let bytes = self.blocking(move |nodes| nodes.take_rows(node, copied)).await?;
+            self.arriving.note(node, |arrival| {
+                (arrival.rows, arrival.bytes) = (arrival.rows + count as u64, arrival.bytes + bytes);
+            });
+            if let Some(epoch) = epoch {
+                return Ok((sealed.unwrap_or(began), epoch));
+            }
+            rounds += u32::from(is_all);
+            match sealed {
+                Some(_) if count == 0 => time::sleep(SOON).await,
+                Some(_) => {}
+                None if is_few || rounds > ROUNDS => {
+                    let began = Instant::now();
+                    match self.realm.editor()?.seal(node, BrickId(self.id.0)).await {
+                        // By a try of which the answer was lost.
+                        Ok(_) | Err(CatalogError::Moving { .. }) => sealed = Some(began),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                None => rest(began).await,
+            }
+        }
+    }
+
+    /// Asks the old brick, again if it cannot answer now.
+    async fn ask_for(self: &Arc<Self>, transfer: Transfer, asked: &CopyRows) -> Result<CopiedRows> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (tell, answer) = oneshot::channel();
+            self.others.ask(transfer.from, Request::CopyRows(asked.clone().into()), |answer| drop(tell.send(answer)));
+            let late = || Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
+            let answer = match time::timeout(ANSWER, answer).await {
+                Ok(Ok(answer)) => answer,
+                _ => Err(late()),
+            };
+            match answer {
+                Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
+                    return CopiedRows::from_proto(copied, Raw::Owned(raw));
+                }
+                Ok(_) => return Err(Error::new(ErrorKind::Internal, "a brick has answered something else")),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                    if Instant::now() > until || !self.is_coming(asked.node) {
+                        return Err(error);
+                    }
+                    time::sleep(SOON).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes rows that were copied; with the last ones, that they are all. Returns how many bytes they have.
+    fn take_rows(&self, node: NodeId, copied: CopiedRows) -> Result<u64> {
+        let mut changes = RowChanges::new();
+        let mut bytes = 0;
+        for (key, value) in copied.rows {
+            if !rows::moves_with(node, &key) {
+                let what = format!("a row that does not belong to logical node {:x} was copied with it", node.0);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            bytes += (key.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
+            match value {
+                Some(value) => changes.put(&key, value),
+                None => changes.remove(&key),
+            }
+        }
+        if let Some(epoch) = copied.sealed {
+            changes.put(&rows::seal_key(node), rows::encode_number(epoch));
+            self.left.seal(node, epoch);
+        }
+        if !changes.is_empty() {
+            self.store.commit_rows(changes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// All is here: the catalogue is to say so, and then the node is served.
+    async fn finish(self: &Arc<Self>, node: NodeId, (began, epoch): (Instant, u64)) -> Result<()> {
+        self.end_move(node, epoch).await?;
+        let until = Instant::now() + PATIENCE;
+        while !self.is_served(node) {
+            if self.is_served_elsewhere(node) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Error::new(ErrorKind::Unavailable, "it has arrived and cannot be served; see the log"));
+            }
+            time::sleep(SOON).await;
+        }
+        let pause = began.elapsed();
+        self.arriving.note(node, |arrival| (arrival.pause, arrival.trouble) = (Some(pause), None));
+        info!(node = node.0, ms = pause.as_millis() as u64, "a logical node has arrived, and is served here");
+        Ok(())
+    }
+
+    /// Ends a move in the catalogue, as of the epoch of its seal.
+    async fn end_move(self: &Arc<Self>, node: NodeId, epoch: u64) -> Result<()> {
+        loop {
+            match self.realm.editor()?.finish_move(node, Epoch(epoch)).await {
+                Ok(finished) => return self.realm.reach(finished.revision).await,
+                // It was by a try of which the answer was lost, or somebody has taken it back.
+                Err(CatalogError::Moving { .. }) => {
+                    self.realm.refresh().await?;
+                    let place = self.realm.placement.of(node).filter(|place| place.brick == self.id);
+                    let lost = || Error::new(ErrorKind::Unavailable, "the move was taken back at its end");
+                    return place.map(drop).ok_or_else(lost);
+                }
+                Err(error) => {
+                    warn!(node = node.0, %error, "the end of a move cannot be said, and is tried again");
+                    time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    fn is_served_elsewhere(&self, node: NodeId) -> bool {
+        self.realm.placement.of(node).is_none_or(|place| place.brick != self.id)
+    }
+}
+
+/// Lets others go before for as long as the last portion took.
+async fn rest(began: Instant) {
+    time::sleep(began.elapsed().min(REST)).await;
+}

@@ -1,0 +1,158 @@
+//! Which rows of a logical node have changed while another brick copies it, and are still to be told.
+//!
+//! 1. A key is entered when its row is durable. So whoever takes keys from here, and reads their rows after that, reads what
+//!    they were entered for.
+//! 2. What was taken for an answer is kept until the next question shows that the answer has come: the same question again
+//!    is answered with the same keys, and those that came since.
+
+use std::collections::BTreeSet;
+
+use model::{Error, ErrorKind, Result};
+
+use super::page_rows::Key;
+
+/// Bytes of keys that are remembered: with more, copying begins again.
+const LIMIT: usize = if cfg!(test) { 4 << 10 } else { 16 << 20 };
+
+/// Rows that have changed since a copy was begun.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    attempt: u64,
+    /// The last question.
+    number: u64,
+    keys: BTreeSet<Key>,
+    /// What was taken for the last answer.
+    told: BTreeSet<Key>,
+    bytes: usize,
+}
+
+impl Changed {
+    /// Nothing has changed yet.
+    pub(crate) fn new(attempt: u64) -> Self {
+        Self { attempt, number: 0, keys: BTreeSet::new(), told: BTreeSet::new(), bytes: 0 }
+    }
+
+    /// A question of an attempt. It may be the last one again, or the next: then the answer to the last has come.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if what has changed since is not known: the copy has to begin again.
+    pub(crate) fn asked(&mut self, attempt: u64, number: u64) -> Result<()> {
+        if attempt != self.attempt || number < self.number || number > self.number + 1 {
+            return Err(forgotten());
+        }
+        if number > self.number {
+            self.number = number;
+            self.told.clear();
+        }
+        self.keys.append(&mut self.told);
+        self.count();
+        Ok(())
+    }
+
+    /// Whether it is of this attempt.
+    pub(crate) fn is_of(&self, attempt: u64) -> bool {
+        self.attempt == attempt
+    }
+
+    fn count(&mut self) {
+        self.bytes = self.keys.iter().chain(&self.told).map(|key| key.len()).sum();
+    }
+
+    /// A row has changed, durably. Says whether that can be remembered.
+    pub(crate) fn add(&mut self, key: &[u8]) -> bool {
+        if self.keys.insert(Key::from_slice(key)) {
+            self.bytes += key.len();
+        }
+        self.bytes <= LIMIT
+    }
+
+    /// Takes the first keys for an answer. Rows from `from` on are copied later anyway.
+    pub(crate) fn take(&mut self, from: Option<&[u8]>, most: usize) -> Vec<Key> {
+        if let Some(from) = from {
+            self.keys.split_off(from);
+        }
+        let rest = self.keys.iter().nth(most).cloned().map(|first| self.keys.split_off(&first)).unwrap_or_default();
+        self.told = std::mem::replace(&mut self.keys, rest);
+        self.count();
+        self.told.iter().cloned().collect()
+    }
+
+    /// Some of what was taken for an answer did not fit. Says how much is still to be told.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if that is not the last question any more.
+    pub(crate) fn untold(&mut self, (attempt, number): (u64, u64), rest: &[Key]) -> Result<u64> {
+        if (attempt, number) != (self.attempt, self.number) {
+            return Err(Error::new(ErrorKind::Unavailable, "another question came meanwhile: ask again"));
+        }
+        for key in rest {
+            self.told.remove(key);
+            self.keys.insert(key.clone());
+        }
+        self.count();
+        Ok(self.keys.len() as u64)
+    }
+}
+
+/// What the new brick is told if it has to begin again.
+pub(crate) fn forgotten() -> Error {
+    let what = "what has changed since the copy was begun is not known any more: begin again";
+    Error::new(ErrorKind::NotFound, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &[&str]) -> Vec<Key> {
+        names.iter().map(|name| Key::from_slice(name.as_bytes())).collect()
+    }
+
+    fn changed(names: &[&str]) -> Changed {
+        let mut changed = Changed::new(7);
+        names.iter().for_each(|name| assert!(changed.add(name.as_bytes())));
+        changed.asked(7, 0).unwrap();
+        changed
+    }
+
+    #[test]
+    fn what_was_told_is_told_again_until_its_answer_has_come() {
+        let mut changed = changed(&["a", "b"]);
+        assert_eq!(changed.take(None, 10), keys(&["a", "b"]));
+        assert!(changed.add(b"c"));
+        changed.asked(7, 0).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["a", "b", "c"]));
+        assert!(changed.add(b"a"));
+        changed.asked(7, 1).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["a"]));
+    }
+
+    #[test]
+    fn what_did_not_fit_and_what_is_copied_later_stay_apart() {
+        let mut changed = changed(&["a", "b", "c", "x", "y"]);
+        // Of what is copied from "x" on nothing need be told.
+        assert_eq!(changed.take(Some(b"x"), 2), keys(&["a", "b"]));
+        assert_eq!(changed.untold((7, 0), &keys(&["b"])).unwrap(), 2);
+        changed.asked(7, 1).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["b", "c"]));
+        assert_eq!(changed.untold((7, 1), &[]).unwrap(), 0);
+        assert_eq!(changed.untold((7, 0), &[]).unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn strangers_and_those_who_come_late_have_to_begin_again() {
+        let mut changed = changed(&["a"]);
+        changed.asked(7, 1).unwrap();
+        for (attempt, number) in [(8, 2), (8, 0), (7, 0), (7, 3)] {
+            assert_eq!(changed.asked(attempt, number).unwrap_err().kind(), ErrorKind::NotFound);
+        }
+        changed.asked(7, 2).unwrap();
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_may_be() {
+        let mut changed = Changed::new(7);
+        let fits = (0..10_000_u32).take_while(|number| changed.add(&number.to_be_bytes())).count();
+        assert_eq!(fits, LIMIT / 4);
+    }
+}

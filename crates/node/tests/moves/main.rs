@@ -1,0 +1,201 @@
+//! Logical nodes that move from brick to brick while clients work.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::cluster::{Cluster, Decided, Hint, Level};
+use meta::catalog;
+use model::{NodeId, Oid};
+use query::Query;
+use tokio::time;
+use world::{ACCOUNT, World, account, read};
+
+const BALANCE: i64 = 100;
+
+/// Makes accounts, spread over all logical nodes, with names.
+async fn open_accounts(cluster: &Cluster, count: usize) -> Vec<Oid> {
+    let t = cluster.begin(Level::Optimistic);
+    let nodes = cluster.nodes();
+    let mut made = Vec::new();
+    for number in 0..count {
+        let owner = format!("owner-{number}");
+        let oid = t.create_object(ACCOUNT, account(&owner, BALANCE), Hint::At(nodes[number % nodes.len()])).unwrap();
+        t.bind(&owner, oid).await.unwrap();
+        made.push(oid);
+    }
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    made.into_iter().map(|oid| t.real(oid).unwrap()).collect()
+}
+
+/// Moves money about until it is told to stop. Returns how often.
+async fn transfer(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
+    let mut done = 0;
+    while !end.load(Ordering::Relaxed) {
+        let [from, to] = [(); 2].map(|()| accounts[rand::random_range(..accounts.len())]);
+        if from == to {
+            continue;
+        }
+        cluster
+            .transact(|t| async move {
+                let ((payer, has), (payee, gets)) = (read(t.get(from).await?)?, read(t.get(to).await?)?);
+                t.put(from, account(&payer, has - 1)).await?;
+                t.put(to, account(&payee, gets + 1)).await
+            })
+            .await
+            .unwrap();
+        done += 1;
+    }
+    done
+}
+
+/// Looks again and again whether all money is there, by reading and by asking. Returns how often.
+async fn audit(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
+    let mut done = 0;
+    while !end.load(Ordering::Relaxed) {
+        let oids = &accounts;
+        let (sum, asked) = cluster
+            .transact(|t| async move {
+                let mut sum = 0;
+                for oid in oids.iter() {
+                    sum += read(t.get(*oid).await?)?.1;
+                }
+                let query = Query::parse_of("Account", "owner.startsWith('owner-')").unwrap();
+                Ok((sum, t.query(&query).await?.all().await?.len()))
+            })
+            .await
+            .unwrap();
+        assert_eq!((sum, asked), (BALANCE * accounts.len() as i64, accounts.len()));
+        done += 1;
+    }
+    done
+}
+
+/// Makes new accounts, with names.
+async fn create(cluster: Cluster, end: Arc<AtomicBool>) -> Vec<(String, Oid)> {
+    let mut made = Vec::new();
+    while !end.load(Ordering::Relaxed) {
+        let owner = format!("new-{}", made.len());
+        let name = &owner;
+        let t = cluster
+            .transact(|t| async move {
+                let oid = t.create_object(ACCOUNT, account(name, 0), Hint::Anywhere)?;
+                t.bind(name, oid).await?;
+                Ok((t, oid))
+            })
+            .await
+            .unwrap();
+        made.push((owner, t.0.real(t.1).unwrap()));
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    made
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_logical_nodes_move_while_clients_work() {
+    let world = World::start(3, 4).await;
+    let setup = world.client(0).await;
+    let accounts = Arc::new(open_accounts(&setup, 40).await);
+    let nodes: Vec<NodeId> = setup.nodes().to_vec();
+    let end = Arc::new(AtomicBool::new(false));
+    let mut transfers = Vec::new();
+    for number in 0..4 {
+        transfers.push(tokio::spawn(transfer(world.client(number).await, accounts.clone(), end.clone())));
+    }
+    let audits = tokio::spawn(audit(world.client(0).await, accounts.clone(), end.clone()));
+    let created = tokio::spawn(create(world.client(1).await, end.clone()));
+    for _ in 0..9 {
+        for node in &nodes {
+            let (at, _) = world.placed(*node);
+            world.begin_move(*node, at % 3 + 1).await;
+        }
+        time::timeout(Duration::from_secs(30), world.rest(&nodes)).await.unwrap();
+        time::sleep(Duration::from_millis(300)).await;
+    }
+    end.store(true, Ordering::Relaxed);
+    for one in transfers {
+        assert!(one.await.unwrap() > 10);
+    }
+    assert!(audits.await.unwrap() > 0);
+    let created = created.await.unwrap();
+    assert!(created.len() > 10);
+
+    let reader = world.client(1).await;
+    let t = reader.begin(Level::Optimistic);
+    let oids: BTreeSet<Oid> = created.iter().map(|(_, oid)| *oid).collect();
+    assert_eq!(oids.len(), created.len());
+    for (owner, oid) in &created {
+        assert_eq!(t.resolve(owner).await.unwrap(), Some(*oid));
+        assert_eq!(read(t.get(*oid).await.unwrap()).unwrap().0, *owner);
+    }
+    let query = Query::parse_of("Account", "owner.startsWith('new-')").unwrap();
+    assert_eq!(t.query(&query).await.unwrap().all().await.unwrap().len(), created.len());
+    let all = Query::parse_of("Account", "").unwrap();
+    assert_eq!(t.query(&all).await.unwrap().all().await.unwrap().len(), created.len() + accounts.len());
+    assert!(nodes.iter().all(|node| world.realm.placement.of(*node).unwrap().moves == 9));
+    world.end().await;
+}
+
+/// What accounts have, once all can be read.
+async fn balances(cluster: &Cluster, accounts: &[Oid]) -> Vec<i64> {
+    cluster
+        .transact(|t| async move {
+            let mut balances = Vec::new();
+            for oid in accounts {
+                balances.push(read(t.get(*oid).await?)?.1);
+            }
+            Ok(balances)
+        })
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time() {
+    let mut world = World::start(2, 1).await;
+    let cluster = world.client(0).await;
+    let accounts = open_accounts(&cluster, 40).await;
+    let node = cluster.nodes()[0];
+    for round in 0..8_usize {
+        let (from, _) = world.placed(node);
+        let to = from % 2 + 1;
+        world.begin_move(node, to).await;
+        time::sleep(Duration::from_millis(round as u64 / 2 * 6)).await;
+        let stopped = (if round % 2 == 0 { from } else { to }) as usize - 1;
+        world.stop_brick(stopped).await;
+        time::sleep(Duration::from_millis(20)).await;
+        world.start_brick(stopped).await;
+        time::timeout(Duration::from_secs(20), world.rest(&[node])).await.unwrap();
+        assert_eq!(world.placed(node).0, to);
+        assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 40]);
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_is_cancelled_leaves_the_node_where_it_was() {
+    let mut world = World::start(2, 1).await;
+    let cluster = world.client(0).await;
+    let accounts = open_accounts(&cluster, 4).await;
+    let node = cluster.nodes()[0];
+    let (from, _) = world.placed(node);
+    let to = from % 2 + 1;
+    // Nobody is there to take it over: it stays sealed.
+    world.stop_brick(to as usize - 1).await;
+    world.begin_move(node, to).await;
+    world.editor().seal(node, catalog::BrickId(to)).await.unwrap();
+    world.editor().cancel_move(node).await.unwrap();
+    assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
+    assert_eq!(world.placed(node), (from, None));
+    world.start_brick(to as usize - 1).await;
+    world.begin_move(node, to).await;
+    world.rest(&[node]).await;
+    assert_eq!(world.placed(node), (to, None));
+    assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
+    world.end().await;
+}

@@ -1,0 +1,140 @@
+//! A cluster on disk with a catalogue, whose logical nodes can be moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::cluster::Cluster;
+use meta::catalog::{self, ClassDefinition, Editor, FieldDefinition, FieldType, MovePhase, Parameters, SpaceOptions};
+use meta::{Embedded, MetaStore};
+use model::{ClassId, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Value};
+use node::member::{self, Identity, Member};
+use node::placement::BrickId;
+use node::realm::Realm;
+use node::{Brick, Config, PeerServer};
+use store::{Options, Store};
+use tempfile::TempDir;
+use tokio::time;
+
+/// The class of accounts.
+pub(crate) const ACCOUNT: ClassId = ClassId(1);
+
+/// A cluster in one process: its catalogue, some bricks on disk, two peer servers.
+pub(crate) struct World {
+    pub(crate) realm: Arc<Realm>,
+    bricks: Vec<Option<(Brick, Member)>>,
+    peers: Vec<PeerServer>,
+    dir: TempDir,
+}
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+impl World {
+    /// A cluster with a class of accounts, and an index of them by their owners.
+    pub(crate) async fn start(bricks: usize, nodes: u32) -> Self {
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        // Of several tests in a process the first one sets it.
+        let _ = log.with_test_writer().try_init();
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        Editor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+        let realm = Realm::follow(catalogue).await.unwrap();
+        let mut world = Self { realm, bricks: Vec::new(), peers: Vec::new(), dir: tempfile::tempdir().unwrap() };
+        for number in 0..bricks {
+            world.bricks.push(None);
+            world.start_brick(number).await;
+        }
+        let options = SpaceOptions { nodes: Some(nodes), ..SpaceOptions::default() };
+        world.realm.create_space("main", options).await.unwrap();
+        for _ in 0..2 {
+            let start = world.editor().start_number().await.unwrap();
+            world.peers.push(PeerServer::start(world.realm.clone(), start.0, config()).await.unwrap());
+        }
+        let fields = vec![
+            FieldDefinition::required("owner", FieldType::String),
+            FieldDefinition::required("balance", FieldType::Int64),
+        ];
+        let class = ClassDefinition { name: "Account".to_owned(), parent: None, fields };
+        world.editor().define("main", &[class]).await.unwrap();
+        let index = world.editor().create_index("main", "by_owner", "Account", &["owner"], false).await.unwrap().value;
+        let ready = world.editor().index_ready("main", "by_owner", index.id).await.unwrap();
+        world.realm.reach(ready.revision).await.unwrap();
+        world
+    }
+
+    pub(crate) fn editor(&self) -> &Editor {
+        self.realm.editor().unwrap()
+    }
+
+    /// Starts a brick, by its place in the list.
+    pub(crate) async fn start_brick(&mut self, number: usize) {
+        let store = Store::open(&self.dir.path().join(format!("brick-{number}")), Options::default()).unwrap();
+        let id = member::brick_of(&self.realm, &store, &config().listen).await.unwrap();
+        let brick = Brick::start_in(self.realm.clone(), BrickId(id.0), store, config()).await.unwrap();
+        let start = self.editor().start_number().await.unwrap();
+        let addresses = brick.addresses().to_vec();
+        let member = Member::announce(&self.realm, Identity::Brick(id), start, &addresses).await.unwrap();
+        self.bricks[number] = Some((brick, member));
+    }
+
+    /// Ends a brick.
+    pub(crate) async fn stop_brick(&mut self, number: usize) {
+        let (brick, member) = self.bricks[number].take().unwrap();
+        member.leave().await;
+        brick.shutdown().await.unwrap();
+    }
+
+    pub(crate) async fn client(&self, first: usize) -> Cluster {
+        let host = |peer: usize| self.peers[peer % 2].addresses()[0].to_string();
+        Cluster::connect(&format!("mortar://{},{}/main", host(first), host(first + 1))).await.unwrap()
+    }
+
+    /// The brick of a logical node, and how far a move of it is.
+    pub(crate) fn placed(&self, node: NodeId) -> (u32, Option<MovePhase>) {
+        let catalog = self.realm.catalog().unwrap();
+        let placed = catalog.placed(node).unwrap();
+        (placed.brick.0, placed.moving.map(|moving| moving.phase))
+    }
+
+    /// Begins to move a logical node.
+    pub(crate) async fn begin_move(&self, node: NodeId, to: u32) {
+        let begun = self.editor().begin_move(node, catalog::BrickId(to)).await.unwrap();
+        self.realm.reach(begun.revision).await.unwrap();
+    }
+
+    /// Waits until no logical node moves.
+    pub(crate) async fn rest(&self, nodes: &[NodeId]) {
+        while nodes.iter().any(|node| self.placed(*node).1.is_some()) {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    pub(crate) async fn end(self) {
+        for peer in self.peers {
+            peer.shutdown().await.unwrap();
+        }
+        for (brick, _) in self.bricks.into_iter().flatten() {
+            brick.shutdown().await.unwrap();
+        }
+    }
+}
+
+/// An account.
+pub(crate) fn account(owner: &str, balance: i64) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set_value(FieldNumber(1), &Value::from(owner)).unwrap();
+    record.set_value(FieldNumber(2), &Value::from(balance)).unwrap();
+    Object::record(ACCOUNT, record.build().unwrap())
+}
+
+/// The owner and the balance of an account; what is not there yet makes a transaction fail.
+pub(crate) fn read(object: Option<Object>) -> client::Result<(String, i64)> {
+    let missing = || client::Error::new(client::ErrorKind::NotFound, "there is no such account");
+    let object = object.ok_or_else(missing)?;
+    let record = RecordRef::new(&object.data).unwrap();
+    let value = |number| record.field(FieldNumber(number)).unwrap().unwrap().to_value().unwrap();
+    match (value(1), value(2)) {
+        (Value::String(owner), Value::Int64(balance)) => Ok((owner, balance)),
+        other => panic!("{other:?}"),
+    }
+}

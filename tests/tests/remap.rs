@@ -1,0 +1,52 @@
+//! `mortar remap`: logical nodes of real bricks are moved while clients work.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use mortar_tests::cluster::Cluster;
+use serde_json::Value;
+
+/// How many logical nodes each brick serves, by the numbers of the bricks.
+fn served(world: &Cluster) -> Vec<usize> {
+    let shown = world.run(&["remap", "--json"]).json();
+    let count = |brick: &Value| brick["nodes"]["main"].as_array().map_or(0, Vec::len);
+    shown.iter().filter(|line| line["address"].is_string()).map(count).collect()
+}
+
+#[test]
+fn bricks_are_emptied_and_get_their_part_while_clients_work() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    assert_eq!(served(&world), [4, 4]);
+    world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| world.run(&["exercise", "--seconds", "8"]));
+        let dry = world.run(&["remap", "--drain", "1", "--dry-run", "--json"]).json();
+        assert_eq!((dry.len(), served(&world)), (4, vec![4, 4]));
+        let drained = world.run(&["remap", "--drain", "1", "--json"]).json();
+        assert_eq!(drained[0]["nodes"], 4);
+        assert!(drained[0]["rows"].as_u64().unwrap() > 0 && drained[0]["longest_pause_ms"].as_f64().unwrap() > 0.0);
+        assert_eq!(served(&world), [0, 8]);
+        // It gets nothing by itself any more, unless it is to stay after all.
+        assert_eq!(world.run(&["remap", "--spread", "--json"]).json()[0]["nodes"], 0);
+        world.run(&["remap", "--cancel", "--drain", "1"]).ok();
+        assert!(world.run(&["remap", "--spread"]).ok().starts_with("moved 4 nodes, "));
+        assert_eq!(served(&world), [4, 4]);
+        let shown = world.run(&["remap", "--json"]).json();
+        let node = |brick: usize| format!("{:x}", shown[brick]["nodes"]["main"][0].as_u64().unwrap());
+        let both = format!("{},{}", node(0), node(1));
+        assert!(world.run(&["remap", "--node", &both, "--to", "1"]).ok().starts_with("moved 1 node, "));
+        assert_eq!(served(&world), [5, 3]);
+        assert_eq!(world.run(&["remap", "--node", "1", "--to", "9"]).code, 3);
+        assert_eq!(world.run(&["remap", "--node", "ff", "--to", "1"]).code, 3);
+        work.join().unwrap().ok();
+    });
+    assert!(world.run(&["object", "get", "/greeting"]).ok().contains("mortar-tests"));
+
+    // More bricks get their part.
+    world.run_at(&["cluster", "down", "--data"]).ok();
+    world.wait_ended();
+    world.up(&["--bricks", "4"]);
+    world.run(&["remap", "--spread"]).ok();
+    assert_eq!(served(&world), [2, 2, 2, 2]);
+    assert!(world.run(&["object", "get", "/greeting"]).ok().contains("mortar-tests"));
+    assert!(world.run(&["remap"]).ok().starts_with("brick 1"));
+}
