@@ -68,6 +68,32 @@ fn a_class_changes_and_its_objects_are_read_as_it_is_now() {
 }
 
 #[test]
+fn no_two_objects_get_the_same_value_of_a_unique_index() {
+    let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    cluster.run(&["class", "define", "Person", "--field", "name:string"]).ok();
+    let put = |name: &str| {
+        let json = json!({ "name": name }).to_string();
+        cluster.run(&["object", "put", &format!("/{name}"), "--class", "Person", &json])
+    };
+    put("ann").ok();
+    let create = ["index", "create", "by_name", "--class", "Person", "--field", "name", "--unique"];
+    assert!(cluster.run(&create).ok().contains("by name, unique, ready"));
+    put("bob").ok();
+    let json = r#"{"name": "ann"}"#;
+    let taken = cluster.run(&["object", "put", "/other", "--class", "Person", json]);
+    assert!(taken.code == 2 && taken.stderr.contains("has the same values already"), "{}", taken.text());
+    assert_eq!(cluster.run(&["object", "get", "/other"]).code, 3);
+    // What is alike before is told.
+    cluster.run(&["class", "define", "Pet", "--field", "kind:string"]).ok();
+    for _ in 0..2 {
+        cluster.run(&["object", "put", "--class", "Pet", r#"{"kind": "cat"}"#]).ok();
+    }
+    let flawed = cluster.run(&["index", "create", "by_kind", "--class", "Pet", "--field", "kind", "--unique"]);
+    assert!(flawed.code == 2 && flawed.stderr.contains("have the same values"), "{}", flawed.text());
+    assert!(cluster.run(&["index", "list"]).ok().contains("building: "));
+}
+
+#[test]
 fn an_index_is_made_of_what_is_there_and_is_used() {
     let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     cluster.run(&["class", "define", "Person", "--field", "name:string", "--field", "age:int64"]).ok();

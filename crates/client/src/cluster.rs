@@ -32,6 +32,7 @@ mod rooms;
 mod rows;
 mod transaction;
 mod typed;
+mod unique;
 
 use std::future::Future;
 use std::sync::Arc;

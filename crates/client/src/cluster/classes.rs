@@ -17,6 +17,7 @@ use wire::proto::response::Response;
 use wire::proto::schema::{self, field_type::Kind};
 
 use super::core::Core;
+use super::unique::Unique;
 
 /// A struct as the space has it.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ struct Known {
     /// That of the catalogue.
     revision: u64,
     schema: Arc<Schema>,
+    unique: Arc<[Unique]>,
     shapes: HashMap<TypeId, Arc<Shape>>,
 }
 
@@ -49,6 +51,11 @@ impl KnownClasses {
         self.lock().schema.clone()
     }
 
+    /// Where no two objects may have the same values.
+    pub(super) fn unique(&self) -> Arc<[Unique]> {
+        self.lock().unique.clone()
+    }
+
     fn shape<T: Persistent>(&self) -> Result<Arc<Shape>> {
         let mut known = self.lock();
         if let Some(shape) = known.shapes.get(&TypeId::of::<T>()) {
@@ -61,11 +68,13 @@ impl KnownClasses {
         Ok(shape)
     }
 
-    fn learn(&self, told: schema::Schema) -> Result<()> {
-        let (revision, schema) = (told.revision, Arc::new(from_proto(told)?));
+    fn learn(&self, mut told: schema::Schema) -> Result<()> {
+        let (revision, unique) = (told.revision, std::mem::take(&mut told.unique));
+        let schema = Arc::new(from_proto(told)?);
+        let unique = unique.into_iter().filter_map(|unique| Unique::of(unique, &schema)).collect();
         let mut known = self.lock();
         if revision >= known.revision {
-            *known = Known { revision, schema, shapes: HashMap::new() };
+            *known = Known { revision, schema, unique, shapes: HashMap::new() };
         }
         Ok(())
     }

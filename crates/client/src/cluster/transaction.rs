@@ -217,13 +217,18 @@ impl Transaction {
     /// # Errors
     /// As [`Cluster::query`](super::Cluster::query); [`ErrorKind::Unsupported`] in a group snapshot.
     pub async fn query(&self, query: &Query) -> Result<Rows> {
-        let Inner { core, level, .. } = &*self.inner;
-        if *level == Level::Snapshot {
+        if self.inner.level == Level::Snapshot {
             let what =
                 "a group snapshot cannot be queried, as bricks have only the newest state: begin another transaction";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         self.flush()?;
+        self.look_for(query).await
+    }
+
+    /// The same by what is written so far.
+    pub(super) async fn look_for(&self, query: &Query) -> Result<Rows> {
+        let Inner { core, level, .. } = &*self.inner;
         // What has no class is never looked for, nor followed.
         let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
         let own =
@@ -352,17 +357,32 @@ impl Transaction {
         Ok(target.is_some())
     }
 
+    /// The objects that it writes.
+    pub(super) fn written_objects(&self) -> Result<Vec<(Oid, Object)>> {
+        let changes = self.changes()?;
+        let objects = changes.writes.iter().filter_map(|(oid, object)| Some((*oid, object.clone()?)));
+        Ok(objects.filter(|(oid, _)| oid.class() != ClassId::NONE).collect())
+    }
+
     // -------------------------------------------------------------------------------------------- the end
 
     /// Commits the transaction.
     ///
     /// # Errors
-    /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped); nothing of it
-    /// has happened then.
+    /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped);
+    /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them. Nothing of it has
+    /// happened then.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
         core.lock()?.watched.check()?;
         self.flush_reachable()?;
+        if let Err(error) = self.check_unique().await {
+            self.abort();
+            return match error.kind() {
+                ErrorKind::Conflict => Ok(Decided::Conflict(Clash::Aborted)),
+                _ => Err(error),
+            };
+        }
         self.settle().await?;
         let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {
             let changes = &mut *self.changes()?;
@@ -385,7 +405,14 @@ impl Transaction {
             Ok(()) | Err(Unwritten::NotRunning) => {
                 let decided = core.ended(*txn).await;
                 lent.end(&core.rooms, matches!(decided, Ok(Decided::Conflict(_))));
-                decided
+                match decided {
+                    // A brick knows of an index that this client does not.
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        core.learn_classes().await?;
+                        Ok(Decided::Conflict(Clash::Aborted))
+                    }
+                    decided => decided,
+                }
             }
             Err(why @ Unwritten::OnlyReads) => {
                 lent.end(&core.rooms, true);

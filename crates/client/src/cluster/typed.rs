@@ -57,7 +57,7 @@ impl Cluster {
 // ---------------------------------------------------------------------------------------------- loading
 
 impl Transaction {
-    fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
 

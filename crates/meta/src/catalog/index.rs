@@ -26,6 +26,9 @@ pub struct Index {
     pub unique: bool,
     /// What it can be used for.
     pub state: IndexState,
+    /// Why it does not become ready, if something is in the way: of one that is unique, two objects with the same values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flaw: Option<String>,
 }
 
 /// What an index can be used for.

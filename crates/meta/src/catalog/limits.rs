@@ -20,8 +20,8 @@ pub const CLASSES: usize = 20_000;
 pub const PARENTS: usize = 64;
 /// Indexes of a space.
 pub const INDEXES: usize = 4096;
-/// Fields of an index.
-pub const INDEX_FIELDS: usize = 16;
+/// Fields of an index: as many as its keys have.
+pub const INDEX_FIELDS: usize = 8;
 /// Groups of a user.
 pub const GROUPS: usize = 256;
 /// Users and groups that a space names in its permissions.

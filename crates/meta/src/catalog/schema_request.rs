@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::class::{Class, ClassDefinition};
 use super::error::CatalogError;
 use super::evolution::Step;
-use super::ident::IndexId;
 use super::index::Index;
 use super::{Edited, Editor};
 use crate::Revision;
@@ -43,13 +42,6 @@ pub enum SchemaRequest {
         fields: Vec<String>,
         /// Whether no two objects may have the same values.
         unique: bool,
-    },
-    /// An index has all objects.
-    IndexReady {
-        /// Its name.
-        name: String,
-        /// Its number.
-        id: IndexId,
     },
     /// Remove an index.
     RemoveIndex {
@@ -111,7 +103,6 @@ impl Editor {
                 let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
                 index(self.create_index(space, &name, &class, &fields, unique).await?)
             }
-            SchemaRequest::IndexReady { name, id } => index(self.index_ready(space, &name, id).await?),
             SchemaRequest::RemoveIndex { name } => index(self.remove_index(space, &name).await?),
         })
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use client::Client;
 use meta::catalog::{Index, IndexState, SchemaAnswer, SchemaRequest};
+use model::{Error, ErrorKind};
 use serde::Serialize;
 use tokio::time::{self, Instant};
 
@@ -21,7 +22,7 @@ Examples:
   mortar index create by_place --class Person --field city --field age
   mortar index create by_email --class Person --field email --unique
   mortar index list
-  mortar index build by_name       goes on where `create` was stopped
+  mortar index build by_name       waits where `create` was stopped
   mortar index remove by_name";
 
 /// How long a brick may be away while an index is built.
@@ -78,6 +79,8 @@ struct Line {
     fields: Vec<String>,
     unique: bool,
     state: IndexState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flaw: Option<String>,
 }
 
 impl Line {
@@ -89,7 +92,8 @@ impl Line {
             found.map_or_else(|| format!("field {number}"), |field| field.name.clone())
         });
         let fields = fields.collect();
-        Self { id: index.id.0, name: index.name.clone(), class, fields, unique: index.unique, state: index.state }
+        let (name, flaw) = (index.name.clone(), index.flaw.clone());
+        Self { id: index.id.0, name, class, fields, unique: index.unique, state: index.state, flaw }
     }
 }
 
@@ -100,7 +104,8 @@ impl Report for Line {
             IndexState::Building => "building",
             IndexState::Ready => "ready",
         };
-        let of = format!("{}  {} by {}{unique}, {state}", self.name, self.class, self.fields.join(", "));
+        let flaw = self.flaw.as_ref().map(|flaw| format!(": {flaw}")).unwrap_or_default();
+        let of = format!("{}  {} by {}{unique}, {state}{flaw}", self.name, self.class, self.fields.join(", "));
         writeln!(out, "{}", Printable(&of))
     }
 }
@@ -141,7 +146,7 @@ fn one(answer: SchemaAnswer, name: &str) -> Result<Index> {
     })
 }
 
-/// Has all logical nodes enter their objects into an index, and says that it is ready then.
+/// Waits until all logical nodes have entered their objects into an index, and it is ready.
 async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint = "Connect to a peer server: only there can an index be built.";
@@ -176,9 +181,32 @@ async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
             }
         }
     }
+    let ready = ready(client, &index.name).await;
     progress.end();
-    let ready = SchemaRequest::IndexReady { name: index.name.clone(), id: index.id };
-    let index = one(ask(client, &ready).await?, &index.name)?;
-    let all = ask(client, &SchemaRequest::Show).await?;
+    let (index, all) = ready?;
     session.output.print(&Line::of(&index, &all))
+}
+
+/// Waits until a peer server has said that an index is ready, which all objects are in.
+async fn ready(client: &Client, name: &str) -> Result<(Index, SchemaAnswer)> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let all = ask(client, &SchemaRequest::Show).await?;
+        let index = one(all.clone(), name)?;
+        match (index.state, &index.flaw) {
+            (IndexState::Ready, _) => return Ok((index, all)),
+            (IndexState::Building, Some(flaw)) => {
+                let hint = "Change or remove one of them; then the index becomes ready by itself, within seconds.";
+                let what = format!("the index {name:?} cannot be unique: {flaw}");
+                return Err(Failure::from(Error::new(ErrorKind::Invalid, what)).hint(hint));
+            }
+            (IndexState::Building, None) if Instant::now() > until => {
+                let what =
+                    format!("no peer server says that the index {name:?} is ready, though all objects are in it");
+                let hint = format!("`mortar index build {name}` waits again.");
+                return Err(Failure::from(Error::new(ErrorKind::Unavailable, what)).hint(hint));
+            }
+            (IndexState::Building, None) => time::sleep(AGAIN).await,
+        }
+    }
 }

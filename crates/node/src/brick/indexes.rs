@@ -7,15 +7,18 @@
 //! 3. While objects are entered, what changes meanwhile is passed over if it is not to be seen yet: its entries come with the
 //!    change.
 //! 4. All that is known is in rows, fields and classes too, so a node that is opened keeps its indexes before it has heard of any.
+//! 5. Nobody writes values that are to be unique who has not asked who has them: a transaction that has relies on a guard of theirs,
+//!    so of two that write the same values only one commits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use meta::catalog::{Index, Schema};
+use meta::catalog::{Index, IndexState, Schema};
 use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
-use protocol::commit::Writes;
+use protocol::commit::Part;
 use protocol::ident::TxnId;
 use protocol::page_cache::Content;
+use protocol::validate::Read;
 use query::key::{Entry, first};
 use store::{RowChanges, Store};
 
@@ -31,13 +34,16 @@ const RECENT: usize = 10_000;
 pub(crate) struct Kept {
     pub(crate) id: IndexId,
     pub(crate) fields: Vec<FieldNumber>,
+    /// Whether no two objects may have the same values, and whether queries use it; as far as the catalogue is known.
+    unique: bool,
+    ready: bool,
 }
 
 impl Kept {
-    /// The key at which an object stands, if it can be read as a record.
-    fn key(&self, object: &Object) -> Option<Vec<u8>> {
+    /// Where an object stands, if it can be read as a record.
+    fn entry(&self, object: &Object) -> Option<Entry> {
         let record = (object.kind == Kind::Record).then(|| RecordRef::new(&object.data).ok())??;
-        Entry::of(&record, &self.fields).ok().map(|entry| entry.key)
+        Entry::of(&record, &self.fields).ok()
     }
 }
 
@@ -46,6 +52,8 @@ impl Kept {
 pub(crate) struct Wanted {
     pub(crate) index: u32,
     pub(crate) fields: Vec<FieldNumber>,
+    pub(crate) unique: bool,
+    pub(crate) ready: bool,
     /// Whose objects it has.
     pub(crate) classes: Vec<ClassId>,
 }
@@ -56,6 +64,8 @@ impl Wanted {
         let wanted = |index: &Arc<Index>| Self {
             index: index.id.0,
             fields: index.fields.iter().take(query::limits::KEY_FIELDS).copied().collect(),
+            unique: index.unique,
+            ready: index.state == IndexState::Ready,
             classes: schema.below(index.class).map(|shape| shape.class().id).collect(),
         };
         schema.indexes().map(wanted).collect()
@@ -83,6 +93,15 @@ struct Known {
 /// Entries of an object: the index and the key.
 type Entries = Vec<(IndexId, Vec<u8>)>;
 
+/// Why a transaction is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// An object is written in the place of one of another class, or as one of another class than its identifier's.
+    Class(Oid),
+    /// An object gets values that are to be unique, and the transaction has not asked who has them.
+    NotAsked(Oid, IndexId),
+}
+
 /// What a write replaces, and what stands in its place.
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
@@ -97,13 +116,13 @@ pub(crate) struct Looked {
     /// Of which knowledge of indexes.
     generation: u64,
     places: Vec<((PageId, u16), Replaced)>,
-    misplaced: Option<Oid>,
+    wrong: Option<Wrong>,
 }
 
 impl Looked {
-    /// An object that is written in the place of one of another class, or as one of another class than its identifier's.
-    pub(crate) fn misplaced(&self) -> Option<Oid> {
-        self.misplaced
+    /// What is wrong with them, if anything is.
+    pub(crate) fn wrong(&self) -> Option<Wrong> {
+        self.wrong
     }
 
     /// What a write replaces, if it is known.
@@ -169,7 +188,8 @@ impl Indexes {
                     continue;
                 }
             };
-            let kept = || Known { kept: Arc::new(Kept { id, fields }), classes: BTreeMap::new() };
+            let kept =
+                || Known { kept: Arc::new(Kept { id, fields, unique: false, ready: false }), classes: BTreeMap::new() };
             indexes.known.entry(id).or_insert_with(kept).classes.insert(class, stage);
         }
         indexes.arrange();
@@ -214,7 +234,7 @@ impl Indexes {
     ) {
         self.postponed = None;
         let (mut stays, mut changed) = (BTreeSet::new(), false);
-        for Wanted { index, fields, classes } in wanted {
+        for Wanted { index, fields, unique, ready, classes } in wanted {
             let id = IndexId { node, space, index: *index };
             // Old entries are in the way of new ones.
             if self.removing.contains_key(&id) {
@@ -222,8 +242,12 @@ impl Indexes {
                 continue;
             }
             stays.insert(id);
-            let kept = || Arc::new(Kept { id, fields: fields.clone() });
+            let kept = || Arc::new(Kept { id, fields: fields.clone(), unique: *unique, ready: *ready });
             let known = self.known.entry(id).or_insert_with(|| Known { kept: kept(), classes: BTreeMap::new() });
+            if (known.kept.unique, known.kept.ready) != (*unique, *ready) {
+                known.kept = kept();
+                changed = true;
+            }
             for class in classes.iter().copied() {
                 if !known.classes.contains_key(&class) {
                     changes.put(&rows::mark(id, class), Mark::Building(known.kept.fields.clone()).encode());
@@ -266,23 +290,52 @@ impl Indexes {
             return Entries::new();
         }
         let kept = self.of.get(&(space, object.class)).into_iter().flatten();
-        kept.filter_map(|kept| Some((kept.id, kept.key(object)?))).collect()
+        kept.filter_map(|kept| Some((kept.id, kept.entry(object)?.key))).collect()
+    }
+
+    /// The index whose values are to be unique that an object gets, if whoever writes it has not asked who has them: that is, relies
+    /// on no guard of theirs in the index, or, as long as queries do not use it, on none of the class.
+    fn not_asked(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
+        let (space, node) = (oid.page().space, oid.page().node);
+        let all = self.of.get(&(space, object.class))?;
+        let is_of_class = |read: &Read| read.oid == guards::of_class(space, node, object.class);
+        let is_asked = |kept: &Kept, entry: &Entry| {
+            // Of two indexes of the same fields queries use one.
+            all.iter().filter(|one| one.fields == kept.fields).any(|one| {
+                let bucket = guards::of_bucket(space, node, one.id.index, first(&entry.key).unwrap_or(&entry.key));
+                let guards = [bucket, guards::of_index(space, node, one.id.index)];
+                reads.iter().any(|read| guards.contains(&read.oid) || !kept.ready && is_of_class(read))
+            })
+        };
+        let not_asked = all.iter().filter(|kept| kept.unique).find(|kept| {
+            let entry = kept.entry(object).filter(|entry| !entry.has_null);
+            entry.is_some_and(|entry| {
+                let is_kept = old.iter().any(|(id, key)| *id == kept.id && *key == entry.key);
+                !is_kept && !is_asked(kept, &entry)
+            })
+        });
+        not_asked.map(|kept| kept.id)
     }
 
     /// What the writes of a transaction replace, and the guards that it touches by that.
     ///
     /// # Errors
     /// If what is there cannot be read.
-    pub(crate) fn touches(&self, store: &Store, writes: &Writes<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
+    pub(crate) fn touches(&self, store: &Store, part: &Part<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
+        let Part { reads, writes, .. } = part;
         let mut touches = BTreeSet::new();
-        let (mut places, mut misplaced) = (Vec::with_capacity(writes.len()), None);
+        let (mut places, mut wrong) = (Vec::with_capacity(writes.len()), None);
         for (oid, content) in writes {
             let (page, slot) = (oid.page(), oid.slot());
             let replaced = self.look(store, page, slot, content)?;
             let after = if let Content::Value(object) = content { Some(object.class) } else { None };
             let classes = [replaced.before, after].into_iter().flatten();
             if classes.clone().any(|class| class != oid.class()) {
-                misplaced = Some(*oid);
+                wrong = Some(Wrong::Class(*oid));
+            } else if let Content::Value(object) = content
+                && let Some(index) = self.not_asked(*oid, object, &replaced.old, reads)
+            {
+                wrong = Some(Wrong::NotAsked(*oid, index));
             }
             let classes = classes.filter(|class| *class != ClassId::NONE);
             touches.extend(classes.map(|class| guards::of_class(page.space, page.node, class)));
@@ -294,7 +347,7 @@ impl Indexes {
             places.push(((page, slot), replaced));
         }
         places.sort_by_key(|(place, _)| *place);
-        Ok((Looked { generation: self.generation, places, misplaced }, touches))
+        Ok((Looked { generation: self.generation, places, wrong }, touches))
     }
 
     /// Whether what was looked at is all that there is to know.
@@ -358,9 +411,9 @@ impl Indexes {
         changes: &mut RowChanges,
     ) {
         if self.recent.get(&place).is_none_or(|position| *position <= durable)
-            && let Some(key) = kept.key(object)
+            && let Some(entry) = kept.entry(object)
         {
-            changes.put(&rows::entry(kept.id, &key, place.0, place.1), Default::default());
+            changes.put(&rows::entry(kept.id, &entry.key, place.0, place.1), Default::default());
         }
     }
 

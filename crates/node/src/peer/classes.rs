@@ -69,7 +69,12 @@ async fn reached(realm: &Realm, space: &Space, revision: Revision) -> Result<sch
 
 fn told(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
     let classes = schema.classes().map(|shape| class(shape.class())).collect::<Result<_>>()?;
-    Ok(schema::Schema { revision: revision.0, classes })
+    let unique = schema.indexes().filter(|index| index.unique).map(|index| schema::Unique {
+        name: index.name.clone(),
+        class: index.class.0,
+        fields: index.fields.iter().map(|field| field.0).collect(),
+    });
+    Ok(schema::Schema { revision: revision.0, classes, unique: unique.collect() })
 }
 
 fn class(class: &Class) -> Result<schema::Class> {

@@ -3,6 +3,11 @@
 //! Bricks enter all objects into a new index by themselves. A peer server that sees one which is being built asks all logical
 //! nodes, and when each has answered that its objects are in it, the catalogue is told. Any number of peer servers may
 //! do so at once: what the second one says changes nothing.
+//!
+//! One that is to be unique is looked through before: from when bricks have it nobody gets values that somebody has, but
+//! objects from before may be alike. Then the catalogue is told which are, and it is looked at again later.
+
+mod duplicates;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +23,19 @@ use wire::proto::response::Response;
 
 use super::Peer;
 
-/// How soon it is looked again how far indexes are.
+/// How soon it is looked again how far indexes are, and whether what is in the way is gone.
 const AGAIN: Duration = Duration::from_millis(250);
+const AGAIN_IN_THE_WAY: Duration = Duration::from_secs(3);
 
 /// Follows the catalogue for ever.
 pub(super) async fn follow(peer: &Peer) {
     let Some(mut changed) = peer.realm.changed() else { return };
     loop {
-        let mut is_waiting = false;
+        let (mut is_waiting, mut pause) = (false, AGAIN);
         for (space, index) in building(peer) {
+            if index.flaw.is_some() {
+                pause = AGAIN_IN_THE_WAY;
+            }
             match make_ready(peer, &space, &index).await {
                 Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
                 Ok(false) => is_waiting = true,
@@ -38,7 +47,8 @@ pub(super) async fn follow(peer: &Peer) {
             }
         }
         if is_waiting {
-            time::sleep(AGAIN).await;
+            // Another index may be made meanwhile.
+            let _ = time::timeout(pause, changed.changed()).await;
         } else if changed.changed().await.is_err() {
             return;
         }
@@ -56,17 +66,23 @@ fn building(peer: &Peer) -> Vec<(Arc<Space>, Arc<Index>)> {
     catalog.spaces().flat_map(of_space).collect()
 }
 
-/// Tells the catalogue that an index is ready, if it is.
+/// Tells the catalogue that an index is ready, if it is, or else what is in the way.
 async fn make_ready(peer: &Peer, space: &Space, index: &Index) -> Result<bool> {
     for node in peer.realm.space(&space.name)?.nodes.iter().copied() {
         if !has_all(peer, node, space, index).await? {
             return Ok(false);
         }
     }
-    let ready = peer.realm.editor()?.index_ready(&space.name, &index.name, index.id).await?;
+    let alike = if index.unique { duplicates::find(peer, space, index).await? } else { None };
+    let flaw = alike.map(|(one, other)| format!("{one} and {other} have the same values"));
+    if flaw.is_some() && flaw == index.flaw {
+        return Ok(false);
+    }
+    let is_ready = flaw.is_none();
+    let told = peer.realm.editor()?.index_built(&space.name, &index.name, index.id, flaw).await?;
     // Until it is known here, it would be asked for again.
-    peer.realm.reach(ready.revision).await?;
-    Ok(true)
+    peer.realm.reach(told.revision).await?;
+    Ok(is_ready)
 }
 
 /// Whether all objects of a logical node are in an index. The brick waits a moment until they are.

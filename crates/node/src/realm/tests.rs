@@ -106,7 +106,7 @@ async fn schema_is_what_the_catalogue_has_of_classes_and_indexes() {
     let age = FieldDefinition::required("age", FieldType::Int64).with_default(18_i64);
     let other = Step::SetDefault { field: "age".to_owned(), default: None };
     editor.evolve("main", "Person", &[Step::Add(age), other]).await.unwrap();
-    let ready = editor.index_ready("main", "by_name", index.value.id).await.unwrap();
+    let ready = editor.index_built("main", "by_name", index.value.id, None).await.unwrap();
     realm.reach(ready.revision).await.unwrap();
     let schema = realm.schema(space).unwrap();
     let age = schema.classes.field_named(person.id, "age").unwrap();

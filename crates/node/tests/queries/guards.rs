@@ -20,7 +20,7 @@ pub(crate) async fn index(world: &World, name: &str, fields: &[&str]) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    let ready = editor.index_ready("main", name, made.value.id).await.unwrap();
+    let ready = editor.index_built("main", name, made.value.id, None).await.unwrap();
     world.realm.reach(ready.revision).await.unwrap();
 }
 

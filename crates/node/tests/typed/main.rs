@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "its main is for people")]
 #[path = "../../../client/examples/jukebox.rs"]
 mod jukebox;
+mod unique;
 mod versions;
 mod world;
 
@@ -179,18 +180,21 @@ async fn drafts_become_persistent_when_something_persistent_refers_to_them() {
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
     let ann = ann(&cluster).await;
-    let t = cluster.begin(Level::Optimistic);
-    let branch = t.draft(bank("Branch")).await.unwrap();
-    let mut head = bank("Head");
-    head.branches.push(branch);
-    let head = t.draft(head).await.unwrap();
-    let nobody = t.draft(bank("Nobody's")).await.unwrap();
-    let named = t.draft(bank("Named")).await.unwrap();
-    t.bind("bank", named).await.unwrap();
-    t.load_mut(ann).await.unwrap().bank = Some(head);
-    // A draft may be changed, as anything.
-    t.load_mut(branch).await.unwrap().branches.push(head);
-    committed(&t).await;
+    // What was committed just now may still meet the questions of who has these names.
+    let drafted = cluster.transact(|t| async move {
+        let branch = t.draft(bank("Branch")).await?;
+        let mut head = bank("Head");
+        head.branches.push(branch);
+        let head = t.draft(head).await?;
+        let nobody = t.draft(bank("Nobody's")).await?;
+        let named = t.draft(bank("Named")).await?;
+        t.bind("bank", named).await?;
+        t.load_mut(ann).await?.bank = Some(head);
+        // A draft may be changed, as anything.
+        t.load_mut(branch).await?.branches.push(head);
+        Ok((branch, head, nobody, named))
+    });
+    let (branch, head, nobody, named) = drafted.await.unwrap();
     assert_eq!(cluster.read(head).await.unwrap().unwrap().branches, [branch]);
     assert_eq!(cluster.read(branch).await.unwrap().unwrap().branches, [head]);
     assert_eq!(cluster.read(named).await.unwrap().unwrap().name, "Named");
@@ -274,7 +278,7 @@ async fn new_objects_stay_together_and_what_was_given_up_leaves_no_holes() {
     let near = t.create_with(account("near", None), Hint::Near(again[0])).await.unwrap();
     assert_eq!(near.oid().page(), again[0].page());
     let node = cluster.nodes()[3];
-    let at = t.create_with(bank("at"), Hint::At(node)).await.unwrap();
+    let at = t.create_with(account("at", None), Hint::At(node)).await.unwrap();
     let beside = t.create_with(account("beside", None), Hint::Near(at.oid())).await.unwrap();
     assert_eq!((at.oid().page().node, beside.oid().page()), (node, at.oid().page()));
     committed(&t).await;

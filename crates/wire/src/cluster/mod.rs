@@ -134,7 +134,8 @@ pub enum Message {
 /// Whether what is held for an error of this kind is never done: somebody has to mend it first.
 #[must_use]
 pub const fn is_final(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Denied | ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Stopped)
+    use ErrorKind::{Denied, Invalid, Stopped, TooLarge, Unsupported};
+    matches!(kind, Denied | Invalid | TooLarge | Unsupported | Stopped)
 }
 
 impl Message {

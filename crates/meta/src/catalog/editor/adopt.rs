@@ -147,7 +147,8 @@ impl Adopting {
                     return Err(CatalogError::Exists { what: "index", name: index.name.clone() });
                 }
                 let (class, name, unique) = (shape.class().id, index.name.clone(), index.unique);
-                new.push(Index { id: IndexId(0), name, class, fields, unique, state: IndexState::Building });
+                let (id, state, flaw) = (IndexId(0), IndexState::Building, None);
+                new.push(Index { id, name, class, fields, unique, state, flaw });
             }
         }
         Ok(new)

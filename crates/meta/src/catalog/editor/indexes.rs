@@ -15,7 +15,7 @@ const INDEX: &str = "index";
 
 impl Editor {
     /// Makes an index over the objects of a class, ordered by these fields. It is [`IndexState::Building`] until
-    /// [`index_ready`](Self::index_ready).
+    /// [`index_built`](Self::index_built).
     ///
     /// # Errors
     /// [`CatalogError::Exists`]; [`CatalogError::Missing`] for the space, the class or a field; [`CatalogError::Invalid`] for a
@@ -50,17 +50,24 @@ impl Editor {
             let id = draft.number(&format!("indexes.{}", record.id.0), 1, u32::MAX.into()).await?;
             let (class, fields, state) = (shape.class().id, numbers, IndexState::Building);
             // It is at most `u32::MAX`.
-            let index = Index { id: IndexId(id as u32), name: name.to_owned(), class, fields, unique, state };
-            draft.put(&Path::Index(record.id, name.to_owned()), &index)?;
+            let (id, name, flaw) = (IndexId(id as u32), name.to_owned(), None);
+            let index = Index { id, name, class, fields, unique, state, flaw };
+            draft.put(&Path::Index(record.id, index.name.clone()), &index)?;
             index
         })
     }
 
-    /// Says that an index has all objects.
+    /// Says that an index has all objects, or what is in the way of saying so.
     ///
     /// # Errors
     /// [`CatalogError::Missing`]: also if it was removed and made again meanwhile, so that its number is another.
-    pub async fn index_ready(&self, space: &str, name: &str, id: IndexId) -> Result<Edited<Index>> {
+    pub async fn index_built(
+        &self,
+        space: &str,
+        name: &str,
+        id: IndexId,
+        flaw: Option<String>,
+    ) -> Result<Edited<Index>> {
         names::index(name)?;
         edit!(self, |draft| {
             let record: Space = draft.need(&Path::Space(space.to_owned()), SPACE, space).await?;
@@ -68,7 +75,10 @@ impl Editor {
             let path = Path::Index(record.id, name.to_owned());
             let index: Option<Index> = draft.get(&path).await?;
             let mut index = found(index.filter(|index| index.id == id), INDEX, name)?;
-            index.state = IndexState::Ready;
+            if flaw.is_none() {
+                index.state = IndexState::Ready;
+            }
+            index.flaw.clone_from(&flaw);
             draft.put(&path, &index)?;
             index
         })

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::{Held, Hosted, rows};
 use crate::brick::index_rows::{self, IndexId};
-use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted};
+use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted, Wrong};
 
 /// Objects, bytes of them, and entries that are looked at with the logical node locked.
 const OBJECTS: usize = if cfg!(test) { 3 } else { 500 };
@@ -33,15 +33,23 @@ const ROWS: usize = 4;
 impl Hosted {
     /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns why it is not taken, if it is not.
     pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
-        let (looked, touches) = self.indexes.touches(&self.store, &part.writes).map_err(|error| {
+        let (looked, touches) = self.indexes.touches(&self.store, part).map_err(|error| {
             let held = Held { kind: error.kind(), why: error.message().to_owned() };
             self.fail(error);
             held
         })?;
         // What was done before has perhaps been replaced since.
-        if let Some(oid) = looked.misplaced().filter(|_| self.machine.outcome(txn).is_none()) {
-            let why = format!("{oid} names another class than that of the object in its place: nothing was written");
-            return Err(Held { kind: ErrorKind::Invalid, why });
+        if let Some(wrong) = looked.wrong().filter(|_| self.machine.outcome(txn).is_none()) {
+            return Err(match wrong {
+                Wrong::Class(oid) => {
+                    let why = "names another class than that of the object in its place: nothing was written";
+                    Held { kind: ErrorKind::Invalid, why: format!("{oid} {why}") }
+                }
+                Wrong::NotAsked(oid, index) => {
+                    let why = "are to be unique, and the transaction has not asked who has them";
+                    Held { kind: ErrorKind::Unsupported, why: format!("values of {oid} in {index} {why}") }
+                }
+            });
         }
         let (entries, bytes) = looked.entries();
         if entries + ROWS * part.writes.len() + touches.len() >= limits::OPERATIONS || bytes > KEYS {

@@ -49,7 +49,7 @@ fn age(object: &Object) -> i64 {
 }
 
 fn by_age(index: u32) -> Wanted {
-    Wanted { index, fields: vec![AGE], classes: vec![PERSON, STUDENT] }
+    Wanted { index, fields: vec![AGE], unique: false, ready: false, classes: vec![PERSON, STUDENT] }
 }
 
 fn key(age: i64) -> Vec<u8> {
@@ -331,6 +331,39 @@ fn writes_of_another_class_in_the_place_are_refused() {
     let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob);
     assert!(matches!(answer, Answer::Ended { .. }), "nothing has changed: {answer:?}");
     assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found.len()), (vec![(key(20), 1)], 1));
+}
+
+#[test]
+fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
+    let mut world = World::indexed();
+    world.want(&[Wanted { unique: true, ..by_age(BY_AGE) }]);
+    let aged = |age| Content::Value(person(PERSON, age));
+    let (range, other) = (Some(ages(20, Some(20), false)), Some(ages(21, Some(21), false)));
+    let is_taken = |answer: &Answer| matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. });
+    // Who has not asked, or for something else.
+    for guards in [Vec::new(), world.scan(wanted(other.clone())).unwrap().guards] {
+        let answer = world.commit(&guards, oid(PERSON, 1), aged(20));
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
+    }
+    // Who has looked at the values, at all of the index, or at the classes; and two who have looked at the same time.
+    for (slot, range) in [(1, range), (2, Some(everything(BY_AGE))), (3, None)] {
+        let guards = world.scan(wanted(range)).unwrap().guards;
+        let answer = world.commit(&guards, oid(PERSON, slot), aged(19 + i64::from(slot)));
+        assert!(is_taken(&answer), "{answer:?}");
+        let answer = world.commit(&guards, oid(PERSON, 9), aged(19 + i64::from(slot)));
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Conflict(_), .. }), "{answer:?}");
+    }
+    // Who keeps its values need not ask, nor who has none.
+    assert!(is_taken(&world.commit(&[], oid(PERSON, 1), aged(20))));
+    let nameless = Object { class: PERSON, kind: model::Kind::Record, data: RecordBuilder::new().build().unwrap() };
+    assert!(is_taken(&world.commit(&[], oid(PERSON, 4), Content::Value(nameless))));
+    assert!(is_taken(&world.commit(&[], oid(PERSON, 1), Content::Absent)));
+    // When queries use the index, whoever has looked at the class has not asked of it.
+    world.want(&[Wanted { unique: true, ready: true, ..by_age(BY_AGE) }]);
+    for (range, takes) in [(None, false), (Some(ages(30, Some(30), false)), true)] {
+        let guards = world.scan(wanted(range)).unwrap().guards;
+        assert_eq!(is_taken(&world.commit(&guards, oid(PERSON, 5), aged(30))), takes);
+    }
 }
 
 #[test]

@@ -300,7 +300,7 @@ async fn an_index_is_built_before_it_is_ready() {
     assert_eq!(create("x", &["age", "age"]).await, ErrorKind::Invalid);
     evolve(&editor, "Person", &[add("tags", "set<string>")]).await;
     assert_eq!(create("x", &["tags"]).await, ErrorKind::Invalid);
-    editor.index_ready("main", "by_name", index.id).await.unwrap();
+    editor.index_built("main", "by_name", index.id, None).await.unwrap();
     let known = schema(&editor).await;
     assert_eq!(known.index("by_name").unwrap().state, IndexState::Ready);
     assert_eq!(known.index_by_id(index.id).unwrap().name, "by_name");
@@ -308,6 +308,6 @@ async fn an_index_is_built_before_it_is_ready() {
     editor.remove_index("main", "by_name").await.unwrap();
     let again = editor.create_index("main", "by_name", "Student", &["year"], false).await.unwrap().value;
     assert!(again.id > index.id);
-    assert_eq!(kind(editor.index_ready("main", "by_name", index.id).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.index_built("main", "by_name", index.id, None).await), ErrorKind::NotFound);
     assert_eq!(schema(&editor).await.indexes_of(ClassId(1)).count(), 0);
 }

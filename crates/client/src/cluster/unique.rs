@@ -1,0 +1,102 @@
+//! Values that no two objects may have.
+//!
+//! Before a transaction commits that gives an object such values, it asks who has them. By that it relies on nobody getting them
+//! meanwhile, as in any query. Bricks take such values from nobody who has not asked; a client that did not know of the
+//! index is told so, asks what classes and indexes there are, and begins again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{ClassId, Error, ErrorKind, FieldNumber, Kind, Object, Oid, RecordRef, Result, Value};
+use protocol::page_cache::Found;
+use query::{Expr, Query, Row, Schema};
+use wire::proto::schema;
+
+use super::transaction::Transaction;
+
+/// Fields of a class and of those below it, in which no two objects may have the same values.
+#[derive(Debug)]
+pub(super) struct Unique {
+    index: String,
+    class: String,
+    family: Arc<BTreeSet<ClassId>>,
+    fields: Vec<(FieldNumber, String)>,
+}
+
+impl Unique {
+    /// What the peer server has told of an index; `None` if its class or a field is not among those that it told.
+    pub(super) fn of(told: schema::Unique, schema: &Schema) -> Option<Self> {
+        let id = ClassId(told.class);
+        let name = |number: u32| {
+            let field = schema.fields(id).iter().find(|field| field.number.0 == number)?;
+            Some((field.number, field.name.clone()))
+        };
+        let fields = told.fields.into_iter().map(name).collect::<Option<_>>()?;
+        Some(Self { index: told.name, class: schema.class(id)?.name.clone(), family: schema.family(id), fields })
+    }
+
+    /// The values of an object. Those of another class have none, and null is equal to nothing.
+    fn values(&self, object: &Object) -> Result<Option<Vec<Value>>> {
+        if object.kind != Kind::Record || !self.family.contains(&object.class) {
+            return Ok(None);
+        }
+        let record = RecordRef::new(&object.data)?;
+        let values = self.fields.iter().map(|(number, _)| match record.field(*number)? {
+            Some(value) => value.to_value(),
+            None => Ok(Value::Null),
+        });
+        let values = values.collect::<Result<Vec<Value>>>()?;
+        Ok(Some(values).filter(|values| !values.contains(&Value::Null)))
+    }
+
+    /// Who has these values; two are enough to know.
+    fn holders(&self, values: Vec<Value>) -> Query {
+        let equal = self.fields.iter().zip(values).map(|((_, name), value)| Expr::path(name).equals(value));
+        equal.fold(Query::of(self.class.as_str()), Query::filter).limit(2)
+    }
+}
+
+impl Transaction {
+    /// Makes sure that nobody has the values of what this transaction writes that are to be unique.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if somebody has; as [`Transaction::query`].
+    pub(super) async fn check_unique(&self) -> Result<()> {
+        for (oid, index, query) in self.unique()? {
+            let mut rows = self.look_for(&query).await?;
+            while let Some(row) = rows.next().await? {
+                if let Row::Object(other, _) = row
+                    && other != oid
+                {
+                    let what = format!("{other} has the same values already, and index {index:?} has no two of them");
+                    return Err(Error::new(ErrorKind::Invalid, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What this transaction gives objects that is to be unique, and they did not have, with who has it.
+    fn unique(&self) -> Result<Vec<(Oid, String, Query)>> {
+        let core = self.core();
+        let known = core.classes.unique();
+        let mut wanted = Vec::new();
+        if known.is_empty() {
+            return Ok(wanted);
+        }
+        for (oid, object) in self.written_objects()? {
+            let before = core.work(|state, now| match state.session.peek(oid, now) {
+                Found::Value(before) if !oid.is_temporary() => Some(before.clone()),
+                _ => None,
+            })?;
+            for unique in known.iter() {
+                let Some(values) = unique.values(&object)? else { continue };
+                let kept = before.as_ref().map(|before| unique.values(before)).transpose()?.flatten();
+                if kept.as_ref() != Some(&values) {
+                    wanted.push((oid, unique.index.clone(), unique.holders(values)));
+                }
+            }
+        }
+        Ok(wanted)
+    }
+}

@@ -1,0 +1,168 @@
+//! Values that no two objects may have.
+
+use std::time::Duration;
+
+use client::cluster::{Cluster, Level};
+use client::{ErrorKind, Ref, Result};
+use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
+use model::{Object, RecordBuilder};
+use tokio::time::sleep;
+
+use super::world::World;
+use super::{committed, kind};
+
+#[derive(client::Persistent, Clone, Debug, PartialEq)]
+struct User {
+    #[persistent(unique)]
+    mail: Option<String>,
+    #[persistent(unique)]
+    number: i64,
+    visits: i64,
+}
+
+fn user(mail: Option<&str>, number: i64) -> User {
+    User { mail: mail.map(str::to_owned), number, visits: 0 }
+}
+
+async fn create(cluster: &Cluster, user: User) -> Result<Ref<User>> {
+    cluster
+        .transact(|t| {
+            let user = user.clone();
+            async move { t.create(user).await }
+        })
+        .await
+}
+
+async fn ask(cluster: &Cluster, request: &SchemaRequest) -> SchemaAnswer {
+    let answer = cluster.describe(serde_json::to_vec(request).unwrap()).await.unwrap();
+    serde_json::from_slice(&answer).unwrap()
+}
+
+async fn state_of(cluster: &Cluster, name: &str) -> (IndexState, Option<String>) {
+    let indexes = ask(cluster, &SchemaRequest::Show).await.indexes;
+    let index = indexes.into_iter().find(|index| index.name == name).unwrap();
+    (index.state, index.flaw)
+}
+
+#[tokio::test]
+async fn nobody_gets_a_value_that_somebody_has() {
+    let world = World::start(2).await;
+    let (one, two) = (world.client().await, world.client().await);
+    one.define::<User>().await.unwrap();
+    // One that knows of no classes, and one that does.
+    let ann = create(&one, user(Some("ann@example.org"), 1)).await.unwrap();
+    two.define::<User>().await.unwrap();
+    for cluster in [&one, &two] {
+        let error = create(cluster, user(Some("ann@example.org"), 2)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.message().contains(&ann.oid().to_string()) && error.message().contains("mail"), "{error}");
+        assert_eq!(kind(create(cluster, user(None, 1)).await), ErrorKind::Invalid);
+    }
+    // Null is equal to nothing, and within a transaction it is the same.
+    create(&one, user(None, 3)).await.unwrap();
+    create(&two, user(None, 4)).await.unwrap();
+    let t = two.begin(Level::Optimistic);
+    t.create(user(None, 5)).await.unwrap();
+    t.create(user(None, 5)).await.unwrap();
+    assert_eq!(kind(t.commit().await), ErrorKind::Invalid);
+    // What keeps its values may change, what is removed gives them back, and two may change theirs at once.
+    let changed = two.transact(|t| async move {
+        t.load_mut(ann).await?.visits += 1;
+        Ok(())
+    });
+    changed.await.unwrap();
+    let renamed = two.transact(|t| async move {
+        t.load_mut(ann).await?.mail = Some("anna@example.org".to_owned());
+        t.create(user(Some("ann@example.org"), 6)).await
+    });
+    let other = renamed.await.unwrap();
+    let taken = one.transact(|t| async move {
+        t.load_mut(other).await?.mail = Some("anna@example.org".to_owned());
+        Ok(())
+    });
+    assert_eq!(kind(taken.await), ErrorKind::Invalid);
+    one.transact(|t| async move { t.remove(ann).await }).await.unwrap();
+    create(&two, user(Some("anna@example.org"), 1)).await.unwrap();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn of_many_who_want_the_same_value_one_gets_it() {
+    let world = World::start(2).await;
+    let first = world.client().await;
+    first.define::<User>().await.unwrap();
+    for round in 0..5 {
+        let mut tries = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let cluster = world.client().await;
+            tries.spawn(async move { create(&cluster, user(None, 100 + round)).await });
+        }
+        let ended = tries.join_all().await;
+        assert_eq!(ended.iter().filter(|one| one.is_ok()).count(), 1, "{ended:?}");
+        let refused = |one: &Result<Ref<User>>| one.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
+        assert_eq!(ended.iter().filter(|one| refused(one)).count(), 3, "{ended:?}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn writes_of_who_has_not_asked_are_refused_by_the_brick() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<User>().await.unwrap();
+    let ann = create(&cluster, user(Some("ann@example.org"), 1)).await.unwrap();
+    // Outside of transactions nobody asks.
+    let mut record = RecordBuilder::new();
+    record.set(model::FieldNumber(2), 7_i64).unwrap();
+    let record = Object::record(ann.oid().class(), record.build().unwrap());
+    let error = cluster.put(ann.oid(), record).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(cluster.read(ann).await.unwrap().unwrap().number, 1);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_index_of_objects_that_are_alike_becomes_ready_when_they_are_not() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<User>().await.unwrap();
+    let t = cluster.begin(Level::Optimistic);
+    let users: [_; 3] = [t.create(user(None, 1)).await, t.create(user(None, 2)).await, t.create(user(None, 3)).await];
+    for user in &users {
+        t.load_mut(*user.as_ref().unwrap()).await.unwrap().visits = 7;
+    }
+    committed(&t).await;
+    for name in ["User.mail", "User.number"] {
+        while state_of(&cluster, name).await.0 != IndexState::Ready {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let fields = vec!["visits".to_owned()];
+    let (name, class) = ("by_visits".to_owned(), "User".to_owned());
+    ask(&cluster, &SchemaRequest::CreateIndex { name, class, fields, unique: true }).await;
+    let flaw = loop {
+        match state_of(&cluster, "by_visits").await {
+            (IndexState::Building, Some(flaw)) => break flaw,
+            (state, _) => assert_eq!(state, IndexState::Building),
+        }
+        sleep(Duration::from_millis(5)).await;
+    };
+    assert!(flaw.contains("have the same values"), "{flaw}");
+    // From now on nobody else gets them.
+    assert_eq!(kind(create(&cluster, User { visits: 7, ..user(None, 4) }).await), ErrorKind::Invalid);
+    let found = cluster.query(&query::Query::of("User")).await.unwrap().all().await.unwrap();
+    assert_eq!(found.len(), 3);
+    for (row, visits) in found.into_iter().zip(8..) {
+        let query::Row::Object(oid, _) = row else { panic!("{row:?}") };
+        let user = Ref::<User>::new(oid);
+        let changed = cluster.transact(|t| async move {
+            t.load_mut(user).await?.visits = visits;
+            Ok(())
+        });
+        changed.await.unwrap();
+    }
+    while state_of(&cluster, "by_visits").await != (IndexState::Ready, None) {
+        sleep(Duration::from_millis(20)).await;
+    }
+    world.end().await;
+}
