@@ -57,7 +57,7 @@ impl World {
         let class = ClassDefinition { name: "Account".to_owned(), parent: None, fields };
         world.editor().define("main", &[class]).await.unwrap();
         let index = world.editor().create_index("main", "by_owner", "Account", &["owner"], false).await.unwrap().value;
-        let ready = world.editor().index_ready("main", "by_owner", index.id).await.unwrap();
+        let ready = world.editor().index_built("main", "by_owner", index.id, None).await.unwrap();
         world.realm.reach(ready.revision).await.unwrap();
         world
     }
