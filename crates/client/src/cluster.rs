@@ -156,7 +156,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What `body` fails with, if all that it read was there at one time: nothing of the transaction has happened then.
-    /// [`ErrorKind::Unknown`] if it was not possible to find out in time whether it has.
+    /// [`ErrorKind::Stopped`], at once, while the space is stopped; [`ErrorKind::Unknown`] if it was not possible to find out in time whether it has.
     pub async fn transact<T, F>(&self, mut body: impl FnMut(Transaction) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,

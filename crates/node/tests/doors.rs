@@ -6,11 +6,11 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, Decided, Level, Transaction};
+use client::cluster::{Cluster, ClusterOptions, Decided, Event, Level, Transaction};
 use client::{Client, ConnectOptions, Credentials, ErrorKind, tls};
 use meta::catalog::{ADMINISTRATORS, Editor, Grantee, Permission, SpaceOptions};
 use meta::{Embedded, MetaStore, Revision};
-use model::{Object, Oid};
+use model::{FailurePolicy, Object, Oid};
 use node::doors::{Membership, Secret};
 use node::member::{self, Identity, Member};
 use node::meta::{MetaServer, Remote};
@@ -206,6 +206,36 @@ fn a_permission_allows_what_it_says_and_no_more() {
         let names = |spaces: Vec<client::SpaceInfo>| spaces.into_iter().map(|space| space.name).collect::<Vec<_>>();
         assert_eq!(names(as_ann.spaces().await.unwrap()), ["main"], "others are not her business");
         assert_eq!(names(as_root.spaces().await.unwrap()), ["main", "more"]);
+    });
+}
+
+#[test]
+fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Read))]).await;
+        let bob = world.cluster("bob").await.unwrap();
+        let mut events = bob.events().unwrap();
+        let mut next =
+            async || time::timeout(Duration::from_secs(30), events.next()).await.expect("an event comes").unwrap();
+        let Event::Connected { standing, .. } = next().await else { panic!("it is told how things are") };
+        assert_eq!((standing.space.as_str(), standing.policy), ("main", FailurePolicy::Continue));
+        let ann = world.client("ann", "right").await.unwrap();
+        denied(ann.set_failure_policy("main", FailurePolicy::FailStop).await);
+        denied(ann.set_failure_policy("none", FailurePolicy::FailStop).await);
+        world.grant("ann", Some(Permission::Admin)).await;
+        ann.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
+        assert_eq!(next().await, Event::PolicyChanged(FailurePolicy::FailStop));
+        // Who may not read any more hears nothing more, until it may again.
+        world.grant("bob", None).await;
+        assert!(matches!(next().await, Event::Disconnected { .. }));
+        ann.set_failure_policy("main", FailurePolicy::Continue).await.unwrap();
+        ann.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
+        ann.set_failure_policy("main", FailurePolicy::Continue).await.unwrap();
+        world.grant("bob", Some(Permission::Read)).await;
+        assert!(
+            matches!(next().await, Event::Connected { standing, .. } if standing.policy == FailurePolicy::Continue)
+        );
+        assert_eq!(next().await, Event::PolicyChanged(FailurePolicy::Continue));
     });
 }
 

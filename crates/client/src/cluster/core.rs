@@ -299,8 +299,6 @@ impl Core {
         };
         match self.patiently(written).await? {
             Some(Ok(Written::Durable)) => Ok(()),
-            // Another peer server may have taken it before.
-            Some(Ok(Written::Refused(ErrorKind::Stopped, why))) => unknown(&format!("; {why}")),
             Some(Ok(Written::Refused(kind, why))) => Err(Error::new(kind, why)),
             Some(Err(_)) => Err(closed()),
             Some(Ok(Written::Unknown)) => unknown(""),
@@ -330,8 +328,8 @@ impl Core {
         self.lock().ok()?.watched.stopped().borrow().clone()
     }
 
-    /// Waits for the end of a transaction that was committed.
-    pub(super) async fn ended(&self, txn: TxnId) -> Result<Decided> {
+    /// Waits for the end of a transaction, if it comes in time; with why it is not done, if that was said.
+    async fn end(&self, txn: TxnId) -> Result<(Option<Result<Ended, RecvError>>, Option<(ErrorKind, String)>)> {
         let (sender, ending) = oneshot::channel();
         let at_hand = {
             let mut state = self.lock()?;
@@ -346,7 +344,12 @@ impl Core {
             None => self.patiently(ending).await?,
         };
         let held = self.lock()?.held.remove(&txn);
-        match (ended, held) {
+        Ok((ended, held))
+    }
+
+    /// Waits for the end of a transaction that was committed.
+    pub(super) async fn ended(&self, txn: TxnId) -> Result<Decided> {
+        match self.end(txn).await? {
             (Some(Ok(Ended::Committed(at))), _) => Ok(Decided::Committed(at)),
             // Nobody knows any more whether it was done before the space was stopped.
             (Some(Ok(Ended::Unknown)), Some((ErrorKind::Stopped, _))) => Ok(Decided::Unknown(txn)),
@@ -364,7 +367,13 @@ impl Core {
     /// Finds out how a transaction has ended.
     pub(super) async fn resolve(&self, txn: TxnId) -> Result<Decided> {
         self.work(|state, now| state.session.resolve(txn, now))?;
-        self.ended(txn).await
+        match self.end(txn).await? {
+            // Whatever it was refused for when it was committed.
+            (Some(Ok(ended)), _) => Ok(decided(txn, ended)),
+            (Some(Err(_)), _) => Err(outcome::unknown(txn)),
+            (None, Some((kind, why))) if !is_final(kind) => Err(outcome::held(txn, &why)),
+            (None, _) => Ok(Decided::Unknown(txn)),
+        }
     }
 
     // -------------------------------------------------------------------------------------------- beside the rules

@@ -82,8 +82,8 @@ impl Guest {
         self.who.is_administrator(self.peer.realm.load_catalog().as_deref().map(|catalog| &**catalog))
     }
 
-    /// Tells a client that what it writes outside of transactions is refused, and that this is over.
-    fn refuse_write(&self, (node, holder, write): (NodeId, HolderId, TxnId), why: &Error) {
+    /// Tells a client that it may not write what it writes outside of transactions, and that this is over.
+    fn deny_write(&self, (node, holder, write): (NodeId, HolderId, TxnId), why: &Error) {
         self.post.send(&refusal(node, write, why));
         let over = Down::Written { write, result: Err(Refusal::TooOld) };
         self.post.send(&Message::Down { node, holder, message: over });
@@ -107,10 +107,12 @@ impl Guest {
                 self.is_own(holder.0 >> SESSIONS)?;
                 self.is_here(node, pages_of(&message))?;
                 self.is_honest(&message)?;
+                // In a space that is stopped too: a write may be said again, and what was begun is finished in its order (N1).
+                // Clients begin no others then.
                 if let Up::Write { write, .. } = &message
-                    && let Err(refused) = self.may_work(Permission::Write)
+                    && let Err(denied) = self.may(Permission::Write)
                 {
-                    self.refuse_write((node, holder, *write), &refused);
+                    self.deny_write((node, holder, *write), &denied);
                     return Ok(());
                 }
                 self.may(Permission::Read)?;
