@@ -11,7 +11,7 @@ mod stock;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use meta::catalog::{Catalog, Edited, Editor, Follower, MovePhase, SpaceOptions};
@@ -50,6 +50,8 @@ pub struct Realm {
     numbers: Box<dyn Fn(u64) -> Numbers + Send + Sync>,
     catalogue: Option<Catalogue>,
     schemas: Schemas,
+    /// Held while it is filled.
+    filling: Mutex<()>,
 }
 
 /// The catalogue that a realm is filled from.
@@ -70,7 +72,14 @@ impl Realm {
     pub fn new(numbers: impl Fn(u64) -> Numbers + Send + Sync + 'static) -> Arc<Self> {
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
         let schemas = Schemas::default();
-        Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue: None, schemas })
+        Arc::new(Self {
+            placement,
+            spaces,
+            numbers: Box::new(numbers),
+            catalogue: None,
+            schemas,
+            filling: Mutex::default(),
+        })
     }
 
     /// The cluster that a catalogue tells of, as long as this or a clone of it is there.
@@ -94,7 +103,8 @@ impl Realm {
         };
         let (mut changed, catalogue) = (follower.changed(), Some(Catalogue { editor, follower, stock }));
         let schemas = Schemas::default();
-        let realm = Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue, schemas });
+        let filling = Mutex::default();
+        let realm = Arc::new(Self { placement, spaces, numbers: Box::new(numbers), catalogue, schemas, filling });
         realm.fill();
         let followed = Arc::downgrade(&realm);
         tokio::spawn(async move {
@@ -199,8 +209,9 @@ impl Realm {
         self.catalogue()?.stock.keep().await
     }
 
-    /// Takes over what the catalogue says.
+    /// Takes over what the catalogue says. One at a time: else who is slow would put an older state in the place of a newer one.
     fn fill(&self) {
+        let _one = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(catalog) = self.catalog() else { return };
         let space = |space: &Arc<meta::catalog::Space>| Space {
             id: space.id,
