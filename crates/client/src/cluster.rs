@@ -174,6 +174,11 @@ impl Cluster {
                     Ok(Decided::Conflict(clash)) => clash.to_string(),
                     Ok(Decided::Unknown(txn)) => return Err(outcome::unknown(txn)),
                     Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+                    // Whoever has the value may have got it because what was read here has changed.
+                    Err(error) if error.kind() == ErrorKind::Invalid => match transaction.check().await {
+                        Ok(Decided::Conflict(clash)) => clash.to_string(),
+                        _ => return Err(error),
+                    },
                     Err(error) => return Err(error),
                 },
                 Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),

@@ -12,7 +12,7 @@ mod blocking;
 mod changed;
 mod chores;
 mod completions;
-mod guards;
+pub(crate) mod guards;
 mod hosted;
 mod index_rows;
 mod indexes;

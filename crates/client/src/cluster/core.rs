@@ -351,8 +351,8 @@ impl Core {
     pub(super) async fn ended(&self, txn: TxnId) -> Result<Decided> {
         match self.end(txn).await? {
             (Some(Ok(Ended::Committed(at))), _) => Ok(Decided::Committed(at)),
-            // Nobody knows any more whether it was done before the space was stopped.
-            (Some(Ok(Ended::Unknown)), Some((ErrorKind::Stopped, _))) => Ok(Decided::Unknown(txn)),
+            // Nobody knows any more whether it was done before it was refused.
+            (Some(Ok(Ended::Unknown)), Some(_)) => Ok(Decided::Unknown(txn)),
             (Some(Ok(_)), Some((kind, why))) if is_final(kind) => Err(Error::new(kind, why)),
             (Some(Ok(ended)), _) => Ok(decided(txn, ended)),
             (Some(Err(_)), _) => Err(outcome::unknown(txn)),
@@ -479,6 +479,13 @@ impl State {
         if let Some(writing) = self.writing.remove(&number) {
             let _ = writing.send(written);
         }
+    }
+
+    /// Nobody waits for a transaction any more.
+    pub(super) fn forget(&mut self, txn: TxnId) {
+        self.session.abort(txn);
+        self.ended.remove(&txn);
+        self.held.remove(&txn);
     }
 
     /// Why a transaction never commits, if that was said of it.

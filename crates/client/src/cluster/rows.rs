@@ -40,6 +40,7 @@ pub(super) struct Asking {
     pub(super) reads: bool,
     pub(super) only_guards: bool,
     pub(super) explain: bool,
+    pub(super) unique: Option<u32>,
 }
 
 /// The rows of an answer, as they come. Dropped, the query ends.
@@ -69,8 +70,8 @@ impl Rows {
         asking: Asking,
         transaction: Option<Transaction>,
     ) -> Result<Self> {
-        let Asking { own, reads, only_guards, explain } = asking;
-        let asked = cluster::Query { query: query.encode()?.into(), own, reads, only_guards, explain };
+        let Asking { own, reads, only_guards, explain, unique } = asking;
+        let asked = cluster::Query { query: query.encode()?.into(), own, reads, only_guards, explain, unique };
         let (message, raw) = asked.into_proto();
         let (caller, answer) = core.ask_one(Request::Query(message), raw).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());

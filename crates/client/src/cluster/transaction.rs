@@ -104,10 +104,7 @@ impl Drop for Inner {
 impl Inner {
     fn forget(&self) {
         // A client that is closed has forgotten it.
-        let _ = self.core.work(|state, _| {
-            state.session.abort(self.txn);
-            state.ended.remove(&self.txn);
-        });
+        let _ = self.core.work(|state, _| state.forget(self.txn));
     }
 }
 
@@ -223,11 +220,11 @@ impl Transaction {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         self.flush()?;
-        self.look_for(query).await
+        self.look_for(query, None).await
     }
 
-    /// The same by what is written so far.
-    pub(super) async fn look_for(&self, query: &Query) -> Result<Rows> {
+    /// The same by what is written so far; of an index that is unique, to write values of it.
+    pub(super) async fn look_for(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
         let Inner { core, level, .. } = &*self.inner;
         // What has no class is never looked for, nor followed.
         let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
@@ -235,14 +232,14 @@ impl Transaction {
             self.changes()?.writes.iter().filter(is_of_class).map(|(oid, object)| (*oid, object.clone())).collect();
         if *level == Level::Locks {
             // Locked before they are read, so that nothing is put where it looks.
-            let asking = Asking { reads: true, only_guards: true, ..Asking::default() };
+            let asking = Asking { reads: true, only_guards: true, unique, ..Asking::default() };
             let mut guards = Rows::ask(core, query, asking, None).await?;
             while guards.next().await?.is_some() {}
             for Read { oid, .. } in guards.relied() {
                 self.read(oid, Mode::Shared).await?;
             }
         }
-        Rows::ask(core, query, Asking { own, reads: true, ..Asking::default() }, Some(self.clone())).await
+        Rows::ask(core, query, Asking { own, reads: true, unique, ..Asking::default() }, Some(self.clone())).await
     }
 
     /// What a query of this transaction relies on.
@@ -370,18 +367,18 @@ impl Transaction {
     ///
     /// # Errors
     /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped);
-    /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them. Nothing of it has
-    /// happened then.
+    /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them; it is not over then. Nothing
+    /// of it has happened.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
         core.lock()?.watched.check()?;
         self.flush_reachable()?;
-        if let Err(error) = self.check_unique().await {
-            self.abort();
-            return match error.kind() {
-                ErrorKind::Conflict => Ok(Decided::Conflict(Clash::Aborted)),
-                _ => Err(error),
-            };
+        match self.check_unique().await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                self.abort();
+                return Ok(Decided::Conflict(Clash::Aborted));
+            }
+            checked => checked?,
         }
         self.settle().await?;
         let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {

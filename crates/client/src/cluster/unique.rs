@@ -17,6 +17,7 @@ use super::transaction::Transaction;
 /// Fields of a class and of those below it, in which no two objects may have the same values.
 #[derive(Debug)]
 pub(super) struct Unique {
+    id: u32,
     index: String,
     class: String,
     family: Arc<BTreeSet<ClassId>>,
@@ -26,21 +27,27 @@ pub(super) struct Unique {
 impl Unique {
     /// What the peer server has told of an index; `None` if its class or a field is not among those that it told.
     pub(super) fn of(told: schema::Unique, schema: &Schema) -> Option<Self> {
-        let id = ClassId(told.class);
+        let class = ClassId(told.class);
         let name = |number: u32| {
-            let field = schema.fields(id).iter().find(|field| field.number.0 == number)?;
+            let field = schema.fields(class).iter().find(|field| field.number.0 == number)?;
             Some((field.number, field.name.clone()))
         };
         let fields = told.fields.into_iter().map(name).collect::<Option<_>>()?;
-        Some(Self { index: told.name, class: schema.class(id)?.name.clone(), family: schema.family(id), fields })
+        let (id, index) = (told.id, told.name);
+        Some(Self { id, index, class: schema.class(class)?.name.clone(), family: schema.family(class), fields })
     }
 
     /// The values of an object. Those of another class have none, and null is equal to nothing.
     fn values(&self, object: &Object) -> Result<Option<Vec<Value>>> {
-        if object.kind != Kind::Record || !self.family.contains(&object.class) {
-            return Ok(None);
+        match object.kind == Kind::Record && self.family.contains(&object.class) {
+            true => self.values_of(&object.data),
+            false => Ok(None),
         }
-        let record = RecordRef::new(&object.data)?;
+    }
+
+    /// The same of a record. A field that it lacks is null, as in the index.
+    fn values_of(&self, record: &[u8]) -> Result<Option<Vec<Value>>> {
+        let record = RecordRef::new(record)?;
         let values = self.fields.iter().map(|(number, _)| match record.field(*number)? {
             Some(value) => value.to_value(),
             None => Ok(Value::Null),
@@ -49,10 +56,10 @@ impl Unique {
         Ok(Some(values).filter(|values| !values.contains(&Value::Null)))
     }
 
-    /// Who has these values; two are enough to know.
-    fn holders(&self, values: Vec<Value>) -> Query {
-        let equal = self.fields.iter().zip(values).map(|((_, name), value)| Expr::path(name).equals(value));
-        equal.fold(Query::of(self.class.as_str()), Query::filter).limit(2)
+    /// Who has these values, or lacks fields that have them by default.
+    fn holders(&self, values: &[Value]) -> Query {
+        let equal = self.fields.iter().zip(values).map(|((_, name), value)| Expr::path(name).equals(value.clone()));
+        equal.fold(Query::of(self.class.as_str()), Query::filter)
     }
 }
 
@@ -62,12 +69,15 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::Invalid`] if somebody has; as [`Transaction::query`].
     pub(super) async fn check_unique(&self) -> Result<()> {
-        for (oid, index, query) in self.unique()? {
-            let mut rows = self.look_for(&query).await?;
+        let known = self.core().classes.unique();
+        for (oid, unique, values) in self.gained(&known)? {
+            let mut rows = self.look_for(&unique.holders(&values), Some(unique.id)).await?;
             while let Some(row) = rows.next().await? {
-                if let Row::Object(other, _) = row
+                if let Row::Object(other, record) = row
                     && other != oid
+                    && unique.values_of(&record)?.as_ref() == Some(&values)
                 {
+                    let index = &unique.index;
                     let what = format!("{other} has the same values already, and index {index:?} has no two of them");
                     return Err(Error::new(ErrorKind::Invalid, what));
                 }
@@ -76,27 +86,25 @@ impl Transaction {
         Ok(())
     }
 
-    /// What this transaction gives objects that is to be unique, and they did not have, with who has it.
-    fn unique(&self) -> Result<Vec<(Oid, String, Query)>> {
-        let core = self.core();
-        let known = core.classes.unique();
-        let mut wanted = Vec::new();
+    /// What this transaction gives objects that is to be unique, and they did not have.
+    fn gained<'k>(&self, known: &'k [Unique]) -> Result<Vec<(Oid, &'k Unique, Vec<Value>)>> {
+        let mut gained = Vec::new();
         if known.is_empty() {
-            return Ok(wanted);
+            return Ok(gained);
         }
         for (oid, object) in self.written_objects()? {
-            let before = core.work(|state, now| match state.session.peek(oid, now) {
+            let before = self.core().work(|state, now| match state.session.peek(oid, now) {
                 Found::Value(before) if !oid.is_temporary() => Some(before.clone()),
                 _ => None,
             })?;
-            for unique in known.iter() {
+            for unique in known {
                 let Some(values) = unique.values(&object)? else { continue };
-                let kept = before.as_ref().map(|before| unique.values(before)).transpose()?.flatten();
-                if kept.as_ref() != Some(&values) {
-                    wanted.push((oid, unique.index.clone(), unique.holders(values)));
+                let had = before.as_ref().map(|before| unique.values(before)).transpose()?.flatten();
+                if had.as_ref() != Some(&values) {
+                    gained.push((oid, unique, values));
                 }
             }
         }
-        Ok(wanted)
+        Ok(gained)
     }
 }

@@ -280,14 +280,15 @@ impl Nodes {
 
     /// Copies all rows. Returns since when the node is sealed, and as of which epoch.
     async fn copy(self: &Arc<Self>, node: NodeId, transfer: Transfer) -> Result<(Instant, u64)> {
-        let mut asked = CopyRows { node, to: self.id.0, attempt: rand::random(), number: 0, from: Some(Bytes::new()) };
+        let (to, attempt, from) = (self.id.0, rand::random(), Some(Bytes::new()));
+        let mut asked = CopyRows { node, to, attempt, number: 0, got: 0, from };
         let (mut sealed, mut rounds) = (None, 0);
         loop {
             let began = Instant::now();
-            let copied = self.ask_for(transfer, &asked).await?;
+            let copied = self.ask_for(transfer, &mut asked).await?;
             let (epoch, count, is_all) = (copied.sealed, copied.rows.len(), copied.next.is_none());
             let is_few = is_all && copied.changed == 0 && count <= FEW;
-            (asked.number, asked.from) = (asked.number + 1, copied.next.clone());
+            asked.from.clone_from(&copied.next);
             let bytes = self.blocking(move |nodes| nodes.take_rows(node, copied)).await?;
             self.arriving.note(node, |arrival| {
                 (arrival.rows, arrival.bytes) = (arrival.rows + count as u64, arrival.bytes + bytes);
@@ -312,10 +313,11 @@ impl Nodes {
         }
     }
 
-    /// Asks the old brick, again if it cannot answer now.
-    async fn ask_for(self: &Arc<Self>, transfer: Transfer, asked: &CopyRows) -> Result<CopiedRows> {
+    /// Asks the old brick, again if it cannot answer now; each time with another number, as the times before may still be on their way.
+    async fn ask_for(self: &Arc<Self>, transfer: Transfer, asked: &mut CopyRows) -> Result<CopiedRows> {
         let until = Instant::now() + PATIENCE;
         loop {
+            asked.number += 1;
             let (tell, answer) = oneshot::channel();
             self.others.ask(transfer.from, Request::CopyRows(asked.clone().into()), |answer| drop(tell.send(answer)));
             let late = || Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
@@ -325,7 +327,9 @@ impl Nodes {
             };
             match answer {
                 Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
-                    return CopiedRows::from_proto(copied, Raw::Owned(raw));
+                    let copied = CopiedRows::from_proto(copied, Raw::Owned(raw))?;
+                    asked.got = asked.number;
+                    return Ok(copied);
                 }
                 Ok(_) => return Err(Error::new(ErrorKind::Internal, "a brick has answered something else")),
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {

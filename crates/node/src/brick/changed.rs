@@ -2,8 +2,8 @@
 //!
 //! 1. A key is entered when its row is durable. So whoever takes keys from here, and reads their rows after that, reads what
 //!    they were entered for.
-//! 2. What was taken for an answer is kept until the next question shows that the answer has come: the same question again
-//!    is answered with the same keys, and those that came since.
+//! 2. What was taken for an answer is kept until a question shows that this answer has come. Each try of a question has a number of
+//!    its own: an answer to one that was given up has come to nobody, and one that comes late is refused.
 
 use std::collections::BTreeSet;
 
@@ -32,18 +32,22 @@ impl Changed {
         Self { attempt, number: 0, keys: BTreeSet::new(), told: BTreeSet::new(), bytes: 0 }
     }
 
-    /// A question of an attempt. It may be the last one again, or the next: then the answer to the last has come.
+    /// A question of an attempt, by who has got the answer to the one before or an earlier one (0: to none).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if what has changed since is not known: the copy has to begin again.
-    pub(crate) fn asked(&mut self, attempt: u64, number: u64) -> Result<()> {
-        if attempt != self.attempt || number < self.number || number > self.number + 1 {
+    /// [`ErrorKind::NotFound`] if what has changed since is not known: the copy has to begin again;
+    /// [`ErrorKind::Unavailable`] if a later one came before.
+    pub(crate) fn asked(&mut self, attempt: u64, number: u64, got: u64) -> Result<()> {
+        if attempt != self.attempt || got > self.number {
             return Err(forgotten());
         }
-        if number > self.number {
-            self.number = number;
+        if number <= self.number {
+            return Err(Error::new(ErrorKind::Unavailable, "a later question came before: ask again"));
+        }
+        if got == self.number {
             self.told.clear();
         }
+        self.number = number;
         self.keys.append(&mut self.told);
         self.count();
         Ok(())
@@ -111,7 +115,7 @@ mod tests {
     fn changed(names: &[&str]) -> Changed {
         let mut changed = Changed::new(7);
         names.iter().for_each(|name| assert!(changed.add(name.as_bytes())));
-        changed.asked(7, 0).unwrap();
+        changed.asked(7, 1, 0).unwrap();
         changed
     }
 
@@ -120,11 +124,29 @@ mod tests {
         let mut changed = changed(&["a", "b"]);
         assert_eq!(changed.take(None, 10), keys(&["a", "b"]));
         assert!(changed.add(b"c"));
-        changed.asked(7, 0).unwrap();
+        changed.asked(7, 2, 0).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["a", "b", "c"]));
         assert!(changed.add(b"a"));
-        changed.asked(7, 1).unwrap();
+        changed.asked(7, 3, 2).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["a"]));
+    }
+
+    #[test]
+    fn question_that_comes_late_takes_nothing_away() {
+        let mut changed = changed(&["a"]);
+        // The first try waits somewhere, the second one is answered.
+        changed.asked(7, 3, 0).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["a"]));
+        assert!(changed.add(b"w"));
+        assert_eq!(changed.asked(7, 2, 0).unwrap_err().kind(), ErrorKind::Unavailable);
+        changed.asked(7, 4, 3).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["w"]));
+        // Of two answers that nobody got, all is told again.
+        assert!(changed.add(b"x"));
+        changed.asked(7, 5, 3).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["w", "x"]));
+        changed.asked(7, 6, 3).unwrap();
+        assert_eq!(changed.take(None, 10), keys(&["w", "x"]));
     }
 
     #[test]
@@ -132,21 +154,20 @@ mod tests {
         let mut changed = changed(&["a", "b", "c", "x", "y"]);
         // Of what is copied from "x" on nothing need be told.
         assert_eq!(changed.take(Some(b"x"), 2), keys(&["a", "b"]));
-        assert_eq!(changed.untold((7, 0), &keys(&["b"])).unwrap(), 2);
-        changed.asked(7, 1).unwrap();
+        assert_eq!(changed.untold((7, 1), &keys(&["b"])).unwrap(), 2);
+        changed.asked(7, 2, 1).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["b", "c"]));
-        assert_eq!(changed.untold((7, 1), &[]).unwrap(), 0);
-        assert_eq!(changed.untold((7, 0), &[]).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(changed.untold((7, 2), &[]).unwrap(), 0);
+        assert_eq!(changed.untold((7, 1), &[]).unwrap_err().kind(), ErrorKind::Unavailable);
     }
 
     #[test]
-    fn strangers_and_those_who_come_late_have_to_begin_again() {
+    fn strangers_and_those_who_got_what_is_not_known_have_to_begin_again() {
         let mut changed = changed(&["a"]);
-        changed.asked(7, 1).unwrap();
-        for (attempt, number) in [(8, 2), (8, 0), (7, 0), (7, 3)] {
-            assert_eq!(changed.asked(attempt, number).unwrap_err().kind(), ErrorKind::NotFound);
+        for (attempt, number, got) in [(8, 2, 1), (8, 2, 0), (7, 3, 2)] {
+            assert_eq!(changed.asked(attempt, number, got).unwrap_err().kind(), ErrorKind::NotFound);
         }
-        changed.asked(7, 2).unwrap();
+        changed.asked(7, 2, 1).unwrap();
     }
 
     #[test]

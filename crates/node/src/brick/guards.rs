@@ -8,6 +8,9 @@
 //! Guards stand in pages whose numbers are computed, above those that can be reserved. Names are there too, in the first
 //! slots; guards are in others. All of an index are in one page, and there are no more than the window of a page has
 //! entries: a touch is one page more that changes.
+//!
+//! One more object without content stands for a *question*: whoever relies on it has asked who has the values that it writes, which
+//! are to be unique. It never changes.
 
 use model::{ClassId, NodeId, Oid, PageId, SpaceId, checksum};
 
@@ -20,6 +23,7 @@ const BUCKETS: u64 = WINDOW as u64 - 1;
 /// The pages of classes and of indexes.
 const CLASSES: u64 = RESERVABLE | 1 << 40;
 const INDEXES: u64 = RESERVABLE | 2 << 40;
+const QUESTIONS: u64 = RESERVABLE | 3 << 40;
 
 fn guard(space: SpaceId, node: NodeId, number: u64, slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PageId { space, node, number }, slot)
@@ -33,6 +37,11 @@ pub(crate) fn of_class(space: SpaceId, node: NodeId, class: ClassId) -> Oid {
 /// The guard of all that is in an index.
 pub(crate) fn of_index(space: SpaceId, node: NodeId, index: u32) -> Oid {
     guard(space, node, INDEXES | u64::from(index), SLOT)
+}
+
+/// The question who has values of an index that is unique.
+pub(crate) fn of_question(space: SpaceId, node: NodeId, index: u32) -> Oid {
+    guard(space, node, QUESTIONS | u64::from(index), SLOT)
 }
 
 /// The guard of what has this first component in an index.

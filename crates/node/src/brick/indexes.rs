@@ -293,19 +293,19 @@ impl Indexes {
         kept.filter_map(|kept| Some((kept.id, kept.entry(object)?.key))).collect()
     }
 
-    /// The index whose values are to be unique that an object gets, if whoever writes it has not asked who has them: that is, relies
-    /// on no guard of theirs in the index, or, as long as queries do not use it, on none of the class.
+    /// The index whose values are to be unique that an object gets, if whoever writes it has not asked who has them: then it relies on
+    /// the question, and on a guard of theirs in the index, or, as long as queries do not use it, on that of the class.
     fn not_asked(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
         let (space, node) = (oid.page().space, oid.page().node);
         let all = self.of.get(&(space, object.class))?;
-        let is_of_class = |read: &Read| read.oid == guards::of_class(space, node, object.class);
+        let relies_on = |guard: Oid| reads.iter().any(|read| read.oid == guard);
         let is_asked = |kept: &Kept, entry: &Entry| {
-            // Of two indexes of the same fields queries use one.
-            all.iter().filter(|one| one.fields == kept.fields).any(|one| {
-                let bucket = guards::of_bucket(space, node, one.id.index, first(&entry.key).unwrap_or(&entry.key));
-                let guards = [bucket, guards::of_index(space, node, one.id.index)];
-                reads.iter().any(|read| guards.contains(&read.oid) || !kept.ready && is_of_class(read))
-            })
+            let IndexId { index, .. } = kept.id;
+            let first = first(&entry.key).unwrap_or(&entry.key);
+            relies_on(guards::of_question(space, node, index))
+                && (relies_on(guards::of_bucket(space, node, index, first))
+                    || relies_on(guards::of_index(space, node, index))
+                    || !kept.ready && relies_on(guards::of_class(space, node, object.class)))
         };
         let not_asked = all.iter().filter(|kept| kept.unique).find(|kept| {
             let entry = kept.entry(object).filter(|entry| !entry.has_null);

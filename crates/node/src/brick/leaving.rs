@@ -138,7 +138,7 @@ impl Nodes {
     /// [`ErrorKind::NotFound`] if it does not move there, or the copy has to begin again; [`ErrorKind::Unavailable`] if it is
     /// being sealed just now, or cannot be handed over now.
     pub(crate) fn copy_rows(&self, asked: &CopyRows) -> Result<CopiedRows> {
-        let CopyRows { node, to, attempt, number, .. } = *asked;
+        let CopyRows { node, to, attempt, number, got, .. } = *asked;
         let transfer = self.realm.placement.map().moving.get(&node).copied();
         let transfer = transfer.filter(|one| one.from == self.id && one.to.0 == to).ok_or_else(|| {
             let what = format!("logical node {:x} does not move from here to brick {to}", node.0);
@@ -146,7 +146,7 @@ impl Nodes {
         })?;
         let from = asked.from.as_deref();
         let keys = self.with_changed(asked, transfer.sealed, |changed| {
-            changed.asked(attempt, number)?;
+            changed.asked(attempt, number, got)?;
             Ok(changed.take(from, ROWS))
         })?;
         // What the keys were entered for is durable, so it is seen.
@@ -169,9 +169,9 @@ impl Nodes {
         sealed: Option<u64>,
         act: impl FnOnce(&mut Changed) -> Result<T>,
     ) -> Result<T> {
-        let CopyRows { node, attempt, number, .. } = *asked;
+        let CopyRows { node, attempt, got, .. } = *asked;
         let Some(epoch) = sealed else {
-            return self.with_hosted(node, |hosted| act(hosted.copied_by(attempt, number)?));
+            return self.with_hosted(node, |hosted| act(hosted.copied_by(attempt, got)?));
         };
         let mut all = self.leaving.lock();
         let sealed = all.get_mut(&node).filter(|sealed| sealed.epoch == epoch);
@@ -180,7 +180,7 @@ impl Nodes {
             Error::new(ErrorKind::Unavailable, what)
         })?;
         sealed.asked = self.time.now();
-        act(copying::begin(&mut sealed.changed, attempt, number)?)
+        act(copying::begin(&mut sealed.changed, attempt, got)?)
     }
 }
 

@@ -95,10 +95,13 @@ impl Served {
         self.hosted.lock().ok()?.left()
     }
 
-    /// Rows of it, which is closing, are with the store no more.
-    fn written(&self, life: u64) {
+    /// Rows of it are with the store no more: also of one that is closing, or has failed, and waits for nothing else.
+    fn written(&self, life: u64, result: Result<()>, now: Ms) {
         if let Ok(mut hosted) = self.hosted.lock() {
-            hosted.landed(life);
+            match hosted.failure() {
+                Some(_) => hosted.landed(life),
+                None => hosted.written(life, result, now),
+            }
         }
     }
 
@@ -465,11 +468,9 @@ impl Nodes {
         match chore {
             Chore::Written { node, life, result } => {
                 let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
-                if let Some(served) = closing {
-                    return served.written(life);
+                if let Some(served) = closing.or_else(|| self.served(node)) {
+                    served.written(life, result, now);
                 }
-                let mut result = Some(result);
-                with(node, &mut |hosted| hosted.written(life, result.take().unwrap_or(Ok(())), now));
             }
             Chore::Answer { to, node, answer } => {
                 with(to, &mut |hosted| hosted.answered(node, answer.clone(), now));

@@ -73,6 +73,7 @@ fn told(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
         name: index.name.clone(),
         class: index.class.0,
         fields: index.fields.iter().map(|field| field.0).collect(),
+        id: index.id.0,
     });
     Ok(schema::Schema { revision: revision.0, classes, unique: unique.collect() })
 }

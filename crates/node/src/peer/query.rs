@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, FieldNumber, Kind, Oid, RecordBuilder, Result};
-use protocol::ident::Timestamp;
-use protocol::validate::Read;
+use model::{Error, ErrorKind, FieldNumber, Kind, NodeId, Oid, RecordBuilder, Result};
+use protocol::ident::{Timestamp, Version};
+use protocol::validate::{Read, Seen};
 use query::{Plan, Progress, Row, Run};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -33,6 +33,7 @@ use wire::link::Deferred;
 use wire::proto::response::Response;
 
 use super::Peer;
+use crate::brick::guards;
 use crate::realm::Space;
 use own::Own;
 use streams::Streams;
@@ -180,7 +181,16 @@ impl Answer {
         let open = peer.queries.open.clone().try_acquire_owned().map_err(full)?;
         let schema = peer.realm.schema(space.id)?;
         let checked = query::Query::decode(&asked.query)?.check(&schema.classes)?;
-        let plan = Arc::new(checked.plan(&schema.classes, &schema.indexes));
+        let (mut indexes, mut relied) = (schema.indexes.clone(), Relied { wanted: asked.reads, ..Relied::default() });
+        if let Some(unique) = asked.unique {
+            indexes.retain(|index| index.id == unique);
+            let asked = |node: &NodeId| Read {
+                oid: guards::of_question(space.id, *node, unique),
+                seen: Seen::At(Version::ZERO),
+            };
+            relied.all(space.nodes.iter().map(asked), Timestamp::ZERO)?;
+        }
+        let plan = Arc::new(checked.plan(&schema.classes, &indexes));
         let own = Own::new(asked.own, &plan)?;
         let streams = Streams::new(peer.clone(), space, plan.clone(), &own, asked.only_guards);
         Ok(Self {
@@ -192,7 +202,7 @@ impl Answer {
             streams,
             own,
             given: 0,
-            relied: Relied { wanted: asked.reads, ..Relied::default() },
+            relied,
             explain: asked.explain,
             introduced: false,
             ready: VecDeque::new(),

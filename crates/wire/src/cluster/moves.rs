@@ -20,8 +20,10 @@ pub struct CopyRows {
     pub to: u32,
     /// Which attempt to copy it.
     pub attempt: u64,
-    /// Which question of the attempt; one that is asked again has the same number.
+    /// Which question of the attempt, from 1 on; one that is asked again has another number.
     pub number: u64,
+    /// To which one the last answer came; 0 before there was one.
+    pub got: u64,
     /// Rows from this key on, besides those that have changed; with `None` only the latter.
     pub from: Option<Bytes>,
 }
@@ -41,8 +43,8 @@ pub struct CopiedRows {
 
 impl From<CopyRows> for proto::CopyRows {
     fn from(copy: CopyRows) -> Self {
-        let CopyRows { node, to, attempt, number, from } = copy;
-        Self { node: node.0, to, attempt, number, from }
+        let CopyRows { node, to, attempt, number, got, from } = copy;
+        Self { node: node.0, to, attempt, number, got, from }
     }
 }
 
@@ -50,11 +52,11 @@ impl TryFrom<proto::CopyRows> for CopyRows {
     type Error = Error;
 
     fn try_from(copy: proto::CopyRows) -> Result<Self> {
-        let proto::CopyRows { node, to, attempt, number, from } = copy;
+        let proto::CopyRows { node, to, attempt, number, got, from } = copy;
         if from.as_ref().is_some_and(|from| from.len() > limits::ROW_KEY) {
             return Err(invalid("rows are wanted from a key on that is longer than keys are".to_owned()));
         }
-        Ok(Self { node: ids::node(node)?, to, attempt, number, from })
+        Ok(Self { node: ids::node(node)?, to, attempt, number, got, from })
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Query {
     pub only_guards: bool,
     /// The plan is wanted.
     pub explain: bool,
+    /// It is asked who has values of this index, before they are written.
+    pub unique: Option<u32>,
 }
 
 /// Rows of a query.
@@ -58,7 +60,7 @@ impl Query {
     /// The message of the schema, and the raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Query, Vec<Bytes>) {
-        let Self { query, own, reads, only_guards, explain } = self;
+        let Self { query, own, reads, only_guards, explain, unique } = self;
         let mut raw = Vec::new();
         let mut list = proto::cluster::Writes::default();
         for (oid, object) in &own {
@@ -67,7 +69,7 @@ impl Query {
             list.states.push(states::state(object.as_ref(), &mut raw));
         }
         let own = (!list.states.is_empty()).then_some(list);
-        (messages::Query { query, own, reads, only_guards, explain }, raw)
+        (messages::Query { query, own, reads, only_guards, explain, unique }, raw)
     }
 
     /// What a message asks, with the raw part that came with it.
@@ -75,7 +77,7 @@ impl Query {
     /// # Errors
     /// If anything in it is not as it has to be, which it names.
     pub fn from_proto(message: messages::Query, raw: Raw<'_>) -> Result<Self> {
-        let messages::Query { query, own, reads, only_guards, explain } = message;
+        let messages::Query { query, own, reads, only_guards, explain, unique } = message;
         if query.len() > QUERY {
             let what = format!("a query has {} bytes; it may have {QUERY}", query.len());
             return Err(Error::new(ErrorKind::TooLarge, what));
@@ -95,7 +97,7 @@ impl Query {
             own.push((oid, data.object(oid.class(), *state)?));
         }
         data.finish()?;
-        Ok(Self { query, own: own.into_iter().collect(), reads, only_guards, explain })
+        Ok(Self { query, own: own.into_iter().collect(), reads, only_guards, explain, unique })
     }
 }
 

@@ -317,7 +317,7 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
     use proto::request::Request;
     use proto::response::Response;
     let key = |byte: u8| Bytes::from(vec![b'P', 0, 0, 0, 7, byte]);
-    let copy = CopyRows { node: NODE, to: 2, attempt: 0xa77e_4097, number: 3, from: Some(key(1)) };
+    let copy = CopyRows { node: NODE, to: 2, attempt: 0xa77e_4097, number: 3, got: 2, from: Some(key(1)) };
     let sent: moves::CopyRows = copy.clone().into();
     assert_eq!(CopyRows::try_from(sent.clone()).unwrap(), copy);
     let all = CopyRows { from: None, ..copy }.into();
@@ -357,7 +357,14 @@ fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
     use proto::response::Response;
     use wire::cluster::{Query, Rows};
     let own = [(oid(1), Some(object(7))), (oid(2), None)].into();
-    let asked = Query { query: Bytes::from_static(b"\x01"), own, reads: true, only_guards: true, explain: true };
+    let asked = Query {
+        query: Bytes::from_static(b"\x01"),
+        own,
+        reads: true,
+        only_guards: true,
+        explain: true,
+        unique: Some(3),
+    };
     let (query, written) = asked.clone().into_proto();
     let written = written.concat();
     assert_eq!(Query::from_proto(query.clone(), Raw::Borrowed(&written)).unwrap(), asked);

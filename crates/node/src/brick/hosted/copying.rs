@@ -21,8 +21,8 @@ impl Hosted {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if that is not known.
-    pub(crate) fn copied_by(&mut self, attempt: u64, number: u64) -> Result<&mut Changed> {
-        begin(&mut self.copied, attempt, number)
+    pub(crate) fn copied_by(&mut self, attempt: u64, got: u64) -> Result<&mut Changed> {
+        begin(&mut self.copied, attempt, got)
     }
 
     /// Nobody copies the node any more.
@@ -38,12 +38,12 @@ impl Hosted {
     }
 }
 
-/// What is remembered for an attempt: from its first question on.
+/// What is remembered for an attempt: from its first question on, whose answers nobody has got.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if it is not known.
-pub(crate) fn begin(copied: &mut Option<Changed>, attempt: u64, number: u64) -> Result<&mut Changed> {
-    if number == 0 && copied.as_ref().is_none_or(|changed| !changed.is_of(attempt)) {
+pub(crate) fn begin(copied: &mut Option<Changed>, attempt: u64, got: u64) -> Result<&mut Changed> {
+    if got == 0 && copied.as_ref().is_none_or(|changed| !changed.is_of(attempt)) {
         *copied = Some(Changed::new(attempt));
     }
     copied.as_mut().ok_or_else(forgotten)

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use protocol::commit::{Outcome, Refusal, Writes};
 use protocol::ident::ClientId;
 use protocol::page_cache::Content;
-use protocol::validate::Read;
+use protocol::validate::{Read, Seen};
 use query::key::{Entry, Range};
 use store::Options;
 use wire::cluster::{IndexRange, Place, Scan, Scanned};
@@ -340,14 +340,17 @@ fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
     let aged = |age| Content::Value(person(PERSON, age));
     let (range, other) = (Some(ages(20, Some(20), false)), Some(ages(21, Some(21), false)));
     let is_taken = |answer: &Answer| matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. });
-    // Who has not asked, or for something else.
-    for guards in [Vec::new(), world.scan(wanted(other.clone())).unwrap().guards] {
+    let question = Read { oid: guards::of_question(SPACE, NODE, BY_AGE), seen: Seen::At(Version::ZERO) };
+    // Who has not asked, or for something else, or has looked without asking.
+    let other = world.scan(wanted(other)).unwrap().guards;
+    let looked = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+    for guards in [Vec::new(), vec![question], [other, vec![question]].concat(), looked] {
         let answer = world.commit(&guards, oid(PERSON, 1), aged(20));
         assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
     }
     // Who has looked at the values, at all of the index, or at the classes; and two who have looked at the same time.
     for (slot, range) in [(1, range), (2, Some(everything(BY_AGE))), (3, None)] {
-        let guards = world.scan(wanted(range)).unwrap().guards;
+        let guards = [world.scan(wanted(range)).unwrap().guards, vec![question]].concat();
         let answer = world.commit(&guards, oid(PERSON, slot), aged(19 + i64::from(slot)));
         assert!(is_taken(&answer), "{answer:?}");
         let answer = world.commit(&guards, oid(PERSON, 9), aged(19 + i64::from(slot)));
@@ -361,7 +364,7 @@ fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
     // When queries use the index, whoever has looked at the class has not asked of it.
     world.want(&[Wanted { unique: true, ready: true, ..by_age(BY_AGE) }]);
     for (range, takes) in [(None, false), (Some(ages(30, Some(30), false)), true)] {
-        let guards = world.scan(wanted(range)).unwrap().guards;
+        let guards = [world.scan(wanted(range)).unwrap().guards, vec![question]].concat();
         assert_eq!(is_taken(&world.commit(&guards, oid(PERSON, 5), aged(30))), takes);
     }
 }

@@ -36,8 +36,9 @@ async fn follow(nodes: &Arc<Nodes>, map: Map) {
     nodes.follow_map();
 }
 
-fn ask(number: u64, from: Option<Bytes>) -> CopyRows {
-    CopyRows { node: NODE, to: 2, attempt: 5, number, from }
+/// The first try of the question behind this answer.
+fn ask(got: u64, from: Option<Bytes>) -> CopyRows {
+    CopyRows { node: NODE, to: 2, attempt: 5, number: got + 1, got, from }
 }
 
 fn row(nodes: &Nodes, key: &[u8], value: &str) {
@@ -98,8 +99,9 @@ async fn all_rows_of_a_node_are_handed_over_in_portions_and_those_that_change_ag
     follow(&nodes, moving(1, Some(5))).await;
     let last = nodes.copy_rows(&ask(2, None)).unwrap();
     assert_eq!((last.rows.len(), last.sealed), (0, Some(5)));
-    let again = nodes.copy_rows(&ask(2, None)).unwrap();
+    let again = nodes.copy_rows(&CopyRows { number: 4, ..ask(2, None) }).unwrap();
     assert_eq!(again, last);
+    assert_eq!(nodes.copy_rows(&ask(2, None)).unwrap_err().kind(), ErrorKind::Unavailable, "it comes late");
 }
 
 #[tokio::test]
