@@ -1,8 +1,8 @@
 //! Who allocates: the C library, or, for a store in memory and for a peer server, mimalloc.
 //!
-//! A store in memory allocates a row for each write, and a peer server what each message brings; mimalloc does that quicker. It keeps blocks of each size apart and
-//! for long: a durable store, which holds rows only until they are in the B-tree, would take three times what it has in
-//! use. docs/decisions/allocator.md has the figures.
+//! A store in memory allocates a row for each write, and a peer server what each message brings; mimalloc does that quicker.
+//! It keeps blocks of each size apart and for long: a durable store, which holds rows only until they are in the B-tree, would
+//! take three times what it has in use. docs/decisions/allocator.md has the figures.
 //!
 //! So a process begins with the C library's allocator and may change to mimalloc, once; what was allocated before is told
 //! by where it lies.
@@ -29,18 +29,13 @@ const MAPPED: i32 = 128 << 10;
 #[cfg(target_env = "gnu")]
 const KEPT: i32 = 4 << 20;
 
-/// Sets this process up for a store in memory: quick. Call it before there are threads.
-pub(crate) fn for_rows_in_memory() {
+/// Sets this process up for rows in memory, or for passing messages on: quick. Call it before there are threads.
+pub(crate) fn for_memory() {
     IS_MIMALLOC.store(true, Ordering::Relaxed);
 }
 
-/// Sets this process up for passing messages on: quick. Call it before there are threads.
-pub(crate) fn for_messages() {
-    for_rows_in_memory();
-}
-
 /// Sets this process up for a durable store: its memory stays near to what it uses. Call it before there are threads.
-pub(crate) fn for_rows_on_disk() {
+pub(crate) fn for_disk() {
     #[cfg(target_env = "gnu")]
     for (parameter, name, value) in [
         (libc::M_ARENA_MAX, "MALLOC_ARENA_MAX", ARENAS),

@@ -42,7 +42,7 @@ use wire::transport::Address;
 use crate::brick::SKEW_MS;
 use crate::doors::{Membership, Who};
 use crate::placement::{BrickId, Place};
-use crate::realm::{Realm, Space};
+use crate::realm::{Realm, Space, next_change};
 use crate::server::{self, Config, Figure, Metrics, Server, Thread};
 use crate::uplink::{Below, Uplinks};
 use cache::{Looked, ObjectCache};
@@ -305,13 +305,23 @@ impl Peer {
 
     /// Asks the brick of a logical node.
     fn ask(&self, node: NodeId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
-        match self.realm.placement.of(node) {
-            Some(place) => self.uplinks.ask(place.brick, request, then),
-            None => {
-                let what = format!("nobody serves logical node {:x} now: try again", node.0);
-                then(Err(Error::new(ErrorKind::Unavailable, what)));
-            }
+        match self.brick_of(node) {
+            Ok(brick) => self.uplinks.ask(brick, request, then),
+            Err(error) => then(Err(error)),
         }
+    }
+
+    /// Asks the brick of a logical node, and waits for its answer: see [`Uplinks::answer`].
+    async fn answer(&self, node: NodeId, request: Request) -> Result<Answer> {
+        self.uplinks.answer(self.brick_of(node)?, request).await
+    }
+
+    fn brick_of(&self, node: NodeId) -> Result<BrickId> {
+        let nobody = || {
+            let what = format!("nobody serves logical node {:x} now: try again", node.0);
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        self.realm.placement.of(node).map(|place| place.brick).ok_or_else(nobody)
     }
 
     /// An object as the cache has it, if it is at hand.
@@ -419,16 +429,6 @@ impl Peer {
         let map = self.realm.placement.map();
         map.nodes.iter().filter(|(_, place)| place.brick == brick).map(|(node, _)| *node).collect()
     }
-}
-
-/// Waits until the catalogue changes, if there is one.
-async fn next_change(catalogue: &mut Option<watch::Receiver<Revision>>) {
-    if let Some(changed) = catalogue
-        && changed.changed().await.is_ok()
-    {
-        return;
-    }
-    std::future::pending().await
 }
 
 impl Below for Peer {

@@ -259,5 +259,15 @@ fn map(catalog: &Catalog) -> Map {
     map
 }
 
+/// Waits until the catalogue changes; for ever, if there is none.
+pub(crate) async fn next_change(changed: &mut Option<watch::Receiver<Revision>>) {
+    if let Some(changed) = changed
+        && changed.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 #[cfg(test)]
 mod tests;

@@ -23,8 +23,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::handshake::Terms;
-use wire::link::{Mailbox, Service};
+use wire::link::{Mailbox, Reply, Service};
 use wire::proto;
+use wire::proto::response::Response;
 use wire::transport::{Address, Listener, beyond_loopback};
 
 use crate::doors::{Guard, Who};
@@ -325,6 +326,12 @@ impl<R: Role> Front<R> {
         // Then the threads learn that no more arrives, and end.
         let _ = self.phase.wait_for(|phase| *phase == Phase::Ended).await;
     }
+}
+
+/// Answers later with what comes of `work`, whether or not the connection lasts so long.
+pub(crate) fn later(reply: Reply<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
+    let deferred = reply.defer();
+    tokio::spawn(async move { deferred.answer(work.await) });
 }
 
 /// Lets the role look, once a second, for what has expired.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{debug, info, warn};
@@ -175,6 +176,19 @@ impl Uplinks {
                 then(Err(Error::new(ErrorKind::Unavailable, what)));
             }
         }
+    }
+
+    /// Asks a brick something, and waits for its answer.
+    ///
+    /// # Errors
+    /// What the brick answers; [`ErrorKind::Unavailable`] if it cannot be asked, and [`ErrorKind::Unknown`] if the connection ends
+    /// before it has answered.
+    pub(crate) async fn answer(&self, brick: BrickId, request: Request) -> Result<Answer> {
+        let (tell, answer) = oneshot::channel();
+        // Whoever waited may wait no more.
+        self.ask(brick, request, |answer| drop(tell.send(answer)));
+        let lost = |_| Error::new(ErrorKind::Unknown, format!("brick {} has not answered", brick.0));
+        answer.await.map_err(lost)?
     }
 
     fn set(&self, brick: BrickId, up: Option<Up>) {

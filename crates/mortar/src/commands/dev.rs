@@ -115,9 +115,9 @@ impl Report for Ready {
 
 pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     if args.memory {
-        allocator::for_rows_in_memory()
+        allocator::for_memory()
     } else {
-        allocator::for_rows_on_disk()
+        allocator::for_disk()
     }
     serving::start_log(None, args.log_format)?;
     let config = config(args)?;

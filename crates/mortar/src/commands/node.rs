@@ -99,9 +99,9 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
         return output.raw(settings.to_toml().as_bytes());
     }
     match settings.role {
-        Role::Brick if settings.memory => allocator::for_rows_in_memory(),
-        Role::Peer => allocator::for_messages(),
-        Role::Brick | Role::Meta => allocator::for_rows_on_disk(),
+        Role::Peer => allocator::for_memory(),
+        Role::Brick if settings.memory => allocator::for_memory(),
+        Role::Brick | Role::Meta => allocator::for_disk(),
     }
     serving::start_log(settings.log.as_deref(), settings.log_format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use meta::catalog::{BrickId, CatalogError, Epoch};
 use model::{Error, ErrorKind, NodeId, Result};
 use store::RowChanges;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::{self, Instant};
 use tracing::{info, warn};
 use wire::cluster::{CopiedRows, CopyRows};
@@ -318,14 +318,9 @@ impl Nodes {
         let until = Instant::now() + PATIENCE;
         loop {
             asked.number += 1;
-            let (tell, answer) = oneshot::channel();
-            self.others.ask(transfer.from, Request::CopyRows(asked.clone().into()), |answer| drop(tell.send(answer)));
-            let late = || Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
-            let answer = match time::timeout(ANSWER, answer).await {
-                Ok(Ok(answer)) => answer,
-                _ => Err(late()),
-            };
-            match answer {
+            let answer = self.others.answer(transfer.from, Request::CopyRows(asked.clone().into()));
+            let late = |_| Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
+            match time::timeout(ANSWER, answer).await.map_err(late).flatten() {
                 Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
                     let copied = CopiedRows::from_proto(copied, Raw::Owned(raw))?;
                     asked.got = asked.number;

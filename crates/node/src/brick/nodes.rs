@@ -9,14 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use meta::Revision;
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::commit::Request;
 use protocol::lease::Ms;
 use protocol::page_cache::Content;
 use protocol::tree::Up;
 use store::Store;
-use tokio::sync::watch;
 use tracing::{error, info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 
@@ -31,7 +29,7 @@ use super::scan::scan;
 use super::verdicts::Verdicts;
 use crate::doors::Membership;
 use crate::placement::{BrickId, Place, Transfer};
-use crate::realm::Realm;
+use crate::realm::{Realm, next_change};
 use crate::server::Figure;
 use crate::uplink::{Below, Uplinks};
 use wire::driving::Post;
@@ -439,7 +437,7 @@ impl Nodes {
                     }
                     self.follow_map();
                 }
-                () = changed(&mut catalogue) => self.follow_schemas(),
+                () = next_change(&mut catalogue) => self.follow_schemas(),
             }
         }
     }
@@ -490,17 +488,6 @@ impl Nodes {
                 }
             },
         }
-    }
-}
-
-/// Waits until the catalogue changes; for ever, if there is none.
-async fn changed(catalogue: &mut Option<watch::Receiver<Revision>>) {
-    let is_changed = match catalogue {
-        Some(changed) => changed.changed().await.is_ok(),
-        None => false,
-    };
-    if !is_changed {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -35,33 +35,25 @@ pub(crate) trait Rows {
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()>;
 }
 
-impl Rows for Store {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.row(key)
-    }
+macro_rules! rows_of {
+    ($($place:ty),*) => {$(
+        impl Rows for $place {
+            fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+                self.row(key)
+            }
 
-    fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-        self.row_with(key, show)
-    }
+            fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+                self.row_with(key, show)
+            }
 
-    fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
-        self.rows(from, to, visit)
-    }
+            fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+                self.rows(from, to, visit)
+            }
+        }
+    )*};
 }
 
-impl Rows for Snapshot {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.row(key)
-    }
-
-    fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-        self.row_with(key, show)
-    }
-
-    fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
-        self.rows(from, to, visit)
-    }
-}
+rows_of!(Store, Snapshot);
 
 /// A key; all fit in place.
 pub(crate) type Key = SmallVec<[u8; 24]>;

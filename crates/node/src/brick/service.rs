@@ -14,7 +14,7 @@ use wire::cluster::{BuildIndex, CopyRows, Message, Reserve, Scan, looked};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
-use wire::link::{Incoming, Reply, Service};
+use wire::link::{Deferred, Incoming, Reply, Service};
 use wire::outbox::Piece;
 use wire::proto;
 use wire::proto::request::Request;
@@ -22,6 +22,7 @@ use wire::proto::response::Response;
 
 use super::completions::Completion;
 use super::listing::Listing;
+use super::nodes::Nodes;
 use super::page_rows::{Head, Stored};
 use super::resident::{is_resident, make_resident};
 use super::session::Session;
@@ -226,28 +227,29 @@ impl Answerer {
         }
     }
 
+    /// What the logical nodes of this brick are asked, and the answer to come; refused, if they cannot be.
+    fn asked<T>(&self, wanted: Result<T>, reply: Reply<'_>) -> Option<(T, Arc<Nodes>, Deferred)> {
+        match wanted.and_then(|wanted| Ok((wanted, self.thread.server.role.nodes()?.clone()))) {
+            Ok((wanted, nodes)) => Some((wanted, nodes, reply.defer())),
+            Err(error) => {
+                reply.fail(&error);
+                None
+            }
+        }
+    }
+
     /// Gives page numbers that nobody else gets.
     fn reserve(&self, reserve: proto::Reserve, reply: Reply<'_>) {
-        let asked = Reserve::try_from(reserve).and_then(|reserve| Ok((reserve, self.thread.server.role.nodes()?)));
-        let (Reserve { space, node, pages }, nodes) = match asked {
-            Ok(asked) => asked,
-            Err(error) => return reply.fail(&error),
-        };
-        let deferred = reply.defer();
-        nodes.reserve(node, space, u64::from(pages), move |reserved| match reserved {
-            Ok(first) => deferred.send(Response::Reserved(proto::Reserved { first }), Vec::new()),
-            Err(error) => deferred.fail(&error),
+        let Some((asked, nodes, deferred)) = self.asked(Reserve::try_from(reserve), reply) else { return };
+        let Reserve { space, node, pages } = asked;
+        nodes.reserve(node, space, u64::from(pages), move |reserved| {
+            deferred.answer(reserved.map(|first| Response::Reserved(proto::Reserved { first })));
         });
     }
 
     /// Looks through objects of a cluster.
     fn scan(&self, wanted: proto::cluster::Scan, reply: Reply<'_>) {
-        let asked = Scan::from_proto(wanted).and_then(|scan| Ok((scan, self.thread.server.role.nodes()?.clone())));
-        let (scan, nodes) = match asked {
-            Ok(asked) => asked,
-            Err(error) => return reply.fail(&error),
-        };
-        let deferred = reply.defer();
+        let Some((scan, nodes, deferred)) = self.asked(Scan::from_proto(wanted), reply) else { return };
         blocking::run(move || match nodes.scan(&scan) {
             Ok(scanned) => {
                 let (scanned, raw) = scanned.into_proto();
@@ -259,31 +261,18 @@ impl Answerer {
 
     /// Waits a moment for an index.
     fn build_index(&self, wanted: proto::BuildIndex, reply: Reply<'_>) {
-        let asked = BuildIndex::try_from(wanted).and_then(|one| Ok((one, self.thread.server.role.nodes()?.clone())));
-        let (wanted, nodes) = match asked {
-            Ok(asked) => asked,
-            Err(error) => return reply.fail(&error),
-        };
-        let deferred = reply.defer();
+        let Some((wanted, nodes, deferred)) = self.asked(BuildIndex::try_from(wanted), reply) else { return };
         tokio::spawn(async move {
-            match nodes.build_index(wanted).await {
-                Ok(None) => deferred.send(done(), Vec::new()),
-                Ok(Some((done, total))) => {
-                    deferred.send(Response::Progress(proto::Progress { done, total }), Vec::new());
-                }
-                Err(error) => deferred.fail(&error),
-            }
+            deferred.answer(nodes.build_index(wanted).await.map(|progress| match progress {
+                None => done(),
+                Some((done, total)) => Response::Progress(proto::Progress { done, total }),
+            }));
         });
     }
 
     /// Hands over rows of a logical node that moves.
     fn copy_rows(&self, wanted: proto::moves::CopyRows, reply: Reply<'_>) {
-        let asked = CopyRows::try_from(wanted).and_then(|copy| Ok((copy, self.thread.server.role.nodes()?.clone())));
-        let (copy, nodes) = match asked {
-            Ok(asked) => asked,
-            Err(error) => return reply.fail(&error),
-        };
-        let deferred = reply.defer();
+        let Some((copy, nodes, deferred)) = self.asked(CopyRows::try_from(wanted), reply) else { return };
         blocking::run(move || match nodes.copy_rows(&copy) {
             Ok(copied) => {
                 let (copied, raw) = copied.into_proto();

@@ -113,10 +113,7 @@ impl Session {
             let written = self.store.upload(id, piece);
             // First what is next, then the answer: once its last piece is answered, an upload is not busy.
             next = self.next_piece(id);
-            match written {
-                Ok(()) => deferred.send(super::service::done(), Vec::new()),
-                Err(error) => deferred.fail(&error),
-            }
+            deferred.answer(written.map(|()| super::service::done()));
         }
     }
 

@@ -1,6 +1,5 @@
 //! Answers the requests of one connection to a meta-server.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::once::{self, Begun};
 use super::{Role, codec};
 use crate::doors::{Who, administer, set_space, space_options};
 use crate::realm;
-use crate::server::{Thread, kind};
+use crate::server::{Thread, kind, later};
 
 /// How often a watch that has nothing to say says that it is there.
 pub(super) const SIGN: Duration = Duration::from_secs(5);
@@ -39,17 +38,6 @@ impl Desk {
 
     fn role(&self) -> &Role {
         &self.thread.server.role
-    }
-
-    /// Answers later with what comes of `work`, whether or not the connection lasts so long.
-    fn later(reply: Reply<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
-        let deferred = reply.defer();
-        tokio::spawn(async move {
-            match work.await {
-                Ok(response) => deferred.send(response, Vec::new()),
-                Err(error) => deferred.fail(&error),
-            }
-        });
     }
 
     fn state(&self, reply: Reply<'_>, asked: Result<Asked>) {
@@ -88,14 +76,14 @@ impl Desk {
         match self.role().once.begin(writer, write.number, write.again) {
             Begun::First(done) => {
                 let store = self.role().store.clone();
-                Self::later(reply, async move {
+                later(reply, async move {
                     let ended = once::ended(store.write(expects, changes).await);
                     let known = done.subscribe();
                     done.send_replace(Some(ended));
                     once::wait(known).await.map(written)
                 });
             }
-            Begun::Known(known) => Self::later(reply, async move { once::wait(known).await.map(written) }),
+            Begun::Known(known) => later(reply, async move { once::wait(known).await.map(written) }),
             Begun::Forgotten => reply.fail(&once::unknown()),
         }
     }
@@ -115,10 +103,7 @@ impl Desk {
                 Err(error) => Err(error),
             };
             if let Some(deferred) = Arc::into_inner(deferred) {
-                match watched {
-                    Ok(()) => deferred.send(Response::MetaCompacted(proto::meta::Compacted {}), Vec::new()),
-                    Err(error) => deferred.fail(&error),
-                }
+                deferred.answer(watched.map(|()| Response::MetaCompacted(proto::meta::Compacted {})));
             }
         });
     }
@@ -127,7 +112,7 @@ impl Desk {
         match request {
             Request::CreateSpace(create) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
-                Self::later(reply, async move {
+                later(reply, async move {
                     let (name, options) = space_options(create)?;
                     let made = editor.create_space(&name, options).await?;
                     follower.reach(made.revision).await?;
@@ -136,7 +121,7 @@ impl Desk {
             }
             Request::SetSpace(set) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
-                Self::later(reply, async move {
+                later(reply, async move {
                     // Whoever was let in here may do everything.
                     let changed = set_space(&editor, &follower.catalog(), &Who::Member, set).await?;
                     follower.reach(changed).await?;
@@ -179,36 +164,36 @@ impl Service for Desk {
             }
             Request::MetaWrite(write) => self.write(write, raw, reply),
             Request::MetaWatch(watch) => self.watch(watch, reply),
-            Request::MetaOpenSession(open) => Self::later(reply, async move {
+            Request::MetaOpenSession(open) => later(reply, async move {
                 let session = store.open_session(Duration::from_millis(open.ttl_ms)).await?;
                 Ok(Response::MetaSession(codec::session_to_proto(session)))
             }),
-            Request::MetaKeep(keep) => Self::later(reply, async move {
+            Request::MetaKeep(keep) => later(reply, async move {
                 store.keep(SessionId(keep.session)).await?;
                 Ok(Response::Done(proto::Done {}))
             }),
-            Request::MetaEndSession(end) => Self::later(reply, async move {
+            Request::MetaEndSession(end) => later(reply, async move {
                 store.end_session(SessionId(end.session)).await?;
                 Ok(Response::Done(proto::Done {}))
             }),
             Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) => self.space(request, reply),
             Request::Describe(describe) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
-                Self::later(reply, async move {
+                later(reply, async move {
                     let proto::query::Describe { space, request } = describe;
                     realm::describe(&editor, &follower, &space, &request, Ok(())).await.map(Response::Described)
                 });
             }
             Request::Move(wanted) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
-                Self::later(reply, async move {
+                later(reply, async move {
                     let answer = realm::moves::answer(&editor, &follower, &wanted).await?;
                     realm::moves::encode(&answer).map(Response::Moved)
                 });
             }
             Request::Administer(wanted) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
-                Self::later(reply, async move {
+                later(reply, async move {
                     // Whoever was let in here may do everything.
                     let catalog = follower.catalog();
                     let (accounts, revision) = administer(&editor, &catalog, &Who::Member, wanted).await?;

@@ -1,7 +1,6 @@
 //! Clients ask what classes there are, and bring those of their programs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +10,6 @@ use meta::catalog::{
 };
 use model::{Error, ErrorKind, FieldNumber, Result, Value, limits};
 use tokio::time;
-use wire::link::Deferred;
 use wire::proto::response::Response;
 use wire::proto::schema::{self, field_type::Kind};
 
@@ -20,49 +18,27 @@ use crate::realm::{Realm, Space};
 /// How long a revision of the catalogue is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tells a client the classes of its space.
-pub(super) fn tell(realm: Arc<Realm>, space: Arc<Space>, revision: u64, deferred: Deferred) {
-    tokio::spawn(async move { answer(deferred, reached(&realm, &space, Revision(revision)).await) });
-}
-
 /// Brings classes up to those of a client's program. `may_change` is why it may not change any, if it may not.
-pub(super) fn define(
-    realm: Arc<Realm>,
-    space: Arc<Space>,
-    define: schema::Define,
-    may_change: Result<()>,
-    deferred: Deferred,
-) {
-    tokio::spawn(async move { answer(deferred, defined(&realm, &space, define, may_change).await) });
-}
-
-fn answer(deferred: Deferred, schema: Result<schema::Schema>) {
-    match schema {
-        Ok(schema) => deferred.send(Response::Schema(schema), Vec::new()),
-        Err(error) => deferred.fail(&error),
-    }
-}
-
-async fn defined(
+pub(super) async fn defined(
     realm: &Realm,
     space: &Space,
     define: schema::Define,
     may_change: Result<()>,
-) -> Result<schema::Schema> {
+) -> Result<Response> {
     let wanted = define.classes.into_iter().map(wanted).collect::<Result<Vec<_>>>()?;
     let adopted = realm.editor()?.adopt(&space.name, &wanted, may_change).await?;
     reached(realm, space, adopted.revision).await
 }
 
 /// The classes of a space, at this revision or a later one.
-async fn reached(realm: &Realm, space: &Space, revision: Revision) -> Result<schema::Schema> {
+pub(super) async fn reached(realm: &Realm, space: &Space, revision: Revision) -> Result<Response> {
     let late = || {
         let what = format!("the peer server has not heard of revision {} of the catalogue yet: try again", revision.0);
         Error::new(ErrorKind::Unavailable, what)
     };
     time::timeout(PATIENCE, realm.reach(revision)).await.map_err(|_| late())??;
     let catalog = realm.catalog().ok_or_else(late)?;
-    told(&catalog.schema(space.id), catalog.revision())
+    told(&catalog.schema(space.id), catalog.revision()).map(Response::Schema)
 }
 
 // ---------------------------------------------------------------------------------------------- telling

@@ -28,7 +28,7 @@ use super::{Peer, Role, SESSIONS, classes, moves};
 use crate::brick::SKEW_MS;
 use crate::doors::{Who, administer, set_space, space_options};
 use crate::realm::Space;
-use crate::server::{Thread, kind};
+use crate::server::{Thread, kind, later};
 
 /// Pages that a client may reserve at a time.
 const MAX_RESERVED: u32 = 1 << 16;
@@ -261,34 +261,23 @@ impl Guest {
     }
 
     /// Says or changes who may do what.
-    fn administer(&self, wanted: proto::account::Administer, deferred: Deferred) {
+    fn administer(&self, wanted: proto::account::Administer, reply: Reply<'_>) {
         let (realm, who) = (self.peer.realm.clone(), self.who.clone());
-        tokio::spawn(async move {
-            let administered = async {
-                let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
-                let (accounts, revision) = administer(editor, &catalog, &who, wanted).await?;
-                realm.reach(revision).await?;
-                Ok::<_, Error>(accounts)
-            };
-            match administered.await {
-                Ok(accounts) => deferred.send(Response::Accounts(accounts), Vec::new()),
-                Err(error) => deferred.fail(&error),
-            }
+        later(reply, async move {
+            let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
+            let (accounts, revision) = administer(editor, &catalog, &who, wanted).await?;
+            realm.reach(revision).await?;
+            Ok(Response::Accounts(accounts))
         });
     }
 
     /// Changes a space.
-    fn set_space(&self, set: proto::SetSpace, deferred: Deferred) {
+    fn set_space(&self, set: proto::SetSpace, reply: Reply<'_>) {
         let (realm, who) = (self.peer.realm.clone(), self.who.clone());
-        tokio::spawn(async move {
-            let changed = async {
-                let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
-                realm.reach(set_space(editor, &catalog, &who, set).await?).await
-            };
-            match changed.await {
-                Ok(()) => deferred.send(Response::Done(proto::Done {}), Vec::new()),
-                Err(error) => deferred.fail(&error),
-            }
+        later(reply, async move {
+            let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
+            realm.reach(set_space(editor, &catalog, &who, set).await?).await?;
+            Ok(Response::Done(proto::Done {}))
         });
     }
 
@@ -388,12 +377,10 @@ impl Guest {
                 Err(error) => reply.fail(&error),
             },
             Request::GetNumbers(numbers) => {
-                let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
-                tokio::spawn(async move {
-                    match realm.numbers(u64::from(numbers.count)).await {
-                        Ok(first) => deferred.send(Response::Numbers(proto::Numbers { first }), Vec::new()),
-                        Err(error) => deferred.fail(&error),
-                    }
+                let realm = self.peer.realm.clone();
+                later(reply, async move {
+                    let first = realm.numbers(u64::from(numbers.count)).await?;
+                    Ok(Response::Numbers(proto::Numbers { first }))
                 });
             }
             Request::GetSpace(_) => {
@@ -401,37 +388,28 @@ impl Guest {
                 reply.send(Response::SpaceOf(proto::SpaceOf { space: u32::from(self.space.id.0), nodes }));
             }
             Request::GetSchema(get) => {
-                classes::tell(self.peer.realm.clone(), self.space.clone(), get.revision, reply.defer());
+                let (realm, space) = (self.peer.realm.clone(), self.space.clone());
+                later(reply, async move { classes::reached(&realm, &space, Revision(get.revision)).await });
             }
             Request::Define(define) => {
+                let (realm, space) = (self.peer.realm.clone(), self.space.clone());
                 let may_change = self.may(Permission::Admin);
-                classes::define(self.peer.realm.clone(), self.space.clone(), define, may_change, reply.defer());
+                later(reply, async move { classes::defined(&realm, &space, define, may_change).await });
             }
             Request::CreateSpace(create) => {
-                let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
-                tokio::spawn(async move {
-                    let created = async {
-                        let (name, options) = space_options(create)?;
-                        realm.create_space(&name, options).await
-                    };
-                    match created.await {
-                        Ok(space) => {
-                            let space = u32::from(space.id.0);
-                            deferred.send(Response::SpaceCreated(proto::SpaceCreated { space }), Vec::new());
-                        }
-                        Err(error) => deferred.fail(&error),
-                    }
+                let realm = self.peer.realm.clone();
+                later(reply, async move {
+                    let (name, options) = space_options(create)?;
+                    let space = realm.create_space(&name, options).await?;
+                    Ok(Response::SpaceCreated(proto::SpaceCreated { space: u32::from(space.id.0) }))
                 });
             }
-            Request::SetSpace(set) => self.set_space(set, reply.defer()),
+            Request::SetSpace(set) => self.set_space(set, reply),
             Request::Describe(describe) => {
-                let (realm, deferred) = (self.peer.realm.clone(), reply.defer());
+                let realm = self.peer.realm.clone();
                 let (space, may_change) = (self.space.name.clone(), self.may(Permission::Admin));
-                tokio::spawn(async move {
-                    match realm.describe(&space, &describe.request, may_change).await {
-                        Ok(described) => deferred.send(Response::Described(described), Vec::new()),
-                        Err(error) => deferred.fail(&error),
-                    }
+                later(reply, async move {
+                    realm.describe(&space, &describe.request, may_change).await.map(Response::Described)
                 });
             }
             Request::ListSpaces(_) => {
@@ -445,8 +423,11 @@ impl Guest {
                 });
                 reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
             }
-            Request::Administer(wanted) => self.administer(wanted, reply.defer()),
-            Request::Move(wanted) => moves::answer(self.peer.clone(), wanted, reply.defer()),
+            Request::Administer(wanted) => self.administer(wanted, reply),
+            Request::Move(wanted) => {
+                let peer = self.peer.clone();
+                later(reply, async move { moves::answer(&peer, wanted).await });
+            }
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => reply.send(Response::Done(proto::Done {})),
         }

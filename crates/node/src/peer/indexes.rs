@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use meta::catalog::{Index, IndexState, Space};
 use model::{NodeId, Result};
-use tokio::sync::oneshot;
 use tokio::time;
 use tracing::{debug, info};
 use wire::proto;
@@ -88,13 +87,6 @@ async fn make_ready(peer: &Peer, space: &Space, index: &Index) -> Result<bool> {
 /// Whether all objects of a logical node are in an index. The brick waits a moment until they are.
 async fn has_all(peer: &Peer, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
     let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
-    let (sender, answered) = oneshot::channel();
-    peer.ask(node, Request::BuildIndex(build), move |answer| {
-        // Whoever waited may have ended with the process.
-        let _ = sender.send(answer.map(|answer| answer.response));
-    });
-    match answered.await {
-        Ok(answer) => Ok(matches!(answer?, Response::Done(_))),
-        Err(_) => Ok(false),
-    }
+    let answer = peer.answer(node, Request::BuildIndex(build)).await?;
+    Ok(matches!(answer.response, Response::Done(_)))
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use meta::catalog::{ArrivalState, MoveAnswer};
 use model::Result;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time;
-use wire::link::Deferred;
+use wire::link::Answer;
 use wire::proto::moves::{Arrival, Arrivals, GetArrivals, Move};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -21,17 +20,8 @@ use crate::realm::moves;
 /// How long a brick may take to tell how far it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Answers later.
-pub(super) fn answer(peer: Arc<Peer>, request: Move, deferred: Deferred) {
-    tokio::spawn(async move {
-        match answered(&peer, request).await {
-            Ok(response) => deferred.send(response, Vec::new()),
-            Err(error) => deferred.fail(&error),
-        }
-    });
-}
-
-async fn answered(peer: &Arc<Peer>, request: Move) -> Result<Response> {
+/// What a client is answered.
+pub(super) async fn answer(peer: &Arc<Peer>, request: Move) -> Result<Response> {
     let mut answer = peer.realm.move_nodes(&request).await?;
     tell_arrivals(peer, &mut answer).await;
     Ok(Response::Moved(moves::encode(&answer)?))
@@ -61,13 +51,9 @@ async fn tell_arrivals(peer: &Arc<Peer>, answer: &mut MoveAnswer) {
 }
 
 async fn ask(peer: &Peer, brick: BrickId, nodes: Vec<u32>) -> Vec<Arrival> {
-    let (tell, answer) = oneshot::channel();
-    peer.uplinks.ask(brick, Request::GetArrivals(GetArrivals { nodes }), |answer| drop(tell.send(answer)));
+    let answer = peer.uplinks.answer(brick, Request::GetArrivals(GetArrivals { nodes }));
     match time::timeout(PATIENCE, answer).await {
-        Ok(Ok(Ok(answer))) => match answer.response {
-            Response::Arrivals(Arrivals { arrivals }) => arrivals,
-            _ => Vec::new(),
-        },
+        Ok(Ok(Answer { response: Response::Arrivals(Arrivals { arrivals }), .. })) => arrivals,
         _ => Vec::new(),
     }
 }

@@ -121,6 +121,14 @@ impl Deferred {
         self.finish(response, Body::Bytes(raw));
     }
 
+    /// Answers without bytes, or with an error.
+    pub fn answer(self, answer: Result<Response>) {
+        match answer {
+            Ok(response) => self.send(response, Vec::new()),
+            Err(error) => self.fail(&error),
+        }
+    }
+
     /// Passes on what somebody else has answered.
     pub fn pass_on(mut self, answer: Result<Answer>) {
         match answer {

@@ -99,20 +99,21 @@ impl Hosted {
         }
     }
 
-    /// Hands what is to be written beside records to the store, behind all before.
-    pub(super) fn flush(&mut self, now: Ms) {
+    /// Hands what is to be written to the store, behind all before. Says whether more may have come out of the machine.
+    pub(super) fn flush(&mut self, now: Ms) -> bool {
         if self.rows.is_empty() {
-            return;
+            return false;
         }
         let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
         let sent = Sent { position: self.last, rows };
         if self.full.is_some() {
-            return self.held.push_back(sent);
+            self.held.push_back(sent);
+            return false;
         }
-        self.submit(sent, now);
+        self.submit(sent, now)
     }
 
-    /// Hands rows to the store. Says whether more may have come out of the machine.
+    /// Hands the rows of new records to the store. Says whether more may have come out of the machine.
     pub(super) fn send_rows(&mut self, now: Ms) -> bool {
         if self.sent == self.last {
             return false;
@@ -130,13 +131,7 @@ impl Hosted {
             }
             return true;
         }
-        let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
-        let sent = Sent { position: self.last, rows };
-        if self.full.is_some() {
-            self.held.push_back(sent);
-            return false;
-        }
-        self.submit(sent, now)
+        self.flush(now)
     }
 
     /// Gives rows to the store. Says whether more may have come out of the machine.

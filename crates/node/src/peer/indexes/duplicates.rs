@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, VecDeque};
 use meta::catalog::{Index, Space};
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, RecordRef, Result};
 use query::key::{Entry, Range};
-use tokio::sync::oneshot;
 use wire::cluster::{IndexRange, Place, Scan, Scanned};
 use wire::frame::Raw;
 use wire::proto::request::Request;
@@ -72,13 +71,7 @@ async fn fetch(
         filter: None,
         count: false,
     };
-    let (sender, answered) = oneshot::channel();
-    peer.ask(entries.node, Request::Scan(scan.into_proto()?), move |answer| {
-        // Whoever waited may have ended with the process.
-        let _ = sender.send(answer);
-    });
-    let gone = |_| Error::new(ErrorKind::Unavailable, "the brick has not answered");
-    let answer = answered.await.map_err(gone)??;
+    let answer = peer.answer(entries.node, Request::Scan(scan.into_proto()?)).await?;
     let Response::Scanned(scanned) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "the brick has answered something else"));
     };
