@@ -303,14 +303,6 @@ impl Peer {
         }
     }
 
-    /// Asks the brick of a logical node.
-    fn ask(&self, node: NodeId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
-        match self.brick_of(node) {
-            Ok(brick) => self.uplinks.ask(brick, request, then),
-            Err(error) => then(Err(error)),
-        }
-    }
-
     /// Asks the brick of a logical node, and waits for its answer: see [`Uplinks::answer`].
     async fn answer(&self, node: NodeId, request: Request) -> Result<Answer> {
         self.uplinks.answer(self.brick_of(node)?, request).await

@@ -16,7 +16,7 @@ use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::handshake::Role;
-use wire::link::{self, Answer, Caller, Incoming, Limits, Link, Mailbox, Reply, Service};
+use wire::link::{self, Answer, Caller, Deferred, Incoming, Limits, Link, Mailbox, Reply, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
@@ -167,6 +167,15 @@ impl Uplinks {
 
     /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
     pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
+        self.ask_unchecked(brick, request, |answer| then(answer.and_then(Answer::check)));
+    }
+
+    /// Passes a request on to a brick, and its answer back. Whoever has asked checks its bytes.
+    pub(crate) fn pass_on(&self, brick: BrickId, request: Request, deferred: Deferred) {
+        self.ask_unchecked(brick, request, |answer| deferred.pass_on(answer));
+    }
+
+    fn ask_unchecked(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         let links = self.lock();
         match links.get(&brick).and_then(|link| link.up.as_ref()) {
             Some(up) => up.caller.ask(request, then),

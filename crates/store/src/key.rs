@@ -15,9 +15,12 @@
 use model::{Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
-/// A key of the B-tree; those of objects and chunks fit in place.
+/// Bytes of keys that fit in place: among them those of objects and chunks.
+const IN_PLACE: usize = 24;
+
+/// A key of the B-tree.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key(SmallVec<[u8; 24]>);
+pub(crate) struct Key(SmallVec<[u8; IN_PLACE]>);
 
 /// The content of one blob or record, apart from its first chunk. Every replacement of the whole content starts a new
 /// one, so that replacing or deleting content of any size is one small change and the old rows go in the background.
@@ -159,7 +162,14 @@ impl Key {
     }
 
     pub(crate) fn row(key: &[u8]) -> Self {
-        Self::of(&[&[table::ROW], key])
+        let mut bytes = [table::ROW; IN_PLACE];
+        match bytes.get_mut(1..=key.len()) {
+            Some(rest) => {
+                rest.copy_from_slice(key);
+                Self(SmallVec::from_buf_and_len(bytes, 1 + key.len()))
+            }
+            None => Self::of(&[&[table::ROW], key]),
+        }
     }
 
     pub(crate) fn table(table: u8) -> Self {

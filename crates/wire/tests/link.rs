@@ -146,6 +146,19 @@ fn file_that_is_too_short_fails_that_call_alone() {
 }
 
 #[test]
+fn damaged_bytes_that_are_passed_on_are_found_by_whoever_asked() {
+    run(async {
+        let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len: 200_000, checksum: 1 };
+        let (behind, mut world) = (unix(Limits::default(), Some(piece)), unix(Limits::default(), None));
+        let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let deferred = world.deferred.recv().await.unwrap();
+        behind.caller.ask(Request::Get(proto::Get::default()), |answer| deferred.pass_on(answer));
+        assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(world.caller.call(upload(), vec![]).await.is_ok());
+    });
+}
+
+#[test]
 fn no_more_requests_are_read_than_may_be_unanswered() {
     run(async {
         let limits = Limits { max_in_flight: 3, ..Limits::default() };

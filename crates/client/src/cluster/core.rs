@@ -418,7 +418,7 @@ impl Core {
         let (Response::Looked(looked), raw) = self.ask(request).await? else {
             return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
         };
-        looked_from_proto(oid, looked, Raw::Owned(raw)).map(|(_, object)| object)
+        looked_from_proto(oid, looked, Raw::Owned(raw))
     }
 }
 

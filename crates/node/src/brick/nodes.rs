@@ -24,7 +24,7 @@ use super::chores::{Chore, Chores};
 use super::hosted::{Asker, Hosted};
 use super::index_rows::{self, IndexId, Mark};
 use super::leaving::Leaving;
-use super::page_rows::{self as rows, Head, Stored};
+use super::page_rows::{self as rows, Stored};
 use super::scan::scan;
 use super::verdicts::Verdicts;
 use crate::doors::Membership;
@@ -331,16 +331,20 @@ impl Nodes {
         }
     }
 
-    /// Shows the newest durable state of an object, and the head of its page: see [`rows::show_one`].
+    /// Shows the newest durable state of an object where it lies; nothing, if there is none.
     ///
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
-    pub(crate) fn look<T>(&self, oid: Oid, mut show: impl FnMut(Head, Option<Stored<'_>>) -> T) -> Result<T> {
+    pub(crate) fn look<T>(&self, oid: Oid, mut show: impl FnMut(Option<Stored<'_>>) -> T) -> Result<T> {
         let node = oid.page().node;
-        let served = self.named(node)?;
+        let all = self.served.load();
+        let served = all.get(&node).ok_or_else(|| not_served(node))?;
         // If it has moved away meanwhile, its rows may have been removed.
-        let is_right = || self.named(node).is_ok_and(|now| Arc::ptr_eq(&now, &served));
-        let shown = rows::show_one(&self.store, oid, |head, stored| is_right().then(|| show(head, stored)))?;
+        let is_right = || {
+            let now = self.served.load();
+            Arc::ptr_eq(&now, &all) || now.get(&node).is_some_and(|now| Arc::ptr_eq(now, served))
+        };
+        let shown = rows::show_object(&self.store, oid, |stored| is_right().then(|| show(stored)))?;
         shown.ok_or_else(|| not_served(node))
     }
 

@@ -85,14 +85,21 @@ pub(crate) fn number(page: u64) -> [u8; PAGE_LEN] {
 
 /// The key of a page's head, before those of its objects.
 pub(crate) fn head_key(page: PageId) -> Key {
-    key(b'P', &[&page.node.0.to_be_bytes(), &page.space.0.to_be_bytes(), &number(page.number)])
+    Key::from_slice(&object_bytes(page, 0)[..HEAD_KEY])
 }
 
 /// The key of an object.
 pub(crate) fn object_key(page: PageId, slot: u16) -> Key {
-    let mut key = head_key(page);
-    key.extend_from_slice(&slot.to_be_bytes());
-    key
+    Key::from_slice(&object_bytes(page, slot))
+}
+
+/// Objects are read most, so their keys are made in one go.
+fn object_bytes(PageId { space, node, number }: PageId, slot: u16) -> [u8; HEAD_KEY + 2] {
+    let [n0, n1, n2, n3] = node.0.to_be_bytes();
+    let [s0, s1] = space.0.to_be_bytes();
+    let [p0, p1, p2, p3, p4, p5] = self::number(number);
+    let [o0, o1] = slot.to_be_bytes();
+    [b'P', n0, n1, n2, n3, s0, s1, p0, p1, p2, p3, p4, p5, o0, o1]
 }
 
 /// The key behind all of a page.
@@ -297,20 +304,21 @@ pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<
     Ok(Some(stored.with(row.slice_ref(stored.data))))
 }
 
-/// Shows `show` an object where it lies, and the head of its page. If both change meanwhile, the object is newer than the head says:
-/// whoever validates it by that finds it changed.
-pub(crate) fn show_one<T>(store: &Store, oid: Oid, mut show: impl FnMut(Head, Option<Stored<'_>>) -> T) -> Result<T> {
-    let head = read_head(store, oid.page())?;
+/// Shows an object where it lies; nothing, if there is none.
+pub(crate) fn show_object<T>(store: &Store, oid: Oid, mut show: impl FnMut(Option<Stored<'_>>) -> T) -> Result<T> {
     let shown = store.row_with(&object_key(oid.page(), oid.slot()), |row| {
         let stored = Stored::decode(oid.page(), row)?;
-        Ok(show(head, Some(stored).filter(|stored| stored.class == oid.class())))
+        Ok(show(Some(stored).filter(|stored| stored.class == oid.class())))
     })?;
-    shown.unwrap_or_else(|| Ok(show(head, None)))
+    shown.unwrap_or_else(|| Ok(show(None)))
 }
 
-/// An object with the head of its page, as [`show_one`] shows it.
+/// An object with the head of its page. If both change meanwhile, the object is newer than the head says: whoever validates it by
+/// that finds it changed.
 pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)> {
-    show_one(store, oid, |head, stored| (head, stored.map(|stored| stored.with(Bytes::copy_from_slice(stored.data)))))
+    let head = read_head(store, oid.page())?;
+    let object = read_object(store, oid.page(), oid.slot())?;
+    Ok((head, object.filter(|object| object.class == oid.class())))
 }
 
 /// A whole page, of one state.

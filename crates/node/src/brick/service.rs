@@ -23,7 +23,7 @@ use wire::proto::response::Response;
 use super::completions::Completion;
 use super::listing::Listing;
 use super::nodes::Nodes;
-use super::page_rows::{Head, Stored};
+use super::page_rows::Stored;
 use super::resident::{is_resident, make_resident};
 use super::session::Session;
 use super::{Role, blocking, long_job};
@@ -209,15 +209,14 @@ impl Answerer {
     /// The newest durable state of an object of a cluster, on the same way.
     fn look(&self, look: proto::Look, reply: Reply<'_>) {
         let mut reply = Some(reply);
-        let show = |head: Head, stored: Option<Stored<'_>>| {
+        let show = |stored: Option<Stored<'_>>| {
             let Some(reply) = reply.take() else { return };
-            let looked = |state| Response::Looked(looked(head.version, state));
             match stored {
                 Some(Stored { kind, checksum, data, .. }) => {
                     self.thread.metrics.sent.add(data.len() as u64);
-                    reply.send_checked(looked(Some((kind, data.len()))), data, checksum);
+                    reply.send_checked(Response::Looked(looked(Some((kind, data.len())))), data, checksum);
                 }
-                None => reply.send(looked(None)),
+                None => reply.send(Response::Looked(looked(None))),
             }
         };
         let nodes = self.thread.server.role.nodes();

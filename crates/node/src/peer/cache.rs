@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
-use protocol::ident::{ClientId, HolderId, Timestamp, Version};
+use protocol::ident::{ClientId, HolderId, Timestamp};
 use protocol::lease::Ms;
 use protocol::page_cache::{AsOf, Found};
 use protocol::residents::Residents;
@@ -25,8 +25,6 @@ const PATIENCE_MS: Ms = 10_000;
 
 /// What was found.
 pub(crate) struct Looked {
-    /// The version of the page.
-    pub(super) version: Version,
     /// The object, if there is one.
     pub(super) object: Option<Object>,
     /// Which state of it this is, and a time at or after which that was committed.
@@ -70,7 +68,7 @@ impl ObjectCache {
     /// An object, if it is at hand; else it is fetched.
     pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<Looked> {
         self.residents.used(oid.page());
-        let looked = |object, AsOf { version, seen, timestamp }| Looked { version, object, seen, timestamp };
+        let looked = |object, AsOf { seen, timestamp, .. }| Looked { object, seen, timestamp };
         let found = match self.session.peek_closely(oid, now) {
             (Found::Value(object), as_of) => {
                 Some(looked(Some(object.clone()).filter(|object| object.class == oid.class()), as_of))

@@ -17,7 +17,7 @@ use wire::cluster::{self, Message, policy_to_proto};
 use wire::convert;
 use wire::driving::Post;
 use wire::frame::Raw;
-use wire::link::{Deferred, Incoming, Reply, Service};
+use wire::link::{Incoming, Reply, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -241,8 +241,11 @@ impl Guest {
     // -------------------------------------------------------------------------------------------- beside the rules
 
     /// Passes a request on to the brick of a logical node, and its answer back.
-    fn pass_on(&self, node: NodeId, request: Request, deferred: Deferred) {
-        self.peer.ask(node, request, move |answer| deferred.pass_on(answer));
+    fn pass_on(&self, node: NodeId, request: Request, reply: Reply<'_>) {
+        match self.peer.brick_of(node) {
+            Ok(brick) => self.peer.uplinks.pass_on(brick, request, reply.defer()),
+            Err(error) => reply.fail(&error),
+        }
     }
 
     /// Reads an object in the cache of this peer server.
@@ -366,14 +369,14 @@ impl Guest {
     /// Answers a request that was checked.
     fn answer(&self, request: Request, reply: Reply<'_>) {
         match request {
-            Request::Reserve(reserve) => self.pass_on(NodeId(reserve.node), Request::Reserve(reserve), reply.defer()),
-            Request::Scan(scan) => self.pass_on(NodeId(scan.node), Request::Scan(scan), reply.defer()),
+            Request::Reserve(reserve) => self.pass_on(NodeId(reserve.node), Request::Reserve(reserve), reply),
+            Request::Scan(scan) => self.pass_on(NodeId(scan.node), Request::Scan(scan), reply),
             Request::BuildIndex(build) => {
-                self.pass_on(NodeId(build.node), Request::BuildIndex(build), reply.defer());
+                self.pass_on(NodeId(build.node), Request::BuildIndex(build), reply);
             }
             Request::Look(look) => match convert::oid(look.oid, "object") {
                 Ok(oid) if look.cached => self.look(oid, reply),
-                Ok(oid) => self.pass_on(oid.page().node, Request::Look(look), reply.defer()),
+                Ok(oid) => self.pass_on(oid.page().node, Request::Look(look), reply),
                 Err(error) => reply.fail(&error),
             },
             Request::GetNumbers(numbers) => {
@@ -496,7 +499,7 @@ fn needed_by(call: &Call<Object>) -> Option<(Permission, Vec<NodeId>)> {
 /// The answer to who looks at an object; its data follows.
 fn looked(found: &Looked) -> Response {
     let object = found.object.as_ref().map(|object| (object.kind, object.data.len()));
-    Response::Looked(cluster::looked(found.version, object))
+    Response::Looked(cluster::looked(object))
 }
 
 /// That a transaction, or a write, is refused.

@@ -29,7 +29,7 @@ use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::brick::Locked;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{HolderId, Timestamp, TxnId, Version};
+use protocol::ident::{HolderId, Timestamp, TxnId};
 use protocol::tree::{Down, Up};
 
 use crate::convert::{self, missing};
@@ -307,16 +307,14 @@ pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
 /// The answer to a [`proto::Look`]: the version of the page, and the kind and length of the object if there is one, whose
 /// data is the raw part.
 #[must_use]
-pub fn looked(version: Version, object: Option<(Kind, usize)>) -> proto::Looked {
-    let state = object.map_or(0, |(kind, length)| states::state_of(kind, length));
-    proto::Looked { version: Some(version.into()), state }
+pub fn looked(object: Option<(Kind, usize)>) -> proto::Looked {
+    proto::Looked { state: object.map_or(0, |(kind, length)| states::state_of(kind, length)) }
 }
 
 /// What was answered to a [`proto::Look`] for `oid`.
-pub fn looked_from_proto(oid: Oid, looked: proto::Looked, raw: Raw<'_>) -> Result<(Version, Option<Object>)> {
+pub fn looked_from_proto(oid: Oid, looked: proto::Looked, raw: Raw<'_>) -> Result<Option<Object>> {
     let mut data = Data::new(raw, Check::Lengths);
-    let version = ids::version(looked.version)?;
     let object = data.object(oid.class(), looked.state)?;
     data.finish()?;
-    Ok((version, object))
+    Ok(object)
 }

@@ -107,6 +107,9 @@ impl Caller {
 
     /// Asks, and has `then` take the answer on the task that drives the connection: so it must be quick. For whoever
     /// passes on what others ask, and is bounded by what they may ask.
+    ///
+    /// The bytes of the answer are not checked: their checksum is passed on with them, and whoever uses them
+    /// [checks](Answer::check) it.
     pub fn ask(&self, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         let asker = Asker::Then(Taker(Some(Box::new(then))));
         // If the connection has ended, it was told so when it was dropped.

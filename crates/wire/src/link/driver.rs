@@ -342,7 +342,6 @@ fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
 
 /// Hands an answer to whoever asked; `true` if a stream's reader has fallen behind.
 fn take_answer(frame: Frame<'_>, asked: &mut Asked) -> Result<bool, FrameError> {
-    let is_sound = frame.raw_is_sound();
     if frame.id == GOODBYE {
         let response = proto::Response::decode(frame.message).map_err(unreadable)?;
         return match response.response {
@@ -353,21 +352,20 @@ fn take_answer(frame: Frame<'_>, asked: &mut Asked) -> Result<bool, FrameError> 
     let response = proto::Response::decode(frame.message).map_err(unreadable)?;
     let answer = match response.response {
         Some(Response::Error(error)) => Err(error.into()),
-        Some(_) if !is_sound => Err(Error::new(ErrorKind::Corrupt, "the bytes do not have their checksum")),
         Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes(), checksum: frame.raw_checksum }),
         None => Err(Error::new(ErrorKind::Unsupported, "the answer is one that this side does not know: upgrade it")),
     };
     if frame.flags == Flags::MORE {
         return match asked.get(&frame.id) {
-            Some(Asker::Many(stream)) => Ok(stream.send(answer)),
+            Some(Asker::Many(stream)) => Ok(stream.send(answer.and_then(Answer::check))),
             _ => Err(FrameError::Stray(frame.id)),
         };
     }
     match asked.remove(&frame.id) {
         // Whoever asked may have gone; the permit of its call ends here in either case.
-        Some(Asker::One(asker, _permit)) => drop(asker.send(answer)),
+        Some(Asker::One(asker, _permit)) => drop(asker.send(answer.and_then(Answer::check))),
         Some(Asker::Then(then)) => then.take(answer),
-        Some(Asker::Many(stream)) => drop(stream.send(answer)),
+        Some(Asker::Many(stream)) => drop(stream.send(answer.and_then(Answer::check))),
         None => return Err(FrameError::Stray(frame.id)),
     }
     Ok(false)

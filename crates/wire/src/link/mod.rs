@@ -18,7 +18,8 @@ mod reply;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::Error;
+use model::checksum::crc32c;
+use model::{Error, ErrorKind, Result};
 
 use crate::frame::Raw;
 use crate::proto::request::Request;
@@ -64,8 +65,21 @@ pub struct Answer {
     pub response: Response,
     /// The raw part.
     pub raw: Bytes,
-    /// Its CRC-32C, which was right.
+    /// Its CRC-32C, as whoever has answered says.
     pub checksum: u32,
+}
+
+impl Answer {
+    /// Whether the raw part is what was sent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it is not.
+    pub fn check(self) -> Result<Self> {
+        match crc32c(&self.raw) == self.checksum {
+            true => Ok(self),
+            false => Err(Error::new(ErrorKind::Corrupt, "the bytes do not have their checksum")),
+        }
+    }
 }
 
 /// A request that arrived.

@@ -295,13 +295,13 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
     let object = object(7);
-    let some = looked(version(42), Some((object.kind, object.data.len())));
+    let some = looked(Some((object.kind, object.data.len())));
     let (scanned, entries) = scanned().into_proto();
     let responses = [
         ("scanned", Response::Scanned(scanned), entries),
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
         ("looked", Response::Looked(some), vec![object.data]),
-        ("looked-none", Response::Looked(looked(version(42), None)), Vec::new()),
+        ("looked-none", Response::Looked(looked(None)), Vec::new()),
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
         ("space-of", Response::SpaceOf(proto::SpaceOf { space: 1, nodes: vec![NODE.0, 5] }), Vec::new()),
     ];
