@@ -1,22 +1,25 @@
-//! Who allocates: the C library, or, for a store in memory and for a peer server, mimalloc.
+//! Who allocates: the C library, or mimalloc, for small blocks or for all.
 //!
 //! A store in memory allocates a row for each write, and a peer server what each message brings; mimalloc does that quicker.
 //! It keeps blocks of each size apart and for long: a durable store, which holds rows only until they are in the B-tree, would
-//! take three times what it has in use. docs/decisions/allocator.md has the figures.
+//! take three times what it has in use. A durable brick has mimalloc for small blocks alone, which are those of messages and of what
+//! the machines of the protocol remember. docs/decisions/allocator.md has the figures.
 //!
 //! So a process begins with the C library's allocator and may change to mimalloc, once; what was allocated before is told
 //! by where it lies.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mimalloc::MiMalloc;
 
 /// The allocator of the binary.
 pub(crate) struct Chosen;
 
-/// Whether mimalloc allocates from now on. Set before there are threads, so that all of them see it.
-static IS_MIMALLOC: AtomicBool = AtomicBool::new(false);
+/// Bytes of blocks, up to which mimalloc allocates from now on. Set before there are threads, so that all of them see it.
+static MIMALLOC: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of a small block: all that a message brings which is cut into rows.
+const SMALL: usize = 2 << 10;
 
 /// Arenas of the C library for all threads. Few threads of a server allocate at one time, and a block is often freed by
 /// another thread than made it: each arena more grows to what passes through it.
@@ -31,7 +34,13 @@ const KEPT: i32 = 4 << 20;
 
 /// Sets this process up for rows in memory, or for passing messages on: quick. Call it before there are threads.
 pub(crate) fn for_memory() {
-    IS_MIMALLOC.store(true, Ordering::Relaxed);
+    MIMALLOC.store(usize::MAX, Ordering::Relaxed);
+}
+
+/// Sets this process up for a durable store, and for passing messages on to it. Call it before there are threads.
+pub(crate) fn for_messages_and_disk() {
+    for_disk();
+    MIMALLOC.store(SMALL, Ordering::Relaxed);
 }
 
 /// Sets this process up for a durable store: its memory stays near to what it uses. Call it before there are threads.
@@ -50,26 +59,29 @@ pub(crate) fn for_disk() {
     }
 }
 
-fn is_mimalloc() -> bool {
-    IS_MIMALLOC.load(Ordering::Relaxed)
+/// Whether mimalloc makes blocks of this size.
+fn is_for_mimalloc(size: usize) -> bool {
+    size <= MIMALLOC.load(Ordering::Relaxed)
 }
 
 /// Whether mimalloc made this block.
 fn is_of_mimalloc(block: *const u8) -> bool {
     // SAFETY: it looks the address up and does not follow it.
-    is_mimalloc() && unsafe { libmimalloc_sys::mi_is_in_heap_region(block.cast()) }
+    MIMALLOC.load(Ordering::Relaxed) > 0 && unsafe { libmimalloc_sys::mi_is_in_heap_region(block.cast()) }
 }
 
 // SAFETY: each block is freed by the allocator that made it; the rest is theirs to keep.
 unsafe impl GlobalAlloc for Chosen {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is handed on.
-        unsafe { if is_mimalloc() { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
+        unsafe { if is_for_mimalloc(layout.size()) { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is handed on.
-        unsafe { if is_mimalloc() { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) } }
+        unsafe {
+            if is_for_mimalloc(layout.size()) { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) }
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -78,13 +90,48 @@ unsafe impl GlobalAlloc for Chosen {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is handed on; what outgrows its allocator is copied to a block of the other one, which
+        // has room for it, and freed where it was made.
         unsafe {
-            if is_of_mimalloc(block) {
-                MiMalloc.realloc(block, layout, size)
-            } else {
-                System.realloc(block, layout, size)
+            match (is_of_mimalloc(block), is_for_mimalloc(size)) {
+                (true, true) => MiMalloc.realloc(block, layout, size),
+                (false, _) => System.realloc(block, layout, size),
+                (true, false) => {
+                    let larger = System.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+                    if !larger.is_null() {
+                        larger.copy_from_nonoverlapping(block, layout.size().min(size));
+                        MiMalloc.dealloc(block, layout);
+                    }
+                    larger
+                }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_outgrows_its_allocator_keeps_its_bytes() {
+        // The other tests of this process go on with what they have.
+        MIMALLOC.store(SMALL, Ordering::Relaxed);
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        // SAFETY: each block is used within its size, and freed once, with the size that it has then.
+        unsafe {
+            let mut block = Chosen.alloc(layout(100));
+            assert!(is_of_mimalloc(block));
+            block.write_bytes(7, 100);
+            let mut size = 100;
+            for next in [SMALL, SMALL + 1, 1 << 20, 64] {
+                block = Chosen.realloc(block, layout(size), next);
+                assert_eq!(is_of_mimalloc(block), next <= SMALL && size <= SMALL, "{size} to {next}");
+                assert!((0..size.min(next)).all(|at| *block.add(at) == 7), "{size} to {next}");
+                block.write_bytes(7, next);
+                size = next;
+            }
+            Chosen.dealloc(block, layout(size));
         }
     }
 }

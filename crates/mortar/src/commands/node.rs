@@ -101,7 +101,8 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
     match settings.role {
         Role::Peer => allocator::for_memory(),
         Role::Brick if settings.memory => allocator::for_memory(),
-        Role::Brick | Role::Meta => allocator::for_disk(),
+        Role::Brick => allocator::for_messages_and_disk(),
+        Role::Meta => allocator::for_disk(),
     }
     serving::start_log(settings.log.as_deref(), settings.log_format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
