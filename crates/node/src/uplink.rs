@@ -5,7 +5,6 @@
 //! work again soon, so the connection stays for some seconds; then it is made anew, and what waited for answers is told.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -31,6 +30,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one attempt to connect may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Looks in which a brick has said nothing, after which it is asked whether it is there. Leases make it say something more often
+/// than not.
+const QUIET: u32 = 2;
 /// Looks after which a brick that was asked whether it is there, and has said nothing, is not heard any more.
 const UNHEARD: u32 = 3;
 /// Looks after which its connection is given up.
@@ -55,8 +57,7 @@ pub(crate) trait Below: Send + Sync + 'static {
 struct Up {
     post: Post,
     caller: Caller,
-    /// Whether the brick has said something since somebody looked.
-    heard: Arc<AtomicBool>,
+    mailbox: Arc<Mailbox>,
     /// Looks since it has said something.
     quiet: u32,
     /// Looks since it was asked whether it is there, if it has said nothing since.
@@ -66,7 +67,7 @@ struct Up {
 impl Up {
     /// Somebody looks whether it has said something.
     fn look(&mut self) {
-        if self.heard.swap(false, Ordering::Relaxed) {
+        if self.mailbox.take_heard() {
             (self.quiet, self.asked) = (0, None);
         } else {
             (self.quiet, self.asked) = (self.quiet.saturating_add(1), self.asked.map(|looks| looks.saturating_add(1)));
@@ -76,9 +77,8 @@ impl Up {
     /// Asks whether it is there.
     fn ask(&mut self) {
         self.asked = Some(0);
-        let heard = self.heard.clone();
         // Any answer will do.
-        self.caller.ask(Request::Ping(proto::Ping {}), move |answer| heard.store(answer.is_ok(), Ordering::Relaxed));
+        self.caller.ask(Request::Ping(proto::Ping {}), drop);
     }
 
     fn is_given_up(&self) -> bool {
@@ -86,7 +86,7 @@ impl Up {
     }
 
     fn is_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed) || self.asked.is_none_or(|looks| looks < UNHEARD)
+        self.mailbox.has_heard() || self.asked.is_none_or(|looks| looks < UNHEARD)
     }
 }
 
@@ -152,7 +152,8 @@ impl Uplinks {
         quiet.iter_mut().for_each(|(_, up)| up.look());
         quiet.iter().filter(|(_, up)| up.is_given_up()).for_each(|(_, up)| up.post.hang_up());
         quiet.retain(|(_, up)| up.quiet > 0 && up.asked.is_none());
-        let quietest = quiet.iter().max_by_key(|(_, up)| up.quiet).map(|(brick, _)| *brick);
+        let quietest =
+            quiet.iter().filter(|(_, up)| up.quiet >= QUIET).max_by_key(|(_, up)| up.quiet).map(|(brick, _)| *brick);
         for (brick, up) in quiet {
             if Some(brick) == quietest || doubted.contains(&brick) {
                 up.ask();
@@ -217,11 +218,10 @@ async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, 
                 pause = FIRST_PAUSE;
                 let mailbox = Arc::new(Mailbox::default());
                 let post = Post::new(mailbox.clone());
-                let heard = Arc::new(AtomicBool::new(true));
-                let service = FromBrick { brick, below: below.clone(), post: post.clone(), heard: heard.clone() };
+                let service = FromBrick { brick, below: below.clone(), post: post.clone() };
                 let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
-                let caller = Caller::new(mailbox, BUDGET);
-                uplinks.set(brick, Some(Up { post, caller, heard, quiet: 0, asked: None }));
+                let caller = Caller::new(mailbox.clone(), BUDGET);
+                uplinks.set(brick, Some(Up { post, caller, mailbox, quiet: 0, asked: None }));
                 info!(brick = brick.0, %address, "connected to a brick");
                 user.connected(brick);
                 drop(user);
@@ -261,13 +261,11 @@ struct FromBrick<B> {
     brick: BrickId,
     below: Weak<B>,
     post: Post,
-    heard: Arc<AtomicBool>,
 }
 
 impl<B: Below> Service for FromBrick<B> {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
-        self.heard.store(true, Ordering::Relaxed);
         let Some(below) = self.below.upgrade() else { return self.post.hang_up() };
         let handled = Message::decode(request, raw).and_then(|message| below.message(self.brick, message));
         if let Err(error) = handled {

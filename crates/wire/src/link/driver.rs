@@ -307,7 +307,7 @@ impl<S: Service> Link<S> {
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Filled, InboxError>> {
         let Self { stream, inbox, service, outbox, own, load, mailbox, asked, is_stalled, limits, .. } = self;
-        SHARED_BUFFER.with_borrow_mut(|shared| {
+        let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
             inbox.poll_fill(context, stream, shared, |frame| {
                 if frame.flags.is_response() {
                     *is_stalled |= take_answer(frame, asked)?;
@@ -320,7 +320,11 @@ impl<S: Service> Link<S> {
                     Next::Frame
                 })
             })
-        })
+        });
+        if let Poll::Ready(Ok(Filled::Some)) = filled {
+            mailbox.hear();
+        }
+        filled
     }
 
     /// Tells everyone who waits that nothing will come.

@@ -62,6 +62,8 @@ pub struct Mailbox {
     room: Condvar,
     /// Whether there may be items; spares the driver the lock.
     filled: AtomicBool,
+    /// Whether the other side has said something since somebody looked.
+    heard: AtomicBool,
 }
 
 #[derive(Default)]
@@ -176,6 +178,23 @@ impl Mailbox {
         inner.waker = None;
         self.room.notify_all();
         std::mem::take(&mut inner.items)
+    }
+
+    /// The other side has said something.
+    pub(super) fn hear(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the other side has said anything since [`Mailbox::take_heard`].
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Whether the other side has said anything, requests or answers, since this was asked last.
+    #[must_use]
+    pub fn take_heard(&self) -> bool {
+        self.heard.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the connection has ended.
