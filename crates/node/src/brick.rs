@@ -12,6 +12,7 @@ mod blocking;
 mod changed;
 mod chores;
 mod completions;
+mod fresh;
 pub(crate) mod guards;
 mod hosted;
 mod index_rows;

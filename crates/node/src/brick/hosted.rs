@@ -31,6 +31,7 @@ use wire::cluster::{Message, decode_record, is_final};
 
 use super::changed::Changed;
 use super::chores::{Chore, Chores};
+use super::fresh::Fresh;
 use super::indexes::{Indexes, Looked};
 use super::page_rows::{self as rows, Head};
 use super::verdicts::Verdicts;
@@ -131,6 +132,8 @@ pub(crate) struct Hosted {
     life: u64,
     /// Why it cannot be served.
     failed: Option<Error>,
+    /// Pages that are new.
+    fresh: Fresh,
     /// What has changed since another brick began to copy it.
     copied: Option<Changed>,
     /// What it has answered.
@@ -185,6 +188,7 @@ impl Hosted {
             reserving: Arc::default(),
             life: next_life(),
             failed: None,
+            fresh: Fresh::default(),
             copied: None,
             verdicts: Verdicts::default(),
         };

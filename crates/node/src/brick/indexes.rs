@@ -22,9 +22,9 @@ use protocol::validate::Read;
 use query::key::{Entry, first};
 use store::{RowChanges, Store};
 
+use super::fresh::Objects;
 use super::guards;
 use super::index_rows::{self as rows, IndexId, Mark};
-use super::page_rows;
 
 /// Changed objects that are remembered before those are forgotten that can be seen.
 const RECENT: usize = 10_000;
@@ -275,8 +275,14 @@ impl Indexes {
     ///
     /// # Errors
     /// If what is there cannot be read.
-    pub(crate) fn look(&self, store: &Store, page: PageId, slot: u16, content: &Content<Object>) -> Result<Replaced> {
-        let before = page_rows::read_object(store, page, slot)?;
+    pub(super) fn look(
+        &self,
+        objects: Objects<'_>,
+        page: PageId,
+        slot: u16,
+        content: &Content<Object>,
+    ) -> Result<Replaced> {
+        let before = objects.read(page, slot)?;
         let old = before.as_ref().map(|object| self.entries(page.space, object)).unwrap_or_default();
         let new = match content {
             Content::Value(object) => self.entries(page.space, object),
@@ -321,13 +327,13 @@ impl Indexes {
     ///
     /// # Errors
     /// If what is there cannot be read.
-    pub(crate) fn touches(&self, store: &Store, part: &Part<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
+    pub(super) fn touches(&self, objects: Objects<'_>, part: &Part<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
         let Part { reads, writes, .. } = part;
         let mut touches = BTreeSet::new();
         let (mut places, mut wrong) = (Vec::with_capacity(writes.len()), None);
         for (oid, content) in writes {
             let (page, slot) = (oid.page(), oid.slot());
-            let replaced = self.look(store, page, slot, content)?;
+            let replaced = self.look(objects, page, slot, content)?;
             let after = if let Content::Value(object) = content { Some(object.class) } else { None };
             let classes = [replaced.before, after].into_iter().flatten();
             if classes.clone().any(|class| class != oid.class()) {

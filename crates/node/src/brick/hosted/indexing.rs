@@ -13,6 +13,7 @@ use protocol::lease::Ms;
 use tracing::info;
 
 use super::{Held, Hosted, rows};
+use crate::brick::fresh::Objects;
 use crate::brick::index_rows::{self, IndexId};
 use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted, Wrong};
 
@@ -33,7 +34,8 @@ const ROWS: usize = 4;
 impl Hosted {
     /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns why it is not taken, if it is not.
     pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
-        let (looked, touches) = self.indexes.touches(&self.store, part).map_err(|error| {
+        let objects = Objects { store: &self.store, fresh: &self.fresh };
+        let (looked, touches) = self.indexes.touches(objects, part).map_err(|error| {
             let held = Held { kind: error.kind(), why: error.message().to_owned() };
             self.fail(error);
             held

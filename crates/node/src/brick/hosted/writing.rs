@@ -10,6 +10,7 @@ use wire::cluster::encode_record;
 
 use super::{Changing, DROPPED, Hosted, PIECE, POSITIONS, Sent, rows};
 use crate::brick::chores::Chore;
+use crate::brick::fresh::Objects;
 use crate::brick::indexes::{Looked, Replaced};
 use crate::brick::page_rows::Head;
 
@@ -60,16 +61,21 @@ impl Hosted {
                 Some(changing) => changing.newest,
                 None => rows::read_head(&self.store, page)?,
             };
+            if before == Head::default() {
+                self.fresh.begin(page);
+            }
             let newest = Head { version: at, timestamp: before.timestamp.max(timestamp) };
             let out = before.version;
             let changing = self.changing.entry(page).or_insert(Changing { out, newest, changes: 0 });
             (changing.newest, changing.changes) = (newest, changing.changes + 1);
             self.rows.put(&rows::head_key(page), newest.encode());
             for (slot, content) in contents {
+                let objects = Objects { store: &self.store, fresh: &self.fresh };
                 let replaced = match looked.take(page, slot) {
                     Some(replaced) => replaced,
-                    None => self.indexes.look(&self.store, page, slot, &content)?,
+                    None => self.indexes.look(objects, page, slot, &content)?,
                 };
+                self.fresh.write(page, slot);
                 self.put(at.position, (page, slot), content, &replaced);
             }
         }
