@@ -4,6 +4,7 @@ use model::{Error, ErrorKind};
 use thiserror::Error as ThisError;
 
 use super::evolution::EvolutionError;
+use super::ident::BrickId;
 
 /// Why an operation on the catalogue was refused. Nothing was changed, except where a [`CatalogError::Store`] says that it
 /// is unknown.
@@ -153,6 +154,13 @@ impl CatalogError {
 
     pub(super) fn missing(what: &'static str, name: impl ToString) -> Self {
         Self::Missing { what, name: name.to_string() }
+    }
+
+    /// A brick that is to be emptied gets no logical node.
+    pub(super) fn leaving(brick: BrickId) -> Self {
+        let why =
+            format!("it is to be empty: `mortar remap --cancel --drain {brick}` first, if it is to stay after all");
+        Self::invalid("the brick that logical nodes move to", brick, why)
     }
 
     pub(super) fn invalid(what: &'static str, given: impl ToString, why: impl Into<String>) -> Self {

@@ -160,6 +160,9 @@ impl Catalog {
     /// The moves after which these logical nodes are at a brick, without those that are, or are on their way.
     fn moves_to(&self, nodes: &[u32], to: BrickId) -> Result<Vec<Move>, CatalogError> {
         self.lives("the brick that logical nodes move to", to)?;
+        if self.brick(to).and_then(|member| member.entry.as_ref()).is_some_and(|brick| brick.leaving) {
+            return Err(CatalogError::leaving(to));
+        }
         let mut moves = Vec::new();
         for node in BTreeSet::from_iter(nodes) {
             let placed = self.there(*node)?;

@@ -26,7 +26,7 @@ impl Editor {
     ///
     /// # Errors
     /// [`CatalogError::Moving`] if it moves already, or is there already; [`CatalogError::Missing`];
-    /// [`CatalogError::Invalid`] if the brick keeps objects otherwise than the one that serves the node.
+    /// [`CatalogError::Invalid`] if the brick is to be emptied, or keeps objects otherwise than the one that serves the node.
     pub async fn begin_move(&self, node: NodeId, to: BrickId) -> Result<Edited<Placed>> {
         self.change_placed(node, Some(to), |placed, _, state| match placed.moving {
             None if placed.brick != to => {
@@ -123,6 +123,9 @@ impl Editor {
             let placed = found(index.and_then(|index| sheet.nodes.get_mut(index)), "logical node", name)?;
             if let Some(to) = to {
                 let new: Brick = found(draft.get(&Path::Brick(to)).await?, "brick", to)?;
+                if new.leaving {
+                    return Err(CatalogError::leaving(to));
+                }
                 let old: Option<Brick> = draft.get(&Path::Brick(placed.brick)).await?;
                 if old.is_some_and(|old| old.storage != new.storage) {
                     let why = format!("it keeps objects {}, unlike the node's", new.storage.adverb());
