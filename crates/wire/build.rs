@@ -8,8 +8,16 @@ const SCHEMA: &str = "mortar.proto";
 const FOLDER: &str = "../../proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let others =
-        ["cluster.proto", "meta.proto", "moves.proto", "query.proto", "schema.proto", "ids.proto", "account.proto"];
+    let others = [
+        "cluster.proto",
+        "members.proto",
+        "meta.proto",
+        "moves.proto",
+        "query.proto",
+        "schema.proto",
+        "ids.proto",
+        "account.proto",
+    ];
     for schema in [SCHEMA].into_iter().chain(others) {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");
     }

@@ -255,6 +255,19 @@ impl Client {
         }
     }
 
+    /// Lists the bricks and peer servers of a cluster, or takes one out that is gone for good: what is asked and answered is a
+    /// `MemberRequest` and a `MemberAnswer` of the catalogue, in JSON. Peer servers and meta-servers do it.
+    ///
+    /// # Errors
+    /// Those of the operation, with words for people.
+    pub async fn cluster_members(&self, request: Vec<u8>) -> Result<Bytes> {
+        let request = Request::AskMembers(proto::members::Ask { request: request.into() });
+        match self.link.once(request, Vec::new()).await?.response {
+            Response::Members(answered) => Ok(answered.answer),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// The logical nodes of this client's space, of a cluster.
     ///
     /// # Errors

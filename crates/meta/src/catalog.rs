@@ -5,7 +5,7 @@
 //! | `parameters`, `member`, `space`, `account`, `placement` | the entries: cluster, bricks and peer servers, spaces, users, where things are |
 //! | `class`, `field_type`, `evolution`, `adoption`, `index`, `schema` | classes: what records have, and how that changes |
 //! | `path`, `entry`, `names`, `limits` | keys, JSON, and what is allowed |
-//! | `schema_request`, `move_request` | what is asked from outside about classes and indexes, and where things are |
+//! | `schema_request`, `move_request`, `member_request` | what is asked from outside about classes and indexes, where things are, and who takes part |
 //! | [`Editor`] | all operations, each a compare-and-set loop over a `draft` |
 //! | [`Catalog`] | all of it at one revision, in memory, quick to look things up in |
 //! | [`Follower`] | keeps a [`Catalog`] current |
@@ -28,6 +28,7 @@ mod index;
 pub mod limits;
 mod literal;
 mod member;
+mod member_request;
 mod move_request;
 mod names;
 mod parameters;
@@ -52,6 +53,7 @@ pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
 pub use literal::Literal;
 pub use member::{Alive, Brick, Peer, Storage};
+pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 pub use move_request::{ArrivalState, BrickState, MoveAnswer, MoveRequest, NodeState};
 pub use parameters::{FORMAT, Parameters};
 pub use password::Verifier;

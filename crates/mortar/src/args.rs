@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, name, node, object,
-    put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, name, node,
+    object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -119,6 +119,8 @@ pub(crate) enum Command {
     Node(node::Node),
     Cluster(cluster::Cluster),
     Remap(remap::Remap),
+    Brick(member::Brick),
+    Peer(member::Peer),
     User(user::User),
     Group(user::Group),
     Cert(cert::Cert),

@@ -30,8 +30,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, name, node, object,
-    put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, name, node,
+    object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
@@ -152,6 +152,8 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Query(args) => query::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
         Command::Remap(args) => remap::run(args, session).await,
+        Command::Brick(args) => member::brick(args, session).await,
+        Command::Peer(args) => member::peer(args, session).await,
         Command::User(args) => user::run(args, session).await,
         Command::Group(args) => user::run_group(args, session).await,
         Command::Import(args) => trees::import(args, session).await,

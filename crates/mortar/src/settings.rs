@@ -24,6 +24,8 @@ use crate::serving::LogFormat;
 
 /// The word for "not at all" in place of an address.
 pub(crate) const NONE: &str = "none";
+/// How much a store in memory may hold unless told otherwise, in MiB.
+pub(crate) const MEMORY_MIB: u32 = 8192;
 /// Where a meta-server listens unless told otherwise.
 const META: &str = "127.0.0.1:6690";
 
@@ -255,7 +257,7 @@ impl Settings {
             role,
             data: given.data.or_else(|| role.data().map(PathBuf::from)).filter(|_| !memory && etcd.is_none()),
             memory,
-            memory_mib: given.memory_mib.unwrap_or(8192),
+            memory_mib: given.memory_mib.unwrap_or(MEMORY_MIB),
             listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
             advertise: given
                 .advertise

@@ -4,6 +4,7 @@
 //! [`Realm::follow`] fills it from the catalogue and keeps it current. Whatever keeps the catalogue may be away: then what is
 //! known stays, and so do the numbers in stock.
 
+pub(crate) mod members;
 pub(crate) mod moves;
 mod schema;
 mod stock;

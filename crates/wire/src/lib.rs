@@ -45,6 +45,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));
     }
 
+    /// The messages of `proto/members.proto`.
+    pub mod members {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.members.rs"));
+    }
+
     /// The messages of `proto/moves.proto`.
     pub mod moves {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.moves.rs"));

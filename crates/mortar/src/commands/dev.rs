@@ -18,7 +18,7 @@ use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
-use crate::settings::{self, NONE};
+use crate::settings::{self, MEMORY_MIB, NONE};
 
 /// Where `/metrics` and `/health` are unless told otherwise.
 const HTTP: &str = "127.0.0.1:6679";
@@ -47,7 +47,7 @@ pub(crate) struct Dev {
     #[arg(long)]
     memory: bool,
     /// How much a store in memory may hold; then it takes only what makes room
-    #[arg(long, value_name = "MIB", default_value_t = 8192, requires = "memory", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, requires = "memory", value_parser = value_parser!(u32).range(1..))]
     memory_mib: u32,
     /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]

@@ -13,6 +13,7 @@ pub(crate) mod exercise;
 pub(crate) mod get;
 pub(crate) mod index;
 pub(crate) mod ls;
+pub(crate) mod member;
 pub(crate) mod name;
 pub(crate) mod node;
 pub(crate) mod object;

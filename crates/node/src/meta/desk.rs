@@ -191,6 +191,13 @@ impl Service for Desk {
                     realm::moves::encode(&answer).map(Response::Moved)
                 });
             }
+            Request::AskMembers(asked) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                later(
+                    reply,
+                    async move { realm::members::answer(&editor, &follower, &asked).await.map(Response::Members) },
+                );
+            }
             Request::Administer(wanted) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 later(reply, async move {

@@ -310,7 +310,7 @@ impl Guest {
             }
             Request::Reserve(_) => self.may_work(Permission::Write)?,
             Request::BuildIndex(_) => self.may_work(Permission::Admin)?,
-            Request::CreateSpace(_) | Request::Move(_) => self.is_administrator()?,
+            Request::CreateSpace(_) | Request::Move(_) | Request::AskMembers(_) => self.is_administrator()?,
             // Each looks itself at what it takes.
             Request::Ping(_) | Request::GetStatus(_) | Request::ListSpaces(_) => {}
             Request::Administer(_) | Request::SetSpace(_) => {}
@@ -352,7 +352,7 @@ impl Guest {
             }
             Request::Ping(_) | Request::GetStatus(_) | Request::GetNumbers(_) | Request::GetSpace(_) => Ok(()),
             Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) => Ok(()),
-            Request::Administer(_) | Request::Move(_) => Ok(()),
+            Request::Administer(_) | Request::Move(_) | Request::AskMembers(_) => Ok(()),
             Request::Describe(describe) if ![&*self.space.name, ""].contains(&&*describe.space) => {
                 let what = format!("only classes of the connection's space, {:?}, can be described", self.space.name);
                 Err(Error::new(ErrorKind::Denied, what))
@@ -430,6 +430,10 @@ impl Guest {
             Request::Move(wanted) => {
                 let peer = self.peer.clone();
                 later(reply, async move { moves::answer(&peer, wanted).await });
+            }
+            Request::AskMembers(asked) => {
+                let realm = self.peer.realm.clone();
+                later(reply, async move { realm.members(&asked).await.map(Response::Members) });
             }
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => reply.send(Response::Done(proto::Done {})),

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 59] = [
+pub(crate) const KINDS: [&str; 60] = [
     "ping",
     "commit",
     "get_stat",
@@ -71,6 +71,7 @@ pub(crate) const KINDS: [&str; 59] = [
     "copy_rows",
     "get_arrivals",
     "move",
+    "ask_members",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -135,6 +136,7 @@ pub(crate) fn kind(request: &Request) -> usize {
         Request::CopyRows(_) => 56,
         Request::GetArrivals(_) => 57,
         Request::Move(_) => 58,
+        Request::AskMembers(_) => 59,
     }
 }
 

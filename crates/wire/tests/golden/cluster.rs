@@ -24,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10 + 6 + 8;
+pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10 + 6 + 8 + 2;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -327,6 +327,7 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
         ("copy-rows-changed", Request::CopyRows(all)),
         ("get-arrivals", Request::GetArrivals(moves::GetArrivals { nodes: vec![NODE.0, 5] })),
         ("move", Request::Move(moves::Move { request: json(b"{}") })),
+        ("ask-members", Request::AskMembers(proto::members::Ask { request: json(b"{}") })),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -343,6 +344,7 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
         ("copied-rows-last", Response::CopiedRows(last.into_proto().0), Vec::new()),
         ("arrivals", Response::Arrivals(moves::Arrivals { arrivals: vec![arrival] }), Vec::new()),
         ("moved", Response::Moved(moves::Moved { answer: json(b"{}") }), Vec::new()),
+        ("members", Response::Members(proto::members::Answered { answer: json(b"{}") }), Vec::new()),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };

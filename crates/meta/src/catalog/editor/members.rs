@@ -55,25 +55,39 @@ impl Editor {
         })
     }
 
-    /// Takes a brick out of the cluster.
+    /// Takes a brick out of the cluster; gives it as it was.
+    ///
+    /// Whoever serves no logical node owes nobody anything: transactions name the logical nodes that take part, not bricks, and
+    /// what a node knows of them (prepared, outcomes, marks, bounds, leases) is durable at its new brick before a move ends.
     ///
     /// # Errors
     /// [`CatalogError::InUse`] if it serves logical nodes, or is to, or lives.
-    pub async fn remove_brick(&self, id: BrickId) -> Result<Edited<()>> {
+    pub async fn remove_brick(&self, id: BrickId) -> Result<Edited<Brick>> {
         edit!(self, |draft| {
-            found(draft.get::<Brick>(&Path::Brick(id)).await?, BRICK, id)?;
+            let brick = found(draft.get::<Brick>(&Path::Brick(id)).await?, BRICK, id)?;
             let in_use = |by: String, remedy| CatalogError::InUse { what: BRICK, name: id.to_string(), by, remedy };
-            if draft.get::<Alive>(&Path::AliveBrick(id)).await?.is_some() {
-                return Err(in_use("its own process".to_owned(), "end that first"));
-            }
+            // Nobody gives it a node from now on until this is written.
             draft.touch(&Path::Map).await?;
             let sheets = draft.scan::<Sheet>(Prefix::new("placement/")?).await?;
-            let nodes = sheets.iter().flat_map(|(_, sheet)| &sheet.nodes);
-            let served = nodes.filter(|placed| placed.brick == id || placed.destination() == id).count();
-            if served > 0 {
-                return Err(in_use(format!("{served} logical nodes"), "move them to other bricks first"));
+            let nodes = || sheets.iter().flat_map(|(_, sheet)| &sheet.nodes);
+            let count = |count: usize| format!("{count} logical node{}", if count == 1 { "" } else { "s" });
+            match nodes().filter(|placed| placed.brick == id).count() {
+                0 => {}
+                served => {
+                    let by = format!("{} that it serves", count(served));
+                    return Err(in_use(by, "empty it with `mortar remap --drain` first, while it lives"));
+                }
             }
+            match nodes().filter(|placed| placed.destination() == id).count() {
+                0 => {}
+                coming => {
+                    let by = format!("{} that {} to it", count(coming), if coming == 1 { "moves" } else { "move" });
+                    return Err(in_use(by, "give that up with `mortar remap --cancel` first"));
+                }
+            }
+            check_dead(BRICK, id.0, draft.get(&Path::AliveBrick(id)).await?)?;
             draft.remove(&Path::Brick(id))?;
+            brick
         })
     }
 
@@ -106,18 +120,16 @@ impl Editor {
         })
     }
 
-    /// Takes a peer server out of the cluster.
+    /// Takes a peer server out of the cluster; gives it as it was. Nothing of the cluster is there: clients go on with others.
     ///
     /// # Errors
     /// [`CatalogError::InUse`] if it lives.
-    pub async fn remove_peer(&self, id: PeerId) -> Result<Edited<()>> {
+    pub async fn remove_peer(&self, id: PeerId) -> Result<Edited<Peer>> {
         edit!(self, |draft| {
-            found(draft.get::<Peer>(&Path::Peer(id)).await?, PEER, id)?;
-            if draft.get::<Alive>(&Path::AlivePeer(id)).await?.is_some() {
-                let (name, by) = (id.to_string(), "its own process".to_owned());
-                return Err(CatalogError::InUse { what: PEER, name, by, remedy: "end that first" });
-            }
+            let peer = found(draft.get::<Peer>(&Path::Peer(id)).await?, PEER, id)?;
+            check_dead(PEER, id.0, draft.get(&Path::AlivePeer(id)).await?)?;
             draft.remove(&Path::Peer(id))?;
+            peer
         })
     }
 
@@ -154,6 +166,14 @@ fn check_count(what: &'static str, count: usize) -> Result<()> {
         return Err(CatalogError::TooMany { what, limit: limits::MEMBERS as u64 });
     }
     Ok(())
+}
+
+/// Whoever lives would be left without an entry.
+fn check_dead(what: &'static str, id: u32, alive: Option<Alive>) -> Result<()> {
+    let Some(_) = alive else { return Ok(()) };
+    let (name, by) = (id.to_string(), "its own process".to_owned());
+    let remedy = "end that first; one that was killed counts as living for some seconds more";
+    Err(CatalogError::InUse { what, name, by, remedy })
 }
 
 fn check_start(what: &'static str, id: u32, start: StartNumber, alive: Option<Alive>) -> Result<()> {

@@ -18,7 +18,7 @@ use node::doors::Secret;
 use wire::transport::Address;
 
 use crate::failure::{Failure, Result};
-use crate::settings::{Doors, Given, Role, Settings};
+use crate::settings::{Doors, Given, MEMORY_MIB, Role, Settings};
 
 /// The file with what the processes know each other by.
 const SECRET: &str = "cluster.secret";
@@ -36,6 +36,10 @@ pub(super) struct Part {
     pub(super) address: Address,
     pub(super) http: Option<String>,
     pub(super) memory: bool,
+    /// Where others of the cluster reach it.
+    pub(super) reached_at: Vec<String>,
+    /// Where it keeps its data.
+    data: Option<PathBuf>,
 }
 
 /// A cluster's directory.
@@ -66,12 +70,8 @@ impl Layout {
         }
         parts.push(Part::read(&dir, "meta".to_owned())?);
         for role in [Role::Brick, Role::Peer] {
-            for number in 1.. {
-                let name = format!("{}-{number}", role.name());
-                if !dir.join(format!("{name}.toml")).exists() {
-                    break;
-                }
-                parts.push(Part::read(&dir, name)?);
+            for number in numbers(&dir, role)? {
+                parts.push(Part::read(&dir, format!("{}-{number}", role.name()))?);
             }
         }
         Ok(Self { dir, parts })
@@ -114,7 +114,12 @@ impl Layout {
         let meta = Part::provide(&dir, "meta".to_owned(), Role::Meta, wanted.memory, None, &mut free)?;
         let mut parts = vec![meta.clone()];
         for (role, count) in [(Role::Brick, bricks), (Role::Peer, peers)] {
-            for number in 1..=count {
+            // Those that there are, and new ones behind them: a number whose file was removed is not used again by itself.
+            let mut there = numbers(&dir, role)?;
+            let last = there.last().copied().unwrap_or(0);
+            let more = usize::from(count).saturating_sub(there.len());
+            there.extend((last..).skip(1).take(more));
+            for number in there.into_iter().take(count.into()) {
                 let name = format!("{}-{number}", role.name());
                 parts.push(Part::provide(&dir, name, role, wanted.memory, Some(&meta.address), &mut free)?);
             }
@@ -145,6 +150,23 @@ impl Layout {
     }
 }
 
+/// The numbers of the processes with a role that have files, rising.
+fn numbers(dir: &Path, role: Role) -> Result<Vec<u32>> {
+    let cannot = |error| Failure::file(format!("cannot read {}", dir.display()), &error);
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        let number = name.to_str().and_then(|name| {
+            let digits = name.strip_prefix(role.name())?.strip_prefix('-')?.strip_suffix(".toml")?;
+            // As it is written here: not 01.
+            digits.parse::<u32>().ok().filter(|number| number.to_string() == digits)
+        });
+        numbers.extend(number);
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
 impl Part {
     fn read(dir: &Path, name: String) -> Result<Self> {
         let config = dir.join(format!("{name}.toml"));
@@ -152,7 +174,10 @@ impl Part {
         let address = settings.listen.first().cloned();
         let address = address.ok_or_else(|| Failure::usage(format!("{} names no address", config.display())))?;
         let (log, http) = (dir.join(format!("{name}.log")), settings.http.map(|http| http.to_string()));
-        Ok(Self { name, role: settings.role, config, log, address, http, memory: settings.memory })
+        let reached_at = if settings.advertise.is_empty() { &settings.listen } else { &settings.advertise };
+        let reached_at = reached_at.iter().map(Address::to_string).collect();
+        let Settings { role, memory, data, .. } = settings;
+        Ok(Self { name, role, config, log, address, http, memory, reached_at, data })
     }
 
     /// A part whose file is made if there is none.
@@ -171,7 +196,7 @@ impl Part {
                 role,
                 data: (role != Role::Peer && !memory).then(|| PathBuf::from(&name)),
                 memory,
-                memory_mib: 4096,
+                memory_mib: MEMORY_MIB,
                 listen: vec![free.take()?.parse()?],
                 advertise: Vec::new(),
                 http: crate::settings::http(&free.take()?)?,
@@ -189,6 +214,11 @@ impl Part {
             fs::write(&part, settings.to_toml()).and_then(|()| fs::rename(&part, &config)).map_err(cannot)?;
         }
         Self::read(dir, name)
+    }
+
+    /// Whether it has data of a start before.
+    pub(super) fn has_run(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.exists())
     }
 
     /// The URL by which tools ask it how it is.
@@ -234,5 +264,17 @@ mod tests {
         assert!(Layout::prepare(dir.path(), Wanted { bricks: Some(2), ..WANTED }).is_err());
         assert!(Layout::prepare(dir.path(), Wanted { memory: true, ..WANTED }).is_err());
         assert_eq!(names(&Layout::prepare(dir.path(), WANTED).unwrap()), names(&grown));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_leaves_a_gap() {
+        let dir = tempfile::tempdir().unwrap();
+        Layout::prepare(dir.path(), Wanted { bricks: Some(3), ..WANTED }).unwrap();
+        fs::remove_file(dir.path().join("brick-2.toml")).unwrap();
+        let names = |layout: Layout| layout.parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>().join(" ");
+        assert_eq!(names(Layout::read(dir.path()).unwrap()), "meta brick-1 brick-3 peer-1");
+        assert_eq!(names(Layout::prepare(dir.path(), WANTED).unwrap()), "meta brick-1 brick-3 peer-1");
+        let grown = Layout::prepare(dir.path(), Wanted { bricks: Some(3), ..WANTED }).unwrap();
+        assert_eq!(names(grown), "meta brick-1 brick-3 brick-4 peer-1");
     }
 }

@@ -1,17 +1,20 @@
 //! `mortar cluster status` and `mortar cluster down`: a cluster as it is, seen from another process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, ConnectOptions, Credentials, Status};
+use meta::catalog::MemberRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::layout::{Layout, Part};
 use super::process::{self, Process};
+use crate::commands::member;
 use crate::connection::Session;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Report;
@@ -26,7 +29,10 @@ pub(super) struct Running {
     /// The process of `mortar cluster up`.
     pub(super) up: Option<Process>,
     /// The processes that it has started, by name.
-    pub(super) processes: std::collections::BTreeMap<String, Process>,
+    pub(super) processes: BTreeMap<String, Process>,
+    /// How many of them had to be killed in the end.
+    #[serde(default)]
+    pub(super) killed: usize,
 }
 
 impl Running {
@@ -55,6 +61,8 @@ pub(super) enum State {
     Silent,
     /// It is not there.
     Down,
+    /// It is not there, and the cluster knows it no more: `mortar brick remove`.
+    Removed,
 }
 
 impl State {
@@ -64,6 +72,7 @@ impl State {
             Self::Ailing => "ailing",
             Self::Silent => "silent",
             Self::Down => "down",
+            Self::Removed => "removed",
         }
     }
 }
@@ -116,6 +125,9 @@ impl Report for Shown {
         if self.state == State::Down {
             write!(out, "  start it: mortar node --config {}", self.config)?;
         }
+        if self.state == State::Removed {
+            write!(out, "  no brick of the cluster any more; without {} it is not shown", self.config)?;
+        }
         writeln!(out)
     }
 }
@@ -140,15 +152,19 @@ impl Report for Ended {
 
 /// Asks a process how it is.
 pub(super) async fn ask(part: &Part, credentials: Option<Credentials>) -> client::Result<Status> {
+    let asking = async { connect(part, credentials).await?.status().await };
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .unwrap_or_else(|_| Err(client::Error::new(client::ErrorKind::Unavailable, "it does not answer")))
+}
+
+async fn connect(part: &Part, credentials: Option<Credentials>) -> client::Result<Client> {
     let mut options = ConnectOptions::default();
     options.credentials = credentials;
     options.timeout = PATIENCE;
     options.retry = PATIENCE;
     options.agent = concat!("mortar ", env!("CARGO_PKG_VERSION")).to_owned();
-    let asking = async { Client::connect_with(&part.url(), options).await?.status().await };
-    tokio::time::timeout(PATIENCE, asking)
-        .await
-        .unwrap_or_else(|_| Err(client::Error::new(client::ErrorKind::Unavailable, "it does not answer")))
+    Client::connect_with(&part.url(), options).await
 }
 
 /// How all processes of a cluster are.
@@ -162,7 +178,31 @@ pub(super) async fn look(layout: &Layout) -> Vec<Shown> {
     }
     let mut shown = asked.join_all().await;
     shown.sort_by_key(|(at, _)| *at);
-    shown.into_iter().map(|(_, shown)| shown).collect()
+    let mut shown: Vec<Shown> = shown.into_iter().map(|(_, shown)| shown).collect();
+    if shown.iter().any(|one| one.state == State::Down && one.role == Role::Brick) {
+        // If the meta-server does not say, they are down.
+        let removed = removed(layout).await.unwrap_or_default();
+        for one in shown.iter_mut().filter(|one| one.state == State::Down && removed.contains(&one.name)) {
+            one.state = State::Removed;
+        }
+    }
+    shown
+}
+
+/// The names of those bricks that have been started before, and that the cluster does not know any more.
+pub(super) async fn removed(layout: &Layout) -> Result<BTreeSet<String>> {
+    let Some(meta) = layout.with(Role::Meta).next() else { return Ok(BTreeSet::new()) };
+    let client = connect(meta, layout.credentials()).await?;
+    let known = member::ask(&client, &MemberRequest::List).await?.bricks;
+    let bricks: Vec<&Part> = layout.with(Role::Brick).filter(|part| part.has_run()).collect();
+    // One that is known under another address is none of them.
+    let surplus = bricks.len().saturating_sub(known.len());
+    let is_known =
+        |part: &Part| known.iter().any(|brick| brick.addresses.iter().any(|address| part.reached_at.contains(address)));
+    let unknown = bricks.into_iter().filter(|part| !is_known(part)).map(|part| part.name.clone());
+    let unknown: BTreeSet<String> = unknown.collect();
+    // A catalogue that knows nobody has been lost, and so says nothing of them.
+    Ok(if unknown.len() <= surplus && !known.is_empty() { unknown } else { BTreeSet::new() })
 }
 
 async fn show(part: &Part, known: Option<Process>, credentials: Option<Credentials>) -> Shown {
@@ -203,57 +243,74 @@ pub(super) async fn status(dir: &Path, session: &mut Session) -> Result {
     if !session.output.json() && !session.output.is_quiet() {
         session.output.raw(format!("\n{}\n", layout.url()).as_bytes())?;
     }
-    match shown.iter().filter(|one| one.state != State::Healthy).count() {
+    let members: Vec<&Shown> = shown.iter().filter(|one| one.state != State::Removed).collect();
+    match members.iter().filter(|one| one.state != State::Healthy).count() {
         0 => Ok(()),
-        all if all == shown.len() && shown.iter().all(|one| one.state == State::Down) => Err(nobody()),
-        some => Err(Failure::new(format!("{some} of {} processes are not healthy", shown.len()))),
+        all if all == members.len() && members.iter().all(|one| one.state == State::Down) => Err(nobody()),
+        some => Err(Failure::new(format!("{some} of {} processes are not healthy", members.len()))),
     }
 }
 
 pub(super) async fn down(dir: &Path, session: &mut Session) -> Result {
     let layout = Layout::read(dir)?;
-    let mut ended = Ended { ended: 0, killed: 0 };
     let running = Running::read(&layout);
     let up = running.up.filter(Process::is_there);
+    // All that there are, whoever has started them.
+    let there = processes(&layout, &running, [Role::Meta, Role::Brick, Role::Peer]).await;
     if let Some(up) = up {
-        // It ends those that it has started, in order.
-        ended.ended += running.processes.values().filter(|process| process.is_there()).count();
-        ended.killed += process::end(&[up]).await.len();
+        // It ends them, in order.
+        process::end_within(&[up], process::PATIENCE * 4).await;
     }
-    let (others, killed) = end_all(&layout).await;
-    ended.ended += others;
-    ended.killed += killed;
-    match session.output.print(&ended) {
-        Ok(()) if ended.ended == 0 && up.is_none() => Err(nobody()),
+    let by_up = if up.is_some() { Running::read(&layout).killed } else { 0 };
+    let killed = by_up + end_all(&layout).await;
+    let ended = there.iter().filter(|process| !process.is_there()).count();
+    if ended == there.len() {
+        forget(&layout);
+    }
+    match session.output.print(&Ended { ended, killed }) {
+        Ok(()) if ended == 0 && up.is_none() => Err(nobody()),
         printed => printed,
     }
 }
 
-/// Ends whatever runs of a cluster, whoever has started it: peer servers first, the meta-server last. Says how many there
-/// were, and how many had to be killed.
-pub(super) async fn end_all(layout: &Layout) -> (usize, usize) {
-    let running = Running::read(layout);
-    let (mut ended, mut killed) = (0, 0);
+/// The processes of a cluster that are there, with these roles.
+async fn processes(layout: &Layout, running: &Running, roles: impl IntoIterator<Item = Role>) -> Vec<Process> {
+    let mut found = Vec::new();
+    for part in roles.into_iter().flat_map(|role| layout.with(role)) {
+        let known = running.processes.get(&part.name).copied();
+        found.extend(match known.filter(Process::is_there) {
+            Some(process) => Some(process),
+            // Somebody may have started it again.
+            None => ask(part, layout.credentials()).await.ok().and_then(|status| Process::find(status.process)),
+        });
+    }
+    found
+}
+
+/// Ends whatever runs of a cluster, whoever has started it: peer servers first, the meta-server last. Says how many had to be
+/// killed.
+pub(super) async fn end_all(layout: &Layout) -> usize {
+    let mut running = Running::read(layout);
+    let mut killed = 0;
     for role in [Role::Peer, Role::Brick, Role::Meta] {
-        let mut processes: Vec<Process> = Vec::new();
-        for part in layout.with(role) {
-            let known = running.processes.get(&part.name).copied();
-            let answering = match known.filter(Process::is_there) {
-                Some(process) => Some(process),
-                // Somebody may have started it again.
-                None => ask(part, layout.credentials()).await.ok().and_then(|status| Process::find(status.process)),
-            };
-            processes.extend(answering);
-        }
-        ended += processes.len();
-        killed += process::end(&processes).await.len();
+        let there = processes(layout, &running, [role]).await;
+        killed += process::end(&there).await.len();
     }
-    let all_gone = running.processes.values().all(|process| !process.is_there());
-    if all_gone {
-        // It may be gone already.
-        let _ = fs::remove_file(layout.running());
+    if running.processes.values().all(|process| !process.is_there()) {
+        forget(layout);
     }
-    (ended, killed)
+    if killed > 0 {
+        // Whoever has asked for the end may want to know it. If it cannot be written, it is not told.
+        running.killed += killed;
+        let _ = running.write(layout);
+    }
+    killed
+}
+
+/// Nobody runs any more.
+fn forget(layout: &Layout) {
+    // It may be gone already.
+    let _ = fs::remove_file(layout.running());
 }
 
 fn nobody() -> Failure {

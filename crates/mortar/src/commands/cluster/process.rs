@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time;
 
 /// How long a process may take to end in good order.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it may take after it was killed.
 const KILLED: Duration = Duration::from_secs(5);
 /// How often is looked whether it has ended.
@@ -55,12 +55,17 @@ impl Process {
 
 /// Ends processes in good order, or if that takes too long, at once. Gives those that had to be killed.
 pub(super) async fn end(processes: &[Process]) -> Vec<Process> {
+    end_within(processes, PATIENCE).await
+}
+
+/// The same for those that may take another time.
+pub(super) async fn end_within(processes: &[Process], patience: Duration) -> Vec<Process> {
     for process in processes {
         process.signal(Signal::TERM);
         // One that was stopped hears nothing.
         process.signal(Signal::CONT);
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     let mut killed = Vec::new();
     for process in processes {
         if !process.gone(until.saturating_duration_since(Instant::now())).await {

@@ -82,7 +82,7 @@ pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
         () = signals.next() => Ok(()),
     };
     // A second signal does not wait for good order.
-    let (_, killed) = tokio::select! {
+    let killed = tokio::select! {
         ended = overview::end_all(&cluster.layout) => ended,
         () = signals.next() => {
             children.abort_all();
@@ -120,6 +120,9 @@ impl Cluster {
         let until = Instant::now() + PATIENCE;
         let mut started = Vec::new();
         for role in [Role::Meta, Role::Brick, Role::Peer] {
+            if role == Role::Brick {
+                self.leave_removed_out(output.json()).await;
+            }
             let mut ready = JoinSet::new();
             for part in self.layout.with(role).cloned().collect::<Vec<_>>() {
                 let (child, said) = self.start(&part)?;
@@ -169,6 +172,21 @@ impl Cluster {
         }
         // All have ended, and others may have been started in their place.
         std::future::pending().await
+    }
+
+    /// Leaves those bricks out that somebody has taken out of the cluster: they would not be let in.
+    async fn leave_removed_out(&mut self, json: bool) {
+        // If that cannot be found out, they say themselves what is wrong.
+        let removed = overview::removed(&self.layout).await.unwrap_or_default();
+        for part in self.layout.parts.iter().filter(|part| removed.contains(&part.name)) {
+            let message = format!(
+                "{} was removed from the cluster, and is not started; without {} it is not looked at any more",
+                part.name,
+                part.config.display()
+            );
+            output::warn(json, "removed", &message);
+        }
+        self.layout.parts.retain(|part| !removed.contains(&part.name));
     }
 
     /// Starts a process. What it gives says whether it has become ready.

@@ -1,0 +1,169 @@
+//! `mortar brick` and `mortar peer`: who takes part in a cluster.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use client::Client;
+use meta::catalog::{BrickEntry, BrickId, MemberAnswer, MemberRequest, PeerEntry, PeerId};
+use serde::Serialize;
+
+use crate::connection::Session;
+use crate::failure::{Failure, Result};
+use crate::output::{Printable, Report, counted};
+
+const BRICK_EXAMPLES: &str = "\
+Examples:
+  mortar brick list                    which there are, whether they live, and how much they serve
+  mortar remap --drain 2               before brick 2 goes for good: empty it, then end its process
+  mortar brick remove 2                and take it out of the cluster
+
+A brick that serves logical nodes, or is to, or lives, is not removed. Started again, one that was removed is refused: with an
+empty data directory it is a new brick. Names a peer server or a meta-server.";
+
+/// List the bricks of a cluster, and take out those that are gone for good
+#[derive(Args)]
+#[command(after_help = BRICK_EXAMPLES)]
+pub(crate) struct Brick {
+    #[command(subcommand)]
+    action: BrickAction,
+}
+
+#[derive(Subcommand)]
+enum BrickAction {
+    /// List the bricks
+    #[command(alias = "ls", after_help = BRICK_EXAMPLES)]
+    List,
+    /// Take a brick out that is empty and has ended
+    #[command(after_help = BRICK_EXAMPLES)]
+    Remove {
+        /// Its number
+        brick: u32,
+    },
+}
+
+const PEER_EXAMPLES: &str = "\
+Examples:
+  mortar peer list                     which there are, and whether they live
+  mortar peer remove 3                 take one out that has ended for good
+
+Nothing is kept at peer servers. Started again, one that was removed is a new one. Names a peer server or a meta-server.";
+
+/// List the peer servers of a cluster, and take out those that are gone for good
+#[derive(Args)]
+#[command(after_help = PEER_EXAMPLES)]
+pub(crate) struct Peer {
+    #[command(subcommand)]
+    action: PeerAction,
+}
+
+#[derive(Subcommand)]
+enum PeerAction {
+    /// List the peer servers
+    #[command(alias = "ls", after_help = PEER_EXAMPLES)]
+    List,
+    /// Take a peer server out that has ended
+    #[command(after_help = PEER_EXAMPLES)]
+    Remove {
+        /// Its number
+        peer: u32,
+    },
+}
+
+// ---------------------------------------------------------------------------------------------- what is printed
+
+/// How a brick is, in a word or two.
+pub(crate) fn state(alive: bool, leaving: bool, nodes: u64) -> &'static str {
+    match (alive, leaving, nodes) {
+        (true, false, _) => "lives",
+        (true, true, 0) => "is drained",
+        (true, true, _) => "is emptied",
+        (false, true, 0) => "is away, drained",
+        (false, _, _) => "is away",
+    }
+}
+
+fn first(addresses: &[String]) -> String {
+    addresses.first().map(|address| Printable(address).to_string()).unwrap_or_default()
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct BrickLine(BrickEntry);
+
+impl Report for BrickLine {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let BrickEntry { brick, addresses, storage, alive, leaving, nodes, coming } = &self.0;
+        let (address, state) = (first(addresses), state(*alive, *leaving, *nodes));
+        let nodes = counted(*nodes, "node", "nodes");
+        write!(out, "brick {brick:<4} {address:<24} {state:<17} {nodes}, kept {}", storage.adverb())?;
+        if *coming > 0 {
+            write!(out, ", {coming} coming")?;
+        }
+        writeln!(out)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct PeerLine(PeerEntry);
+
+impl Report for PeerLine {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let PeerEntry { peer, addresses, alive } = &self.0;
+        writeln!(out, "peer {peer:<4} {:<24} {}", first(addresses), state(*alive, false, 0))
+    }
+}
+
+/// Who is gone.
+#[derive(Serialize)]
+#[serde(tag = "removed", content = "number", rename_all = "snake_case")]
+enum Removed {
+    Brick(BrickId),
+    Peer(PeerId),
+}
+
+impl Report for Removed {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Brick(brick) => writeln!(out, "removed brick {brick}: its data directory is of no use any more"),
+            Self::Peer(peer) => writeln!(out, "removed peer server {peer}"),
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- what is done
+
+/// Asks a server about bricks and peer servers.
+pub(crate) async fn ask(client: &Client, request: &MemberRequest) -> Result<MemberAnswer> {
+    let json = |error: serde_json::Error| Failure::new(format!("cannot be read or written as JSON: {error}"));
+    let answer = client.cluster_members(serde_json::to_vec(request).map_err(json)?).await?;
+    serde_json::from_slice(&answer).map_err(json)
+}
+
+pub(crate) async fn brick(args: Brick, session: &mut Session) -> Result {
+    let client = session.connect_to_cluster().await?;
+    match args.action {
+        BrickAction::List => {
+            let bricks = ask(&client, &MemberRequest::List).await?.bricks;
+            bricks.into_iter().try_for_each(|brick| session.output.print(&BrickLine(brick)))
+        }
+        BrickAction::Remove { brick } => {
+            let removed = ask(&client, &MemberRequest::RemoveBrick { brick: BrickId(brick) }).await?.bricks;
+            removed.into_iter().try_for_each(|one| session.output.print(&Removed::Brick(one.brick)))
+        }
+    }
+}
+
+pub(crate) async fn peer(args: Peer, session: &mut Session) -> Result {
+    let client = session.connect_to_cluster().await?;
+    match args.action {
+        PeerAction::List => {
+            let peers = ask(&client, &MemberRequest::List).await?.peers;
+            peers.into_iter().try_for_each(|peer| session.output.print(&PeerLine(peer)))
+        }
+        PeerAction::Remove { peer } => {
+            let removed = ask(&client, &MemberRequest::RemovePeer { peer: PeerId(peer) }).await?.peers;
+            removed.into_iter().try_for_each(|one| session.output.print(&Removed::Peer(one.peer)))
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `mortar brick` and `mortar peer`: real processes leave a cluster for good.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::time::{Duration, Instant};
+
+use mortar_tests::cluster::Cluster;
+use mortar_tests::{PATIENCE, mortar, run};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// What `mortar brick list` or `mortar peer list` says, once `is_fine` is satisfied.
+fn listed_until(world: &Cluster, what: &str, is_fine: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let listed = world.run(&[what, "list", "--json"]).json();
+        if is_fine(&listed) {
+            return listed;
+        }
+        assert!(Instant::now() < until, "{listed:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn refused(world: &Cluster, args: &[&str], code: i32, words: &str) {
+    let refused = world.run(args);
+    assert_eq!(refused.code, code, "{}", refused.stderr);
+    assert!(refused.stderr.contains(words), "{}", refused.stderr);
+}
+
+fn state_of<'a>(status: &'a [Value], name: &str) -> &'a str {
+    status.iter().find(|one| one["name"] == name).and_then(|one| one["state"].as_str()).unwrap()
+}
+
+#[test]
+fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+    let listed = world.run(&["brick", "list", "--json"]).json();
+    let shown: Vec<_> = listed.iter().map(|one| (one["brick"].clone(), one["nodes"].clone())).collect();
+    assert_eq!(shown, [(1.into(), 4.into()), (2.into(), 4.into())]);
+    refused(&world, &["brick", "remove", "2"], 2, "mortar remap --drain");
+    refused(&world, &["brick", "remove", "7"], 3, "no brick");
+    world.run(&["remap", "--drain", "2"]).ok();
+    refused(&world, &["brick", "remove", "2"], 2, "its own process");
+    // It gets nothing any more, in none of the ways in which that may be asked for.
+    refused(&world, &["remap", "--node", "1", "--to", "2"], 2, "mortar remap --cancel --drain 2");
+    assert_eq!(world.run(&["remap", "--spread", "--json"]).json()[0]["nodes"], 0);
+    assert!(world.run(&["brick", "list"]).ok().contains("is drained"));
+
+    // Which of the processes it is, its number does not say.
+    let address = listed[1]["addresses"][0].as_str().unwrap();
+    let (gone, stays) =
+        if world.address("brick-2") == address { ("brick-2", "brick-1") } else { ("brick-1", "brick-2") };
+    world.signal(gone, Signal::TERM);
+    listed_until(&world, "brick", |listed| listed[1]["alive"] == false);
+    assert_eq!(state_of(&world.status_until(|shown| state_of(shown, gone) != "healthy"), gone), "down");
+    assert_eq!(world.run(&["brick", "remove", "2", "--json"]).json()[0]["removed"], "brick");
+    assert_eq!(world.run(&["brick", "list", "--json"]).json().len(), 1);
+    let status = world.run_at(&["cluster", "status", "--json", "--data"]);
+    assert_eq!((state_of(&status.json(), gone), state_of(&status.json(), stays)), ("removed", "healthy"));
+    assert_eq!(status.code, 0, "{}", status.stderr);
+    // With what it had it is not let in again.
+    let config = world.data().join(format!("{gone}.toml"));
+    let again = run(mortar(&["node", "--config"]).arg(config));
+    assert_eq!(again.code, 9, "{}", again.stderr);
+    assert!(again.stderr.contains("was taken out of the cluster"), "{}", again.stderr);
+    world.run_at(&["cluster", "down", "--data"]).ok();
+    world.wait_ended();
+    world.up(&[]);
+    assert!(world.run(&["object", "get", "/greeting"]).ok().contains("mortar-tests"));
+    assert!(world.log().contains("was removed from the cluster"), "{}", world.log());
+}
+
+#[test]
+fn a_peer_server_that_is_gone_is_removed_and_is_a_new_one_when_it_comes_back() {
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "2"]);
+    let listed = world.run(&["peer", "list", "--json"]).json();
+    let of =
+        |name: &str| listed.iter().find(|one| one["addresses"][0] == world.address(name)).unwrap()["peer"].to_string();
+    let number = of("peer-2");
+    refused(&world, &["peer", "remove", &number], 2, "its own process");
+    world.signal("peer-2", Signal::KILL);
+    listed_until(&world, "peer", |listed| listed.iter().any(|one| one["alive"] == false));
+    assert_eq!(world.run(&["peer", "remove", &number, "--json"]).json()[0]["removed"], "peer");
+    assert_eq!(world.run(&["peer", "list", "--json"]).json().len(), 1);
+    refused(&world, &["peer", "remove", &number], 3, "no peer server");
+    world.restart("peer-2");
+    let again = listed_until(&world, "peer", |listed| listed.len() == 2);
+    assert_eq!(again[1]["peer"], 3);
+}
