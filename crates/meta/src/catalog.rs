@@ -56,7 +56,7 @@ pub use member::{Alive, Brick, Peer, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 pub use move_request::{ArrivalState, BrickState, MoveAnswer, MoveRequest, NodeState};
 pub use parameters::{FORMAT, Parameters};
-pub use password::Verifier;
+pub use password::{Verifier, check_password};
 pub use placement::{Move, MovePhase, Moving, Placed, PlacementMap, Sheet, default_nodes, spread};
 pub use presence::{Life, Presence, Who};
 pub use schema::{Schema, Shape};

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use meta::catalog::check_password;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use crate::failure::{Failure, Result};
@@ -26,20 +27,24 @@ pub(crate) fn given(file: Option<&Path>) -> Result<Option<String>> {
 /// A password to be set: from the environment, a file, or a person, who says it twice.
 pub(crate) fn new(user: &str, file: Option<&Path>) -> Result<String> {
     if let Ok(password) = std::env::var(NEW) {
-        return Ok(password);
+        return checked(password);
     }
     if let Some(file) = file {
-        return read(file);
+        return checked(read(file)?);
     }
     let hint = format!("Set {NEW}, or give --new-password-file FILE.");
-    let first = ask(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?;
-    if first.is_empty() {
-        return Err(Failure::usage("a password is not empty"));
-    }
+    // What is too short need not be said again.
+    let first = checked(ask(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?)?;
     if ask("The same again: ")? != first {
         return Err(Failure::usage("the two passwords differ; nothing was changed"));
     }
     Ok(first)
+}
+
+/// What is to become a password, if it may.
+fn checked(password: String) -> Result<String> {
+    check_password(&password).map_err(model::Error::from)?;
+    Ok(password)
 }
 
 fn read(file: &Path) -> Result<String> {

@@ -26,6 +26,8 @@ pub const INDEX_FIELDS: usize = 8;
 pub const GROUPS: usize = 256;
 /// Users and groups that a space names in its permissions.
 pub const PERMISSIONS: usize = 4096;
+/// Characters that a password has at least.
+pub const PASSWORD_CHARACTERS: usize = 8;
 /// Bytes in a password.
 pub const PASSWORD: usize = 1024;
 /// Numbers that are handed out at once.

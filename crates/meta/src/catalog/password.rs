@@ -39,18 +39,27 @@ fn argon2() -> Argon2<'static> {
     Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
 }
 
-/// Checks what is to become a password.
-pub(super) fn check(password: &str) -> Result<(), CatalogError> {
-    if password.is_empty() || password.len() > limits::PASSWORD {
-        let why = format!("a password has 1 to {} bytes", limits::PASSWORD);
-        return Err(CatalogError::invalid("a password", format!("{} bytes", password.len()), why));
+/// Checks what is to become a password. Which characters it has is nobody's business (NIST SP 800-63B).
+///
+/// # Errors
+/// [`CatalogError::Invalid`], without the password.
+pub fn check_password(password: &str) -> Result<(), CatalogError> {
+    let (characters, bytes) = (password.chars().count(), password.len());
+    if characters < limits::PASSWORD_CHARACTERS {
+        let why =
+            format!("it has {} characters at least; a few words are easy to remember", limits::PASSWORD_CHARACTERS);
+        return Err(CatalogError::invalid("a password", format!("one of {characters} characters"), why));
+    }
+    if bytes > limits::PASSWORD {
+        let why = format!("it has {} bytes at most", limits::PASSWORD);
+        return Err(CatalogError::invalid("a password", format!("one of {bytes} bytes"), why));
     }
     Ok(())
 }
 
 /// The text that a password is kept as, different each time. Takes as long as [`verify`].
 pub(super) fn hash(password: &str) -> Result<String, CatalogError> {
-    check(password)?;
+    check_password(password)?;
     let salt: [u8; 16] = rand::random();
     let hash: PasswordHash = argon2()
         .hash_password_with_salt(password.as_bytes(), &salt)
@@ -216,7 +225,21 @@ mod tests {
         ] {
             assert!(check_hash(text).is_err(), "{text}");
         }
-        assert!(hash("").is_err() && hash(&"x".repeat(limits::PASSWORD + 1)).is_err());
+    }
+
+    #[test]
+    fn a_password_is_neither_guessed_at_once_nor_endless() {
+        for right in ["correct horse", "12345678", "пароль йо", &"x".repeat(limits::PASSWORD)] {
+            assert!(check_password(right).is_ok(), "{right}");
+        }
+        // Seven characters of two bytes are seven.
+        for wrong in ["", "x", "1234567", "парольй", &"x".repeat(limits::PASSWORD + 1)] {
+            let refused = hash(wrong).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            let told = refused.to_string();
+            assert!(told.contains("at least") || told.contains("at most"), "{told}");
+            assert!(wrong.len() < 2 || !told.contains(wrong), "{told}");
+        }
     }
 
     fn user(password: &str) -> Option<Arc<User>> {
@@ -227,28 +250,28 @@ mod tests {
     #[tokio::test]
     async fn passwords_are_checked_and_right_ones_are_remembered_as_long_as_they_are_right() {
         let verifier = Verifier::new(1);
-        let ann = user("x");
+        let ann = user("xxxxxxxx");
         assert!(!verifier.verify(ann.clone(), "y".to_owned()).await.unwrap());
         assert!(verifier.inner.recent.lock().is_empty(), "a wrong one is not remembered");
-        assert!(verifier.verify(ann.clone(), "x".to_owned()).await.unwrap());
+        assert!(verifier.verify(ann.clone(), "xxxxxxxx".to_owned()).await.unwrap());
         // Remembered, it takes no place: there is none.
         let place = verifier.inner.places.clone().acquire_owned().await.unwrap();
-        assert!(verifier.verify(ann.clone(), "x".to_owned()).await.unwrap());
+        assert!(verifier.verify(ann.clone(), "xxxxxxxx".to_owned()).await.unwrap());
         let waits = async |user, password: &str| {
             let checked = verifier.verify(user, password.to_owned());
             tokio::time::timeout(Duration::from_millis(50), checked).await.is_err()
         };
         assert!(waits(ann, "y").await, "another password is checked");
-        assert!(waits(user("x"), "x").await, "another hash is checked");
+        assert!(waits(user("xxxxxxxx"), "xxxxxxxx").await, "another hash is checked");
         drop(place);
-        assert!(!verifier.verify(None, "x".to_owned()).await.unwrap());
+        assert!(!verifier.verify(None, "xxxxxxxx".to_owned()).await.unwrap());
     }
 
     #[tokio::test]
     async fn those_beyond_the_ones_that_may_wait_are_refused() {
         let verifier = Verifier::new(1);
         verifier.inner.waiting.store(WAITING, Ordering::Relaxed);
-        let refused = verifier.verify(user("x"), "x".to_owned()).await.unwrap_err();
+        let refused = verifier.verify(user("xxxxxxxx"), "xxxxxxxx".to_owned()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
         assert_eq!(verifier.inner.waiting.load(Ordering::Relaxed), WAITING, "whoever was refused waits no more");
     }

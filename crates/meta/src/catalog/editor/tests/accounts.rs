@@ -9,7 +9,7 @@ async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
     editor.create_group("staff").await.unwrap();
     editor.create_user("first", None, &[]).await.unwrap();
     for (name, groups) in [("ann", &["staff"][..]), ("bob", &[]), ("root", &[ADMINISTRATORS])] {
-        editor.create_user(name, Some("secret"), groups).await.unwrap();
+        editor.create_user(name, Some("secret words"), groups).await.unwrap();
     }
     editor.grant("main", Grantee::Group("staff"), Some(Permission::Write)).await.unwrap();
     editor.grant("main", Grantee::User("ann"), Some(Permission::Read)).await.unwrap();
@@ -31,16 +31,16 @@ async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
 #[tokio::test]
 async fn passwords_are_kept_so_that_nobody_reads_them() {
     let editor = editor();
-    let ann = editor.create_user("ann", Some("secret"), &[]).await.unwrap().value;
-    assert!(ann.has_password("secret") && !ann.has_password("Secret"));
+    let ann = editor.create_user("ann", Some("secret words"), &[]).await.unwrap().value;
+    assert!(ann.has_password("secret words") && !ann.has_password("Secret"));
     let state = editor.store().read(Prefix::all()).await.unwrap();
-    assert!(state.entries.iter().all(|(_, entry)| !entry.value.windows(6).any(|bytes| bytes == b"secret")));
+    assert!(state.entries.iter().all(|(_, entry)| !entry.value.windows(12).any(|bytes| bytes == b"secret words")));
     assert!(!format!("{ann:?}").contains("argon2"), "{ann:?}");
-    let changed = editor.set_password("ann", Some("other")).await.unwrap().value;
-    assert!(changed.has_password("other") && !changed.has_password("secret"));
+    let changed = editor.set_password("ann", Some("other words")).await.unwrap().value;
+    assert!(changed.has_password("other words") && !changed.has_password("secret words"));
     assert!(!editor.set_password("ann", None).await.unwrap().value.has_password(""));
     assert_eq!(kind(editor.set_password("ann", Some("")).await), ErrorKind::Invalid);
-    assert_eq!(kind(editor.set_password("bob", Some("x")).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.set_password("bob", Some("xxxxxxxx")).await), ErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -82,10 +82,10 @@ async fn names_that_are_taken_or_not_there_are_refused() {
 async fn the_first_user_is_an_administrator_and_one_always_stays() {
     let editor = editor();
     assert!(catalog(&editor).await.is_open());
-    let first = editor.create_user("first", Some("secret"), &[]).await.unwrap().value;
+    let first = editor.create_user("first", Some("secret words"), &[]).await.unwrap().value;
     assert!(first.groups.contains(ADMINISTRATORS), "{first:?}");
     assert!(!catalog(&editor).await.is_open());
-    let second = editor.create_user("second", Some("secret"), &[]).await.unwrap().value;
+    let second = editor.create_user("second", Some("secret words"), &[]).await.unwrap().value;
     assert!(second.groups.is_empty(), "{second:?}");
     let refusals = [
         editor.remove_user("first").await.map(drop),
@@ -106,10 +106,10 @@ async fn the_first_user_is_an_administrator_and_one_always_stays() {
 #[tokio::test]
 async fn a_hash_from_elsewhere_is_checked() {
     let editor = editor();
-    let hash = crate::catalog::hash_password("secret").unwrap();
+    let hash = crate::catalog::hash_password("secret words").unwrap();
     let ann = editor.create_user_hashed("ann", Some(&hash), &[]).await.unwrap().value;
-    assert!(ann.has_password("secret"));
+    assert!(ann.has_password("secret words"));
     let dear = hash.replace("t=2", "t=2000");
     assert_eq!(kind(editor.set_password_hashed("ann", Some(&dear)).await), ErrorKind::Invalid);
-    assert_eq!(kind(editor.create_user_hashed("bob", Some("secret"), &[]).await), ErrorKind::Invalid);
+    assert_eq!(kind(editor.create_user_hashed("bob", Some("secret words"), &[]).await), ErrorKind::Invalid);
 }
