@@ -9,7 +9,8 @@
 //! 1. As long as the catalogue has no user, the doors are open: nobody has to say who it is. The first user closes them.
 //! 2. A user comes in by its password or by a certificate, a process of the cluster by the cluster's secret or by a
 //!    certificate for [`MEMBER`](meta::catalog::MEMBER).
-//! 3. Who is in stays as long as it would be let in: whoever would not, as of the next change of the catalogue, is hung up on.
+//! 3. Who is in stays as long as it would be let in: whoever would not, as of the next change of the catalogue, is hung up on. Nobody
+//!    stays by a password that is no longer the user's.
 //! 4. Whoever is refused does not learn whether a user exists: neither by words nor by how long it takes.
 
 mod accounts;

@@ -66,7 +66,7 @@ impl World {
         (Self::start(&config).await, secret)
     }
 
-    /// The same with users: root may do everything; others what they are granted. All have the password `right`.
+    /// The same with users: root may do everything; others what they are granted. All have the password `right one`.
     async fn with(users: &[(&str, Option<Permission>)]) -> (Self, Secret) {
         let (world, secret) = Self::plain().await;
         world.add("root", None).await;
@@ -77,7 +77,7 @@ impl World {
     }
 
     async fn add(&self, name: &str, permission: Option<Permission>) {
-        self.editor.create_user(name, Some("right"), &[]).await.unwrap();
+        self.editor.create_user(name, Some("right one"), &[]).await.unwrap();
         let granted = self.editor.grant("main", Grantee::User(name), permission).await.unwrap();
         self.reach(&granted.revision).await;
     }
@@ -113,7 +113,7 @@ impl World {
 
     async fn cluster(&self, name: &str) -> client::Result<Cluster> {
         let mut options = ClusterOptions::default();
-        options.credentials = Some(Credentials { user: name.to_owned(), password: "right".to_owned() });
+        options.credentials = Some(Credentials { user: name.to_owned(), password: "right one".to_owned() });
         options.timeout = Duration::from_secs(20);
         Cluster::connect_with(&Self::url(self.peer.addresses()), options).await
     }
@@ -147,12 +147,12 @@ fn every_door_lets_in_whom_it_should_and_nobody_else() {
         let secret = secret.shown();
         // The peer server: who has a permission in the space.
         for (name, password, fits) in [
-            ("ann", "right", true),
-            ("root", "right", true),
+            ("ann", "right one", true),
+            ("root", "right one", true),
             ("", secret.as_str(), true),
             ("ann", "wrong", false),
-            ("bob", "right", false),
-            ("nobody", "right", false),
+            ("bob", "right one", false),
+            ("nobody", "right one", false),
             ("", "", false),
             ("", "wrong", false),
         ] {
@@ -163,12 +163,12 @@ fn every_door_lets_in_whom_it_should_and_nobody_else() {
             }
         }
         // The meta-server has a copy of the catalogue of its own, which may be a moment behind.
-        while World::client_at(world.meta.addresses(), "root", "right").await.is_err() {}
+        while World::client_at(world.meta.addresses(), "root", "right one").await.is_err() {}
         // Brick and meta-server: processes of the cluster and administrators alone.
         for addresses in [world.brick.addresses(), world.meta.addresses()] {
-            assert!(World::client_at(addresses, "root", "right").await.is_ok());
+            assert!(World::client_at(addresses, "root", "right one").await.is_ok());
             assert!(World::client_at(addresses, "", &secret).await.is_ok());
-            assert!(denied(World::client_at(addresses, "ann", "right").await).contains("administrator"));
+            assert!(denied(World::client_at(addresses, "ann", "right one").await).contains("administrator"));
             denied(World::client_at(addresses, "", "").await);
         }
         let stranger = Remote::new_as(world.meta.addresses().to_vec(), Membership::default(), Role::Peer).unwrap();
@@ -200,7 +200,7 @@ fn a_permission_allows_what_it_says_and_no_more() {
         assert!(matches!(read.commit().await.unwrap(), Decided::Committed(_)));
         // A space is made by administrators.
         let (as_ann, as_root) =
-            (world.client("ann", "right").await.unwrap(), world.client("root", "right").await.unwrap());
+            (world.client("ann", "right one").await.unwrap(), world.client("root", "right one").await.unwrap());
         denied(as_ann.create_space("more").await);
         as_root.create_space("more").await.unwrap();
         let names = |spaces: Vec<client::SpaceInfo>| spaces.into_iter().map(|space| space.name).collect::<Vec<_>>();
@@ -219,7 +219,7 @@ fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
             async || time::timeout(Duration::from_secs(30), events.next()).await.expect("an event comes").unwrap();
         let Event::Connected { standing, .. } = next().await else { panic!("it is told how things are") };
         assert_eq!((standing.space.as_str(), standing.policy), ("main", FailurePolicy::Continue));
-        let ann = world.client("ann", "right").await.unwrap();
+        let ann = world.client("ann", "right one").await.unwrap();
         denied(ann.set_failure_policy("main", FailurePolicy::FailStop).await);
         denied(ann.set_failure_policy("none", FailurePolicy::FailStop).await);
         world.grant("ann", Some(Permission::Admin)).await;
@@ -228,6 +228,7 @@ fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
         // Who may not read any more hears nothing more, until it may again.
         world.grant("bob", None).await;
         assert!(matches!(next().await, Event::Disconnected { .. }));
+        assert!(matches!(next().await, Event::Refused { why } if why.contains("no permission to read")));
         ann.set_failure_policy("main", FailurePolicy::Continue).await.unwrap();
         ann.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
         ann.set_failure_policy("main", FailurePolicy::Continue).await.unwrap();
@@ -236,6 +237,65 @@ fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
             matches!(next().await, Event::Connected { standing, .. } if standing.policy == FailurePolicy::Continue)
         );
         assert_eq!(next().await, Event::PolicyChanged(FailurePolicy::Continue));
+    });
+}
+
+#[test]
+fn who_has_another_password_or_is_removed_is_told_so_and_does_nothing_more() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Write))]).await;
+        let (ann, bob) = (world.cluster("ann").await.unwrap(), world.cluster("bob").await.unwrap());
+        let mut events = ann.events().unwrap();
+        let oid = create(&ann, "first").await.unwrap();
+        assert!(ann.get(oid).await.unwrap().is_some() && bob.get(oid).await.unwrap().is_some());
+        let changed = world.editor.set_password("ann", Some("another one")).await.unwrap();
+        world.reach(&changed.revision).await;
+        let refused = async {
+            loop {
+                if let Event::Refused { why } = events.next().await.expect("the client goes on") {
+                    return why;
+                }
+            }
+        };
+        let why = time::timeout(Duration::from_secs(20), refused).await.expect("it is told");
+        assert_eq!(why, "user or password is wrong");
+        // Neither what it has a copy of, nor what it would have to ask for, in none of the ways that there are.
+        denied(ann.get(oid).await);
+        denied(ann.look(oid).await);
+        denied(ann.put(oid, Object::blob("changed".into())).await);
+        denied(create(&ann, "second").await);
+        let begun = ann.begin(Level::Optimistic);
+        denied(begun.commit().await);
+        denied(world.client("ann", "right one").await);
+        assert!(world.client("ann", "another one").await.is_ok());
+        // Others are not concerned, until they are.
+        assert!(bob.look(oid).await.unwrap().is_some());
+        world.grant("bob", None).await;
+        let removed = world.editor.remove_user("bob").await.unwrap();
+        world.reach(&removed.revision).await;
+        denied(bob.look(oid).await);
+        denied(create(&bob, "third").await);
+    });
+}
+
+#[test]
+fn who_leaves_a_group_leaves_what_it_was_granted() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Read))]).await;
+        let editor = &world.editor;
+        editor.create_group("staff").await.unwrap();
+        editor.grant("main", Grantee::Group("staff"), Some(Permission::Write)).await.unwrap();
+        let joined = editor.set_member("staff", "ann", true).await.unwrap();
+        world.reach(&joined.revision).await;
+        let ann = world.cluster("ann").await.unwrap();
+        let oid = create(&ann, "first").await.unwrap();
+        let left = editor.set_member("staff", "ann", false).await.unwrap();
+        world.reach(&left.revision).await;
+        denied(ann.put(oid, Object::blob("changed".into())).await);
+        denied(create(&ann, "second").await);
+        assert!(ann.look(oid).await.unwrap().is_some(), "reading is its own");
+        world.grant("ann", None).await;
+        denied(ann.look(oid).await);
     });
 }
 
@@ -345,13 +405,13 @@ fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do
         };
         let believes = || Some(authority.client(None));
         assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
-        assert!(connect(believes(), Some(("ann", "right"))).await.is_ok());
+        assert!(connect(believes(), Some(("ann", "right one"))).await.is_ok());
         denied(connect(believes(), Some(("ann", "wrong"))).await);
         denied(connect(believes(), None).await);
         denied(connect(Some(authority.client(Some(authority.issue("nobody")))), None).await);
         // Of another authority: neither believes the other.
         let other = Authority::new();
-        assert!(denied(connect(Some(other.client(None)), Some(("ann", "right"))).await).contains("authority"));
+        assert!(denied(connect(Some(other.client(None)), Some(("ann", "right one"))).await).contains("authority"));
         let both = ClientFiles { ca: authority.ca(), identity: Some(other.issue("ann")), name: None };
         denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
         // TLS against plain, and plain against TLS.
@@ -382,7 +442,7 @@ fn listening_beyond_loopback_takes_tls_and_users_or_a_person_who_says_so() {
         assert!(refused(plain()).await.contains("--tls-cert"));
         assert!(refused(authority.config("tls:0.0.0.0:0")).await.contains("mortar user add"));
         start(Config { insecure: true, ..plain() }).await.unwrap().shutdown().await.unwrap();
-        Editor::new(store.clone()).create_user("root", Some("right"), &[]).await.unwrap();
+        Editor::new(store.clone()).create_user("root", Some("right one"), &[]).await.unwrap();
         assert!(refused(plain()).await.contains("--tls-cert"));
         start(authority.config("tls:0.0.0.0:0")).await.unwrap().shutdown().await.unwrap();
         let http = Some("0.0.0.0:0".parse().unwrap());

@@ -13,7 +13,7 @@ use protocol::residents::Residents;
 use protocol::session::{Ended, Output, Session};
 use protocol::tree::Down;
 use tokio::sync::oneshot::error::RecvError;
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::time;
 use wire::cluster::{Message, is_final, looked_from_proto};
 use wire::driving::{Alarm, Post, Time};
@@ -37,7 +37,7 @@ const REMEMBERED: usize = 4_096;
 /// Writes outside of transactions that may be on their way, in units of so many bytes.
 const WRITES: u32 = 4_096;
 const WRITE_UNIT: usize = 4 << 10;
-/// How long what was sent is waited for once the space is stopped: long enough for what needs no brick that is away.
+/// How long what was sent is waited for once the space is stopped, or the client is not let in any more: long enough for what needs no brick that is away.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// What somebody waits for.
@@ -72,7 +72,7 @@ pub(super) struct State {
     pub(super) up: Option<Up>,
     pub(super) watched: Watched,
     /// Why no peer server lets the client in, if the last one said so.
-    refused: Option<String>,
+    refused: watch::Sender<Option<Arc<str>>>,
     waiting: HashMap<Wait, Vec<oneshot::Sender<()>>>,
     /// Who waits for the end of a transaction; those that ended unasked.
     ending: HashMap<TxnId, oneshot::Sender<Ended>>,
@@ -132,7 +132,7 @@ impl Core {
             session,
             up: None,
             watched: Watched::default(),
-            refused: None,
+            refused: watch::Sender::default(),
             waiting: HashMap::new(),
             ending: HashMap::new(),
             ended: BTreeMap::new(),
@@ -286,7 +286,7 @@ impl Core {
         let _room = self.writes.acquire_many(units).await.map_err(|_| closed())?;
         let (sender, written) = oneshot::channel();
         self.work(|state, now| {
-            state.watched.check()?;
+            state.may_work()?;
             state.last_write += 1;
             let number = state.last_write;
             state.writing.insert(number, sender);
@@ -306,13 +306,19 @@ impl Core {
         }
     }
 
-    /// Waits for the end of something that was sent, as long as the client's patience lasts; in a space that is stopped for a
-    /// moment only.
+    /// Waits for the end of something that was sent, as long as the client's patience lasts; in a space that is stopped, or when
+    /// the client is not let in any more, for a moment only.
     async fn patiently<T>(&self, coming: oneshot::Receiver<T>) -> Result<Option<Result<T, RecvError>>> {
-        let mut stopped = self.lock()?.watched.stopped();
+        let (mut stopped, mut refused) = {
+            let state = self.lock()?;
+            (state.watched.stopped(), state.refused.subscribe())
+        };
         let stop = async {
-            // It is there as long as the client is.
-            let _ = stopped.wait_for(Option::is_some).await;
+            // They are there as long as the client is.
+            tokio::select! {
+                _ = stopped.wait_for(Option::is_some) => {}
+                _ = refused.wait_for(Option::is_some) => {}
+            }
             time::sleep(MOMENT).await;
         };
         tokio::select! {
@@ -323,9 +329,11 @@ impl Core {
         }
     }
 
-    /// Why everything in the space is refused, if that is so.
+    /// Why everything in the space is refused, or the client is not let in, if that is so.
     fn why_stopped(&self) -> Option<Arc<str>> {
-        self.lock().ok()?.watched.stopped().borrow().clone()
+        let state = self.lock().ok()?;
+        let refused = state.refused.borrow().clone();
+        refused.or_else(|| state.watched.stopped().borrow().clone())
     }
 
     /// Waits for the end of a transaction, if it comes in time; with why it is not done, if that was said.
@@ -562,27 +570,29 @@ impl State {
 
     /// Whether it makes sense to wait for a peer server.
     fn may_connect(&self) -> Result<()> {
-        match &self.refused {
-            Some(why) => Err(Error::new(ErrorKind::Denied, why.clone())),
+        match &*self.refused.borrow() {
+            Some(why) => Err(Error::new(ErrorKind::Denied, &**why)),
             None => Ok(()),
         }
     }
 
     /// Whether it makes sense to wait for something of the space.
-    fn may_work(&self) -> Result<()> {
+    pub(super) fn may_work(&self) -> Result<()> {
         self.may_connect()?;
         self.watched.check()
     }
 
     /// A peer server does not let the client in, and waiting does not mend that.
     pub(super) fn set_refused(&mut self, why: &Error) {
-        self.refused = Some(why.message().to_owned());
-        self.wake_node(None);
+        let why: Arc<str> = why.message().into();
+        self.refused.send_replace(Some(why.clone()));
+        self.watched.refused(why);
+        self.wake_all();
     }
 
     /// There is a connection to a peer server.
     pub(super) fn connected(&mut self, up: Up, now: Ms) {
-        self.refused = None;
+        self.refused.send_replace(None);
         // Before all else: so it is known whether the space serves when anything of it is asked for.
         up.post.send(&Message::Watch);
         self.watched.connected(up.peer.clone());

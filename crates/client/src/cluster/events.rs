@@ -37,6 +37,12 @@ pub enum Event {
         /// How the connection has ended.
         why: String,
     },
+    /// No peer server lets the client in any more: its user was removed or disabled, has no permission left, or another password.
+    /// The client goes on asking them.
+    Refused {
+        /// In words.
+        why: String,
+    },
     /// A brick cannot be reached any more: it has ended, hangs, or the network does not lead to it.
     BrickFailed(BrickStanding),
     /// A brick that had failed can be reached again, or has nothing of the space any more.
@@ -75,6 +81,7 @@ impl fmt::Display for Event {
                 write!(f, ", policy {}", standing.policy)
             }
             Self::Disconnected { peer, why } => write!(f, "lost peer server {peer}: {why}"),
+            Self::Refused { why } => write!(f, "not let in: {why}"),
             Self::BrickFailed(brick) => {
                 write!(f, "brick {} ({}) has failed, with logical nodes", brick.brick, brick.address)?;
                 brick.nodes.iter().try_for_each(|(node, _)| write!(f, " {:x}", node.0))
@@ -134,6 +141,8 @@ pub(super) struct Watched {
     peer: Option<Arc<str>>,
     /// Whether it has told how things are.
     is_told: bool,
+    /// Why no peer server lets the client in, if that was told.
+    refused: Option<Arc<str>>,
     /// How things were when that was last told, perhaps by another one.
     standing: Option<Standing>,
     /// Why everything in the space is refused, if that is so.
@@ -144,7 +153,7 @@ pub(super) struct Watched {
 impl Default for Watched {
     fn default() -> Self {
         let (stopped, events) = (watch::Sender::default(), broadcast::Sender::new(KEPT));
-        Self { peer: None, is_told: false, standing: None, stopped, events }
+        Self { peer: None, is_told: false, refused: None, standing: None, stopped, events }
     }
 }
 
@@ -178,7 +187,15 @@ impl Watched {
 
     /// There is a connection to this peer server, which is going to tell how things are.
     pub(super) fn connected(&mut self, peer: Arc<str>) {
-        (self.peer, self.is_told) = (Some(peer), false);
+        (self.peer, self.is_told, self.refused) = (Some(peer), false, None);
+    }
+
+    /// A peer server does not let the client in.
+    pub(super) fn refused(&mut self, why: Arc<str>) {
+        if self.refused.as_ref() != Some(&why) {
+            self.tell(Event::Refused { why: why.to_string() });
+            self.refused = Some(why);
+        }
     }
 
     /// The connection is gone. What was so is taken to be so, until the next peer server tells.

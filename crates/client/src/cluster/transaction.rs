@@ -366,12 +366,13 @@ impl Transaction {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped);
+    /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped), or this client is not
+    /// let in any more ([`ErrorKind::Denied`]);
     /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them; it is not over then. Nothing
     /// of it has happened.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
-        core.lock()?.watched.check()?;
+        core.lock()?.may_work()?;
         self.flush_reachable()?;
         match self.check_unique().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {

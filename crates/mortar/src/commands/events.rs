@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use client::cluster::{BrickStanding, Event, Standing};
+use model::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -56,6 +57,9 @@ pub(crate) async fn run(args: Events, session: &mut Session) -> Result {
         session.output.print(&line)?;
         session.output.flush()?;
         left -= 1;
+        if let Event::Refused { why } = event {
+            return Err(Error::new(ErrorKind::Denied, why).into());
+        }
     }
     Ok(())
 }
@@ -68,6 +72,7 @@ fn to_json(event: &Event) -> Json {
             json!({ "event": "connected", "peer": peer, "policy": policy.name(), "stopped": standing.is_stopped(), "bricks": bricks })
         }
         Event::Disconnected { peer, why } => json!({ "event": "disconnected", "peer": peer, "why": why }),
+        Event::Refused { why } => json!({ "event": "refused", "why": why }),
         Event::BrickFailed(failed) => named("brick_failed", brick(failed)),
         Event::BrickRecovered(recovered) => named("brick_recovered", brick(recovered)),
         Event::Stopped { why } => json!({ "event": "stopped", "why": why }),

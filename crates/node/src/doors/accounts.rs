@@ -68,7 +68,7 @@ async fn set_password(
     set: proto::SetPassword,
 ) -> Result<(proto::Accounts, Revision)> {
     let user = match who {
-        Who::User(own) if set.user.is_empty() || *set.user == **own => own.to_string(),
+        Who::User(own) if set.user.is_empty() || set.user == own.name() => own.name().to_owned(),
         _ if set.user.is_empty() => return Err(denied("whose password it is to be is not said: name the user")),
         _ => {
             who.is_administrator(Some(catalog))?;

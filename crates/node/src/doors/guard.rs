@@ -10,7 +10,7 @@ use wire::proto::Hello;
 use wire::transport::Peer;
 
 use super::delay::{Delay, Place};
-use super::who::{denied, unknown};
+use super::who::{Login, denied, unknown};
 use super::{Membership, Who};
 
 /// Finds out who comes to a server.
@@ -98,18 +98,17 @@ impl Guard {
         let place = place(peer, &hello.user);
         self.delay.wait(&place).await;
         let user = catalog.user(&hello.user).cloned();
-        let name = user.as_ref().map(|user| user.name.clone()).unwrap_or_default();
-        let disabled = user.as_ref().is_some_and(|user| user.disabled);
-        if !self.verifier.verify(user, hello.password.clone()).await? {
+        let known = self.verifier.verify(user.clone(), hello.password.clone()).await?;
+        let Some(user) = user.filter(|_| known) else {
             info!(user = hello.user, address = ?peer.address, "a login with a wrong user or password");
             self.delay.failed(&place).await;
             return Err(wrong());
-        }
+        };
         // Only whoever knows the password learns this.
-        if disabled {
-            return Err(denied(format!("user {name} is disabled: an administrator can change that")));
+        if user.disabled {
+            return Err(denied(format!("user {} is disabled: an administrator can change that", user.name)));
         }
-        Ok(Who::User(name.into()))
+        Ok(Who::User(Login::by_password(&user)))
     }
 }
 
@@ -122,7 +121,7 @@ fn is_member(hello: &Hello) -> bool {
 /// The user that a certificate was issued to.
 fn by_certificate(catalog: &Catalog, name: &str) -> Result<Who> {
     match catalog.user(name).filter(|user| !user.disabled) {
-        Some(user) => Ok(Who::User(user.name.as_str().into())),
+        Some(user) => Ok(Who::User(Login::by_certificate(user))),
         None => {
             Err(denied(format!("the certificate is for {name:?}, which is no user of this cluster that may log in")))
         }

@@ -11,18 +11,54 @@ pub(crate) enum Who {
     /// Somebody, while the doors are open.
     Anyone,
     /// A user of the catalogue.
-    User(Arc<str>),
+    User(Login),
     /// A process of the cluster.
     Member,
 }
 
-impl Who {
-    /// The user, if it may still log in.
-    fn user<'a>(name: &str, catalog: &'a Catalog) -> Result<&'a Arc<User>> {
-        let gone = || denied(format!("user {name} may not log in any more"));
-        catalog.user(name).filter(|user| !user.disabled).ok_or_else(gone)
+/// A user as it was let in.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Login {
+    name: Arc<str>,
+    /// What its password was kept as, if it came with that: another one, be it of the same password, lets nobody stay.
+    password: Option<Arc<str>>,
+}
+
+impl Login {
+    /// With the password that the catalogue has of it.
+    pub(super) fn by_password(user: &User) -> Self {
+        Self { name: user.name.as_str().into(), password: user.password.as_deref().map(Arc::from) }
     }
 
+    /// With a certificate for its name.
+    pub(super) fn by_certificate(user: &User) -> Self {
+        Self { name: user.name.as_str().into(), password: None }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The user, if it may still log in, and so.
+    fn user<'a>(&self, catalog: &'a Catalog) -> Result<&'a Arc<User>> {
+        let name = &self.name;
+        let gone = || denied(format!("user {name} may not log in any more"));
+        let user = catalog.user(name).filter(|user| !user.disabled).ok_or_else(gone)?;
+        if self.password.is_some() && self.password.as_deref() != user.password.as_deref() {
+            return Err(denied(format!("the password of user {name} was changed: log in with the new one")));
+        }
+        Ok(user)
+    }
+}
+
+/// Without what the password is kept as: it has no business in a log.
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Who {
     /// Whether it would still be let in.
     ///
     /// # Errors
@@ -32,7 +68,7 @@ impl Who {
             (_, None) | (Self::Member, _) => Ok(()),
             (Self::Anyone, Some(catalog)) if catalog.is_open() => Ok(()),
             (Self::Anyone, _) => Err(unknown()),
-            (Self::User(name), Some(catalog)) => Self::user(name, catalog).map(drop),
+            (Self::User(login), Some(catalog)) => login.user(catalog).map(drop),
         }
     }
 
@@ -41,9 +77,7 @@ impl Who {
         match (self, catalog) {
             (_, None) | (Self::Member, _) => Some(Permission::Admin),
             (Self::Anyone, Some(catalog)) => catalog.is_open().then_some(Permission::Admin),
-            (Self::User(name), Some(catalog)) => {
-                catalog.permission(Self::user(name, catalog).ok()?, catalog.space(space)?)
-            }
+            (Self::User(login), Some(catalog)) => catalog.permission(login.user(catalog).ok()?, catalog.space(space)?),
         }
     }
 
@@ -81,7 +115,7 @@ impl Who {
     pub(crate) fn is_administrator(&self, catalog: Option<&Catalog>) -> Result<()> {
         self.check(catalog)?;
         match (self, catalog) {
-            (Self::User(name), Some(catalog)) if !catalog.is_administrator(Self::user(name, catalog)?) => {
+            (Self::User(login), Some(catalog)) if !catalog.is_administrator(login.user(catalog)?) => {
                 Err(denied(format!("{self} is no administrator, and only those may do this")))
             }
             _ => Ok(()),
@@ -93,7 +127,7 @@ impl std::fmt::Display for Who {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Anyone => f.write_str("nobody in particular"),
-            Self::User(name) => write!(f, "user {name}"),
+            Self::User(login) => write!(f, "user {}", login.name),
             Self::Member => f.write_str("a process of the cluster"),
         }
     }

@@ -26,7 +26,7 @@ impl World {
     async fn with_users() -> Self {
         let world = Self::new().await;
         for name in ["root", "ann"] {
-            let added = world.editor.create_user(name, Some("right"), &[]).await.unwrap();
+            let added = world.editor.create_user(name, Some("right one"), &[]).await.unwrap();
             world.follower.reach(added.revision).await.unwrap();
         }
         world
@@ -54,8 +54,17 @@ fn certified(name: &str) -> Peer {
     Peer { subject: Some(subject), ..somebody() }
 }
 
-fn user(name: &str) -> Who {
-    Who::User(name.into())
+impl World {
+    /// A user that came with a certificate.
+    async fn user(&self, name: &str) -> Who {
+        self.admit(&self.guard(), hello(Role::Client, "", ""), &certified(name)).await.unwrap()
+    }
+}
+
+/// The name of the user that was let in.
+fn name(who: &Who) -> &str {
+    let Who::User(login) = who else { panic!("{who:?} is no user") };
+    login.name()
 }
 
 #[tokio::test]
@@ -70,7 +79,7 @@ async fn doors_are_open_until_there_is_a_user_and_never_to_other_machines() {
     assert_eq!(refused.kind(), ErrorKind::Denied);
     let before = world.follower.catalog();
     assert!(Who::Anyone.check(Some(&before)).is_ok());
-    let first = world.editor.create_user("root", Some("right"), &[]).await.unwrap();
+    let first = world.editor.create_user("root", Some("right one"), &[]).await.unwrap();
     let after = world.follower.reach(first.revision).await.unwrap();
     let refused = world.admit(&guard, hello(Role::Client, "", ""), &somebody()).await.unwrap_err();
     assert!(refused.message().contains("mortars://USER@"), "{refused}");
@@ -82,8 +91,8 @@ async fn doors_are_open_until_there_is_a_user_and_never_to_other_machines() {
 async fn a_password_lets_its_user_in_and_refusals_do_not_tell_who_exists() {
     let world = World::with_users().await;
     let guard = world.guard();
-    let who = world.admit(&guard, hello(Role::Client, "ann", "right"), &somebody()).await.unwrap();
-    assert_eq!(who, user("ann"));
+    let who = world.admit(&guard, hello(Role::Client, "ann", "right one"), &somebody()).await.unwrap();
+    assert_eq!(name(&who), "ann");
     let wrong = world.admit(&guard, hello(Role::Client, "ann", "wrong"), &somebody()).await.unwrap_err();
     let nobody = world.admit(&guard, hello(Role::Client, "nobody", "wrong"), &somebody()).await.unwrap_err();
     assert_eq!((wrong.kind(), wrong.message()), (ErrorKind::Denied, nobody.message()));
@@ -93,15 +102,38 @@ async fn a_password_lets_its_user_in_and_refusals_do_not_tell_who_exists() {
 #[tokio::test]
 async fn a_disabled_user_learns_it_only_by_the_right_password() {
     let world = World::with_users().await;
-    let guard = world.guard();
+    let (guard, ann) = (world.guard(), world.user("ann").await);
     let disabled = world.editor.set_disabled("ann", true).await.unwrap();
     let catalog = world.follower.reach(disabled.revision).await.unwrap();
-    let told = world.admit(&guard, hello(Role::Client, "ann", "right"), &somebody()).await.unwrap_err();
+    let told = world.admit(&guard, hello(Role::Client, "ann", "right one"), &somebody()).await.unwrap_err();
     assert!(told.message().contains("disabled"), "{told}");
     let untold = world.admit(&guard, hello(Role::Client, "ann", "wrong"), &somebody()).await.unwrap_err();
     assert_eq!(untold.message(), wrong().message());
     assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("ann")).await.is_err());
-    assert!(user("ann").check(Some(&catalog)).is_err(), "whoever is in has to go");
+    assert!(ann.check(Some(&catalog)).is_err(), "whoever is in has to go");
+}
+
+#[tokio::test]
+async fn nobody_stays_by_a_password_that_was_changed() {
+    let world = World::with_users().await;
+    let guard = world.guard();
+    let by_password = world.admit(&guard, hello(Role::Client, "ann", "right one"), &somebody()).await.unwrap();
+    let (by_certificate, root) = (world.user("ann").await, world.user("root").await);
+    assert!(!format!("{by_password:?}").contains("argon2"), "{by_password:?}");
+    assert!(by_password.check(Some(&world.follower.catalog())).is_ok());
+    // Also by the same password, set anew: whoever sets it wants all others out.
+    let changed = world.editor.set_password("ann", Some("right one")).await.unwrap();
+    let catalog = world.follower.reach(changed.revision).await.unwrap();
+    let out = by_password.check(Some(&catalog)).unwrap_err();
+    assert_eq!(out.kind(), ErrorKind::Denied);
+    assert!(out.message().contains("was changed"), "{out}");
+    assert!(by_password.is_administrator(Some(&catalog)).is_err());
+    assert!(by_certificate.check(Some(&catalog)).is_ok() && root.check(Some(&catalog)).is_ok());
+    // One of the same name that comes later is somebody else.
+    let again = world.admit(&guard, hello(Role::Client, "ann", "right one"), &somebody()).await.unwrap();
+    world.editor.remove_user("ann").await.unwrap();
+    let added = world.editor.create_user("ann", Some("right one"), &[]).await.unwrap();
+    assert!(again.check(Some(&world.follower.reach(added.revision).await.unwrap())).is_err());
 }
 
 #[tokio::test]
@@ -109,12 +141,12 @@ async fn a_certificate_stands_for_its_user_and_for_no_other() {
     let world = World::with_users().await;
     let guard = world.guard();
     let ann = certified("ann");
-    for name in ["", "ann"] {
-        assert_eq!(world.admit(&guard, hello(Role::Client, name, ""), &ann).await.unwrap(), user("ann"));
+    for said in ["", "ann"] {
+        assert_eq!(name(&world.admit(&guard, hello(Role::Client, said, ""), &ann).await.unwrap()), "ann");
     }
     assert!(world.admit(&guard, hello(Role::Client, "root", ""), &ann).await.is_err());
-    let by_password = world.admit(&guard, hello(Role::Client, "root", "right"), &ann).await.unwrap();
-    assert_eq!(by_password, user("root"));
+    let by_password = world.admit(&guard, hello(Role::Client, "root", "right one"), &ann).await.unwrap();
+    assert_eq!(name(&by_password), "root");
     assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("nobody")).await.is_err());
     assert!(world.admit(&guard, hello(Role::Peer, "", ""), &ann).await.is_err(), "a user is no process of the cluster");
 }
@@ -152,15 +184,16 @@ async fn permissions_are_those_of_the_catalogue_as_it_is_now() {
     let start = world.editor.start_number().await.unwrap();
     world.editor.announce_brick(brick.id, start, session.id).await.unwrap();
     world.editor.create_space("main", Default::default()).await.unwrap();
+    let (ann, root) = (world.user("ann").await, world.user("root").await);
     let may = async |permission| {
         let granted = world.editor.grant("main", Grantee::User("ann"), permission).await.unwrap();
         let catalog = world.follower.reach(granted.revision).await.unwrap();
         let all = [Permission::Read, Permission::Write, Permission::Admin];
-        assert!(user("ann").is_administrator(Some(&catalog)).is_err());
-        assert!(user("root").is_administrator(Some(&catalog)).is_ok());
-        assert!(all.iter().all(|needed| user("root").may(*needed, Some(&catalog), "main").is_ok()));
-        assert!(user("ann").may(Permission::Read, Some(&catalog), "other").is_err());
-        all.map(|needed| user("ann").may(needed, Some(&catalog), "main").is_ok())
+        assert!(ann.is_administrator(Some(&catalog)).is_err());
+        assert!(root.is_administrator(Some(&catalog)).is_ok());
+        assert!(all.iter().all(|needed| root.may(*needed, Some(&catalog), "main").is_ok()));
+        assert!(ann.may(Permission::Read, Some(&catalog), "other").is_err());
+        all.map(|needed| ann.may(needed, Some(&catalog), "main").is_ok())
     };
     assert_eq!(may(None).await, [false, false, false]);
     assert_eq!(may(Some(Permission::Read)).await, [true, false, false]);
