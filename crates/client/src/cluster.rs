@@ -53,6 +53,7 @@ use self::rows::Asking;
 pub use events::{Event, Events};
 pub use found::Found;
 pub use loaded::{Loaded, LoadedMut};
+pub use names::Names;
 pub use options::ClusterOptions;
 pub use outcome::{Clash, Decided};
 pub use rows::{Explained, Rows};
@@ -235,6 +236,22 @@ impl Cluster {
     #[must_use]
     pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> Found {
         Found::new(self.core.clone(), classes.into_iter().collect(), filter)
+    }
+
+    /// The names of the space that begin so, in order, with the objects that they are bound to: outside of any transaction, so
+    /// one that is bound or unbound meanwhile may be among them or not.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: client::cluster::Cluster) -> client::Result<()> {
+    /// let mut names = cluster.names("notes/");
+    /// while let Some(portion) = names.next().await? {
+    ///     portion.iter().for_each(|(path, oid)| println!("{path} {oid}"));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn names(&self, prefix: &str) -> Names {
+        Names::new(self.core.clone(), prefix)
     }
 
     /// Asks a query outside of any transaction: each object is as it was when it was looked at.

@@ -4,9 +4,15 @@
 //! numbers that are never reserved. So it is an object like others, found without a look-up, and two who bind the same
 //! path meet in validation. Paths whose hashes are the same share a page, in slots one after the other.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, FieldNumber, NodeId, Object, Oid, PageId, RecordBuilder, RecordRef, Result};
-use model::{SpaceId, ValueRef, checksum, limits};
+use model::{ClassId, Comparison, Error, ErrorKind, FieldNumber, Filter, NodeId, Object, Oid, PageId, RecordBuilder};
+use model::{RecordRef, Result, SpaceId, ValueRef, checksum, limits};
+
+use super::core::Core;
+use super::found::Found;
 
 /// The class of names.
 pub(super) const CLASS: ClassId = ClassId::MAX;
@@ -45,5 +51,126 @@ pub(super) fn decode(data: &Bytes) -> Result<(&str, Oid)> {
     match (record.field(PATH)?, record.field(TARGET)?) {
         (Some(ValueRef::String(path)), Some(ValueRef::Reference(target))) => Ok((path, target)),
         _ => Err(Error::new(ErrorKind::Corrupt, "a name has no path, or no target")),
+    }
+}
+
+/// Names in memory at a time: so many, and so many bytes of paths.
+const AT_A_TIME: usize = 65_536;
+const BYTES: usize = 16 << 20;
+
+/// The names of a space in their order, portion by portion: [`Cluster::names`](super::Cluster::names).
+///
+/// Nothing keeps them in that order, as their places come from hashes. So for each portion all names that are left are looked
+/// at, where they are, and the first ones kept: one pass for up to 65,536 names.
+#[derive(Debug)]
+pub struct Names {
+    core: Arc<Core>,
+    prefix: String,
+    /// Only what stands behind this.
+    after: Option<String>,
+    at_a_time: usize,
+    is_over: bool,
+}
+
+impl Names {
+    pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
+        Self { core, prefix: prefix.to_owned(), after: None, at_a_time: AT_A_TIME, is_over: false }
+    }
+
+    /// Begins behind this name, be it there or not.
+    #[must_use]
+    pub fn after(mut self, path: &str) -> Self {
+        self.after = Some(path.to_owned());
+        self
+    }
+
+    /// Gives so many names at a time at most, for whoever wants few of them. More portions are more passes.
+    #[must_use]
+    pub fn at_a_time(mut self, names: usize) -> Self {
+        self.at_a_time = names.clamp(1, AT_A_TIME);
+        self
+    }
+
+    /// The next names with the objects that they are bound to; `None` when all have come.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped: a listing
+    /// never leaves something out.
+    pub async fn next(&mut self) -> Result<Option<Vec<(String, Oid)>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let mut first = Firsts { names: BTreeMap::new(), bytes: 0, most: self.at_a_time, is_cut: false };
+        let mut found = Found::new(self.core.clone(), [CLASS].into(), self.filter());
+        while let Some(objects) = found.next().await? {
+            for (_, object) in objects {
+                let (path, target) = decode(&object.data)?;
+                first.take(path, target);
+            }
+        }
+        self.is_over = !first.is_cut;
+        let Some((last, _)) = first.names.last_key_value() else { return Ok(None) };
+        self.after = Some(last.clone());
+        Ok(Some(first.names.into_iter().collect()))
+    }
+
+    /// What bricks look for.
+    fn filter(&self) -> Option<Filter> {
+        let prefix = Some(&self.prefix).filter(|prefix| !prefix.is_empty());
+        let prefix = prefix.map(|prefix| Filter::StartsWith(PATH, prefix.clone()));
+        let after = self.after.as_deref().map(|after| Filter::compare(PATH, Comparison::Greater, after));
+        let both: Vec<Filter> = prefix.into_iter().chain(after).collect();
+        Some(both).filter(|both| !both.is_empty()).map(Filter::And)
+    }
+}
+
+/// The first names of those that have come.
+struct Firsts {
+    names: BTreeMap<String, Oid>,
+    bytes: usize,
+    most: usize,
+    /// There are others behind them.
+    is_cut: bool,
+}
+
+impl Firsts {
+    fn take(&mut self, path: &str, target: Oid) {
+        // What stands behind the last one, once some were left out, is left out too.
+        if self.is_cut && self.names.last_key_value().is_some_and(|(last, _)| path > last.as_str()) {
+            return;
+        }
+        if self.names.insert(path.to_owned(), target).is_none() {
+            self.bytes += path.len();
+        }
+        while self.names.len() > self.most || self.names.len() > 1 && self.bytes > BYTES {
+            let Some((last, _)) = self.names.pop_last() else { return };
+            self.bytes -= last.len();
+            self.is_cut = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_names_are_kept_in_order_and_it_is_known_that_there_are_more() {
+        let target = Oid::new(CLASS, PageId { space: SpaceId(1), node: NodeId(1), number: 1 }, 1);
+        let mut first = Firsts { names: BTreeMap::new(), bytes: 0, most: 3, is_cut: false };
+        let kept = |first: &Firsts| first.names.keys().cloned().collect::<Vec<_>>().join(" ");
+        for path in ["d", "a", "d", "b"] {
+            first.take(path, target);
+        }
+        assert_eq!((kept(&first).as_str(), first.is_cut, first.bytes), ("a b d", false, 3));
+        for path in ["e", "c", "z", "aa"] {
+            first.take(path, target);
+        }
+        assert_eq!((kept(&first).as_str(), first.is_cut, first.bytes), ("a aa b", true, 4));
+        // Long ones are fewer.
+        let mut first = Firsts { names: BTreeMap::new(), bytes: BYTES, most: 3, is_cut: false };
+        first.take("a", target);
+        first.take("b", target);
+        assert_eq!((kept(&first).as_str(), first.is_cut), ("a", true));
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use clap::{Args, Subcommand};
-use model::{Op, Transaction};
+use clap::{Args, Subcommand, value_parser};
+use client::Client;
+use model::{Oid, Op, Transaction};
 use serde::Serialize;
 
 use super::{Done, PAGE, commit};
@@ -17,7 +18,10 @@ Examples:
   mortar name bind /photos/best.jpg 1.0.0.2a.3
   mortar name resolve /photos/best.jpg
   mortar name unbind /photos/best.jpg       the object stays
-  mortar name ls /photos/";
+  mortar name ls /photos/
+  mortar name ls --limit 10 --after /photos/cat.jpg
+
+`ls` and `resolve` work in a cluster too, through a peer server.";
 
 /// Bind names to objects, and look them up
 #[derive(Args)]
@@ -59,6 +63,12 @@ enum Action {
         /// Only names that begin with this text
         #[arg(default_value = "")]
         prefix: String,
+        /// Only names behind this one, in the order of their bytes
+        #[arg(long, value_name = "NAME")]
+        after: Option<String>,
+        /// So many at most
+        #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
+        limit: Option<u64>,
     },
 }
 
@@ -107,23 +117,65 @@ pub(crate) async fn run(args: Name, session: &mut Session) -> Result {
             let done = commit(&client, Transaction { ops }).await?;
             session.output.print(&Done::from(done))
         }
+        Action::Resolve { name } if is_of_cluster(&client).await? => {
+            let (cluster, path) = (session.cluster().await?, name.as_str());
+            let oid = cluster.transact(|t| async move { t.resolve(path).await }).await?;
+            let oid = oid.ok_or_else(|| no_such_name(&name))?;
+            session.output.print(&Resolved { name: name.as_str().to_owned(), oid: oid.to_string() })
+        }
         Action::Resolve { name } => {
             let oid = client.resolve(name.as_str()).await?.ok_or_else(|| no_such_name(&name))?;
             session.output.print(&Resolved { name: name.as_str().to_owned(), oid: oid.to_string() })
         }
-        Action::Ls { prefix } => {
-            let mut after: Option<String> = None;
-            loop {
-                let page = client.names(&prefix, after.as_deref(), PAGE).await?;
-                let full = page.len() == PAGE;
-                after = page.last().map(|(name, _)| name.clone());
-                for (name, oid) in page {
-                    session.output.print(&Listed(Resolved { name, oid: oid.to_string() }))?;
-                }
-                if !full {
-                    return Ok(());
-                }
+        Action::Ls { prefix, after, limit } => {
+            let limit = limit.unwrap_or(u64::MAX);
+            if is_of_cluster(&client).await? {
+                return list_of_cluster(session, &prefix, after.as_deref(), limit).await;
             }
+            list(session, &client, &prefix, (after, limit)).await
         }
     }
+}
+
+/// Whether a peer server of a cluster answers there.
+async fn is_of_cluster(client: &Client) -> Result<bool> {
+    Ok(client.status().await?.role == "peer server")
+}
+
+/// Lists names of a store.
+async fn list(
+    session: &mut Session,
+    client: &Client,
+    prefix: &str,
+    (mut after, mut left): (Option<String>, u64),
+) -> Result {
+    while left > 0 {
+        let wanted = usize::try_from(left).unwrap_or(PAGE).min(PAGE);
+        let page = client.names(prefix, after.as_deref(), wanted).await?;
+        left = if page.len() < wanted { 0 } else { left - page.len() as u64 };
+        after = page.last().map(|(name, _)| name.clone());
+        print(session, page)?;
+    }
+    Ok(())
+}
+
+/// Lists names of a cluster.
+async fn list_of_cluster(session: &mut Session, prefix: &str, after: Option<&str>, limit: u64) -> Result {
+    let mut names = session.cluster().await?.names(prefix).at_a_time(usize::try_from(limit).unwrap_or(usize::MAX));
+    if let Some(after) = after {
+        names = names.after(after);
+    }
+    let mut left = limit;
+    while left > 0 {
+        let Some(mut page) = names.next().await? else { return Ok(()) };
+        page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= page.len() as u64;
+        print(session, page)?;
+    }
+    Ok(())
+}
+
+fn print(session: &mut Session, names: Vec<(String, Oid)>) -> Result {
+    let line = |(name, oid): (String, Oid)| Listed(Resolved { name, oid: oid.to_string() });
+    names.into_iter().try_for_each(|name| session.output.print(&line(name)))
 }
