@@ -270,3 +270,36 @@ async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
     cluster.close();
     assert_eq!(slow.next().await, None);
 }
+
+#[test]
+fn the_exercise_says_what_it_waits_for_and_rests_meanwhile() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.run(&["space", "set", "main", "--policy", "fail_stop"]).ok();
+    let exercised = std::thread::scope(|scope| {
+        let exercise = mortar_tests::mortar(&["exercise", "--seconds", "8", "--clients", "4", "--json"])
+            .env("MORTAR_URL", world.url())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ended = scope.spawn(move || exercise.wait_with_output().unwrap());
+        // Its accounts are open, and it is at work.
+        world.status_until(|shown| {
+            shown.iter().any(|one| one["figures"]["transactions_committed_total"].as_u64() > Some(200))
+        });
+        world.signal("brick-1", Signal::KILL);
+        world.status_until(|shown| shown.iter().any(|one| one["figures"]["spaces_stopped"] == 1));
+        std::thread::sleep(Duration::from_secs(1));
+        world.restart("brick-1");
+        ended.join().unwrap()
+    });
+    let told = String::from_utf8(exercised.stderr).unwrap();
+    assert!(exercised.status.success(), "{told}");
+    let report = mortar_tests::json_lines(std::str::from_utf8(&exercised.stdout).unwrap()).remove(0);
+    // Four clients that rest for half a second each time, for far less than a minute.
+    assert!(report["failed"].as_u64().unwrap() < 4 * 120, "{report}");
+    assert_eq!(report["coins"], report["expected"]);
+    for words in ["is stopped: brick", "the space goes on"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use client::cluster::{Cluster, Hint, Transaction};
+use client::cluster::{Cluster, Event, Hint, Transaction};
 use model::{ClassId, Error, ErrorKind, Object, Oid};
 use serde::Serialize;
+use tokio::time;
 
 use crate::connection::Session;
-use crate::failure::{Failure, Result};
-use crate::output::{Count, Report};
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Count, Report, warn};
 use crate::progress::Progress;
 
 /// What each account begins with.
@@ -23,13 +24,18 @@ const COINS: u64 = 1_000;
 /// Where the accounts are.
 const PREFIX: &str = "exercise/accounts";
 
+/// How long a client rests after a transfer that could not be made, and how often is looked whether coins can be counted.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long is waited at the end for bricks without which they cannot be counted.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 const EXAMPLES: &str = "\
 Examples:
   mortar exercise                                  ten seconds, eight clients
   mortar exercise --seconds 60 --clients 32        kill -9 a brick meanwhile, and start it again
   mortar exercise --json
 
-Exit code 0: all coins are there. 4: some are lost, or there are too many: please report it.";
+While a brick is away, or the space is stopped, it says so and waits. Exit code 0: all coins are there. 4: some are lost, or there are too many: please report it.";
 
 /// Transfer coins between accounts at all bricks, and see that none is lost
 #[derive(Args)]
@@ -95,6 +101,7 @@ pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
     let accounts: Arc<[Oid]> = open(&first, args.accounts).await?.into();
     let tally = Arc::new(Tally::default());
     let progress = Progress::start("transferring", &session.output);
+    let told = tokio::spawn(tell(first.clone(), progress.clone(), session.output.json()));
     let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(args.seconds.into()));
     let mut clients = Vec::new();
     for number in 0..args.clients {
@@ -107,11 +114,13 @@ pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
     for client in clients {
         took.extend(client.await.map_err(|error| Failure::new(format!("a client ended early: {error}")))?);
     }
-    progress.end();
     let seconds = begun.elapsed().as_secs_f64();
     took.sort_unstable();
     let at = |part: f64| took.get((took.len() as f64 * part) as usize).copied().unwrap_or_default();
-    let coins = count(&first, &accounts).await?;
+    let coins = count_patiently(&first, &accounts).await;
+    told.abort();
+    progress.end();
+    let coins = coins?;
     let transfers = tally.transfers.load(Ordering::Relaxed);
     let (unknown, failed) = (tally.unknown.load(Ordering::Relaxed), tally.failed.load(Ordering::Relaxed));
     let report = Exercised {
@@ -184,6 +193,34 @@ async fn count(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
     Ok(counted.await?)
 }
 
+/// The same when all bricks are there that it takes, which may last a while.
+async fn count_patiently(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match count(cluster, accounts).await {
+            Err(failure) if failure.exit() == Exit::Unavailable && Instant::now() < until => time::sleep(PAUSE).await,
+            counted => {
+                return counted
+                    .map_err(|failure| failure.hint("Coins that cannot be counted are not lost: try again."));
+            }
+        }
+    }
+}
+
+/// Says what is waited for, as it happens.
+async fn tell(cluster: Cluster, progress: Progress, json: bool) {
+    let Ok(mut events) = cluster.events() else { return };
+    while let Some(event) = events.next().await {
+        let message = match &event {
+            Event::BrickFailed(_) => format!("{event}: transfers that need it wait"),
+            Event::Stopped { .. } | Event::Resumed | Event::BrickRecovered(_) => event.to_string(),
+            Event::Disconnected { .. } | Event::Refused { .. } => event.to_string(),
+            _ => continue,
+        };
+        progress.aside(|| warn(json, "exercise", &message));
+    }
+}
+
 /// One client.
 struct Clerk {
     cluster: Cluster,
@@ -210,7 +247,10 @@ impl Clerk {
                 t.put(from, coins(have - amount)).await?;
                 t.put(to, coins(other + amount)).await
             });
-            let counter = match transferred.await {
+            let transferred = transferred.await;
+            // A space that is stopped refuses at once.
+            let rests = transferred.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unknown);
+            let counter = match transferred {
                 Ok(()) => {
                     took.push(begun.elapsed().as_micros() as u64);
                     self.progress.advance(0, 1);
@@ -220,6 +260,9 @@ impl Clerk {
                 Err(_) => &self.tally.failed,
             };
             counter.fetch_add(1, Ordering::Relaxed);
+            if rests {
+                time::sleep(PAUSE.min(end.saturating_duration_since(Instant::now()))).await;
+            }
         }
         took
     }
