@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+use std::time::{Duration, Instant};
+
+use mortar_tests::PATIENCE;
 use mortar_tests::cluster::Cluster;
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// How many logical nodes each brick serves, by the numbers of the bricks.
@@ -49,4 +53,28 @@ fn bricks_are_emptied_and_get_their_part_while_clients_work() {
     assert_eq!(served(&world), [2, 2, 2, 2]);
     assert!(world.run(&["object", "get", "/greeting"]).ok().contains("mortar-tests"));
     assert!(world.run(&["remap"]).ok().starts_with("brick 1"));
+}
+
+#[test]
+fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let shown = world.run(&["remap", "--json"]).json();
+    let (from, to) = if world.address("brick-1") == shown[0]["address"] { (0, 1) } else { (1, 0) };
+    let node = format!("{:x}", shown[from]["nodes"]["main"][0].as_u64().unwrap());
+    let to = shown[to]["brick"].to_string();
+    world.signal("brick-1", Signal::STOP);
+    world.run(&["remap", "--node", &node, "--to", &to, "--no-wait"]).ok();
+    let cancelled = world.run(&["remap", "--cancel", "--json"]).json();
+    assert_eq!((cancelled[0]["brick"].as_u64(), cancelled[1]["cancelled"].as_u64()), (Some(from as u64 + 1), Some(1)));
+    assert_eq!(world.run(&["remap", "--cancel"]).ok(), "no moves were under way");
+    // What was asked then is answered by nobody, and given up.
+    let until = Instant::now() + PATIENCE;
+    while !world.log().contains("a move of a logical node") {
+        assert!(Instant::now() < until, "{}", world.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    world.signal("brick-1", Signal::CONT);
+    let moved = world.run(&["remap", "--node", &node, "--to", &to]);
+    assert!(moved.ok().starts_with("moved 1 node, "), "{}", moved.stderr);
+    assert_eq!(moved.stderr, "");
 }

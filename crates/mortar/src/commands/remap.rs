@@ -10,6 +10,7 @@ use meta::catalog::{BrickId, BrickState, MoveAnswer, MovePhase, MoveRequest, Nod
 use serde::Serialize;
 use tokio::time::{self, Instant};
 
+use super::member;
 use crate::connection::Session;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Bytes, Count, Printable, Report, counted, warn};
@@ -79,13 +80,9 @@ struct Shown {
 impl Report for Shown {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { brick: BrickState { brick, address, alive, leaving }, nodes } = self;
-        let state = match (alive, leaving) {
-            (true, false) => "lives",
-            (true, true) => "is emptied",
-            (false, _) => "is away",
-        };
         let count = nodes.values().map(Vec::len).sum::<usize>() as u64;
-        write!(out, "brick {brick:<4} {:<24} {state:<11} {}", Printable(address), counted(count, "node", "nodes"))?;
+        let (address, state) = (Printable(address).to_string(), member::state(*alive, *leaving, count));
+        write!(out, "brick {brick:<4} {address:<24} {state:<17} {}", counted(count, "node", "nodes"))?;
         for (space, nodes) in nodes {
             let nodes: Vec<String> = nodes.iter().map(|node| format!("{node:x}")).collect();
             write!(out, "  {}: {}", Printable(space), nodes.join(" "))?;
@@ -101,9 +98,10 @@ struct Line(NodeState);
 impl Report for Line {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         let NodeState { node, space, brick, to, phase, arrival, .. } = &self.0;
-        write!(out, "node {node:x} of {}: brick {brick}", Printable(space))?;
-        if let Some(to) = to {
-            write!(out, " -> brick {to}")?;
+        write!(out, "node {node:x} of {}: ", Printable(space))?;
+        match to {
+            Some(to) => write!(out, "brick {brick} -> brick {to}")?,
+            None => write!(out, "stays at brick {brick}")?,
         }
         match phase {
             Some(MovePhase::Copying) => write!(out, ", copying")?,
@@ -117,6 +115,29 @@ impl Report for Line {
             }
         }
         writeln!(out)
+    }
+}
+
+/// What was given up.
+#[derive(Serialize)]
+struct Cancelled {
+    /// Moves.
+    cancelled: u64,
+    /// The brick that may get logical nodes again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stays: Option<BrickId>,
+}
+
+impl Report for Cancelled {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self.cancelled {
+            0 => writeln!(out, "no moves were under way")?,
+            some => writeln!(out, "gave up {}", counted(some, "move", "moves"))?,
+        }
+        match self.stays {
+            Some(brick) => writeln!(out, "brick {brick} stays, and may get logical nodes again"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -158,7 +179,12 @@ pub(crate) async fn run(args: Remap, session: &mut Session) -> Result {
         (None, None) => return show(&client, session).await,
     };
     let asked = ask(&client, &request).await?;
-    if dry_run || no_wait || cancel {
+    if let MoveRequest::Cancel { drain: stays, .. } = request {
+        let cancelled = asked.nodes.len() as u64;
+        asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)))?;
+        return session.output.print(&Cancelled { cancelled, stays });
+    }
+    if dry_run || no_wait {
         return asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)));
     }
     wait(&client, session, asked.nodes).await

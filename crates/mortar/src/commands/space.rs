@@ -200,8 +200,11 @@ pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
     match args.action {
         Action::Create { name, nodes, policy } => {
             let policy = policy.map(FailurePolicy::from);
-            let id = session.connect().await?.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
-            session.output.print(&Line::from(SpaceInfo { id, name, policy }))
+            let client = session.connect().await?;
+            let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
+            // The policy that it has if none was said.
+            let made = client.spaces().await?.into_iter().find(|space| space.id == id);
+            session.output.print(&Line::from(made.unwrap_or(SpaceInfo { id, name, policy })))
         }
         Action::Ls => {
             let spaces = session.connect().await?.spaces().await?;

@@ -212,6 +212,23 @@ impl Report for GroupLine {
     }
 }
 
+/// Who is gone.
+#[derive(Serialize)]
+#[serde(tag = "removed", content = "name", rename_all = "snake_case")]
+enum Removed {
+    User(String),
+    Group(String),
+}
+
+impl Report for Removed {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::User(name) => writeln!(out, "removed user {}", Printable(name)),
+            Self::Group(name) => writeln!(out, "removed group {}", Printable(name)),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct GrantLine {
     space: String,
@@ -277,7 +294,10 @@ pub(crate) async fn run(args: User, session: &mut Session) -> Result {
         }
         UserAction::Disable { name } => Wanted::SetDisabled(account::SetDisabled { user: name, disabled: true }),
         UserAction::Enable { name } => Wanted::SetDisabled(account::SetDisabled { user: name, disabled: false }),
-        UserAction::Remove { name } => Wanted::RemoveUser(named(name)),
+        UserAction::Remove { name } => {
+            ask(Wanted::RemoveUser(named(name.clone())), session).await?;
+            return session.output.print(&Removed::User(name));
+        }
         UserAction::List => Wanted::List(account::List {}),
     };
     let accounts = ask(wanted, session).await?;
@@ -331,8 +351,14 @@ pub(crate) async fn run_group(args: Group, session: &mut Session) -> Result {
     let named = |name| account::Name { name };
     let set_member = |group, user, is_member| Wanted::SetMember(account::SetMember { group, user, is_member });
     let wanted = match args.action {
-        GroupAction::Add { name } => Wanted::AddGroup(named(name)),
-        GroupAction::Remove { name } => Wanted::RemoveGroup(named(name)),
+        GroupAction::Add { name } => {
+            ask(Wanted::AddGroup(named(name.clone())), session).await?;
+            return session.output.print(&GroupLine { name, members: Vec::new() });
+        }
+        GroupAction::Remove { name } => {
+            ask(Wanted::RemoveGroup(named(name.clone())), session).await?;
+            return session.output.print(&Removed::Group(name));
+        }
         GroupAction::Join { group, member } => set_member(group, member, true),
         GroupAction::Leave { group, member } => set_member(group, member, false),
         GroupAction::List => {

@@ -101,6 +101,13 @@ impl Arriving {
         }
         note(arrivals.entry(node).or_default());
     }
+
+    /// The move that did not go on is over: the next one has nothing to do with that.
+    fn forget_trouble(&self, node: NodeId) {
+        if let Some(arrival) = self.arrivals().get_mut(&node) {
+            arrival.trouble = None;
+        }
+    }
 }
 
 /// The seals of logical nodes that are not served here, of which there may be rows.
@@ -177,7 +184,12 @@ impl Nodes {
     /// Does what is to be done about a logical node, until there is nothing.
     async fn tend(self: Arc<Self>, node: NodeId) {
         loop {
-            let done = match self.task(node) {
+            let task = self.task(node);
+            let is_taken_over = matches!(task, Some(Task::TakeOver(_)));
+            if !is_taken_over {
+                self.arriving.forget_trouble(node);
+            }
+            let done = match task {
                 Some(Task::TakeOver(_)) => self.take_over(node).await,
                 Some(Task::Clear) => self.clear(node).await,
                 None => {
@@ -191,6 +203,10 @@ impl Nodes {
                 }
             };
             if let Err(error) = done {
+                if is_taken_over && !self.is_coming(node) {
+                    info!(node = node.0, %error, "a move of a logical node was given up");
+                    continue;
+                }
                 warn!(node = node.0, %error, "a move of a logical node does not go on, and is tried again");
                 self.arriving.note(node, |arrival| arrival.trouble = Some(error.to_string()));
                 time::sleep(AGAIN).await;
