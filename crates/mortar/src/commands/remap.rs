@@ -182,12 +182,28 @@ pub(crate) async fn run(args: Remap, session: &mut Session) -> Result {
     if let MoveRequest::Cancel { drain: stays, .. } = request {
         let cancelled = asked.nodes.len() as u64;
         asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)))?;
-        return session.output.print(&Cancelled { cancelled, stays });
+        session.output.print(&Cancelled { cancelled, stays })?;
+        return tell_leaving(&client, session).await;
     }
     if dry_run || no_wait {
         return asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)));
     }
     wait(&client, session, asked.nodes).await
+}
+
+/// Says which bricks get nothing, though nothing moves away from them.
+async fn tell_leaving(client: &Client, session: &Session) -> Result {
+    let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
+    for BrickState { brick, .. } in bricks.into_iter().filter(|brick| brick.leaving) {
+        if nodes.iter().any(|state| state.brick == brick && state.to.is_none()) {
+            let message = format!(
+                "brick {brick} serves something, and gets nothing any more as it was to be drained: `mortar remap --drain {brick}` \
+                 goes on with that, `mortar remap --cancel --drain {brick}` takes it back"
+            );
+            warn(session.output.json(), "drained", &message);
+        }
+    }
+    Ok(())
 }
 
 /// Shows the bricks, and what moves.
