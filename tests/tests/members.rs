@@ -89,3 +89,16 @@ fn a_peer_server_that_is_gone_is_removed_and_is_a_new_one_when_it_comes_back() {
     let again = listed_until(&world, "peer", |listed| listed.len() == 2);
     assert_eq!(again[1]["peer"], 3);
 }
+
+#[test]
+fn the_end_of_a_cluster_counts_what_was_started_by_hand_too() {
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    world.signal("peer-1", Signal::KILL);
+    world.status_until(|shown| state_of(shown, "peer-1") == "down");
+    world.restart("peer-1");
+    let down = world.run_at(&["cluster", "down", "--json", "--data"]);
+    down.ok();
+    assert_eq!((down.json()[0]["ended"].as_u64(), down.json()[0]["killed"].as_u64()), (Some(3), Some(0)));
+    world.wait_ended();
+    assert_eq!(world.run_at(&["cluster", "down", "--data"]).code, 5);
+}
