@@ -174,6 +174,31 @@ fn certificates_are_replaced_while_all_serves() {
 }
 
 #[test]
+fn who_follows_events_is_told_when_the_doors_close() {
+    let cluster = Cluster::start(&["--bricks", "1", "--memory"]);
+    let (said, errors) = (cluster.data().join("events"), cluster.data().join("errors"));
+    let mut events = mortar(&["events", "--json"]);
+    events.env("MORTAR_URL", cluster.url()).stdout(File::create(&said).unwrap()).stderr(File::create(&errors).unwrap());
+    let mut events = events.spawn().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !fs::read_to_string(&said).unwrap().contains("connected") {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let mut add = mortar(&["user", "add", "ann"]);
+    run(add.env("MORTAR_URL", cluster.url()).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
+    let Some(ended) = wait(&mut events, PATIENCE) else {
+        events.kill().unwrap();
+        panic!("it goes on: {}", fs::read_to_string(&said).unwrap());
+    };
+    assert_eq!(ended.code(), Some(9));
+    let last = json_lines(&fs::read_to_string(&said).unwrap()).pop().unwrap();
+    assert!(last["event"] == "refused" && last["why"].as_str().unwrap().contains("say which you are"), "{last}");
+    let error = json_lines(&fs::read_to_string(&errors).unwrap()).pop().unwrap();
+    assert_eq!((&error["error"]["kind"], &error["error"]["exit_code"]), (&"denied".into(), &9.into()), "{error}");
+}
+
+#[test]
 fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     let mut cluster = Cluster::start(&["--bricks", "1"]);
     let at = |cluster: &Cluster, args: &[&str]| {
@@ -183,7 +208,7 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     };
     run(&mut at(&cluster, &["user", "list"])).ok();
     run(at(&cluster, &["user", "add", "ann"]).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
-    refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are");
+    refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are, as USER@");
     let as_ann = |cluster: &Cluster, args: &[&str]| {
         let mut command = at(cluster, args);
         command.env("MORTAR_USER", "ann").env("MORTAR_PASSWORD", "correct horse");

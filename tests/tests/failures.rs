@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::cluster::{self, BrickStanding, ClusterOptions, Event, Events, Hint, Level, Standing};
 use client::{ErrorKind, FailurePolicy, Oid};
@@ -183,6 +183,75 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
     add(&cluster, &oids).await.unwrap();
     world.run(&["space", "set", "small", "--policy", "continue"]).ok();
     assert_eq!(next(&mut of_small).await, Event::PolicyChanged(FailurePolicy::Continue));
+}
+
+#[tokio::test]
+async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_it() {
+    const GIVEN: Duration = Duration::from_secs(1);
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    world.run(&["class", "define", "Person", "--field", "name:string"]).ok();
+    let patient = connect(world.url()).await;
+    let mut events = patient.events().unwrap();
+    let (_, standing) = connected(&mut events).await;
+    let [at_living, at_dying] = two(&patient, &world, &standing).await;
+    let dying = brick(&world, &standing, "brick-2");
+    world.signal("brick-2", Signal::KILL);
+    failed(&mut events).await;
+    let address = world.address("brick-2").to_owned();
+    let named = format!("brick {dying} ({address}) cannot be reached since ");
+    // What commands say.
+    let oid = at_dying.to_string();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for command in [
+        &["object", "get", &oid][..],
+        &["object", "put", &oid, file],
+        &["object", "rm", &oid],
+        &["query", "Person"],
+        &["query", "Person", "--explain"],
+    ] {
+        let begun = Instant::now();
+        let failed = world.run(&[command, &["--timeout", "1", "--json"]].concat());
+        assert!(begun.elapsed() < AT_ONCE, "{command:?}");
+        let error = &failed.errors()[0]["error"];
+        assert_eq!(failed.code, 5, "{command:?}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(&named), "{command:?}: {error}");
+        assert_eq!(error["hint"], serde_json::Value::Null, "{command:?}");
+    }
+    let index = world.run(&["index", "create", "by_name", "--class", "Person", "--field", "name", "--timeout", "1"]);
+    assert!(index.code == 5 && index.stderr.contains(&format!("brick {dying} (")), "{}", index.stderr);
+    assert!(index.stderr.contains("`mortar index build by_name` goes on"), "{}", index.stderr);
+    // And a client library.
+    let mut options = ClusterOptions::default();
+    options.timeout = GIVEN;
+    let hasty = cluster::Cluster::connect_with(world.url(), options).await.unwrap();
+    let late = |kind: ErrorKind, error: client::Error| {
+        assert!(error.kind() == kind && error.message().contains(&named), "{:?}: {error}", error.kind());
+    };
+    let failing = async {
+        late(ErrorKind::Unavailable, hasty.get(at_dying).await.unwrap_err());
+        late(ErrorKind::Unavailable, hasty.look(at_dying).await.unwrap_err());
+        late(ErrorKind::Unknown, hasty.put(at_dying, number(-1)).await.unwrap_err());
+        late(ErrorKind::Unavailable, add(&hasty, &[at_living, at_dying]).await.unwrap_err());
+        let mut found = hasty.find([ClassId(1)], None);
+        let looked = async {
+            while found.next().await?.is_some() {}
+            Ok::<_, client::Error>(())
+        };
+        late(ErrorKind::Unavailable, looked.await.unwrap_err());
+        for level in [Level::Optimistic, Level::Locks] {
+            late(ErrorKind::Unavailable, hasty.begin(level).get(at_dying).await.unwrap_err());
+        }
+        // Nothing of a transaction has happened that was not begun.
+        let blind = hasty.begin(Level::Optimistic);
+        for oid in [at_living, at_dying] {
+            blind.put(oid, number(-1)).await.unwrap();
+        }
+        late(ErrorKind::Unavailable, blind.commit().await.unwrap_err());
+        add(&hasty, &[at_living]).await.unwrap();
+    };
+    time::timeout(AT_ONCE, failing).await.expect("who waits is told in time");
+    let object = patient.get(at_living).await.unwrap().unwrap();
+    assert_eq!(object.data.as_ref(), b"1");
 }
 
 #[tokio::test]

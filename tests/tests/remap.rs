@@ -35,7 +35,7 @@ fn bricks_are_emptied_and_get_their_part_while_clients_work() {
         assert!(world.run(&["remap", "--spread"]).ok().starts_with("moved 4 nodes, "));
         assert_eq!(served(&world), [4, 4]);
         let shown = world.run(&["remap", "--json"]).json();
-        let node = |brick: usize| format!("{:x}", shown[brick]["nodes"]["main"][0].as_u64().unwrap());
+        let node = |brick: usize| shown[brick]["nodes"]["main"][0].as_str().unwrap();
         let both = format!("{},{}", node(0), node(1));
         assert!(world.run(&["remap", "--node", &both, "--to", "1"]).ok().starts_with("moved 1 node, "));
         assert_eq!(served(&world), [5, 3]);
@@ -60,7 +60,7 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let shown = world.run(&["remap", "--json"]).json();
     let (from, to) = if world.address("brick-1") == shown[0]["address"] { (0, 1) } else { (1, 0) };
-    let node = format!("{:x}", shown[from]["nodes"]["main"][0].as_u64().unwrap());
+    let node = shown[from]["nodes"]["main"][0].as_str().unwrap().to_owned();
     let to = shown[to]["brick"].to_string();
     world.signal("brick-1", Signal::STOP);
     world.run(&["remap", "--node", &node, "--to", &to, "--no-wait"]).ok();
@@ -91,4 +91,30 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     assert!(given_up.stderr.contains(&format!("mortar remap --cancel --drain {}", from + 1)), "{}", given_up.stderr);
     assert_eq!(world.run(&["remap", "--cancel", "--drain", &(from + 1).to_string()]).stderr, "");
     world.signal("brick-1", Signal::CONT);
+}
+
+#[test]
+fn logical_nodes_have_one_number_in_text_in_json_and_where_they_are_named() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    world.run(&["space", "create", "large", "--nodes", "20"]).ok();
+    let numbers = |brick: &Value| -> Vec<String> {
+        let nodes = brick["nodes"]["large"].as_array().unwrap();
+        nodes.iter().map(|node| node.as_str().unwrap().to_owned()).collect()
+    };
+    let shown = world.run(&["remap", "--json"]).json();
+    let first = numbers(&shown[0]);
+    let text = world.run(&["remap"]);
+    assert!(text.ok().contains(&format!("large: {}", first.join(" "))), "{}", text.text());
+    // The main space has the first eight.
+    assert!(first.iter().chain(&numbers(&shown[1])).any(|node| node == "1a"), "{shown:?}");
+    let moved = world.run(&["remap", "--node", "1a", "--to", "1", "--dry-run", "--json"]).json();
+    let moved =
+        moved.into_iter().chain(world.run(&["remap", "--node", "1a", "--to", "2", "--dry-run", "--json"]).json());
+    assert_eq!(moved.map(|line| line["node"].clone()).collect::<Vec<_>>(), ["1a"]);
+    let large = world.run(&["space", "show", "large", "--json"]).json();
+    let served: Vec<&Value> =
+        large[0]["bricks"].as_array().unwrap().iter().flat_map(|it| it["nodes"].as_array().unwrap()).collect();
+    assert!(served.iter().any(|node| **node == "1a"), "{served:?}");
+    let told = world.run(&["--space", "large", "events", "--count", "1", "--json"]).json();
+    assert!(told[0]["bricks"].to_string().contains("\"1a\""), "{told:?}");
 }

@@ -22,6 +22,7 @@ mod classes;
 mod core;
 mod events;
 mod found;
+mod late;
 mod link;
 mod loaded;
 mod names;
@@ -157,6 +158,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What `body` fails with, if all that it read was there at one time: nothing of the transaction has happened then.
+    /// [`ErrorKind::Unavailable`], with the brick, if something that it needs has not come in time: nothing has happened either.
     /// [`ErrorKind::Stopped`], at once, while the space is stopped; [`ErrorKind::Unknown`] if it was not possible to find out in time whether it has.
     pub async fn transact<T, F>(&self, mut body: impl FnMut(Transaction) -> F) -> Result<T>
     where
@@ -173,7 +175,7 @@ impl Cluster {
                 Ok(value) => match transaction.commit().await {
                     Ok(Decided::Committed(_)) => return Ok(value),
                     Ok(Decided::Conflict(clash)) => clash.to_string(),
-                    Ok(Decided::Unknown(txn)) => return Err(outcome::unknown(txn)),
+                    Ok(Decided::Unknown(txn)) => return Err(self.core.unknown(txn)),
                     Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
                     // Whoever has the value may have got it because what was read here has changed.
                     Err(error) if error.kind() == ErrorKind::Invalid => match transaction.check().await {
@@ -183,6 +185,8 @@ impl Cluster {
                     Err(error) => return Err(error),
                 },
                 Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+                // It does not know what it would have read: there is nothing to be checked, and nobody to ask.
+                Err(error) if transaction.is_late() => return Err(error),
                 // What it read may never have been together: then its error means nothing.
                 Err(error) => match transaction.check().await? {
                     Decided::Committed(_) => return Err(error),

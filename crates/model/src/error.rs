@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Conflict = 12,
     /// The space is stopped, as its policy wants while a brick of it is away: wait until it goes on. Nothing was changed.
     Stopped = 13,
+    /// What the request makes exists already: use that, or choose another name. Nothing was changed.
+    Exists = 14,
 }
 
 impl ErrorKind {
@@ -53,6 +55,7 @@ impl ErrorKind {
             10 => Self::Io,
             12 => Self::Conflict,
             13 => Self::Stopped,
+            14 => Self::Exists,
             _ => Self::Internal,
         }
     }
@@ -74,6 +77,7 @@ impl ErrorKind {
             Self::Internal => "internal",
             Self::Conflict => "conflict",
             Self::Stopped => "stopped",
+            Self::Exists => "exists",
         }
     }
 }

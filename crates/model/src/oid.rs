@@ -76,6 +76,13 @@ impl ClassId {
     pub const MAX: Self = Self((1 << 24) - 1);
 }
 
+/// In hexadecimal digits, as in identifiers: everywhere that people and programs read it.
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
 impl NodeId {
     /// The largest logical node.
     pub const MAX: Self = Self((1 << 24) - 1);

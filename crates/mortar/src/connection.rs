@@ -1,13 +1,14 @@
 //! Which server a command talks to, and how it gets there.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use client::cluster::{Cluster, ClusterOptions};
-use client::{Client, ConnectOptions, Credentials, Url, tls};
+use client::{Client, ConnectOptions, Credentials, Error, Url, tls};
 
 use crate::args::{Global, Identity};
 use crate::failure::{Exit, Failure, Result};
@@ -33,8 +34,10 @@ pub(crate) struct Session {
     server: Option<String>,
     /// The space, if one was given beside the URL.
     space: Option<String>,
-    /// How long to wait for a connection.
+    /// How long to wait for a connection, and for what a cluster is asked.
     timeout: Duration,
+    /// How long what a server cannot do now is tried again, if that is not as usual.
+    retry: Option<Duration>,
     /// Who connects, and whom that believes.
     identity: Identity,
     /// The password, once it is known.
@@ -46,7 +49,7 @@ impl Session {
     pub(crate) fn new(output: Output, global: &Global) -> Self {
         let (server, space) = (global.server.clone(), global.space.clone());
         let identity = global.identity.clone();
-        Self { output, server, space, timeout: global.timeout, identity, password: OnceLock::new() }
+        Self { output, server, space, timeout: global.timeout, retry: None, identity, password: OnceLock::new() }
     }
 
     /// Whom to believe over TLS, and what is shown there.
@@ -82,6 +85,16 @@ impl Session {
         self.identity.user.clone().or(of_url)
     }
 
+    /// How long to wait for a connection, and for what a cluster is asked.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// From now on what a server cannot do now is tried again for so long only.
+    pub(crate) fn retry_for(&mut self, retry: Duration) {
+        self.retry = Some(retry);
+    }
+
     /// A connection to the server that was named, or to the one that is likely meant.
     pub(crate) async fn connect(&self) -> Result<Client> {
         let Some(url) = &self.server else {
@@ -112,12 +125,12 @@ impl Session {
             url = format!("{}/{space}", &url[..hosts]);
         }
         let mut options = ClusterOptions::default();
-        options.connect_timeout = self.timeout;
+        (options.connect_timeout, options.timeout) = (self.timeout, self.timeout);
         options.agent = AGENT.to_owned();
         options.tls = self.tls()?;
         options.credentials = self.credentials(self.user().as_deref())?;
         options.insecure = self.identity.plaintext;
-        Ok(Cluster::connect_with(&url, options).await?)
+        Cluster::connect_with(&url, options).await.map_err(not_connected)
     }
 
     /// The URLs of all servers that were named: of a cluster there may be several peer servers.
@@ -172,7 +185,23 @@ impl Session {
         options.credentials = self.credentials(url.user.as_deref())?;
         options.insecure = self.identity.plaintext;
         options.spaceless = spaceless;
-        Ok(Client::connect_with(&url.to_string(), options).await?)
+        options.retry = self.retry.unwrap_or(options.retry);
+        Client::connect_with(&url.to_string(), options).await.map_err(not_connected)
+    }
+}
+
+/// The failure to connect, with what to do if there is nobody.
+fn not_connected(error: Error) -> Failure {
+    let refused = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    let nobody = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+    let is_nobody = refused.is_some_and(|refused| nobody.contains(&refused.kind()));
+    let failure = Failure::from(error);
+    match is_nobody {
+        true => failure.hint(
+            "Start a server with `mortar dev` or a cluster with `mortar cluster up`, or name one that runs with --server URL \
+             or MORTAR_URL.",
+        ),
+        false => failure,
     }
 }
 

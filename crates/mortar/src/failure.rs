@@ -161,22 +161,16 @@ impl From<Error> for Failure {
             ErrorKind::TooLarge => (Exit::Full, None),
             ErrorKind::Full => (Exit::Full, Some("Make room there, then try again; nothing was changed.")),
             ErrorKind::Denied => (Exit::Denied, None),
-            ErrorKind::Corrupt => {
-                (Exit::Corrupt, Some("Restore what is lost from a backup; `mortar scrub` lists all damage."))
-            }
-            ErrorKind::Unavailable => (
-                Exit::Unavailable,
-                Some("Is a server running? Start one with `mortar dev`, or name one with --server URL or MORTAR_URL."),
+            ErrorKind::Corrupt => (
+                Exit::Corrupt,
+                Some(
+                    "Restore what is lost from a backup; `mortar scrub`, at the server that keeps it, lists all damage.",
+                ),
             ),
             // The message says what to do.
-            ErrorKind::Stopped => (Exit::Unavailable, None),
-            ErrorKind::Unknown => (
-                Exit::Unknown,
-                Some("The connection broke after the commit was sent. Read what you wrote to find out."),
-            ),
-            // The message says with which scheme to come.
-            ErrorKind::Unsupported if error.message().contains("://") => (Exit::Failure, None),
-            ErrorKind::Unsupported => (Exit::Failure, Some("Upgrade the older of the client and the server.")),
+            ErrorKind::Unavailable | ErrorKind::Stopped => (Exit::Unavailable, None),
+            ErrorKind::Unknown => (Exit::Unknown, Some("Read what you wrote to find out whether it happened.")),
+            ErrorKind::Exists => (Exit::Conflict, None),
             _ => (Exit::Failure, None),
         };
         Self { exit, kind: error.kind().name(), message: with_causes(&error), hint: hint.map(str::to_owned) }
@@ -255,6 +249,7 @@ mod tests {
             (ErrorKind::Io, 1),
             (ErrorKind::Internal, 1),
             (ErrorKind::Stopped, 5),
+            (ErrorKind::Exists, 4),
         ];
         for (kind, code) in cases {
             assert_eq!(Failure::from(Error::new(kind, "x")).exit() as u8, code, "{}", kind.name());

@@ -81,7 +81,9 @@ impl Names {
 pub(crate) fn from_json(schema: &Schema, class: ClassId, json: &Json, names: &mut Names) -> Result<Bytes> {
     let name = schema.class(class).map_or("?", |class| class.name.as_str());
     let Json::Object(given) = json else {
-        return Err(Failure::usage(format!("a {name} is written as a JSON object: {{\"field\": value, ...}}")));
+        return Err(Failure::usage(format!(
+            "an object of {name} is written as a JSON object: {{\"field\": value, ...}}"
+        )));
     };
     let fields = schema.fields(class);
     if let Some(unknown) = given.keys().find(|given| fields.iter().all(|field| field.name != **given)) {

@@ -328,6 +328,8 @@ impl Peer {
 
     /// The same when it has come.
     pub(crate) fn look_later(&self, oid: Oid, then: impl FnOnce(Result<Looked>) + Send + 'static) {
+        let place = self.realm.placement.of(oid.page().node);
+        let then = move |found: Result<Looked>| then(found.map_err(|late| waited_for(late, place)));
         // Whoever panicked has said so, and who waits is told when this is dropped.
         let _ = self.work(|state, now| match state.cache.get(oid, now) {
             Some(found) => then(Ok(found)),
@@ -420,6 +422,14 @@ impl Peer {
     fn nodes_of(&self, brick: BrickId) -> Vec<NodeId> {
         let map = self.realm.placement.map();
         map.nodes.iter().filter(|(_, place)| place.brick == brick).map(|(node, _)| *node).collect()
+    }
+}
+
+/// An error of who has waited in vain, with the brick.
+fn waited_for(late: Error, place: Option<Place>) -> Error {
+    match place.filter(|_| late.kind() == ErrorKind::Unavailable) {
+        Some(place) => Error::new(late.kind(), format!("{late}; it is at brick {}", place.brick.0)),
+        None => late,
     }
 }
 

@@ -234,8 +234,8 @@ impl<R: Role> Server<R> {
     pub(crate) async fn shutdown(self) -> Result<()> {
         info!(role = R::NAME, "shutting down");
         self.phase.send_replace(Phase::Draining);
-        self.end_sessions(Mailbox::drain).await;
-        self.end_sessions(Mailbox::hang_up).await;
+        self.end_sessions(Mailbox::drain, "still waits for an answer, or does not take it: is hung up on").await;
+        self.end_sessions(Mailbox::hang_up, "its connection does not end: is left behind").await;
         self.phase.send_replace(Phase::Ended);
         let (shared, threads) = (self.shared, self.threads);
         let closed = tokio::task::spawn_blocking(move || {
@@ -256,7 +256,7 @@ impl<R: Role> Server<R> {
     }
 
     /// Ends all sessions in one way, and waits a while until they have ended.
-    async fn end_sessions(&self, how: impl Fn(&Mailbox)) {
+    async fn end_sessions(&self, how: impl Fn(&Mailbox), late: &str) {
         let patience = self.shared.config.shutdown_timeout;
         let all_ended = async {
             while self.shared.connected.receiver_count() > 0 {
@@ -266,7 +266,7 @@ impl<R: Role> Server<R> {
             }
         };
         if time::timeout(patience, all_ended).await.is_err() {
-            self.shared.for_each_visitor(|visitor, _| warn!(peer = visitor.peer, "does not take its answers"));
+            self.shared.for_each_visitor(|visitor, _| warn!(peer = visitor.peer, "{late}"));
         }
     }
 }

@@ -178,11 +178,13 @@ impl Uplinks {
 
     fn ask_unchecked(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         let links = self.lock();
-        match links.get(&brick).and_then(|link| link.up.as_ref()) {
+        let link = links.get(&brick);
+        match link.and_then(|link| link.up.as_ref()) {
             Some(up) => up.caller.ask(request, then),
             None => {
+                let at = link.map(|link| format!(" ({})", link.address)).unwrap_or_default();
                 drop(links);
-                let what = format!("brick {} cannot be reached now: try again", brick.0);
+                let what = format!("brick {}{at} cannot be reached now: try again", brick.0);
                 then(Err(Error::new(ErrorKind::Unavailable, what)));
             }
         }

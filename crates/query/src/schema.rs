@@ -295,7 +295,7 @@ impl Schema {
                 if let Some(default) = [&field.default, &field.initial].into_iter().find(|value| !field.ty.holds(value))
                 {
                     let ty = self.name_of(&field.ty);
-                    return Err(invalid(format!("{} has the default {default}, and is a {ty}", place())));
+                    return Err(invalid(format!("{} has the default {default}, and its type is {ty}", place())));
                 }
                 if !names.insert(&field.name) {
                     return Err(invalid(format!("{} is there twice, or in an ancestor already", place())));

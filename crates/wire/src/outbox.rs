@@ -86,6 +86,8 @@ pub struct Outbox {
     len: usize,
     /// Bytes that were ever added.
     added: u64,
+    /// Bytes of raw parts that were added and not counted yet.
+    uncounted: u64,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -111,6 +113,11 @@ impl Outbox {
     #[must_use]
     pub fn left(&self) -> u64 {
         self.added - self.len as u64
+    }
+
+    /// Bytes of raw parts that were added since this was last asked for.
+    pub fn count_raw(&mut self) -> u64 {
+        std::mem::take(&mut self.uncounted)
     }
 
     fn grow(&mut self, bytes: usize) {
@@ -168,6 +175,7 @@ impl Outbox {
     }
 
     fn push_head(&mut self, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
+        self.uncounted += raw as u64;
         let before = self.tail.len();
         encode_head(&mut self.tail, flags, id, message, raw, raw_checksum);
         self.grow(self.tail.len() - before);

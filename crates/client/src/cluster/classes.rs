@@ -113,7 +113,10 @@ impl Core {
             None if oid.class() == ClassId::NONE => "has no class".to_owned(),
             None => format!("is of class number {}, which is not there", oid.class().0),
         };
-        Err(Error::new(ErrorKind::Invalid, format!("{oid} {is}, and the program takes it for a {}", T::CLASS)))
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{oid} {is}, and the program takes it for one of class {}", T::CLASS),
+        ))
     }
 
     /// Asks what classes there are.

@@ -47,6 +47,8 @@ pub(super) enum Wait {
     Page(PageId),
     /// News of a transaction.
     Txn(TxnId),
+    /// News of how things are in the space.
+    Standing,
 }
 
 /// What became of a write outside of transactions.
@@ -216,10 +218,11 @@ impl Core {
 
     // -------------------------------------------------------------------------------------------- waiting
 
-    /// Looks until there is something to see, for as long as the client's patience lasts.
+    /// Looks until there is something to see of these logical nodes, for as long as the client's patience lasts.
     pub(super) async fn until<T>(
         &self,
         wait: Wait,
+        nodes: &[NodeId],
         mut look: impl FnMut(&mut State, Ms) -> Result<Option<T>>,
     ) -> Result<T> {
         // What is at hand takes no timer, and leaves nothing to be said.
@@ -248,11 +251,24 @@ impl Core {
                 let _ = come.await;
             }
         };
-        let patience = self.options.timeout;
-        time::timeout(patience, looking).await.unwrap_or_else(|_| {
-            let what = format!("nothing has come for {patience:?}: the servers cannot be reached, or are busy");
-            Err(Error::new(ErrorKind::Unavailable, what))
+        time::timeout(self.options.timeout, looking).await.unwrap_or_else(|_| Err(self.late(nodes)))
+    }
+
+    /// Whether a brick of the space cannot be reached, as far as the peer server has told.
+    pub(super) fn is_partial(&self) -> bool {
+        self.lock().is_ok_and(|state| !state.watched.away().is_empty())
+    }
+
+    /// Waits until the bricks of these logical nodes can be reached, as far as the peer server has told.
+    pub(super) async fn reachable(&self, nodes: &[NodeId]) -> Result<()> {
+        while self.lock()?.watched.wants_to_be_told() {
+            self.ask(Request::Ping(proto::Ping {})).await?;
+        }
+        self.until(Wait::Standing, nodes, |state, _| {
+            let away = state.watched.away();
+            Ok((!nodes.iter().any(|node| away.contains(node))).then_some(()))
         })
+        .await
     }
 
     /// Whether an identifier can be of an object of this space.
@@ -267,7 +283,7 @@ impl Core {
     /// An object outside of transactions.
     pub(super) async fn get(&self, oid: Oid) -> Result<Option<Object>> {
         self.is_here(oid)?;
-        self.until(Wait::Page(oid.page()), |state, now| {
+        self.until(Wait::Page(oid.page()), &[oid.page().node], |state, now| {
             state.residents.used(oid.page());
             match found(oid, state.session.peek(oid, now)) {
                 None => Ok(found(oid, state.session.get(oid, now))),
@@ -302,7 +318,10 @@ impl Core {
             Some(Ok(Written::Refused(kind, why))) => Err(Error::new(kind, why)),
             Some(Err(_)) => Err(closed()),
             Some(Ok(Written::Unknown)) => unknown(""),
-            None => unknown(&self.why_stopped().map(|why| format!("; {why}")).unwrap_or_default()),
+            None => {
+                let why = self.why_stopped().unwrap_or_else(|| self.late(&[oid.page().node]).message().into());
+                unknown(&format!("; {why}"))
+            }
         }
     }
 
@@ -363,7 +382,7 @@ impl Core {
             (Some(Ok(Ended::Unknown)), Some(_)) => Ok(Decided::Unknown(txn)),
             (Some(Ok(_)), Some((kind, why))) if is_final(kind) => Err(Error::new(kind, why)),
             (Some(Ok(ended)), _) => Ok(decided(txn, ended)),
-            (Some(Err(_)), _) => Err(outcome::unknown(txn)),
+            (Some(Err(_)), _) => Err(self.unknown(txn)),
             (None, Some((_, why))) => Err(outcome::held(txn, &why)),
             (None, None) => match self.why_stopped() {
                 Some(why) => Err(outcome::held(txn, &why)),
@@ -378,7 +397,7 @@ impl Core {
         match self.end(txn).await? {
             // Whatever it was refused for when it was committed.
             (Some(Ok(ended)), _) => Ok(decided(txn, ended)),
-            (Some(Err(_)), _) => Err(outcome::unknown(txn)),
+            (Some(Err(_)), _) => Err(self.unknown(txn)),
             (None, Some((kind, why))) if !is_final(kind) => Err(outcome::held(txn, &why)),
             (None, _) => Ok(Decided::Unknown(txn)),
         }
@@ -393,6 +412,8 @@ impl Core {
 
     /// The same, with bytes, and says by which connection it was answered.
     pub(super) async fn ask_one(&self, request: Request, raw: Vec<Bytes>) -> Result<(Caller, Answer)> {
+        let nodes = self.nodes_of(&request);
+        let mut last = None;
         let asking = async {
             loop {
                 let caller = {
@@ -410,12 +431,18 @@ impl Core {
                 if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
                     return Err(error);
                 }
+                last = Some(error);
                 time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        let patience = self.options.timeout;
-        time::timeout(patience, asking).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, format!("no peer server has answered within {patience:?}")))
+        let asked = time::timeout(self.options.timeout, asking).await;
+        asked.unwrap_or_else(|_| {
+            let late = self.late(&nodes);
+            // A brick that is away says nothing more.
+            Err(match last.filter(|_| nodes.is_empty() || !self.is_partial()) {
+                Some(last) => late.caused_by(last),
+                None => late,
+            })
         })
     }
 
@@ -549,6 +576,7 @@ impl State {
             }
             Message::Standing(standing) => {
                 self.watched.told(standing);
+                self.wake(Wait::Standing);
                 if self.watched.check().is_err() {
                     self.wake_all();
                 }
@@ -584,9 +612,8 @@ impl State {
 
     /// A peer server does not let the client in, and waiting does not mend that.
     pub(super) fn set_refused(&mut self, why: &Error) {
-        let why: Arc<str> = why.message().into();
-        self.refused.send_replace(Some(why.clone()));
-        self.watched.refused(why);
+        self.refused.send_replace(Some(why.message().into()));
+        self.watched.refused(why.message());
         self.wake_all();
     }
 

@@ -37,10 +37,10 @@ pub enum Event {
         /// How the connection has ended.
         why: String,
     },
-    /// No peer server lets the client in any more: its user was removed or disabled, has no permission left, or another password.
-    /// The client goes on asking them.
+    /// No peer server lets the client in any more: it would have to say who it is, or its user was removed or disabled, has no
+    /// permission left, or another password. It goes on trying.
     Refused {
-        /// In words.
+        /// What the last one said, and what to do.
         why: String,
     },
     /// A brick cannot be reached any more: it has ended, hangs, or the network does not lead to it.
@@ -80,8 +80,8 @@ impl fmt::Display for Event {
                 write!(f, "connected to peer server {peer}: {} of {all} bricks can be reached", all - away)?;
                 write!(f, ", policy {}", standing.policy)
             }
+            Self::Refused { why } => write!(f, "no peer server lets this client in: {why}"),
             Self::Disconnected { peer, why } => write!(f, "lost peer server {peer}: {why}"),
-            Self::Refused { why } => write!(f, "not let in: {why}"),
             Self::BrickFailed(brick) => {
                 write!(f, "brick {} ({}) has failed, with logical nodes", brick.brick, brick.address)?;
                 brick.nodes.iter().try_for_each(|(node, _)| write!(f, " {:x}", node.0))
@@ -141,10 +141,12 @@ pub(super) struct Watched {
     peer: Option<Arc<str>>,
     /// Whether it has told how things are.
     is_told: bool,
-    /// Why no peer server lets the client in, if that was told.
-    refused: Option<Arc<str>>,
+    /// How often something was asked because nobody had told yet.
+    awaited: u8,
     /// How things were when that was last told, perhaps by another one.
     standing: Option<Standing>,
+    /// Why no peer server lets the client in, if that is so.
+    refused: Option<String>,
     /// Why everything in the space is refused, if that is so.
     stopped: watch::Sender<Option<Arc<str>>>,
     events: broadcast::Sender<Event>,
@@ -153,7 +155,7 @@ pub(super) struct Watched {
 impl Default for Watched {
     fn default() -> Self {
         let (stopped, events) = (watch::Sender::default(), broadcast::Sender::new(KEPT));
-        Self { peer: None, is_told: false, refused: None, standing: None, stopped, events }
+        Self { peer: None, is_told: false, awaited: 0, standing: None, refused: None, stopped, events }
     }
 }
 
@@ -179,6 +181,14 @@ impl Watched {
         }
     }
 
+    /// Whether it is worth asking something because nobody has told how things are. What a peer server tells may come behind the
+    /// answer to what was asked at the same time, but not behind what was asked after that; it may have nothing to tell.
+    pub(super) fn wants_to_be_told(&mut self) -> bool {
+        let wants = self.standing.is_none() && self.awaited < 2;
+        self.awaited += u8::from(wants);
+        wants
+    }
+
     /// The logical nodes whose bricks cannot be reached.
     pub(super) fn away(&self) -> BTreeSet<NodeId> {
         let away = self.standing.iter().flat_map(Standing::away);
@@ -190,11 +200,11 @@ impl Watched {
         (self.peer, self.is_told, self.refused) = (Some(peer), false, None);
     }
 
-    /// A peer server does not let the client in.
-    pub(super) fn refused(&mut self, why: Arc<str>) {
-        if self.refused.as_ref() != Some(&why) {
-            self.tell(Event::Refused { why: why.to_string() });
-            self.refused = Some(why);
+    /// No peer server lets the client in, for this reason.
+    pub(super) fn refused(&mut self, why: &str) {
+        if self.refused.as_deref() != Some(why) {
+            self.refused = Some(why.to_owned());
+            self.tell(Event::Refused { why: why.to_owned() });
         }
     }
 
@@ -228,6 +238,7 @@ impl Watched {
             first.push_back(Event::Connected { peer: peer.to_string(), standing: standing.clone() });
             first.extend(happened(None, standing));
         }
+        first.extend(self.refused.clone().map(|why| Event::Refused { why }));
         (first, self.events.subscribe())
     }
 

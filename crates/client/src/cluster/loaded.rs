@@ -150,7 +150,7 @@ impl<T: Persistent> AnySlot for Slot<T> {
 /// The struct of an object.
 pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &Shape) -> Result<T> {
     if object.kind != Kind::Record {
-        let what = format!("{oid} is no record, and the program takes it for a {}", T::CLASS);
+        let what = format!("{oid} is no record, and the program takes it for one of class {}", T::CLASS);
         return Err(Error::new(ErrorKind::Invalid, what));
     }
     let read = RecordRef::new(&object.data).and_then(|record| T::from_record(&record, &shape.layout));

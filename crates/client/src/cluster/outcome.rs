@@ -64,9 +64,3 @@ pub(super) fn held(txn: TxnId, why: &str) -> Error {
     let what = format!("transaction {txn:?} has not happened yet, and it is not known whether it will: {why}");
     Error::new(ErrorKind::Unknown, what)
 }
-
-/// The error of a transaction of which it is not known whether it happened.
-pub(super) fn unknown(txn: TxnId) -> Error {
-    let what = format!("it could not be found out whether transaction {txn:?} has happened: ask again, or read");
-    Error::new(ErrorKind::Unknown, what)
-}

@@ -79,7 +79,8 @@ impl Core {
                 missing.collect()
             })?;
             for oid in missing {
-                self.until(Wait::Page(oid.page()), |state, now| Ok(found(oid, state.session.get(oid, now)))).await?;
+                let (page, node) = (oid.page(), [oid.page().node]);
+                self.until(Wait::Page(page), &node, |state, now| Ok(found(oid, state.session.get(oid, now)))).await?;
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use model::{Error, ErrorKind, FieldNumber, Object, Oid, RecordRef, Result, Value
 use protocol::ident::Timestamp;
 use protocol::validate::Read;
 use query::{Query, Row};
-use tokio::time;
+use tokio::time::{self, Instant};
 use wire::cluster;
 use wire::link::{Answer, Caller, Pending};
 use wire::proto::query as messages;
@@ -58,6 +58,8 @@ pub struct Rows {
     columns: Vec<String>,
     rows: VecDeque<Row>,
     explained: Option<Explained>,
+    /// When it was asked, until its rows are.
+    asked: Option<Instant>,
     /// What the answer relies on, if no transaction has been told.
     relied: Vec<Read>,
 }
@@ -73,6 +75,7 @@ impl Rows {
         let Asking { own, reads, only_guards, explain, unique } = asking;
         let asked = cluster::Query { query: query.encode()?.into(), own, reads, only_guards, explain, unique };
         let (message, raw) = asked.into_proto();
+        let begun = Instant::now();
         let (caller, answer) = core.ask_one(Request::Query(message), raw).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());
         let (core, cursor) = (core.clone(), None);
@@ -85,6 +88,7 @@ impl Rows {
             columns,
             rows,
             explained: None,
+            asked: Some(begun),
             relied: Vec::new(),
         };
         let first = rows_of(answer)?;
@@ -105,6 +109,9 @@ impl Rows {
     /// What the query fails with: [`ErrorKind::Unavailable`] if a brick or the peer server cannot be reached any more;
     /// [`ErrorKind::Conflict`] if the transaction has met another one.
     pub async fn next(&mut self) -> Result<Option<Row>> {
+        let patience = self.core.options.timeout;
+        let asked = self.asked.take().filter(|asked| asked.elapsed() < patience);
+        let since = asked.unwrap_or_else(Instant::now);
         loop {
             // What follows is on its way while these are read.
             if let (None, Some(cursor)) = (&self.coming, self.cursor) {
@@ -115,12 +122,10 @@ impl Rows {
                 return Ok(Some(row));
             }
             let Some(coming) = &mut self.coming else { return Ok(None) };
-            let patience = self.core.options.timeout;
-            let late = |_| {
-                let what = format!("no more rows have come for {patience:?}: the peer server cannot be reached");
-                Error::new(ErrorKind::Unavailable, what)
-            };
-            let come = time::timeout(patience, coming.answer()).await.map_err(late).and_then(|come| come);
+            // The peer server says every now and then that it is at work, also if it waits for a brick.
+            let until = if self.core.is_partial() { since + patience } else { Instant::now() + patience };
+            let late = |_| self.core.late(&self.core.nodes);
+            let come = time::timeout_at(until, coming.answer()).await.map_err(late).and_then(|come| come);
             let come = come.map_err(|error| match error.kind() {
                 // A query is not known to another peer server.
                 ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, "the query was cut off: ask it again"),
@@ -129,7 +134,10 @@ impl Rows {
             self.coming = None;
             if let Err(error) = come.and_then(rows_of).and_then(|come| self.take(come)) {
                 self.end();
-                return Err(error);
+                return match &self.transaction {
+                    Some(transaction) => transaction.in_time(Err(error)),
+                    None => Err(error),
+                };
             }
         }
     }

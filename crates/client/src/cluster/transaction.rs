@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -67,6 +68,8 @@ pub(super) struct Changes {
     /// Where new structs go.
     pub(super) lent: Lent,
     hints: BTreeMap<Oid, Hint>,
+    /// The logical nodes whose objects it has read: they have to agree to its commit.
+    read: BTreeSet<NodeId>,
     /// The real identifiers, when it is committed.
     real: BTreeMap<Oid, Oid>,
     is_over: bool,
@@ -77,6 +80,8 @@ pub(super) struct Inner {
     txn: TxnId,
     pub(super) level: Level,
     changes: Mutex<Changes>,
+    /// Something that it needs has not come in time.
+    is_late: AtomicBool,
 }
 
 /// A transaction. Clones are the same one. When the last is dropped before its commit, nothing of it happens.
@@ -118,7 +123,8 @@ impl Transaction {
         // Of a client that is closed the first read says so.
         let begun = core.work(|state, now| state.session.begin(wanted, now));
         let txn = begun.unwrap_or(TxnId { start: Default::default(), client: protocol::ident::ClientId(0) });
-        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes: Mutex::default() }) }
+        let (changes, is_late) = (Mutex::default(), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, is_late }) }
     }
 
     /// Its number, by which its outcome can be asked for.
@@ -160,13 +166,17 @@ impl Transaction {
         self.read(oid, Mode::Exclusive).await
     }
 
-    /// What this transaction has made of an object.
+    /// What this transaction has made of an object; if nothing, it is about to be read.
     fn written(&self, oid: Oid) -> Result<Option<Option<Object>>> {
         let mut changes = self.changes()?;
         if let Some(draft) = changes.flush_one(oid)? {
             return Ok(Some(Some(draft)));
         }
-        Ok(changes.writes.get(&oid).cloned())
+        let written = changes.writes.get(&oid).cloned();
+        if written.is_none() && !oid.is_temporary() {
+            changes.read.insert(oid.page().node);
+        }
+        Ok(written)
     }
 
     async fn read(&self, oid: Oid, mode: Mode) -> Result<Option<Object>> {
@@ -175,8 +185,25 @@ impl Transaction {
             return Ok(None);
         }
         core.is_here(oid)?;
-        let wait = if *level == Level::Locks { Wait::Txn(*txn) } else { Wait::Page(oid.page()) };
-        core.until(wait, |state, now| look(state, (*txn, *level), oid, mode, now)).await
+        let (page, node) = (oid.page(), [oid.page().node]);
+        let wait = if *level == Level::Locks { Wait::Txn(*txn) } else { Wait::Page(page) };
+        let read = core.until(wait, &node, |state, now| look(state, (*txn, *level), oid, mode, now));
+        self.in_time(read.await)
+    }
+
+    /// Notes whether something has not come in time.
+    pub(super) fn in_time<T>(&self, come: Result<T>) -> Result<T> {
+        if let Err(error) = &come
+            && error.kind() == ErrorKind::Unavailable
+        {
+            self.inner.is_late.store(true, Ordering::Relaxed);
+        }
+        come
+    }
+
+    /// Whether something that it needs has not come in time.
+    pub(super) fn is_late(&self) -> bool {
+        self.inner.is_late.load(Ordering::Relaxed)
     }
 
     /// What a name is bound to.
@@ -233,19 +260,21 @@ impl Transaction {
         if *level == Level::Locks {
             // Locked before they are read, so that nothing is put where it looks.
             let asking = Asking { reads: true, only_guards: true, unique, ..Asking::default() };
-            let mut guards = Rows::ask(core, query, asking, None).await?;
-            while guards.next().await?.is_some() {}
+            let mut guards = self.in_time(Rows::ask(core, query, asking, None).await)?;
+            while self.in_time(guards.next().await)?.is_some() {}
             for Read { oid, .. } in guards.relied() {
                 self.read(oid, Mode::Shared).await?;
             }
         }
-        Rows::ask(core, query, Asking { own, reads: true, unique, ..Asking::default() }, Some(self.clone())).await
+        let asking = Asking { own, reads: true, unique, ..Asking::default() };
+        self.in_time(Rows::ask(core, query, asking, Some(self.clone())).await)
     }
 
     /// What a query of this transaction relies on.
     pub(super) fn rely(&self, relied: Relied) -> Result<()> {
         let Relied { reads, at } = relied;
         let txn = self.inner.txn;
+        self.changes()?.read.extend(reads.iter().map(|read| read.oid.page().node));
         let relied = self.inner.core.work(|state, _| state.session.rely(txn, reads, at))?;
         relied.map_err(|why| Error::new(ErrorKind::Conflict, why.to_string()))
     }
@@ -368,8 +397,9 @@ impl Transaction {
     /// # Errors
     /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped), or this client is not
     /// let in any more ([`ErrorKind::Denied`]);
-    /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them; it is not over then. Nothing
-    /// of it has happened.
+    /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them;
+    /// [`ErrorKind::Unavailable`] if a brick that it needs was away, and did not come back in time. It is not over then. Nothing of it has
+    /// happened.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
         core.lock()?.may_work()?;
@@ -381,6 +411,8 @@ impl Transaction {
             }
             checked => checked?,
         }
+        // What cannot be done now is not begun: so it is known that nothing of it has happened.
+        core.reachable(&self.needed()?).await?;
         self.settle().await?;
         let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {
             let changes = &mut *self.changes()?;
@@ -450,6 +482,22 @@ impl Transaction {
     #[must_use]
     pub fn real(&self, oid: Oid) -> Option<Oid> {
         self.inner.changes.lock().ok()?.real.get(&oid).copied()
+    }
+
+    /// The logical nodes that its commit needs, as far as they are chosen.
+    fn needed(&self) -> Result<Vec<NodeId>> {
+        if self.inner.level == Level::Snapshot {
+            return Ok(Vec::new());
+        }
+        let changes = self.changes()?;
+        let hinted = changes.hints.values().filter_map(|hint| match hint {
+            Hint::Near(oid) => Some(*oid).filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node),
+            Hint::At(node) => Some(*node),
+            Hint::Anywhere => None,
+        });
+        let written = changes.writes.keys().filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node);
+        let needed: BTreeSet<NodeId> = changes.read.iter().copied().chain(hinted).chain(written).collect();
+        Ok(needed.into_iter().collect())
     }
 
     /// Gives what is new its place, and replaces temporary identifiers by real ones.

@@ -140,5 +140,5 @@ fn reads(schema: &Schema, program: &FieldType, class: &FieldType) -> bool {
 }
 
 fn differs(class: &Class, difference: String) -> CatalogError {
-    CatalogError::Differs { class: class.name.clone(), difference }
+    CatalogError::Unfit { class: class.name.clone(), difference }
 }

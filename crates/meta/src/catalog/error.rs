@@ -12,7 +12,7 @@ use super::ident::BrickId;
 #[non_exhaustive]
 pub enum CatalogError {
     /// There is one of that name already.
-    #[error("there is a {what} named {name:?} already: choose another name")]
+    #[error("there is {} {what} named {name:?} already: choose another name", article(what))]
     Exists {
         /// What there is: "space", "class", ...
         what: &'static str,
@@ -68,6 +68,14 @@ pub enum CatalogError {
     /// The class is there, with other fields.
     #[error("class {class:?} is there and differs ({difference}): evolve it to what is wanted")]
     Differs {
+        /// The class.
+        class: String,
+        /// The first difference.
+        difference: String,
+    },
+    /// The class is there, and cannot become what a program has.
+    #[error("class {class:?} is there and differs from the program's ({difference}): bring the program up to it")]
+    Unfit {
         /// The class.
         class: String,
         /// The first difference.
@@ -136,11 +144,13 @@ impl CatalogError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Exists { .. }
-            | Self::Invalid { .. }
+            Self::Exists { .. } | Self::Differs { .. } => ErrorKind::Exists,
+            Self::Evolution { why: EvolutionError::FieldExists { .. }, .. } => ErrorKind::Exists,
+            Self::Evolution { why: EvolutionError::NoField(_), .. } => ErrorKind::NotFound,
+            Self::Invalid { .. }
             | Self::InUse { .. }
             | Self::Evolution { .. }
-            | Self::Differs { .. }
+            | Self::Unfit { .. }
             | Self::Moving { .. } => ErrorKind::Invalid,
             Self::Missing { .. } | Self::NotSetUp => ErrorKind::NotFound,
             Self::TooMany { .. } => ErrorKind::Full,
@@ -169,6 +179,11 @@ impl CatalogError {
         let given: String = given.to_string().chars().take(QUOTED).collect();
         Self::Invalid { what, given, why: why.into() }
     }
+}
+
+/// The article of a word that the catalogue has things of.
+fn article(what: &str) -> &'static str {
+    if what.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
 }
 
 impl From<CatalogError> for Error {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use client::cluster::{BrickStanding, Event, Standing};
-use model::{Error, ErrorKind};
+use client::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -20,7 +20,8 @@ Examples:
   mortar events --json | jq 'select(.event == \"brick_failed\")'
   mortar events --count 1                        how things are now, and no more
 
-First comes how things are. docs/operations.md lists the events.";
+First comes how things are. It ends if no peer server lets you in any more, with exit code 9. docs/operations.md lists the
+events.";
 
 /// Follow what happens to a space: bricks that fail and recover, the space that stops and goes on
 #[derive(Args)]
@@ -56,10 +57,10 @@ pub(crate) async fn run(args: Events, session: &mut Session) -> Result {
         let line = Line { at: time::now(), event: to_json(&event), text: event.to_string() };
         session.output.print(&line)?;
         session.output.flush()?;
-        left -= 1;
         if let Event::Refused { why } = event {
             return Err(Error::new(ErrorKind::Denied, why).into());
         }
+        left -= 1;
     }
     Ok(())
 }
@@ -79,7 +80,7 @@ fn to_json(event: &Event) -> Json {
         Event::Resumed => json!({ "event": "resumed" }),
         Event::PolicyChanged(policy) => json!({ "event": "policy_changed", "policy": policy.name() }),
         Event::NodeMoved { node, brick, epoch } => {
-            json!({ "event": "node_moved", "node": node.0, "brick": brick, "epoch": epoch })
+            json!({ "event": "node_moved", "node": node.to_string(), "brick": brick, "epoch": epoch })
         }
         Event::SchemaChanged => json!({ "event": "schema_changed" }),
         Event::Missed(count) => json!({ "event": "missed", "count": count }),
@@ -95,7 +96,7 @@ fn named(event: &str, mut of: Json) -> Json {
 
 /// How things are with a brick.
 pub(crate) fn brick(standing: &BrickStanding) -> Json {
-    let nodes: Vec<u32> = standing.nodes.iter().map(|(node, _)| node.0).collect();
+    let nodes: Vec<String> = standing.nodes.iter().map(|(node, _)| node.to_string()).collect();
     let away_since = standing.away_since.map(|since| since.to_string());
     json!({ "brick": standing.brick, "address": standing.address, "away_since": away_since, "nodes": nodes })
 }

@@ -1,5 +1,6 @@
 //! `mortar index`: the indexes of a space of a cluster.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -25,8 +26,10 @@ Examples:
   mortar index build by_name       waits where `create` was stopped
   mortar index remove by_name";
 
-/// How long a brick may be away while an index is built.
+/// How long a peer server may take to say that an index is ready which has all objects.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one question is tried again: it is asked anew here, which knows for whom it waits.
+const RETRY: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Make, list and remove the indexes of a cluster's space
@@ -111,6 +114,7 @@ impl Report for Line {
 }
 
 pub(crate) async fn run(args: IndexCommand, session: &mut Session) -> Result {
+    session.retry_for(RETRY);
     let client = session.connect().await?;
     match args.action {
         Action::List => {
@@ -149,29 +153,27 @@ fn one(answer: SchemaAnswer, name: &str) -> Result<Index> {
 /// Waits until all logical nodes have entered their objects into an index, and it is ready.
 async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
-        let hint = "Connect to a peer server: only there can an index be built.";
+        let hint = format!("The index is made. At a peer server `mortar index build {}` waits for it.", index.name);
         Failure::from(error).hint(hint)
     })?;
     let progress = Progress::of("building", "nodes", &session.output);
     progress.expect(0, nodes.len() as u64);
-    let mut away: Option<Instant> = None;
+    // Since when the brick of a node does not answer.
+    let mut away = BTreeMap::new();
     let mut left = nodes;
     while let Some(node) = left.pop() {
+        let begun = Instant::now();
         match client.build_index(node, index.id.0).await {
-            Ok(true) => {
-                away = None;
-                progress.advance(0, 1);
-            }
+            Ok(true) => progress.advance(0, 1),
             Ok(false) => {
-                away = None;
+                away.remove(&node);
                 // The others go on meanwhile.
                 left.insert(0, node);
             }
             // A brick that is away comes back; one that has not heard of the index will.
             Err(error) => {
                 let failure = Failure::from(error);
-                let now = Instant::now();
-                let lasts = *away.get_or_insert(now) + PATIENCE > now;
+                let lasts = away.entry(node).or_insert(begun).elapsed() < session.timeout();
                 if !lasts || !matches!(failure.exit(), Exit::Unavailable | Exit::NotFound) {
                     progress.end();
                     return Err(failure.hint(format!("`mortar index build {}` goes on from there.", index.name)));
@@ -187,6 +189,16 @@ async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
     session.output.print(&Line::of(&index, &all))
 }
 
+/// An index that is there and cannot be ready, as some objects have the same values.
+fn not_unique(name: &str, flaw: &str) -> Failure {
+    let what = format!("the index {name:?} is made, and is not ready: {flaw}");
+    let hint = format!(
+        "Change or remove one of them: then the index becomes ready by itself, and `mortar index build {name}` waits for that. Or \
+         give it up: `mortar index remove {name}`. Until then no other object gets these values."
+    );
+    Failure::with(Exit::Failure, "not_unique", what).hint(hint)
+}
+
 /// Waits until a peer server has said that an index is ready, which all objects are in.
 async fn ready(client: &Client, name: &str) -> Result<(Index, SchemaAnswer)> {
     let until = Instant::now() + PATIENCE;
@@ -196,9 +208,7 @@ async fn ready(client: &Client, name: &str) -> Result<(Index, SchemaAnswer)> {
         match (index.state, &index.flaw) {
             (IndexState::Ready, _) => return Ok((index, all)),
             (IndexState::Building, Some(flaw)) => {
-                let hint = "Change or remove one of them; then the index becomes ready by itself, within seconds.";
-                let what = format!("the index {name:?} cannot be unique: {flaw}");
-                return Err(Failure::from(Error::new(ErrorKind::Invalid, what)).hint(hint));
+                return Err(not_unique(name, flaw));
             }
             (IndexState::Building, None) if Instant::now() > until => {
                 let what =

@@ -16,7 +16,7 @@ use crate::connection::Session;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::record::{self, Names};
-use crate::target::{Path, Target, no_such_object};
+use crate::target::{Path, Target};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -148,6 +148,15 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
 
 fn parse(target: &str) -> Result<Target> {
     target.parse().map_err(|why: String| Failure::usage(format!("{target:?} is no object: {why}")))
+}
+
+/// There is no such object in the cluster.
+fn no_such_object(target: &Target) -> Failure {
+    let what = match target {
+        Target::Oid(oid) => format!("there is no object {oid}"),
+        Target::Path(path) => format!("nothing has the name {path}"),
+    };
+    Failure::not_found(what).hint("`mortar query CLASS` lists the objects of a class.")
 }
 
 /// The record that some JSON says.

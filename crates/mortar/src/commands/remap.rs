@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use client::Client;
 use meta::catalog::{BrickId, BrickState, MoveAnswer, MovePhase, MoveRequest, NodeState};
-use serde::Serialize;
+use model::NodeId;
+use serde::ser::Error;
+use serde::{Serialize, Serializer};
 use tokio::time::{self, Instant};
 
 use super::member;
@@ -74,7 +76,7 @@ struct Shown {
     #[serde(flatten)]
     brick: BrickState,
     /// Logical nodes by their space.
-    nodes: BTreeMap<String, Vec<u32>>,
+    nodes: BTreeMap<String, Vec<String>>,
 }
 
 impl Report for Shown {
@@ -84,7 +86,6 @@ impl Report for Shown {
         let (address, state) = (Printable(address).to_string(), member::state(*alive, *leaving, count));
         write!(out, "brick {brick:<4} {address:<24} {state:<17} {}", counted(count, "node", "nodes"))?;
         for (space, nodes) in nodes {
-            let nodes: Vec<String> = nodes.iter().map(|node| format!("{node:x}")).collect();
             write!(out, "  {}: {}", Printable(space), nodes.join(" "))?;
         }
         writeln!(out)
@@ -92,8 +93,16 @@ impl Report for Shown {
 }
 
 /// A logical node that moves, or is to.
-#[derive(Serialize)]
 struct Line(NodeState);
+
+/// As it is kept, but that the node is written as everywhere.
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut line = serde_json::to_value(&self.0).map_err(Error::custom)?;
+        line["node"] = NodeId(self.0.node).to_string().into();
+        line.serialize(serializer)
+    }
+}
 
 impl Report for Line {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -210,9 +219,9 @@ async fn tell_leaving(client: &Client, session: &Session) -> Result {
 async fn show(client: &Client, session: &mut Session) -> Result {
     let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
     for brick in bricks {
-        let mut served: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        let mut served: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for state in nodes.iter().filter(|state| state.brick == brick.brick) {
-            served.entry(state.space.clone()).or_default().push(state.node);
+            served.entry(state.space.clone()).or_default().push(NodeId(state.node).to_string());
         }
         session.output.print(&Shown { brick, nodes: served })?;
     }

@@ -204,10 +204,10 @@ impl Nodes {
             };
             if let Err(error) = done {
                 if is_taken_over && !self.is_coming(node) {
-                    info!(node = node.0, %error, "a move of a logical node was given up");
+                    info!(%node, %error, "a move of a logical node was given up");
                     continue;
                 }
-                warn!(node = node.0, %error, "a move of a logical node does not go on, and is tried again");
+                warn!(%node, %error, "a move of a logical node does not go on, and is tried again");
                 self.arriving.note(node, |arrival| arrival.trouble = Some(error.to_string()));
                 time::sleep(AGAIN).await;
             }
@@ -239,7 +239,7 @@ impl Nodes {
                     left.remove(&node);
                 }
                 if removed > 0 {
-                    info!(node = node.0, rows = removed, "what was left of a logical node is removed");
+                    info!(%node, rows = removed, "what was left of a logical node is removed");
                 }
                 return Ok(());
             }
@@ -289,7 +289,7 @@ impl Nodes {
             .note(node, |arrival| *arrival = Arrival { trouble: arrival.trouble.take(), ..Arrival::default() });
         self.blocking(move |nodes| nodes.set_seal(node, NEVER)).await?;
         while self.blocking(move |nodes| nodes.remove_rows(node)).await? > 0 {}
-        info!(node = node.0, from = transfer.from.0, "a logical node is copied to here");
+        info!(%node, from = transfer.from.0, "a logical node is copied to here");
         let sealed = self.copy(node, transfer).await?;
         self.finish(node, sealed).await
     }
@@ -394,7 +394,7 @@ impl Nodes {
         }
         let pause = began.elapsed();
         self.arriving.note(node, |arrival| (arrival.pause, arrival.trouble) = (Some(pause), None));
-        info!(node = node.0, ms = pause.as_millis() as u64, "a logical node has arrived, and is served here");
+        info!(%node, ms = pause.as_millis() as u64, "a logical node has arrived, and is served here");
         Ok(())
     }
 
@@ -411,7 +411,7 @@ impl Nodes {
                     return place.map(drop).ok_or_else(lost);
                 }
                 Err(error) => {
-                    warn!(node = node.0, %error, "the end of a move cannot be said, and is tried again");
+                    warn!(%node, %error, "the end of a move cannot be said, and is tried again");
                     time::sleep(AGAIN).await;
                 }
             }

@@ -270,7 +270,7 @@ impl Hosted {
     }
 
     fn fail(&mut self, why: Error) {
-        error!(node = self.node.0, error = %why, "a logical node cannot be served any more");
+        error!(node = %self.node, error = %why, "a logical node cannot be served any more");
         self.failed.get_or_insert(why);
     }
 
@@ -403,7 +403,7 @@ impl Hosted {
             return self.fail(error);
         }
         if self.full.is_none() {
-            warn!(node = self.node.0, %error, "the store has no room: what is to be written waits");
+            warn!(node = %self.node, %error, "the store has no room: what is to be written waits");
             self.full = Some(error);
         }
         if self.refused == self.under_way.len() {

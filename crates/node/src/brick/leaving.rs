@@ -98,11 +98,11 @@ impl Nodes {
             let changed = closed.remove(&node).unwrap_or_else(|| sealed.remove(&node).and_then(|one| one.changed));
             let before = self.seal_of(node)?;
             if before > epoch {
-                warn!(node = node.0, epoch, before, "the map is older than the seal of a logical node: it is not used");
+                warn!(%node, epoch, before, "the map is older than the seal of a logical node: it is not used");
                 continue;
             }
             self.set_seal(node, epoch)?;
-            info!(node = node.0, epoch, "a logical node is sealed: it is served elsewhere soon");
+            info!(%node, epoch, "a logical node is sealed: it is served elsewhere soon");
             sealed.insert(node, Sealed { epoch, changed, asked: self.time.now() });
         }
         Ok(())
@@ -118,10 +118,10 @@ impl Nodes {
                 one.asked = now;
                 let (node, epoch, nodes) = (*node, one.epoch, self.clone());
                 tokio::spawn(async move {
-                    warn!(node = node.0, "nobody takes a logical node over that is sealed: it is served here again");
+                    warn!(%node, "nobody takes a logical node over that is sealed: it is served here again");
                     let Ok(editor) = nodes.realm.editor() else { return };
                     if let Err(error) = editor.unseal(node, Epoch(epoch)).await {
-                        info!(node = node.0, %error, "a seal was not taken back");
+                        info!(%node, %error, "a seal was not taken back");
                     }
                 });
             }

@@ -194,7 +194,7 @@ impl Nodes {
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         for (node, served) in before.iter() {
             if wanted.get(node).is_none_or(|place| place.epoch != served.epoch) {
-                info!(node = node.0, epoch = served.epoch, "a logical node is not served here any more");
+                info!(%node, epoch = served.epoch, "a logical node is not served here any more");
                 served.close();
                 closing.insert(*node, served.clone());
             } else if !moving.contains_key(node)
@@ -237,7 +237,7 @@ impl Nodes {
         let (store, chores) = (self.store.clone(), self.chores.clone());
         let mut hosted = Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now())?;
         self.follow_schema(&mut hosted);
-        info!(node = node.0, epoch, "serving a logical node");
+        info!(%node, epoch, "serving a logical node");
         Ok(Served { epoch, hosted: Mutex::new(hosted) })
     }
 
@@ -481,7 +481,7 @@ impl Nodes {
                 Some(served) => {
                     let Ok(mut hosted) = served.lock() else { return };
                     if let Err(error) = hosted.request(Asker::Node(from), request, seen, now) {
-                        warn!(node = node.0, %error, "a logical node refuses what another one asks");
+                        warn!(%node, %error, "a logical node refuses what another one asks");
                     }
                 }
                 None => {

@@ -97,6 +97,9 @@ impl Service for Answerer {
         if !raw.is_empty() {
             metrics.received.add(raw.len() as u64);
         }
+        if self.thread.server.role.nodes.is_some() && is_of_one_store(&request) {
+            return reply.fail(&self.not_here());
+        }
         match request {
             Request::Up(_) | Request::Ask(_) => {
                 let nodes = self.thread.server.role.nodes();
@@ -141,6 +144,10 @@ impl Service for Answerer {
             },
         }
     }
+
+    fn sent(&mut self, bytes: u64) {
+        self.thread.metrics.sent.add(bytes);
+    }
 }
 
 impl Drop for Answerer {
@@ -163,7 +170,6 @@ impl Answerer {
         if raw.is_empty() {
             return reply.send(response);
         }
-        self.thread.metrics.sent.add(raw.len() as u64);
         reply.send_bytes(response, std::slice::from_ref(raw));
     }
 
@@ -175,7 +181,6 @@ impl Answerer {
             let Some(reply) = reply.take() else { return };
             let got = proto::Got { stat: Some(stat.clone().into()), with_content: content.is_some() };
             let Some(content) = content else { return reply.send(Response::Got(got)) };
-            self.thread.metrics.sent.add(content.bytes.len() as u64);
             match content.crc32c {
                 Some(checksum) => reply.send_checked(Response::Got(got), content.bytes, checksum),
                 None => reply.send_slice(Response::Got(got), content.bytes),
@@ -213,7 +218,6 @@ impl Answerer {
             let Some(reply) = reply.take() else { return };
             match stored {
                 Some(Stored { kind, checksum, data, .. }) => {
-                    self.thread.metrics.sent.add(data.len() as u64);
                     reply.send_checked(Response::Looked(looked(Some((kind, data.len())))), data, checksum);
                 }
                 None => reply.send(Response::Looked(looked(None))),
@@ -286,7 +290,6 @@ impl Answerer {
             Ok(Content::Bytes(bytes)) => self.send(content(), &bytes, reply),
             Ok(Content::Pieces(pieces)) => {
                 let parts: Vec<Piece> = pieces.pieces.iter().map(piece).collect();
-                self.thread.metrics.sent.add(parts.iter().map(|part| part.len() as u64).sum());
                 if is_resident(&parts) {
                     return reply.send_pieces(content(), parts, Arc::new(pieces));
                 }
@@ -410,9 +413,49 @@ impl Answerer {
                 let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
                 Response::Arrivals(self.thread.server.role.nodes()?.arrivals(&nodes))
             }
-            _ => return Err(Error::new(ErrorKind::Internal, "a request was sent the wrong way")),
+            _ => return Err(self.not_here()),
         };
         Ok((response, Bytes::new()))
+    }
+}
+
+/// Whether a request is about the objects of a store of its own. The objects of a cluster are elsewhere in a brick's store.
+fn is_of_one_store(request: &Request) -> bool {
+    use Request::{
+        BeginUpload, Commit, Contains, CreateSpace, Get, GetAttribute, GetStat, ListAttributes, ListCollectionsOf,
+        ListMembers, ListNames, ListNamesOf, ListObjects, ListSpaces, OpenSnapshot, Read, Resolve, Upload,
+    };
+    matches!(
+        request,
+        Commit(_)
+            | Get(_)
+            | Read(_)
+            | GetStat(_)
+            | GetAttribute(_)
+            | Contains(_)
+            | Resolve(_)
+            | ListAttributes(_)
+            | ListMembers(_)
+            | ListNames(_)
+            | ListNamesOf(_)
+            | ListCollectionsOf(_)
+            | ListObjects(_)
+            | ListSpaces(_)
+            | CreateSpace(_)
+            | OpenSnapshot(_)
+            | BeginUpload(_)
+            | Upload(_)
+    )
+}
+
+impl Answerer {
+    /// What was asked is for another kind of server.
+    fn not_here(&self) -> Error {
+        let what = match self.thread.server.role.nodes() {
+            Ok(_) => "this is a brick, which keeps objects of a cluster: clients connect to a peer server",
+            Err(_) => "this is a store of its own, and this is for clusters: connect to a peer server of one",
+        };
+        Error::new(ErrorKind::Unsupported, what)
     }
 }
 

@@ -135,7 +135,7 @@ impl std::fmt::Display for Who {
 
 /// What whoever did not say who it is gets to hear.
 pub(super) fn unknown() -> Error {
-    denied("this cluster has users: say which you are, as in mortars://USER@HOST:PORT/SPACE, and the password")
+    denied("this cluster has users: say which you are, as USER@ before the host of the URL, and the password")
 }
 
 pub(super) fn denied(what: impl Into<String>) -> Error {

@@ -151,6 +151,7 @@ impl Service for Desk {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
         self.thread.metrics.requests.0[kind(&request)].add(1);
+        self.thread.metrics.received.add(raw.len() as u64);
         let store = self.role().store.clone();
         match request {
             Request::MetaGreet(_) => {
@@ -215,6 +216,10 @@ impl Service for Desk {
                 reply.fail(&Error::new(ErrorKind::Unsupported, what));
             }
         }
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        self.thread.metrics.sent.add(bytes);
     }
 }
 

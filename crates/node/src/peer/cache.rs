@@ -146,8 +146,7 @@ impl ObjectCache {
             !waiting.is_empty()
         });
         for waiting in late {
-            let what =
-                format!("{} has not come for {PATIENCE_MS} ms: its brick cannot be reached; try again", waiting.oid);
+            let what = format!("{} has not come for {PATIENCE_MS} ms: try again", waiting.oid);
             (waiting.then)(Err(Error::new(ErrorKind::Unavailable, what)));
         }
     }

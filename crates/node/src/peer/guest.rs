@@ -359,10 +359,7 @@ impl Guest {
             }
             Request::Describe(_) => Ok(()),
             Request::GetSchema(_) | Request::Define(_) => Ok(()),
-            _ => {
-                let what = "a peer server does not do this: connect to the store itself";
-                Err(Error::new(ErrorKind::Unsupported, what))
-            }
+            _ => Err(not_here(request)),
         }
     }
 
@@ -445,6 +442,7 @@ impl Service for Guest {
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
         let Incoming { request, raw } = incoming;
         self.thread.metrics.requests.0[kind(&request)].add(1);
+        self.thread.metrics.received.add(raw.len() as u64);
         if matches!(request, Request::Up(_) | Request::Call(_) | Request::Watch(_)) {
             let handled = Message::decode(request, raw).and_then(|message| self.message(message));
             if let Err(error) = handled {
@@ -466,6 +464,10 @@ impl Service for Guest {
             Err(error) => reply.fail(&error),
         }
     }
+
+    fn sent(&mut self, bytes: u64) {
+        self.thread.metrics.sent.add(bytes);
+    }
 }
 
 impl Drop for Guest {
@@ -481,6 +483,20 @@ impl Drop for Guest {
             gone.iter().for_each(|holder| drop(state.holders.remove(holder)));
         });
     }
+}
+
+/// What was asked is for another kind of server.
+fn not_here(request: &Request) -> Error {
+    let what = match request {
+        Request::Scrub(_) | Request::Backup(_) => {
+            "this is a peer server, which keeps nothing: ask each brick for that, by the addresses that `mortar remap` lists"
+        }
+        _ => {
+            "this is a peer server of a cluster, and this is for a store of its own; objects of a cluster are put, got and \
+             removed by `mortar object`, and found by `mortar query`"
+        }
+    };
+    Error::new(ErrorKind::Unsupported, what)
 }
 
 /// What a call takes, and where it is to be done; `None`: whoever has begun something may end it.

@@ -175,7 +175,7 @@ pub(crate) struct ThreadMetrics {
     pub(crate) requests: Requests,
     /// Bytes of content that came with requests.
     pub(crate) received: Count,
-    /// Bytes of content that went with answers.
+    /// Bytes of content that went with answers and messages.
     pub(crate) sent: Count,
     pub(crate) conflicts: Count,
     pub(crate) failures: Count,

@@ -3,7 +3,7 @@
 //! All of it is told each time. What has happened between two of them, whoever hears them works out; so nothing that is
 //! lost in between is lost for good, and another server may go on telling.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use model::{FailurePolicy, NodeId, Result, Timestamp};
 
@@ -59,13 +59,10 @@ impl Standing {
             return None;
         }
         let mut why = format!("space {:?} is stopped:", self.space);
-        for (at, BrickStanding { brick, address, away_since, .. }) in self.away().enumerate() {
+        for (at, brick) in self.away().enumerate() {
             let and = if at == 0 { "" } else { "," };
             // Writing to a text does not fail.
-            let _ = write!(why, "{and} brick {brick} ({address}) cannot be reached");
-            if let Some(since) = away_since {
-                let _ = write!(why, " since {since}");
-            }
+            let _ = write!(why, "{and} {brick}");
         }
         let name = &self.space;
         let _ = write!(
@@ -101,6 +98,17 @@ impl Standing {
             return Err(invalid("bricks are named out of order, or twice"));
         }
         Ok(Self { space, policy, bricks, schema })
+    }
+}
+
+/// `brick 2 (db2:6680)`, and if that is so ` cannot be reached since …`.
+impl fmt::Display for BrickStanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "brick {} ({})", self.brick, self.address)?;
+        match self.away_since {
+            Some(since) => write!(f, " cannot be reached since {since}"),
+            None => Ok(()),
+        }
     }
 }
 

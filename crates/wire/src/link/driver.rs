@@ -172,6 +172,10 @@ impl<S: Service> Link<S> {
 
     /// Sends what there is, as far as the other side takes it; ready if that ends the connection.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        let raw = self.outbox.count_raw();
+        if raw > 0 {
+            self.service.sent(raw);
+        }
         let before = self.outbox.len();
         let flushed = self.outbox.poll_flush(context, &mut self.stream);
         let told = self.own.leave(&self.outbox);

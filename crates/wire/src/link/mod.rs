@@ -95,6 +95,9 @@ pub struct Incoming<'a> {
 pub trait Service {
     /// Answers a request, at once or, by [`Reply::defer`], later. Must not block.
     fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>);
+
+    /// So many more bytes of raw parts go to the other side: for whoever counts them.
+    fn sent(&mut self, _bytes: u64) {}
 }
 
 /// The service of a side that only asks.

@@ -48,6 +48,20 @@ fn what_has_happened_follows_from_how_things_were_and_are() {
     assert_eq!(happened(Some(&moved), &Standing { schema: 2, ..moved.clone() }), [Event::SchemaChanged]);
 }
 
+#[test]
+fn who_is_not_let_in_any_more_is_told_once_and_so_is_who_begins_then() {
+    let mut watched = Watched::default();
+    let (_, mut coming) = watched.subscribe();
+    watched.refused("say which you are");
+    watched.refused("say which you are");
+    let refused = Event::Refused { why: "say which you are".to_owned() };
+    assert_eq!(coming.try_recv(), Ok(refused.clone()));
+    assert!(coming.try_recv().is_err());
+    assert_eq!(Vec::from(watched.subscribe().0), [refused]);
+    watched.connected("one".into());
+    assert!(watched.subscribe().0.is_empty(), "it is let in again");
+}
+
 #[tokio::test]
 async fn who_goes_on_with_another_peer_server_is_told_anew_what_is_so() {
     let mut watched = Watched::default();

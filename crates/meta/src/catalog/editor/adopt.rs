@@ -27,7 +27,7 @@ impl Editor {
     /// What is there and the program does not know stays as it is, so programs of several ages may do this in any order.
     ///
     /// # Errors
-    /// [`CatalogError::Differs`] and [`CatalogError::Evolution`] if a class cannot become what the program has, with why;
+    /// [`CatalogError::Unfit`] and [`CatalogError::Evolution`] if a class cannot become what the program has, with why;
     /// that of `may_change` if something would have to be changed.
     pub async fn adopt(
         &self,

@@ -223,7 +223,7 @@ impl Cluster {
             return Ok(());
         }
         match client.create_space(MAIN).await {
-            Err(error) if error.kind() != ErrorKind::Invalid => Err(error.into()),
+            Err(error) if error.kind() != ErrorKind::Exists => Err(error.into()),
             _ => Ok(()),
         }
     }

@@ -127,7 +127,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
     }
     match realm.create_space(MAIN, SpaceOptions::default()).await {
         // It is there.
-        Err(error) if error.kind() == ErrorKind::Invalid => {}
+        Err(error) if error.kind() == ErrorKind::Exists => {}
         made => drop(made?),
     }
     let mut urls = Vec::new();

@@ -12,7 +12,7 @@ impl Hosted {
     pub(super) fn changed(&mut self, changes: &RowChanges) {
         let Some(changed) = &mut self.copied else { return };
         if !changes.keys().all(|key| changed.add(key)) {
-            warn!(node = self.node.0, "more has changed while it is copied than can be remembered: that begins again");
+            warn!(node = %self.node, "more has changed while it is copied than can be remembered: that begins again");
             self.copied = None;
         }
     }

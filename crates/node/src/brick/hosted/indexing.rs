@@ -167,7 +167,7 @@ impl Hosted {
         }
         if is_all && upto == last {
             let (index, class) = (kept.id.index, class.0);
-            info!(node = node.0, index, class, "all objects of a class are in an index");
+            info!(%node, index, class, "all objects of a class are in an index");
             upto = None;
         }
         self.indexes.entered(kept.id, class, upto, &mut self.rows);

@@ -73,12 +73,12 @@ async fn what_cannot_be_is_refused_with_a_reason() {
     let error = refused(wanted("Account", None, &[("owner", "int64")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::Type { .. }, .. }), "{error}");
     let error = refused(wanted("Account", Some("Bank"), &[])).await;
-    assert!(matches!(error, CatalogError::Differs { .. }), "{error}");
+    assert!(matches!(error, CatalogError::Unfit { .. }), "{error}");
     let error = refused(wanted("Other", None, &[("x", "ref<Nobody>")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::NoClass { .. }, .. }), "{error}");
     let mut numbered = wanted("Account", None, &[("holder", "string")]);
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(9));
-    assert!(matches!(refused(numbered.clone()).await, CatalogError::Differs { .. }));
+    assert!(matches!(refused(numbered.clone()).await, CatalogError::Unfit { .. }));
     // By its number it is found under another name.
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(1));
     adopt(&editor, &[numbered.clone()]).await;
@@ -97,7 +97,7 @@ async fn indexes_of_programs_are_made_once() {
     assert_eq!(schema(&editor).await.index("Account.owner").unwrap().fields, [model::FieldNumber(1)]);
     assert!(editor.adopt("main", &[class.clone()], Ok(())).await.unwrap().value.is_empty());
     class.indexes[0].unique = false;
-    assert!(matches!(editor.adopt("main", &[class.clone()], Ok(())).await, Err(CatalogError::Differs { .. })));
+    assert!(matches!(editor.adopt("main", &[class.clone()], Ok(())).await, Err(CatalogError::Unfit { .. })));
     class.indexes[0] = WantedIndex { name: "other".to_owned(), fields: vec!["nothing".to_owned()], unique: false };
     assert_eq!(kind(editor.adopt("main", &[class], Ok(())).await), ErrorKind::NotFound);
 }

@@ -246,7 +246,7 @@ async fn evolution_that_cannot_be_is_refused_whole_and_says_why() {
     let no_field = Step::Rename { field: text("what"), to: text("x") };
     assert!(matches!(refused(&editor, "Person", no_field).await, EvolutionError::NoField(_)));
     let half = editor.evolve("main", "Person", &[add("x", "bool"), Step::Remove { field: text("what") }]).await;
-    assert_eq!(kind(half), ErrorKind::Invalid);
+    assert_eq!(kind(half), ErrorKind::NotFound);
     assert_eq!(kind(editor.evolve("main", "Nobody", &[]).await), ErrorKind::NotFound);
     assert_eq!(editor.store().read(Prefix::all()).await.unwrap().entries, before.entries);
 }
@@ -294,7 +294,7 @@ async fn an_index_is_built_before_it_is_ready() {
         let editor = editor.clone();
         async move { kind(editor.create_index("main", name, "Person", fields, false).await) }
     };
-    assert_eq!(create("by_name", &["age"]).await, ErrorKind::Invalid);
+    assert_eq!(create("by_name", &["age"]).await, ErrorKind::Exists);
     assert_eq!(create("x", &["what"]).await, ErrorKind::NotFound);
     assert_eq!(create("x", &[]).await, ErrorKind::Invalid);
     assert_eq!(create("x", &["age", "age"]).await, ErrorKind::Invalid);

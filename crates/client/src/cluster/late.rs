@@ -1,0 +1,108 @@
+//! What is said of what has not come in time: which brick it was waited for, as far as the peer server has told.
+
+use std::time::Duration;
+
+use model::{Error, ErrorKind, NodeId};
+use protocol::ident::TxnId;
+use wire::cluster::{BrickStanding, Standing};
+use wire::convert;
+use wire::proto::request::Request;
+
+use super::core::Core;
+
+impl Core {
+    /// The error of who has waited for something of these logical nodes, or of the peer server if these are none.
+    pub(super) fn late(&self, nodes: &[NodeId]) -> Error {
+        let patience = self.options.timeout;
+        let what = match self.lock() {
+            Ok(state) => late(state.watched.standing(), state.up.is_some(), nodes, patience),
+            Err(closed) => return closed,
+        };
+        Error::new(ErrorKind::Unavailable, what)
+    }
+
+    /// The error of a transaction of which it is not known whether it has happened.
+    pub(super) fn unknown(&self, txn: TxnId) -> Error {
+        let away = self.lock().ok().and_then(|state| away(state.watched.standing()?, &[]));
+        let away = away.map(|away| format!("; {away}")).unwrap_or_default();
+        let what =
+            format!("it could not be found out whether transaction {txn:?} has happened: ask again, or read{away}");
+        Error::new(ErrorKind::Unknown, what)
+    }
+
+    /// The logical nodes that a request needs; none if the peer server answers it by itself.
+    pub(super) fn nodes_of(&self, request: &Request) -> Vec<NodeId> {
+        match request {
+            Request::Query(_) => self.nodes.clone(),
+            Request::Reserve(reserve) => vec![NodeId(reserve.node)],
+            Request::Scan(scan) => vec![NodeId(scan.node)],
+            Request::Look(look) => convert::oid(look.oid, "object").into_iter().map(|oid| oid.page().node).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Why nothing has come for so long.
+fn late(standing: Option<&Standing>, is_connected: bool, nodes: &[NodeId], patience: Duration) -> String {
+    if !is_connected {
+        return format!("no peer server could be reached for {patience:?}");
+    }
+    let Some(standing) = standing.filter(|_| !nodes.is_empty()) else {
+        return format!("the peer server has not answered within {patience:?}");
+    };
+    if let Some(away) = away(standing, nodes) {
+        return format!("{away}; it was waited for {patience:?}");
+    }
+    let serving: Vec<String> = serving(standing, nodes).map(ToString::to_string).collect();
+    match &serving[..] {
+        [] => format!("nobody has said who serves what was asked for, for {patience:?}"),
+        [brick] => format!("{brick} has not answered within {patience:?}"),
+        bricks => format!("one of these has not answered within {patience:?}: {}", bricks.join(", ")),
+    }
+}
+
+/// The bricks that serve some of these logical nodes and cannot be reached, since when; of none, all in the space.
+fn away(standing: &Standing, nodes: &[NodeId]) -> Option<String> {
+    let away = serving(standing, nodes).filter(|brick| brick.away_since.is_some());
+    let away: Vec<String> = away.map(ToString::to_string).collect();
+    (!away.is_empty()).then(|| away.join(", "))
+}
+
+fn serving<'a>(standing: &'a Standing, nodes: &'a [NodeId]) -> impl Iterator<Item = &'a BrickStanding> {
+    let serves = |brick: &&BrickStanding| brick.nodes.iter().any(|(node, _)| nodes.contains(node));
+    standing.bricks.iter().filter(move |brick| nodes.is_empty() || serves(brick))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{FailurePolicy, Timestamp};
+
+    use super::*;
+
+    fn standing() -> Standing {
+        let brick = |brick, away: bool, node| BrickStanding {
+            brick,
+            address: format!("db{brick}:6680"),
+            away_since: away.then(|| Timestamp::from_micros(1_700_000_000_000_000)),
+            nodes: vec![(NodeId(node), 1)],
+        };
+        let bricks = vec![brick(1, false, 1), brick(2, true, 2), brick(3, false, 3)];
+        Standing { space: "main".to_owned(), policy: FailurePolicy::Continue, bricks, schema: 0 }
+    }
+
+    #[test]
+    fn who_has_waited_is_told_for_whom() {
+        let (standing, patience) = (standing(), Duration::from_secs(3));
+        let said = |nodes: &[u32]| {
+            let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
+            late(Some(&standing), true, &nodes, patience)
+        };
+        let away = "brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z; it was waited for 3s";
+        assert_eq!(said(&[2]), away);
+        assert_eq!(said(&[1, 2, 3]), away, "the others have nothing to do with it");
+        assert_eq!(said(&[1]), "brick 1 (db1:6680) has not answered within 3s");
+        assert_eq!(said(&[1, 3]), "one of these has not answered within 3s: brick 1 (db1:6680), brick 3 (db3:6680)");
+        assert_eq!(said(&[]), "the peer server has not answered within 3s");
+        assert_eq!(late(Some(&standing), false, &[NodeId(2)], patience), "no peer server could be reached for 3s");
+    }
+}

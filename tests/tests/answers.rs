@@ -1,0 +1,129 @@
+//! What commands answer at a cluster: exit codes, what to do, and figures.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use mortar_tests::cluster::Cluster;
+use mortar_tests::{Server, mortar, run};
+use serde_json::Value;
+
+fn cluster() -> Cluster {
+    Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"])
+}
+
+#[test]
+fn what_exists_cannot_be_made_and_what_does_not_cannot_be_changed() {
+    let cluster = cluster();
+    for made in [
+        &["group", "add", "staff"][..],
+        &["space", "create", "photos"],
+        &["class", "define", "Person", "--field", "name:string"],
+        &["index", "create", "by_name", "--class", "Person", "--field", "name"],
+    ] {
+        cluster.run(made).ok();
+    }
+    for (code, commands) in [
+        (
+            4,
+            &[
+                "group add staff",
+                "group add administrators",
+                "space create photos",
+                "class define Person --field name:int64",
+                "class evolve Person --add name:string",
+                "index create by_name --class Person --field name",
+            ][..],
+        ),
+        (
+            3,
+            &[
+                "group remove nobody",
+                "group join nobody ann",
+                "user remove nobody",
+                "user disable nobody",
+                "space set nowhere --policy continue",
+                "space show nowhere",
+                "space grant main read --to-user nobody",
+                "space grant nowhere read --to-group staff",
+                "class show Nothing",
+                "class history Nothing",
+                "class evolve Nothing --add age:int64",
+                "class evolve Person --remove age",
+                "index create x --class Nothing --field name",
+                "index create x --class Person --field nothing",
+                "index build nothing",
+                "index remove nothing",
+                "query Nothing",
+                "object get /nothing",
+                "object rm 1.0.1.1.1",
+                "remap --drain 7",
+                "--space nowhere object get /x",
+            ],
+        ),
+    ] {
+        for command in commands {
+            let args: Vec<&str> = command.split(' ').collect();
+            let answer = cluster.run(&args);
+            assert_eq!(answer.code, code, "{command}: {}", answer.stderr);
+            assert!(!answer.stderr.contains(" a index"), "{command}: {}", answer.stderr);
+        }
+    }
+}
+
+#[test]
+fn hints_fit_where_they_are_given() {
+    let cluster = cluster();
+    let upgrade = |answer: &mortar_tests::Run| answer.stderr.to_lowercase().contains("upgrade");
+    // A cluster lists its objects by class.
+    let missing = cluster.run(&["object", "get", "1.0.1.1.1"]);
+    assert!(missing.stderr.contains("mortar query") && !missing.stderr.contains("mortar ls"), "{}", missing.stderr);
+    let nameless = cluster.run(&["object", "get", "/nothing"]);
+    assert!(nameless.stderr.contains("nothing has the name /nothing"), "{}", nameless.stderr);
+    // What is for another kind of server.
+    for command in [&["ls"][..], &["ls", "--objects"], &["get", "/x"], &["attr", "ls", "/x"]] {
+        let answer = cluster.run(command);
+        assert_eq!(answer.code, 1, "{command:?}: {}", answer.stderr);
+        assert!(answer.stderr.contains("mortar object") && !upgrade(&answer), "{command:?}: {}", answer.stderr);
+    }
+    let scrub = cluster.run(&["scrub"]);
+    assert!(scrub.code == 1 && scrub.stderr.contains("ask each brick") && !upgrade(&scrub), "{}", scrub.stderr);
+    let at = |address: &str, command: &[&str]| {
+        run(mortar(command).env("MORTAR_URL", format!("mortar://{address}/main")).current_dir(cluster.data()))
+    };
+    for command in
+        [&["object", "get", "/x"][..], &["query", "Person"], &["events"], &["ls"], &["put", "brick-1.toml", "/x"]]
+    {
+        let answer = at(cluster.address("brick-1"), command);
+        assert_eq!(answer.code, 1, "{command:?}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains("this is a brick") && answer.stderr.contains("peer server"),
+            "{}",
+            answer.stderr
+        );
+        let answer = at(cluster.address("meta"), command);
+        assert!(answer.stderr.contains("this is a meta-server") && !upgrade(&answer), "{}", answer.stderr);
+    }
+    // Operators still see to a brick.
+    at(cluster.address("brick-1"), &["scrub"]).ok();
+    at(cluster.address("brick-1"), &["status"]).ok();
+    let store = Server::start(&["--memory"]);
+    let answer = store.run(&["query", "Person"]);
+    assert!(answer.stderr.contains("a store of its own") && !upgrade(&answer), "{}", answer.stderr);
+}
+
+#[test]
+fn peer_server_counts_the_content_that_comes_and_goes() {
+    let cluster = cluster();
+    let path = cluster.data().join("content");
+    std::fs::write(&path, vec![7; 300_000]).unwrap();
+    let figures = || -> (u64, u64) {
+        let shown: Vec<Value> = cluster.run(&["status", "--json"]).json();
+        let figure = |name: &str| shown[0]["figures"][name].as_u64().unwrap();
+        (figure("received_bytes_total"), figure("sent_bytes_total"))
+    };
+    cluster.run(&["object", "put", "/x", path.to_str().unwrap()]).ok();
+    let (received, sent) = figures();
+    assert!((300_000..400_000).contains(&received) && sent < 100_000, "{received} {sent}");
+    assert_eq!(cluster.run(&["object", "get", "/x"]).stdout.len(), 300_000);
+    let (received, sent) = figures();
+    assert!((300_000..400_000).contains(&received) && (300_000..400_000).contains(&sent), "{received} {sent}");
+}
