@@ -18,7 +18,7 @@
 //!   clock starts above it.
 //! - **G1.** The [closed timestamp](Participant::close) is below every proposal that is still prepared.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{NodeId, Oid, PageId};
 
@@ -131,6 +131,8 @@ pub struct Participant<A, T> {
     clock: Clock,
     validator: Validator,
     known: BTreeMap<TxnId, Known<T>>,
+    /// Those of them about which nothing is to be done any more.
+    over: BTreeSet<TxnId>,
     /// Datastore transactions that are not prepared.
     locking: BTreeMap<TxnId, Locking<A>>,
     /// When those are given up that are not heard of.
@@ -147,6 +149,9 @@ pub struct Participant<A, T> {
     horizon: Timestamp,
     horizon_position: u64,
     out: Vec<Output<A, T>>,
+    /// How often something was looked at that is over and old.
+    #[cfg(test)]
+    visited: std::cell::Cell<u64>,
 }
 
 /// What a participant is made with.
@@ -172,6 +177,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             clock: Clock::new(Timestamp::ZERO, settings.skew_ms),
             validator: Validator::new(settings.window_limit),
             known: BTreeMap::new(),
+            over: BTreeSet::new(),
             locking: BTreeMap::new(),
             expiring: Schedule::default(),
             last: 0,
@@ -183,6 +189,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             horizon: Timestamp::ZERO,
             horizon_position: 0,
             out: Vec::new(),
+            #[cfg(test)]
+            visited: std::cell::Cell::new(0),
         }
     }
 
@@ -276,7 +284,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                     proposal: timestamp,
                 };
                 let position = self.append(record);
-                self.known.insert(txn, Known::Prepared { participants, part, proposal: timestamp, position });
+                self.know(txn, Known::Prepared { participants, part, proposal: timestamp, position });
             }
             None => {
                 let Part { writes, touches, .. } = part;
@@ -337,7 +345,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.when(position, Then::Apply(change));
         }
         self.when(if planted(Bug::ReleasedEarly) { 0 } else { position }, Then::Release(txn));
-        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+        self.know(txn, Known::Ended { outcome, version, position, participants });
     }
 
     /// Somebody wants to finish a transaction, or to know its outcome (C2).
@@ -363,7 +371,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Makes sure that a transaction never commits here, and lets go of what it has locked.
     fn mark(&mut self, txn: TxnId, why: Refusal) {
         let position = self.append(Record::Marked { txn });
-        self.known.insert(txn, Known::Marked { why, position });
+        self.know(txn, Known::Marked { why, position });
         self.unlock(txn);
     }
 
@@ -388,10 +396,31 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.when(position, Then::Answer(from, answer));
     }
 
+    /// This is known of a transaction now.
+    fn know(&mut self, txn: TxnId, known: Known<T>) {
+        if known.is_over() {
+            self.over.insert(txn);
+        } else {
+            self.over.remove(&txn);
+        }
+        self.known.insert(txn, known);
+    }
+
+    /// What is over and old, of whatever else much is known.
+    fn old(&self) -> impl Iterator<Item = (TxnId, &Known<T>)> {
+        let old = self.over.range(..after(self.horizon));
+        old.filter_map(|txn| {
+            #[cfg(test)]
+            self.visited.set(self.visited.get() + 1);
+            Some((*txn, self.known.get(txn)?))
+        })
+    }
+
     fn forget(&mut self, txn: TxnId) {
         if let Some(known @ Known::Ended { .. }) = self.known.get_mut(&txn)
             && known.acknowledged()
         {
+            self.over.insert(txn);
             let record = known.record(txn);
             self.append(record);
             self.forget_old();
@@ -413,8 +442,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Forgets what is old, after raising the bound above it, so that whatever is committed after a restart is later (V4).
     fn forget_old(&mut self) {
         let (forced, bound) = (self.forced, self.bound_asked);
-        let mut old = self.known.range(..after(self.horizon)).map(|(_, known)| known);
-        if old.any(|known| known.is_over() && known.position() <= forced && !known.is_below(bound)) {
+        let is_above = self.old().any(|(_, known)| known.position() <= forced && !known.is_below(bound));
+        if is_above {
             self.raise_bound(self.clock.last().next());
         }
         self.clean();
@@ -423,16 +452,21 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Forgets what is old and acknowledged, and marks that are old: they are refused without (C3).
     fn clean(&mut self) {
         let (forced, bound) = (self.forced, self.bound_asked);
-        let early = planted(Bug::OutcomeForgotten);
-        let is_over = |known: &Known<T>| match known {
-            Known::Ended { .. } if early => known.position() <= forced,
-            known => known.position() <= forced && known.is_over() && known.is_below(bound),
+        let dropped: Vec<TxnId> = match planted(Bug::OutcomeForgotten) {
+            true => {
+                let ended = |known: &Known<T>| matches!(known, Known::Ended { .. }) && known.position() <= forced;
+                self.known.iter().filter(|(_, known)| ended(known)).map(|(txn, _)| *txn).collect()
+            }
+            false => {
+                let old = self.old().filter(|(_, known)| known.position() <= forced && known.is_below(bound));
+                old.map(|(txn, _)| txn).collect()
+            }
         };
-        let end = if early { after(Timestamp(u64::MAX)) } else { after(self.horizon) };
-        let old = self.known.range(..end).filter(|(_, known)| is_over(known));
-        let dropped: Vec<TxnId> = old.map(|(txn, _)| *txn).collect();
         if !dropped.is_empty() {
-            dropped.iter().for_each(|txn| drop(self.known.remove(txn)));
+            for txn in &dropped {
+                self.known.remove(txn);
+                self.over.remove(txn);
+            }
             self.out.push(Output::Dropped(dropped));
         }
     }
@@ -622,6 +656,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if !held {
                     return Err(format!("V2: {txn:?} is prepared and does not hold what it writes"));
                 }
+            }
+            if known.is_over() != self.over.contains(txn) {
+                return Err(format!("C3: {txn:?} would be kept for ever, or forgotten too soon"));
             }
             if known.position() > self.last {
                 return Err(format!("L1: {txn:?} is known by a record that there is not"));

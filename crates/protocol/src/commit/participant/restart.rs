@@ -22,7 +22,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                     self.validator.hold(txn, &part.footprint());
                 }
                 self.clock.pass(proposal);
-                self.known.insert(txn, Known::Prepared { participants, part, proposal, position });
+                self.know(txn, Known::Prepared { participants, part, proposal, position });
                 None
             }
             Record::Committed { txn, timestamp, writes, touches } => {
@@ -36,7 +36,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
-                    self.known.insert(txn, Known::Marked { why: Refusal::Aborted, position });
+                    self.know(txn, Known::Marked { why: Refusal::Aborted, position });
                 }
                 None
             }
@@ -56,7 +56,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.pass(timestamp);
                 }
-                self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+                self.know(txn, Known::Ended { outcome, version, position, participants });
                 None
             }
         }
@@ -76,7 +76,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             _ => None,
         };
-        self.known.insert(txn, Known::Ended { outcome, version, position, participants });
+        self.know(txn, Known::Ended { outcome, version, position, participants });
         let Outcome::Committed(timestamp) = outcome else { return None };
         self.clock.pass(timestamp);
         Some(change)

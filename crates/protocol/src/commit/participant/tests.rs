@@ -260,6 +260,27 @@ fn an_outcome_is_forgotten_only_when_all_have_acknowledged_it_and_it_is_old() {
     assert_eq!(world.changed.len(), 1);
 }
 
+/// A participant that is away for long leaves many outcomes behind that it has still to acknowledge.
+#[test]
+fn to_forget_one_outcome_takes_no_look_at_all_that_linger() {
+    const LINGERING: u64 = 1_000;
+    let mut world = World::new();
+    for ms in 1..=LINGERING {
+        let proposed = proposal(&world.ask_forced(prepare(ms, part(&[], &[ms as u16]))));
+        world.ask_forced(decide(ms, Outcome::Committed(proposed)));
+    }
+    world.participant.raise_horizon(Timestamp::at(LINGERING + 1));
+    world.take();
+    world.force();
+    let before = world.participant.visited.get();
+    for ms in 1..=100 {
+        world.ask(Request::Forget { txn: txn(ms) }).force();
+    }
+    assert_eq!(world.participant.lingering().count() as u64, LINGERING - 100);
+    let visited = world.participant.visited.get() - before;
+    assert!(visited < 1_000, "{visited} outcomes were looked at to forget 100");
+}
+
 #[test]
 fn what_has_no_other_participant_is_forgotten_when_it_is_old() {
     let mut world = World::new();
