@@ -353,6 +353,11 @@ impl Indexes {
             places.push(((page, slot), replaced));
         }
         places.sort_by_key(|(place, _)| *place);
+        // Of two objects in one place only one is there in the end, and not under both classes.
+        let twice = places.array_windows().find(|[(one, _), (other, _)]| one == other);
+        if let Some([((page, slot), _), _]) = twice {
+            wrong = Some(Wrong::Class(Oid::new(ClassId::NONE, *page, *slot)));
+        }
         Ok((Looked { generation: self.generation, places, wrong }, touches))
     }
 

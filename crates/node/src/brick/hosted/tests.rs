@@ -418,6 +418,37 @@ fn transactions_that_are_prepared_touch_until_they_are_decided() {
 }
 
 #[test]
+fn of_two_who_put_objects_of_different_classes_in_one_place_only_one_does() {
+    for is_alone in [true, false] {
+        // On a disk: what is under way is not there yet.
+        let dir = tempfile::tempdir().unwrap();
+        let mut world = World::on(Store::open(&dir.path().join("store"), Options::default()).unwrap());
+        world.want(&[by_age(BY_AGE)]);
+        world.settle();
+        let writes = |class, age| Writes::from([(oid(class, 1), Content::Value(person(class, age)))]);
+        world.begin(Vec::new(), writes(PERSON, 20), is_alone);
+        let answer = world.commit(&[], oid(STUDENT, 1), Content::Value(person(STUDENT, 30)));
+        assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
+        world.decide(true);
+        world.settle();
+        assert_eq!(world.entries(BY_AGE), [(key(20), 1)]);
+        // Then it is wrong for good.
+        let answer = world.commit(&[], oid(STUDENT, 1), Content::Value(person(STUDENT, 30)));
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
+    }
+}
+
+#[test]
+fn one_transaction_puts_one_object_in_a_place() {
+    let mut world = World::indexed();
+    let both = [(PERSON, 20), (STUDENT, 30)].map(|(class, age)| (oid(class, 1), Content::Value(person(class, age))));
+    world.begin(Vec::new(), both.into(), true);
+    let answers = world.answers();
+    assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
+    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+}
+
+#[test]
 fn ranges_come_in_order_either_way_from_a_place_on_filtered_and_counted() {
     let mut world = World::indexed();
     for slot in 0..40 {
