@@ -419,12 +419,12 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     let cluster = Cluster::connect_with(&world.url(), patience).await.unwrap();
     let oid = counters(&cluster, 1).await[0];
     let large = || Object::blob(vec![7; 1 << 20].into());
-    let mut refused = None;
+    let (mut refused, mut stored) = (None, Vec::new());
     for _ in 0..16 {
         let t = cluster.begin(Level::Optimistic);
-        t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+        let made = t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
         match t.commit().await {
-            Ok(Decided::Committed(_)) => {}
+            Ok(Decided::Committed(_)) => stored.push(t.real(made).unwrap()),
             Ok(other) => refused = Some(format!("{other:?}")),
             Err(error) => refused = Some(error.to_string()),
         }
@@ -442,6 +442,17 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     // What is there can be read, by others too, who have no copy of it.
     assert_eq!(number(cluster.get(oid).await.unwrap()), 0);
     assert_eq!(number(world.client().await.get(oid).await.unwrap()), 0);
+    // Who replaces it by less, or removes it, makes room: outside of transactions, and in them with something else that is new.
+    cluster.put(stored[0], Object::blob(vec![7; 900 << 10].into())).await.unwrap();
+    let t = cluster.begin(Level::Optimistic);
+    t.delete(stored[1]).await.unwrap();
+    t.delete(stored[2]).await.unwrap();
+    t.create_object(ClassId::NONE, blob(5), Hint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    cluster.transact(|t| async move { t.delete(oid).await }).await.unwrap();
+    let t = cluster.begin(Level::Optimistic);
+    t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
     world.end().await;
 }
 

@@ -40,6 +40,11 @@ impl Changes {
         }
     }
 
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Row)> {
+        self.few.iter().map(|(key, row)| (key, row)).chain(&self.many)
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Row> {
         if self.many.is_empty() { self.place(key).ok().map(|at| &self.few[at].1) } else { self.many.get(key) }
     }

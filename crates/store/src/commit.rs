@@ -33,6 +33,16 @@ use crate::rows::RowSequence;
 use crate::stage::stage;
 use crate::view::View;
 
+/// What a store in memory says when it is full.
+fn no_room() -> Error {
+    Error::new(ErrorKind::Full, "the store in memory has no room; delete something, or start it with more")
+}
+
+/// The bytes that a row takes; `None` if it takes one away.
+fn kept(row: &Row) -> Option<usize> {
+    (!matches!(row, Row::Gone)).then(|| row.size())
+}
+
 /// What is called with a transaction's outcome.
 pub(crate) type Tell = Box<dyn FnOnce(Result<Outcome>) + Send>;
 
@@ -47,6 +57,8 @@ pub(crate) struct Job {
     pub(crate) wrong: Option<Box<Error>>,
     /// What it is behind in, if it must not be made without those before.
     pub(crate) sequence: Option<RowSequence>,
+    /// Whether a store in memory takes it though it is full.
+    pub(crate) is_needed: bool,
     pub(crate) answer: Answer,
 }
 
@@ -59,7 +71,8 @@ impl Job {
 
     /// One that does nothing.
     pub(crate) fn new(answer: Answer) -> Self {
-        Self { steps: Vec::new(), staged: Vec::new(), taken: Vec::new(), wrong: None, sequence: None, answer }
+        let (steps, staged, taken) = (Vec::new(), Vec::new(), Vec::new());
+        Self { steps, staged, taken, wrong: None, sequence: None, is_needed: false, answer }
     }
 }
 
@@ -233,11 +246,9 @@ impl Core {
         }
         let result = if let Some(wrong) = job.refusal() {
             Err(wrong)
-        } else if self.is_full(&self.view.load()) && !job.steps.iter().all(Step::frees) {
-            let message = "the store in memory has no room; delete something, or start it with more";
-            Err(Error::new(ErrorKind::Full, message))
         } else {
-            self.apply(&mut writer, job.steps, &mut Vec::new())
+            let is_bounded = self.is_full(&self.view.load()) && !job.is_needed && !job.steps.iter().all(Step::frees);
+            self.apply(&mut writer, job.steps, &mut Vec::new(), is_bounded)
         };
         if result.is_err() {
             job.sequence.iter().for_each(RowSequence::break_off);
@@ -254,7 +265,7 @@ impl Core {
         let Job { steps, mut staged, taken, sequence, answer, .. } = job;
         let result = match refusal {
             Some(refusal) => Err(refusal),
-            None => self.apply(writer, steps, &mut staged),
+            None => self.apply(writer, steps, &mut staged, false),
         };
         if result.is_err() {
             sequence.iter().for_each(RowSequence::break_off);
@@ -285,6 +296,15 @@ impl Core {
         None
     }
 
+    /// Whether a store in memory takes only what makes room, or is [needed](RowChanges::needed).
+    pub(crate) fn is_memory_full(&self) -> bool {
+        let is_full = || self.durable.is_none() && self.is_full(&self.view.load());
+        is_full() && {
+            self.let_go();
+            is_full()
+        }
+    }
+
     /// Whether the buffer can take no more before something is installed.
     pub(crate) fn is_full(&self, view: &View) -> bool {
         match self.durable {
@@ -293,11 +313,20 @@ impl Core {
         }
     }
 
-    /// Applies a transaction and puts its frame into the batch.
-    fn apply(&self, writer: &mut Writer, steps: Vec<Step>, staged: &mut Vec<Extent>) -> Result<Outcome> {
+    /// Applies a transaction and puts its frame into the batch. One that `is_bounded` may not take more than it lets go of.
+    fn apply(
+        &self,
+        writer: &mut Writer,
+        steps: Vec<Step>,
+        staged: &mut Vec<Extent>,
+        is_bounded: bool,
+    ) -> Result<Outcome> {
         let (view, seq) = (self.view.load(), writer.next);
         let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-        if let [Step::Rows(_)] = &steps[..] {
+        if let [Step::Rows(rows)] = &steps[..] {
+            if is_bounded && !view.active.has_room_for(rows.iter().map(|row| (&row.key, row.size()))) {
+                return Err(no_room());
+            }
             return self.apply_rows(writer, &view, Entry { time_us, created: Vec::new(), steps });
         }
         let mut steps = steps;
@@ -311,6 +340,9 @@ impl Core {
             Applied::Conflict(conflict) => return Ok(Outcome::Conflict(conflict)),
             Applied::Moved => return Err(Error::new(ErrorKind::Internal, "an append was never placed")),
         };
+        if is_bounded && !view.active.has_room_for(changes.iter().map(|(key, row)| (key, kept(row)))) {
+            return Err(no_room());
+        }
         let entry = Entry { time_us, created, steps };
         self.frame(writer, &entry)?;
         self.insert(&view.active, seq, changes);

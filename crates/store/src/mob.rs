@@ -38,7 +38,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         match self {
             Self::Gone => 0,
             Self::Value(value) | Self::Shared(value, _) => value.len(),
@@ -318,6 +318,18 @@ impl Mob {
         }
         self.last.fetch_min(last, Ordering::Release);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// Whether changes take no more than they let go of. They have the size that each row gets; `None` if it goes.
+    pub(crate) fn has_room_for<'a>(&self, changes: impl Iterator<Item = (&'a Key, Option<usize>)>) -> bool {
+        let (mut taken, mut freed) = (0, 0);
+        for (key, size) in changes {
+            let entry = key.len() + OVERHEAD;
+            taken += size.map_or(0, |size| entry + size);
+            let size = self.with(key, || Seq::MAX, |row| (!matches!(row, Row::Gone)).then(|| row.size()));
+            freed += size.flatten().map_or(0, |size| entry + size);
+        }
+        taken <= freed
     }
 
     /// Roughly what the buffer takes, in bytes.

@@ -54,6 +54,11 @@ impl RowChange {
         &self.key[1..]
     }
 
+    /// The bytes of the value; `None` if the row is removed.
+    pub(crate) fn size(&self) -> Option<usize> {
+        self.value.as_ref().map(Bytes::len)
+    }
+
     pub(crate) fn removes(&self) -> bool {
         self.value.is_none()
     }
@@ -95,7 +100,7 @@ impl RowSequence {
     /// The next changes of the sequence, none yet; their place is where they are submitted.
     #[must_use]
     pub fn changes(&self) -> RowChanges {
-        RowChanges { changes: Vec::new(), sequence: Some(self.clone()) }
+        RowChanges { sequence: Some(self.clone()), ..RowChanges::default() }
     }
 
     /// Whether some of its changes have failed.
@@ -124,6 +129,7 @@ impl RowSequence {
 pub struct RowChanges {
     changes: Vec<RowChange>,
     sequence: Option<RowSequence>,
+    is_needed: bool,
 }
 
 impl RowChanges {
@@ -137,6 +143,14 @@ impl RowChanges {
     #[must_use]
     pub fn in_sequence(mut self, sequence: &RowSequence) -> Self {
         self.sequence = Some(sequence.clone());
+        self
+    }
+
+    /// The same changes, which a store in memory takes though it is full: they follow from what it has taken, or let go of something.
+    /// Whoever gives them sees to it that what makes them necessary is not taken in without end.
+    #[must_use]
+    pub fn needed(mut self) -> Self {
+        self.is_needed = true;
         self
     }
 
@@ -243,12 +257,12 @@ impl Core {
 }
 
 /// What is handed to the writer. What is wrong in itself is, too: its answer must not overtake those before it.
-fn job(RowChanges { changes, sequence }: RowChanges, answer: Answer) -> Job {
+fn job(RowChanges { changes, sequence, is_needed }: RowChanges, answer: Answer) -> Job {
     let (steps, wrong) = match RowChanges::step(changes) {
         Ok(step) => (vec![step], None),
         Err(error) => (Vec::new(), Some(Box::new(error))),
     };
-    Job { steps, wrong, sequence, ..Job::new(answer) }
+    Job { steps, wrong, sequence, is_needed, ..Job::new(answer) }
 }
 
 fn position(outcome: Outcome) -> Result<u64> {

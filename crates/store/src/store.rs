@@ -549,6 +549,12 @@ impl Store {
         self.core().status()
     }
 
+    /// Whether this is a store in memory that is full: it takes only what makes room, and [what is needed](RowChanges::needed).
+    #[must_use]
+    pub fn is_memory_full(&self) -> bool {
+        self.core().is_memory_full()
+    }
+
     /// Closes the store: installs what is in memory, ends its threads and unlocks the directory. Other handles and
     /// snapshots can still read, and can commit nothing.
     ///

@@ -23,7 +23,7 @@ use protocol::commit::participant::Settings;
 use protocol::commit::{Answer, Part, Refusal, Rejected, Request};
 use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
-use protocol::page_cache::Fetched;
+use protocol::page_cache::{Content, Fetched};
 use protocol::tree::{Down, Up};
 use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
@@ -47,6 +47,10 @@ pub(crate) const WINDOW: usize = 256;
 const DROPPED: usize = 256;
 /// Bytes of what is known of a transaction that go into one row.
 const PIECE: usize = 4 << 20;
+/// What an object takes beside its data, about.
+const OBJECT: usize = 256;
+/// Why a brick in memory that is full takes nothing that makes it fuller.
+const NO_ROOM: &str = "the brick's store in memory has no room: delete something, or start it with more";
 /// Page numbers that can be reserved; those above are computed.
 pub(crate) const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
 
@@ -421,14 +425,34 @@ impl Hosted {
     fn admit(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
         match &self.full {
             Some(full) => Err(Held { kind: full.kind(), why: full.message().to_owned() }),
+            // What was taken in before is written, room or not.
+            None if self.is_memory_full() && self.grows(part) => {
+                Err(Held { kind: ErrorKind::Full, why: NO_ROOM.to_owned() })
+            }
             None => self.touch(txn, part),
         }
     }
 
+    fn is_memory_full(&self) -> bool {
+        self.in_memory && self.store.is_memory_full()
+    }
+
+    /// Whether a transaction writes more bytes than it takes away. What cannot be read is found out later.
+    fn grows(&self, part: &Part<Object>) -> bool {
+        let (mut before, mut after) = (0, 0);
+        for (oid, content) in &part.writes {
+            after += if let Content::Value(object) = content { OBJECT + object.data.len() } else { 0 };
+            if let Ok(Some(object)) = rows::read_object(&self.store, oid.page(), oid.slot()) {
+                before += OBJECT + object.data.len();
+            }
+        }
+        after > before
+    }
+
     /// Why nothing new is written here now, if that is so.
     pub(crate) fn ailment(&self) -> Option<String> {
-        let full = self.full.as_ref()?;
-        Some(format!("logical node {:x} takes no changes: {}", self.node.0, full.message()))
+        let full = self.full.as_ref().map(Error::message).or_else(|| self.is_memory_full().then_some(NO_ROOM))?;
+        Some(format!("logical node {:x} takes no changes: {full}", self.node.0))
     }
 
     fn forced(&mut self, position: u64, now: Ms) {

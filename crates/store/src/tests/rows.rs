@@ -331,9 +331,16 @@ fn a_store_in_memory_without_room_still_takes_removals() {
     let mut many = RowChanges::new();
     (0..20u8).for_each(|n| many.put(&[n], pattern(60_000, n)));
     store.commit_rows(many).unwrap();
-    let error = store.commit_rows(changes([(&b"x"[..], Some(Bytes::new())), (&[1], None)])).unwrap_err();
+    let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(60_001, 1))), (&[1], None)])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
-    store.commit_rows(changes([(&[1][..], None), (&[2], None), (&[3], None), (&[4], None)])).unwrap();
-    put(&store, b"x", "y");
-    assert_eq!(all(&store).len(), 17);
+    // What it takes must be no more than what it gives; but what is needed is written.
+    store.commit_rows(changes([(&b"x"[..], Some(pattern(59_000, 1))), (&[1], None)])).unwrap();
+    store.commit_rows(changes([(&b"x"[..], Some(pattern(50_000, 1)))])).unwrap();
+    let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(59_000, 1)))])).unwrap_err();
+    assert_eq!((error.kind(), store.is_memory_full()), (ErrorKind::Full, true));
+    store.commit_rows(changes([(&b"z"[..], Some(Bytes::new()))]).needed()).unwrap();
+    store.commit_rows(changes([(&[2][..], None), (&[3], None), (&[4], None)])).unwrap();
+    assert!(!store.is_memory_full());
+    put(&store, b"y", "z");
+    assert_eq!(all(&store).len(), 19);
 }

@@ -115,7 +115,7 @@ impl Hosted {
         if self.index_due > now || self.failed.is_some() {
             return;
         }
-        let is_late = self.full.is_some() || self.under_way.len() > UNDER_WAY;
+        let is_late = self.full.is_some() || self.under_way.len() > UNDER_WAY || self.is_memory_full();
         let prepared = self.prepared();
         let task = if is_late { None } else { self.indexes.task(self.durable, &prepared) };
         // What was removed is seen until that is durable.

@@ -146,7 +146,7 @@ impl Hosted {
         let position = sent.position;
         self.under_way.push_back(sent);
         if self.in_memory {
-            match self.store.commit_rows(rows) {
+            match self.store.commit_rows(rows.needed()) {
                 Ok(_) => {
                     let sent = self.under_way.pop_back();
                     sent.iter().for_each(|sent| self.changed(&sent.rows));
