@@ -14,7 +14,7 @@ use meta::catalog;
 use model::{NodeId, Oid};
 use query::Query;
 use tokio::time;
-use world::{ACCOUNT, World, account, read};
+use world::{ACCOUNT, BADGE, World, account, badge, read};
 
 const BALANCE: i64 = 100;
 
@@ -156,11 +156,17 @@ async fn balances(cluster: &Cluster, accounts: &[Oid]) -> Vec<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time() {
+async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time_while_clients_write() {
     let mut world = World::start(2, 1).await;
     let cluster = world.client(0).await;
-    let accounts = open_accounts(&cluster, 40).await;
+    let accounts = Arc::new(open_accounts(&cluster, 40).await);
     let node = cluster.nodes()[0];
+    let end = Arc::new(AtomicBool::new(false));
+    let mut transfers = Vec::new();
+    for number in 0..3 {
+        transfers.push(tokio::spawn(transfer(world.client(number).await, accounts.clone(), end.clone())));
+    }
+    let created = tokio::spawn(create(world.client(1).await, end.clone()));
     for round in 0..8_usize {
         let (from, _) = world.placed(node);
         let to = from % 2 + 1;
@@ -172,8 +178,68 @@ async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time() {
         world.start_brick(stopped).await;
         time::timeout(Duration::from_secs(20), world.rest(&[node])).await.unwrap();
         assert_eq!(world.placed(node).0, to);
-        assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 40]);
+        let sum: i64 = balances(&cluster, &accounts).await.iter().sum();
+        assert_eq!(sum, 40 * BALANCE);
     }
+    end.store(true, Ordering::Relaxed);
+    for one in transfers {
+        assert!(one.await.unwrap() > 10);
+    }
+    let created = created.await.unwrap();
+    let t = cluster.begin(Level::Optimistic);
+    for (owner, oid) in &created {
+        assert_eq!(t.resolve(owner).await.unwrap(), Some(*oid));
+        assert_eq!(read(t.get(*oid).await.unwrap()).unwrap().0, *owner);
+    }
+    world.end().await;
+}
+
+/// Claims numbers for badges one after the other, as others do too. Returns which it has got.
+async fn claim(cluster: Cluster, numbers: std::ops::Range<i64>) -> BTreeSet<i64> {
+    let mut got = BTreeSet::new();
+    for number in numbers {
+        let claimed = cluster.transact(|t| async move {
+            t.create_object(BADGE, badge(number), Hint::Anywhere)?;
+            Ok(())
+        });
+        match claimed.await {
+            Ok(()) => drop(got.insert(number)),
+            Err(error) => assert_eq!(error.kind(), client::ErrorKind::Invalid, "{error}"),
+        }
+    }
+    got
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_stay_unique_over_moves_whoever_claims_them() {
+    const NUMBERS: i64 = 60;
+    let world = World::start(2, 2).await;
+    world.define_badges().await;
+    let cluster = world.client(0).await;
+    let nodes: Vec<NodeId> = cluster.nodes().to_vec();
+    let mut claims = Vec::new();
+    for number in 0..3 {
+        claims.push(tokio::spawn(claim(world.client(number).await, 0..NUMBERS)));
+    }
+    let mut moves = 0;
+    while moves < 2 || claims.iter().any(|claim| !claim.is_finished()) {
+        for node in &nodes {
+            world.begin_move(*node, world.placed(*node).0 % 2 + 1).await;
+        }
+        time::timeout(Duration::from_secs(30), world.rest(&nodes)).await.unwrap();
+        moves += 1;
+    }
+    let mut all = BTreeSet::new();
+    for claim in claims {
+        for number in claim.await.unwrap() {
+            assert!(all.insert(number), "two have got number {number}");
+        }
+    }
+    assert_eq!(all, (0..NUMBERS).collect(), "somebody has got each of them");
+    let badges = cluster.query(&Query::of("Badge")).await.unwrap().all().await.unwrap();
+    assert_eq!(badges.len(), NUMBERS as usize);
+    // Also who comes when all is quiet is told.
+    assert_eq!(claim(world.client(1).await, 0..NUMBERS).await, BTreeSet::new());
     world.end().await;
 }
 

@@ -17,6 +17,8 @@ use tokio::time;
 
 /// The class of accounts.
 pub(crate) const ACCOUNT: ClassId = ClassId(1);
+/// The class of badges.
+pub(crate) const BADGE: ClassId = ClassId(2);
 
 /// A cluster in one process: its catalogue, some bricks on disk, two peer servers.
 pub(crate) struct World {
@@ -60,6 +62,15 @@ impl World {
         let ready = world.editor().index_built("main", "by_owner", index.id, None).await.unwrap();
         world.realm.reach(ready.revision).await.unwrap();
         world
+    }
+
+    /// Makes a class of badges, whose numbers are unique.
+    pub(crate) async fn define_badges(&self) {
+        let fields = vec![FieldDefinition::required("number", FieldType::Int64)];
+        let class = ClassDefinition { name: "Badge".to_owned(), parent: None, fields };
+        assert_eq!(self.editor().define("main", &[class]).await.unwrap().value[0].id, BADGE);
+        let index = self.editor().create_index("main", "by_number", "Badge", &["number"], true).await.unwrap();
+        self.realm.reach(index.revision).await.unwrap();
     }
 
     pub(crate) fn editor(&self) -> &Editor {
@@ -117,6 +128,13 @@ impl World {
             brick.shutdown().await.unwrap();
         }
     }
+}
+
+/// A badge.
+pub(crate) fn badge(number: i64) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set_value(FieldNumber(1), &Value::from(number)).unwrap();
+    Object::record(BADGE, record.build().unwrap())
 }
 
 /// An account.

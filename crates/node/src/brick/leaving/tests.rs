@@ -1,9 +1,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::{ClassId, Object, Oid, PageId, SpaceId};
+use protocol::commit::{Part, Request};
+use protocol::ident::{ClientId, Timestamp, TxnId};
+use protocol::page_cache::Content;
 use store::{Options, Store};
 
 use super::*;
+use crate::brick::hosted::Asker;
 use crate::doors::Membership;
 use crate::placement::{BrickId, Map, Place};
 use crate::realm::Realm;
@@ -115,4 +120,68 @@ async fn who_asks_for_what_does_not_move_to_it_is_refused() {
     // What has changed before is not known.
     assert_eq!(nodes.copy_rows(&ask(4, None)).unwrap_err().kind(), ErrorKind::NotFound);
     nodes.copy_rows(&ask(0, Some(Bytes::new()))).unwrap();
+}
+
+/// Commits an object, as a client would.
+fn commit(nodes: &Nodes, number: u64) {
+    let page = PageId { space: SpaceId(1), node: NODE, number: 1 + number % 100 };
+    let oid = Oid::new(ClassId::NONE, page, (number % 7) as u16);
+    let writes = [(oid, Content::Value(Object::blob(number.to_be_bytes().to_vec().into())))].into();
+    let now = nodes.time.now();
+    let txn = TxnId { start: Timestamp::at(now), client: ClientId(number) };
+    let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
+    let asked = |hosted: &mut crate::brick::hosted::Hosted| {
+        hosted.request(Asker::Node(NodeId(9)), request, Timestamp::ZERO, now).unwrap();
+        Ok(())
+    };
+    nodes.with_hosted(NODE, asked).unwrap();
+}
+
+/// All rows of the node.
+fn rows_of(nodes: &Nodes) -> BTreeMap<Bytes, Bytes> {
+    let mut all = BTreeMap::new();
+    for (from, to) in rows::ranges(NODE) {
+        let visit = |key: &[u8], value: &[u8]| {
+            all.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+            ControlFlow::Continue(())
+        };
+        nodes.store.rows(&from, &to, visit).unwrap();
+    }
+    all
+}
+
+#[tokio::test]
+async fn more_changes_than_can_be_remembered_make_the_copy_begin_again_and_none_is_lost() {
+    let nodes = nodes();
+    follow(&nodes, moving(1, None)).await;
+    (0..50).for_each(|number| commit(&nodes, number));
+    let first = nodes.copy_rows(&ask(0, Some(Bytes::new()))).unwrap();
+    assert_eq!(first.next, None);
+    (0..20).for_each(|number| commit(&nodes, number));
+    assert!(!nodes.copy_rows(&ask(1, None)).unwrap().rows.is_empty(), "so many can be remembered");
+    (0..1_000).for_each(|number| commit(&nodes, number));
+    assert_eq!(nodes.copy_rows(&ask(2, None)).unwrap_err().kind(), ErrorKind::NotFound);
+
+    let mut copied: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+    let mut asked = CopyRows { attempt: 6, ..ask(0, Some(Bytes::new())) };
+    for round in 0.. {
+        let answer = nodes.copy_rows(&asked).unwrap();
+        for (key, value) in answer.rows {
+            match value {
+                Some(value) => drop(copied.insert(key, value)),
+                None => drop(copied.remove(&key)),
+            }
+        }
+        if answer.sealed.is_some() {
+            break;
+        }
+        (asked.got, asked.number, asked.from) = (asked.number, asked.number + 1, answer.next);
+        match round {
+            0..5 => commit(&nodes, 2_000 + round),
+            5 => follow(&nodes, moving(1, Some(5))).await,
+            _ => assert!(round < 20, "it never ends"),
+        }
+    }
+    // The seal is of the old brick.
+    assert_eq!(copied, rows_of(&nodes));
 }
