@@ -26,8 +26,8 @@ use crate::placement::{BrickId, Map, Place, Placement, Transfer};
 use schema::Schemas;
 use stock::Stock;
 
-pub(crate) use schema::describe;
 pub use schema::{Schema, type_of};
+pub(crate) use schema::{describe, is_told};
 
 /// An object space.
 #[derive(Clone, Debug, PartialEq, Eq)]

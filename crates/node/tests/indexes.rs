@@ -125,8 +125,18 @@ impl World {
             let (mut after, mut ages) = (None, Vec::new());
             loop {
                 let (classes, range, filter) = ([PERSON].into(), range.clone(), None);
-                let scan =
-                    Scan { space: SPACE, node, epoch: 0, classes, range, after, limit: 33, filter, count: false };
+                let scan = Scan {
+                    space: SPACE,
+                    node,
+                    epoch: 0,
+                    classes,
+                    range,
+                    after,
+                    limit: 33,
+                    filter,
+                    count: false,
+                    family: None,
+                };
                 let scanned = self.scan(scan).await?;
                 ages.extend(scanned.found.iter().map(|(_, _, object)| age(object)));
                 after = scanned.next;

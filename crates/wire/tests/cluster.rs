@@ -385,6 +385,7 @@ fn scan() -> BoxedStrategy<Scan> {
             limit,
             filter,
             count,
+            family: Some(ClassId(1 + limit)).filter(|_| count),
         })
         .boxed()
 }
@@ -398,7 +399,7 @@ fn scanned() -> BoxedStrategy<Scanned> {
     (vec(object, 0..5), reads(), option::of(place()), any::<u64>(), any::<u64>())
         .prop_map(|(found, guards, next, examined, count)| {
             let seen = Timestamp(examined);
-            Scanned { found, guards, next, examined, count, seen }
+            Scanned { found, guards, next, examined, count, seen, behind: count % 2 == 1 }
         })
         .boxed()
 }

@@ -11,9 +11,15 @@ pub(crate) const BALANCE: i64 = 100;
 const LISTS: u64 = 3;
 /// Accounts at each logical node.
 const ACCOUNTS: u64 = 2;
-/// The class of lists that are records, and the field with the elements.
-const CLASS: ClassId = ClassId(7);
-const ELEMENTS: FieldNumber = FieldNumber(3);
+/// The class of lists that are records, and the field with the elements: the first ones of their space.
+const CLASS: ClassId = ClassId(1);
+const ELEMENTS: FieldNumber = FieldNumber(1);
+
+/// What the catalogue is told of that class.
+#[derive(client::Persistent)]
+struct List {
+    elements: Vec<i64>,
+}
 
 /// An object, and its key in histories.
 #[derive(Clone, Debug)]
@@ -36,6 +42,7 @@ pub(crate) struct Objects {
 impl Objects {
     /// Creates all, in one transaction, under names.
     pub(crate) async fn create(cluster: &Cluster, nodes: u64, writers: u64) -> Self {
+        cluster.define::<List>().await.unwrap();
         let mut all = Self::default();
         let mut created = Vec::new();
         let t = cluster.begin(Level::Optimistic);

@@ -48,6 +48,7 @@ impl Found {
             limit: PORTION,
             filter: self.filter.clone(),
             count: false,
+            family: None,
         };
         let (Response::Scanned(scanned), raw) = self.core.ask(Request::Scan(scan.into_proto()?)).await? else {
             return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));

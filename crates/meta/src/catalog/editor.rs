@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use model::SpaceId;
+
 use crate::{MetaStore, Revision};
 
 use super::draft::Draft;
@@ -124,6 +126,15 @@ impl Editor {
     /// If what keeps the catalogue cannot be asked.
     pub async fn map_revision(&self) -> Result<Revision> {
         let state = self.store.get(vec![Path::Map.key()?]).await?;
+        Ok(state.entries.first().map(|(_, entry)| entry.revision).unwrap_or_default())
+    }
+
+    /// The last change of a space's classes and indexes.
+    ///
+    /// # Errors
+    /// If what keeps the catalogue cannot be asked.
+    pub async fn schema_revision(&self, space: SpaceId) -> Result<Revision> {
+        let state = self.store.get(vec![Path::Schema(space).key()?]).await?;
         Ok(state.entries.first().map(|(_, entry)| entry.revision).unwrap_or_default())
     }
 

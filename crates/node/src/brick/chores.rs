@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use model::{NodeId, Object, Result};
+use model::{NodeId, Object, Result, SpaceId};
 use protocol::commit::{Answer, Request};
 use protocol::ident::Timestamp;
 use protocol::lease::Ms;
@@ -17,6 +17,8 @@ pub(crate) enum Chore {
     Ask { from: NodeId, node: NodeId, seen: Timestamp, request: Request<Object> },
     /// A logical node answers another one of this brick.
     Answer { to: NodeId, node: NodeId, answer: Answer },
+    /// Somebody knows a class that is not known here: there may be news in the catalogue.
+    Learn { space: SpaceId },
 }
 
 /// What is to be done, in order, and when there is more.

@@ -9,11 +9,13 @@
 //! 4. All that is known is in rows, fields and classes too, so a node that is opened keeps its indexes before it has heard of any.
 //! 5. Nobody writes values that are to be unique who has not asked who has them: a transaction that has relies on a guard of theirs,
 //!    so of two that write the same values only one commits.
+//! 6. Objects are taken only of classes that are known here, and what changes one touches the guards of the classes above its own
+//!    too. So who has looked through a class meets whoever adds to it, be it an object of a class that came later.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use meta::catalog::{Index, IndexState, Schema};
+use meta::catalog::{Index, IndexState, Schema, Shape};
 use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
 use protocol::commit::Part;
 use protocol::ident::TxnId;
@@ -25,6 +27,7 @@ use store::{RowChanges, Store};
 use super::fresh::Objects;
 use super::guards;
 use super::index_rows::{self as rows, IndexId, Mark};
+use crate::realm::is_told;
 
 /// Changed objects that are remembered before those are forgotten that can be seen.
 const RECENT: usize = 10_000;
@@ -96,8 +99,11 @@ type Entries = Vec<(IndexId, Vec<u8>)>;
 /// Why a transaction is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// An object is written in the place of one of another class, or as one of another class than its identifier's.
+    /// An object is written in the place of one of another class, or as one of another class than its identifier's, or two are
+    /// written in one place.
     Class(Oid),
+    /// The object's class is not known here: not yet, or there is none.
+    Unknown(Oid),
     /// An object gets values that are to be unique, and the transaction has not asked who has them.
     NotAsked(Oid, IndexId),
 }
@@ -323,11 +329,17 @@ impl Indexes {
         not_asked.map(|kept| kept.id)
     }
 
-    /// What the writes of a transaction replace, and the guards that it touches by that.
+    /// What the writes of a transaction replace, and the guards that it touches by that. Without a schema there are no classes above
+    /// others.
     ///
     /// # Errors
     /// If what is there cannot be read.
-    pub(super) fn touches(&self, objects: Objects<'_>, part: &Part<Object>) -> Result<(Looked, BTreeSet<Oid>)> {
+    pub(super) fn touches(
+        &self,
+        objects: Objects<'_>,
+        schema: Option<&Schema>,
+        part: &Part<Object>,
+    ) -> Result<(Looked, BTreeSet<Oid>)> {
         let Part { reads, writes, .. } = part;
         let mut touches = BTreeSet::new();
         let (mut places, mut wrong) = (Vec::with_capacity(writes.len()), None);
@@ -336,15 +348,21 @@ impl Indexes {
             let replaced = self.look(objects, page, slot, content)?;
             let after = if let Content::Value(object) = content { Some(object.class) } else { None };
             let classes = [replaced.before, after].into_iter().flatten();
+            let is_known = |class| !is_told(class) || schema.is_none_or(|schema| schema.class(class).is_some());
             if classes.clone().any(|class| class != oid.class()) {
                 wrong = Some(Wrong::Class(*oid));
+            } else if !is_known(oid.class()) {
+                wrong = Some(Wrong::Unknown(*oid));
             } else if let Content::Value(object) = content
                 && let Some(index) = self.not_asked(*oid, object, &replaced.old, reads)
             {
                 wrong = Some(Wrong::NotAsked(*oid, index));
             }
-            let classes = classes.filter(|class| *class != ClassId::NONE);
-            touches.extend(classes.map(|class| guards::of_class(page.space, page.node, class)));
+            for class in classes.filter(|class| *class != ClassId::NONE) {
+                let above = schema.and_then(|schema| schema.class(class)).map_or(&[][..], Shape::lineage);
+                let all = above.iter().copied().chain([class]);
+                touches.extend(all.map(|class| guards::of_class(page.space, page.node, class)));
+            }
             for (id, key) in replaced.old.iter().chain(&replaced.new) {
                 touches.insert(guards::of_index(page.space, page.node, id.index));
                 let first = first(key).unwrap_or(key);

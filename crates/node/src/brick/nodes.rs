@@ -15,6 +15,7 @@ use protocol::lease::Ms;
 use protocol::page_cache::Content;
 use protocol::tree::Up;
 use store::Store;
+use tokio::time;
 use tracing::{error, info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 
@@ -46,6 +47,8 @@ const SOON_MS: Ms = 2;
 /// How long whoever waits for an index waits for an answer, and how often it is looked for.
 const PATIENCE_MS: Ms = 500;
 const LOOK: Duration = Duration::from_millis(10);
+/// How long the catalogue is asked for news of classes before it is asked anew.
+const LEARNING: Duration = Duration::from_secs(5);
 
 /// A logical node and the epoch as of which it is served here.
 struct Served {
@@ -67,6 +70,8 @@ pub(crate) struct Nodes {
     closing: Mutex<BTreeMap<NodeId, Arc<Served>>>,
     /// Whether all that the map says is done.
     is_settled: AtomicBool,
+    /// Whether the catalogue is asked for news of classes.
+    is_learning: AtomicBool,
     /// Why not all nodes are served, if they are not.
     ailment: Mutex<Option<String>>,
     /// What moves away, what comes, and what was left here.
@@ -130,6 +135,7 @@ impl Nodes {
             id,
             closing,
             is_settled,
+            is_learning: AtomicBool::new(false),
             ailment,
             leaving,
             arriving,
@@ -355,8 +361,12 @@ impl Nodes {
     pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
         let served = self.named(wanted.node)?;
         let mut scanned = scan(&self.store, wanted)?;
+        let hosted = served.lock()?;
+        if hosted.knows_more(wanted) {
+            return Ok(Scanned { behind: true, ..Scanned::default() });
+        }
         // What was found was committed before.
-        scanned.seen = served.lock()?.clock();
+        scanned.seen = hosted.clock();
         Ok(scanned)
     }
 
@@ -386,7 +396,7 @@ impl Nodes {
             if matches!(progress, Ok(None)) || self.time.now() >= until {
                 return progress;
             }
-            tokio::time::sleep(LOOK).await;
+            time::sleep(LOOK).await;
         }
     }
 
@@ -458,7 +468,22 @@ impl Nodes {
         hosted.deadline()
     }
 
-    fn chore(&self, chore: Chore) {
+    /// Asks the catalogue for news of classes, if nobody does already; what has come is followed as all news are.
+    fn learn(self: &Arc<Self>, space: SpaceId) {
+        if self.is_learning.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let nodes = self.clone();
+        tokio::spawn(async move {
+            let learned = time::timeout(LEARNING, nodes.realm.refresh_schema(space)).await;
+            if let Ok(Err(error)) = learned {
+                warn!(space = space.0, %error, "it cannot be found out whether there are new classes");
+            }
+            nodes.is_learning.store(false, Ordering::Release);
+        });
+    }
+
+    fn chore(self: &Arc<Self>, chore: Chore) {
         let now = self.time.now();
         let with = |node: NodeId, act: &mut dyn FnMut(&mut Hosted)| {
             if let Some(served) = self.served(node)
@@ -474,6 +499,7 @@ impl Nodes {
                     served.written(life, result, now);
                 }
             }
+            Chore::Learn { space } => self.learn(space),
             Chore::Answer { to, node, answer } => {
                 with(to, &mut |hosted| hosted.answered(node, answer.clone(), now));
             }

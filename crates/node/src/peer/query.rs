@@ -12,6 +12,8 @@
 //!    looked at, and the objects that were followed. Candidates need no more: who changes one touches a guard. It comes with
 //!    the rows that rest on it, so a client may stop reading.
 //! 3. What the transaction has written takes the place of what the bricks have.
+//! 4. An answer has the objects of all classes that there are. Whoever meets a class that this peer server has not heard of (a brick
+//!    says so, or an object is of one) has the query begun anew, with what the catalogue says by then.
 
 mod own;
 mod streams;
@@ -34,7 +36,7 @@ use wire::proto::response::Response;
 
 use super::Peer;
 use crate::brick::guards;
-use crate::realm::Space;
+use crate::realm::{Schema, Space, is_told};
 use own::Own;
 use streams::Streams;
 
@@ -46,6 +48,9 @@ const ALL_OPEN: usize = 1024;
 const COLLECTING: usize = 8;
 /// How long a query waits until more of it is wanted.
 const IDLE: Duration = Duration::from_secs(120);
+/// How long news of classes that bricks know already are waited for.
+const NEWS: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(50);
 /// How often a client hears of a query that it is being worked on.
 const SIGN: Duration = Duration::from_secs(2);
 /// Rows of one answer, and bytes after which no other row follows.
@@ -155,6 +160,8 @@ struct Answer {
     peer: Arc<Peer>,
     space: Arc<Space>,
     plan: Arc<Plan>,
+    /// By which it is made.
+    schema: Arc<Schema>,
     /// Away while it is at work elsewhere.
     run: Option<Run>,
     working: Option<JoinHandle<(Run, Result<Progress>)>>,
@@ -168,8 +175,16 @@ struct Answer {
     introduced: bool,
     ready: VecDeque<Row>,
     done: bool,
+    /// Something of the answer was told.
+    told: bool,
+    /// There are classes that it does not know of, and until when they are waited for.
+    behind: bool,
+    until: Instant,
+    /// The catalogue has no others: a class that is not known does not exist.
+    is_current: bool,
     collecting: Option<OwnedSemaphorePermit>,
-    _open: OwnedSemaphorePermit,
+    asked: Arc<cluster::Query>,
+    open: Arc<OwnedSemaphorePermit>,
 }
 
 impl Answer {
@@ -179,26 +194,43 @@ impl Answer {
             Error::new(ErrorKind::Unavailable, what)
         };
         let open = peer.queries.open.clone().try_acquire_owned().map_err(full)?;
+        Self::begin(peer, space, Arc::new(asked), Arc::new(open))
+    }
+
+    fn begin(
+        peer: &Arc<Peer>,
+        space: &Arc<Space>,
+        asked: Arc<cluster::Query>,
+        open: Arc<OwnedSemaphorePermit>,
+    ) -> Result<Self> {
         let schema = peer.realm.schema(space.id)?;
-        let checked = query::Query::decode(&asked.query)?.check(&schema.classes)?;
-        let (mut indexes, mut relied) = (schema.indexes.clone(), Relied { wanted: asked.reads, ..Relied::default() });
-        if let Some(unique) = asked.unique {
-            indexes.retain(|index| index.id == unique);
-            let asked = |node: &NodeId| Read {
-                oid: guards::of_question(space.id, *node, unique),
-                seen: Seen::At(Version::ZERO),
-            };
-            relied.all(space.nodes.iter().map(asked), Timestamp::ZERO)?;
-        }
-        let plan = Arc::new(checked.plan(&schema.classes, &indexes));
-        let own = Own::new(asked.own, &plan)?;
-        let streams = Streams::new(peer.clone(), space, plan.clone(), &own, asked.only_guards);
+        let query = query::Query::decode(&asked.query)?;
+        let checked = query.check(&schema.classes)?;
+        let family = (!query.only).then_some(checked.class());
+        let mut relied = Relied { wanted: asked.reads, ..Relied::default() };
+        let plan = Arc::new(match asked.unique {
+            None => checked.plan(&schema.classes, &schema.indexes),
+            Some(unique) => {
+                let asked = |node: &NodeId| Read {
+                    oid: guards::of_question(space.id, *node, unique),
+                    seen: Seen::At(Version::ZERO),
+                };
+                relied.all(space.nodes.iter().map(asked), Timestamp::ZERO)?;
+                let mut indexes = schema.indexes.clone();
+                indexes.retain(|index| index.id == unique);
+                checked.plan(&schema.classes, &indexes)
+            }
+        });
+        let own = Own::new(asked.own.clone(), &plan)?;
+        let streams = Streams::new(peer.clone(), space, (plan.clone(), family), &own, asked.only_guards);
+        let behind = asked.own.keys().any(|oid| is_unknown(&schema, *oid));
         Ok(Self {
             peer: peer.clone(),
             space: space.clone(),
             run: Some(Run::new(plan.clone())),
             working: None,
             plan,
+            schema,
             streams,
             own,
             given: 0,
@@ -207,9 +239,41 @@ impl Answer {
             introduced: false,
             ready: VecDeque::new(),
             done: false,
+            told: false,
+            behind,
+            until: Instant::now() + NEWS,
+            is_current: false,
             collecting: None,
-            _open: open,
+            asked,
+            open,
         })
+    }
+
+    /// Begins anew, with what the catalogue says now.
+    async fn again(&mut self) -> Result<()> {
+        if self.told {
+            let what = "classes have come below that of the query while its rows were told: ask it again";
+            let kind = if self.relied.wanted { ErrorKind::Conflict } else { ErrorKind::Unavailable };
+            return Err(Error::new(kind, what));
+        }
+        let late = || {
+            let what = "bricks know classes that the peer server has not heard of yet: try again";
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        if self.is_current {
+            time::sleep(PAUSE).await;
+        }
+        let news = time::timeout_at(self.until, self.peer.realm.refresh_schema(self.space.id)).await;
+        news.map_err(|_| late())??;
+        if Instant::now() >= self.until {
+            return Err(late());
+        }
+        let anew = Self::begin(&self.peer, &self.space, self.asked.clone(), self.open.clone())?;
+        let is_current = Arc::ptr_eq(&anew.schema, &self.schema);
+        let (introduced, until, behind) = (self.introduced, self.until, anew.behind && !is_current);
+        let collecting = self.collecting.take();
+        *self = Self { introduced, until, behind, is_current, collecting, ..anew };
+        Ok(())
     }
 
     fn run(&mut self) -> Result<&mut Run> {
@@ -238,8 +302,12 @@ impl Answer {
 
     /// Does the next thing that there is to do. May be dropped while it waits, and called again.
     async fn advance(&mut self) -> Result<()> {
+        if self.behind {
+            return self.again().await;
+        }
         if self.streams.only_guards() {
             match self.streams.next().await? {
+                Some((_, scanned)) if scanned.behind => self.behind = true,
                 Some((_, scanned)) => self.relied.all(scanned.guards, scanned.seen)?,
                 None => self.done = true,
             }
@@ -251,10 +319,14 @@ impl Answer {
         match self.step().await? {
             Progress::Need(oids) => self.follow(oids).await?,
             Progress::More => match self.streams.next().await? {
+                Some((_, scanned)) if scanned.behind => self.behind = true,
                 Some((stream, scanned)) => self.offer(stream, scanned)?,
                 None => self.run()?.end(),
             },
             Progress::Enough => self.done = true,
+        }
+        if self.behind {
+            return Ok(());
         }
         let rows = self.run()?.take();
         self.ready.extend(rows);
@@ -326,6 +398,7 @@ impl Answer {
             let lost = || Error::new(ErrorKind::Internal, "the object cache has lost a question");
             let (oid, found) = looked.recv().await.ok_or_else(lost)?;
             let found = found?;
+            self.behind |= !self.is_current && found.object.is_some() && is_unknown(&self.schema, oid);
             self.relied.all([Read { oid, seen: found.seen }], found.timestamp)?;
             let record = found.object.filter(|object| object.kind == Kind::Record).map(|object| object.data);
             self.run()?.supply(oid, record);
@@ -360,6 +433,7 @@ impl Answer {
             rows.rows.push(data);
         }
         (rows.reads, rows.seen) = (std::mem::take(&mut self.relied.untold), self.relied.at);
+        self.told |= !rows.rows.is_empty() || !rows.reads.is_empty();
         // What is sorted and waits to be sent takes memory still, unless it is little.
         if self.done && self.ready.len() <= PORTION {
             self.collecting = None;
@@ -373,6 +447,11 @@ impl Answer {
         }
         Ok((rows, is_last))
     }
+}
+
+/// Whether an object is of a class that is not known.
+fn is_unknown(schema: &Schema, oid: Oid) -> bool {
+    is_told(oid.class()) && schema.classes.class(oid.class()).is_none()
 }
 
 /// What a transaction relies on that takes the rows for true.

@@ -46,6 +46,14 @@ impl Realm {
         Ok(described)
     }
 
+    /// Waits until all is known here that the catalogue says now of the classes and indexes of a space.
+    ///
+    /// # Errors
+    /// If whatever keeps the catalogue cannot be asked now.
+    pub(crate) async fn refresh_schema(&self, space: SpaceId) -> Result<()> {
+        self.reach(self.editor()?.schema_revision(space).await?).await
+    }
+
     /// The classes and indexes of a space, as they are known now.
     ///
     /// # Errors
@@ -117,6 +125,11 @@ impl Schema {
         });
         Ok(Self { classes, indexes: indexes.collect() })
     }
+}
+
+/// Whether the catalogue has to tell of a class before there are objects of it. Of names, which are of the largest, it never does.
+pub(crate) fn is_told(class: ClassId) -> bool {
+    class != ClassId::NONE && class != ClassId::MAX
 }
 
 /// The numbers of classes by their names.

@@ -44,17 +44,27 @@ pub(crate) fn person(name: &str, age: i64) -> Person {
 impl World {
     /// A cluster with classes of people, students among them.
     pub(crate) async fn start(bricks: u32, nodes: u32) -> Self {
+        Self::start_with(bricks, nodes, |catalogue| catalogue).await
+    }
+
+    /// The same, of which the bricks follow the catalogue by what is made of it.
+    pub(crate) async fn start_with(
+        bricks: u32,
+        nodes: u32,
+        of_bricks: impl FnOnce(Arc<dyn MetaStore>) -> Arc<dyn MetaStore>,
+    ) -> Self {
         let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         Editor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
-        let realm = Realm::follow(catalogue).await.unwrap();
+        let realm = Realm::follow(catalogue.clone()).await.unwrap();
+        let theirs = Realm::follow(of_bricks(catalogue)).await.unwrap();
         let (mut served, mut members) = (Vec::new(), Vec::new());
         for _ in 0..bricks {
             let store = Store::in_memory(Options::default()).unwrap();
             let id = member::brick_of(&realm, &store, &config().listen).await.unwrap();
-            let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
+            let brick = Brick::start_in(theirs.clone(), BrickId(id.0), store, config()).await.unwrap();
             let start = realm.editor().unwrap().start_number().await.unwrap();
             let addresses = brick.addresses().to_vec();
             members.push(Member::announce(&realm, Identity::Brick(id), start, &addresses).await.unwrap());
@@ -67,6 +77,12 @@ impl World {
         let world = Self { realm, bricks: served, peer, _members: members };
         world.define().await;
         world
+    }
+
+    /// Another peer server, which follows the catalogue by this.
+    pub(crate) async fn another_peer(&self, catalogue: Arc<dyn MetaStore>) -> PeerServer {
+        let start = self.realm.editor().unwrap().start_number().await.unwrap();
+        PeerServer::start(Realm::follow(catalogue).await.unwrap(), start.0, config()).await.unwrap()
     }
 
     async fn define(&self) {

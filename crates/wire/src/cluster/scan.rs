@@ -39,6 +39,8 @@ pub struct Scan {
     pub filter: Option<Filter>,
     /// Only how many there are.
     pub count: bool,
+    /// The class asked for, if those below it are too: then who knows of more of them than are named must not answer.
+    pub family: Option<ClassId>,
 }
 
 /// A part of an index.
@@ -78,6 +80,8 @@ pub struct Scanned {
     pub count: u64,
     /// A time at or after all changes that were seen.
     pub seen: Timestamp,
+    /// Nothing is answered, for there are classes below the one asked for that were not named.
+    pub behind: bool,
 }
 
 impl From<Place> for proto::Place {
@@ -119,6 +123,7 @@ impl Scan {
             limit: self.limit,
             filter: filter.into(),
             count: self.count,
+            family: self.family.map_or(ClassId::NONE.0, |class| class.0),
         })
     }
 
@@ -151,6 +156,7 @@ impl Scan {
             limit: scan.limit,
             filter: filter.transpose()?,
             count: scan.count,
+            family: Some(ids::class(scan.family)?).filter(|class| *class != ClassId::NONE),
         })
     }
 }
@@ -171,6 +177,7 @@ impl Scanned {
             examined: self.examined,
             count: self.count,
             seen: self.seen.0,
+            behind: self.behind,
         };
         (scanned, raw)
     }
@@ -197,6 +204,6 @@ impl Scanned {
         data.finish()?;
         let (guards, next) = (states::reads(scanned.guards)?, scanned.next.map(place).transpose()?);
         let (examined, count, seen) = (scanned.examined, scanned.count, Timestamp(scanned.seen));
-        Ok(Self { found, guards, next, examined, count, seen })
+        Ok(Self { found, guards, next, examined, count, seen, behind: scanned.behind })
     }
 }

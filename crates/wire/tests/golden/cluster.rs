@@ -24,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 12 + 8 + 16 + 6 + 10 + 6 + 8 + 2;
+pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 6 + 8 + 2;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -268,13 +268,14 @@ fn scan() -> Scan {
         limit: 100,
         filter: Some(Filter::compare(FieldNumber(1), Comparison::Less, operand)),
         count: false,
+        family: None,
     }
 }
 
 fn scanned() -> Scanned {
     let found = vec![(oid(1), version(42), object(7)), (oid(3), version(42), object(8))];
     let next = Some(Place { key: Bytes::new(), oid: oid(3) });
-    Scanned { found, guards: reads(), next, examined: 5, count: 2, seen: Timestamp::ZERO }
+    Scanned { found, guards: reads(), next, examined: 5, count: 2, seen: Timestamp::ZERO, behind: false }
 }
 
 #[test]
@@ -290,6 +291,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
         ("build-index", Request::BuildIndex(build.into())),
+        ("scan-family", Request::Scan(Scan { family: Some(oid(1).class()), ..scan() }.into_proto().unwrap())),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -297,8 +299,10 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     let object = object(7);
     let some = looked(Some((object.kind, object.data.len())));
     let (scanned, entries) = scanned().into_proto();
+    let (behind, _) = Scanned { behind: true, ..Scanned::default() }.into_proto();
     let responses = [
         ("scanned", Response::Scanned(scanned), entries),
+        ("scanned-behind", Response::Scanned(behind), Vec::new()),
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
         ("looked", Response::Looked(some), vec![object.data]),
         ("looked-none", Response::Looked(looked(None)), Vec::new()),

@@ -11,8 +11,10 @@ use protocol::commit::Part;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use tracing::info;
+use wire::cluster::Scan;
 
 use super::{Held, Hosted, rows};
+use crate::brick::chores::Chore;
 use crate::brick::fresh::Objects;
 use crate::brick::index_rows::{self, IndexId};
 use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted, Wrong};
@@ -35,7 +37,7 @@ impl Hosted {
     /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns why it is not taken, if it is not.
     pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
         let objects = Objects { store: &self.store, fresh: &self.fresh };
-        let (looked, touches) = self.indexes.touches(objects, part).map_err(|error| {
+        let (looked, touches) = self.indexes.touches(objects, self.schema.as_deref(), part).map_err(|error| {
             let held = Held { kind: error.kind(), why: error.message().to_owned() };
             self.fail(error);
             held
@@ -46,6 +48,12 @@ impl Hosted {
                 Wrong::Class(oid) => {
                     let why = "names another class than that of the object in its place: nothing was written";
                     Held { kind: ErrorKind::Invalid, why: format!("{oid} {why}") }
+                }
+                Wrong::Unknown(oid) => {
+                    self.chores.add(Chore::Learn { space: oid.space() });
+                    let class = oid.class().0;
+                    let why = format!("the brick does not know class {class} of {oid} (yet): define it, or try again");
+                    Held { kind: ErrorKind::Unavailable, why }
                 }
                 Wrong::NotAsked(oid, index) => {
                     let why = "are to be unique, and the transaction has not asked who has them";
@@ -93,6 +101,13 @@ impl Hosted {
             self.schema = Some(schema.clone());
             self.want(space, &Wanted::of(schema), now);
         }
+    }
+
+    /// Whether there are classes below one that is asked for which the scan does not name, and objects of which may be here. It is
+    /// asked when the scan has its state: what is in that was taken before, when its class was known (rule 6 of [`Indexes`]).
+    pub(crate) fn knows_more(&self, scan: &Scan) -> bool {
+        let (Some(family), Some(schema)) = (scan.family, &self.schema) else { return false };
+        schema.below(family).any(|shape| !scan.classes.contains(&shape.class().id))
     }
 
     /// These are the indexes of the node's space.

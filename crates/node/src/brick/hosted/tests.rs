@@ -144,7 +144,7 @@ impl World {
                     self.note(&answer);
                     answers.push(answer);
                 }
-                Chore::Ask { .. } => {}
+                Chore::Ask { .. } | Chore::Learn { .. } => {}
             }
         }
         answers
@@ -259,7 +259,18 @@ impl World {
 
 fn wanted(range: Option<IndexRange>) -> Scan {
     let classes = [PERSON, STUDENT].into();
-    Scan { space: SPACE, node: NODE, epoch: 0, classes, range, after: None, limit: 100, filter: None, count: false }
+    Scan {
+        space: SPACE,
+        node: NODE,
+        epoch: 0,
+        classes,
+        range,
+        after: None,
+        limit: 100,
+        filter: None,
+        count: false,
+        family: None,
+    }
 }
 
 fn is_refused_for(answer: &Answer, guard: Oid) -> bool {
@@ -396,28 +407,6 @@ fn writes_outside_of_transactions_are_minded_too() {
 }
 
 #[test]
-fn transactions_that_are_prepared_touch_until_they_are_decided() {
-    for commits in [true, false] {
-        let mut world = World::indexed();
-        let writes: Writes<Object> = [(oid(PERSON, 1), Content::Value(person(PERSON, 20)))].into();
-        world.begin(Vec::new(), writes, false);
-        world.answer_all();
-        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
-        let blob = || Content::Value(Object::blob("x".into()));
-        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
-        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
-        let mut world = world.reopened();
-        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
-        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
-        world.decide(commits);
-        world.answer_all();
-        let late = world.commit(&guards, oid(ClassId::NONE, 9), blob());
-        assert_eq!(is_refused_for(&late, guards[0].oid), commits, "{late:?}");
-        assert_eq!(world.entries(BY_AGE), if commits { vec![(key(20), 1)] } else { vec![] });
-    }
-}
-
-#[test]
 fn of_two_who_put_objects_of_different_classes_in_one_place_only_one_does() {
     for is_alone in [true, false] {
         // On a disk: what is under way is not there yet.
@@ -446,6 +435,28 @@ fn one_transaction_puts_one_object_in_a_place() {
     let answers = world.answers();
     assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
     assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+}
+
+#[test]
+fn transactions_that_are_prepared_touch_until_they_are_decided() {
+    for commits in [true, false] {
+        let mut world = World::indexed();
+        let writes: Writes<Object> = [(oid(PERSON, 1), Content::Value(person(PERSON, 20)))].into();
+        world.begin(Vec::new(), writes, false);
+        world.answer_all();
+        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+        let blob = || Content::Value(Object::blob("x".into()));
+        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
+        let mut world = world.reopened();
+        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
+        world.decide(commits);
+        world.answer_all();
+        let late = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert_eq!(is_refused_for(&late, guards[0].oid), commits, "{late:?}");
+        assert_eq!(world.entries(BY_AGE), if commits { vec![(key(20), 1)] } else { vec![] });
+    }
 }
 
 #[test]

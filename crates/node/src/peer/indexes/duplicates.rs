@@ -70,12 +70,18 @@ async fn fetch(
         limit: PORTION,
         filter: None,
         count: false,
+        family: Some(index.class),
     };
     let answer = peer.answer(entries.node, Request::Scan(scan.into_proto()?)).await?;
     let Response::Scanned(scanned) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "the brick has answered something else"));
     };
-    let Scanned { found, next, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
+    let Scanned { found, next, behind, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
+    if behind {
+        peer.realm.refresh_schema(space.id).await?;
+        let what = format!("classes have come below that of index {:?}: it is looked through again", index.name);
+        return Err(Error::new(ErrorKind::Unavailable, what));
+    }
     for (oid, _, object) in found {
         let entry = Entry::of(&RecordRef::new(&object.data)?, &index.fields)?;
         if !entry.has_null {

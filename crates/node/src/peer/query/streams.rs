@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Error, ErrorKind, NodeId, Result, SpaceId};
+use model::{ClassId, Error, ErrorKind, NodeId, Result, SpaceId};
 use query::key::Range;
 use query::{Plan, Source};
 use tokio::sync::mpsc;
@@ -45,6 +45,8 @@ pub(super) struct Streams {
     peer: Arc<Peer>,
     space: SpaceId,
     plan: Arc<Plan>,
+    /// The class asked for, if those below it are too.
+    family: Option<ClassId>,
     only_guards: bool,
     counts: bool,
     limit: u32,
@@ -60,7 +62,13 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(peer: Arc<Peer>, space: &Space, plan: Arc<Plan>, own: &Own, only_guards: bool) -> Self {
+    pub(super) fn new(
+        peer: Arc<Peer>,
+        space: &Space,
+        (plan, family): (Arc<Plan>, Option<ClassId>),
+        own: &Own,
+        only_guards: bool,
+    ) -> Self {
         let ranges: Option<VecDeque<Range>> = match plan.source() {
             Source::Nothing => Some(VecDeque::new()),
             Source::Extent => None,
@@ -92,6 +100,7 @@ impl Streams {
             only_guards,
             counts: plan.counts_only() && own.len() == 0,
             plan,
+            family,
             limit: limit as u32,
             waiting: streams.keys().copied().collect(),
             streams,
@@ -133,8 +142,8 @@ impl Streams {
         self.examined
     }
 
-    /// The next candidates, perhaps none, with the number of the logical node that they are of; `None` when all have come.
-    /// May be dropped while it waits, and called again.
+    /// The next candidates, perhaps none, with the number of the logical node that they are of; `None` when all have come. If the brick
+    /// knows of classes that it was not asked for, all is to be asked anew ([`Scanned::behind`]). May be dropped while it waits, and called again.
     ///
     /// # Errors
     /// If a brick cannot be asked for some time, or cannot read what it has.
@@ -188,6 +197,7 @@ impl Streams {
             limit: self.limit,
             filter: Some(self.plan.filter()).filter(|filter| **filter != all && !self.only_guards).cloned(),
             count: self.counts && !self.only_guards,
+            family: self.family,
         };
         let request = Request::Scan(scan.into_proto()?);
         let sender = self.sender.clone();
