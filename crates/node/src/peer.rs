@@ -291,6 +291,19 @@ impl Peer {
                 state.outcomes.count(&reply);
                 post.send(&Message::Reply { txn, reply });
             }
+            Output::Busy(post, txn, node) => {
+                let brick = self
+                    .realm
+                    .placement
+                    .of(node)
+                    .map_or_else(String::new, |place| format!(" at brick {}", place.brick.0));
+                let why = format!(
+                    "logical node {:x}{brick} does not answer, and as much as can be kept waits for it already: nothing of this was \
+                     sent there; try later",
+                    node.0
+                );
+                post.send(&Message::Held { node, txn, kind: ErrorKind::Unavailable, why });
+            }
             Output::Call(..) => debug!("a peer server passes no calls on"),
         }
     }

@@ -33,6 +33,8 @@ pub enum Output<A, T> {
     Call(TxnId, Call<T>),
     /// Answer a call.
     Reply(A, TxnId, Reply<T>),
+    /// Tell a client that its call was not taken: see [`gateway::Output::Busy`].
+    Busy(A, TxnId, NodeId),
 }
 
 /// The node.
@@ -78,6 +80,19 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     #[must_use]
     pub fn peer_server(first_holder: HolderId, helpers: Helpers, skew_ms: u64) -> Self {
         Self::new(first_holder, helpers, Some(Gateway::new(skew_ms)))
+    }
+
+    /// With another bound for what waits for participants that do not answer: see [`Gateway::with_limit`].
+    #[must_use]
+    pub fn with_limit(mut self, bytes: usize) -> Self {
+        self.gateway = self.gateway.map(|gateway| gateway.with_limit(bytes));
+        self
+    }
+
+    /// About how many bytes are kept of transactions that are brought to their end here.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.gateway.as_ref().map_or(0, Gateway::waiting_bytes)
     }
 
     /// Does something with a tree, which is there from then on.
@@ -135,7 +150,10 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
         }
-        if let Call::Commit { parts, creates: false } = &call {
+        let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.is_busy(txn, &call, now).is_some());
+        if let Call::Commit { parts, creates: false } = &call
+            && !is_busy
+        {
             for (node, part) in parts {
                 // Without a tree there is nobody below who could want it.
                 self.with_trees(Some(*node), |_, tree| tree.retain(txn, &part.writes));
@@ -250,6 +268,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
             out.extend(gateway.outputs().map(|output| match output {
                 gateway::Output::Ask(node, request) => Output::Ask(node, request),
                 gateway::Output::Reply(to, txn, reply) => Output::Reply(to, txn, reply),
+                gateway::Output::Busy(to, txn, node) => Output::Busy(to, txn, node),
             }));
         }
         out

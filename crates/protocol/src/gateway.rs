@@ -7,6 +7,8 @@
 //! - **Read-only transactions.** Their time is the largest of this clock and the timestamps of all that was read. Each
 //!   participant checks that every read is current and that nothing that is prepared writes it, and promises that nothing
 //!   commits at or before that time any more: one round trip, no force.
+//! - What waits for participants that cannot be reached has a bound ([`Gateway::with_limit`]). Above it a call is treated as if it had
+//!   been lost, and who called is told so: nothing of it was sent, at least not from here.
 //! - **W1.** Locks are asked for at the participant of the object. Whoever gives up, or has only read, lets go of them by
 //!   an abort.
 
@@ -21,11 +23,19 @@ use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::Mode;
+use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
 use crate::validate::Read;
+use crate::weigh::Weigh;
+
+mod backlog;
+
+use backlog::Backlog;
 
 /// How long an answer is waited for before the question is repeated, in milliseconds.
 const REPEAT_MS: u64 = 200;
+/// Bytes of transactions that wait for participants which do not answer.
+const LIMIT: usize = 256 << 20;
 
 /// What a client calls for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +75,16 @@ pub enum Call<T> {
     },
 }
 
+impl<T: Weigh> Call<T> {
+    /// About how many bytes are kept of it until it is done.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Commit { parts, .. } => parts.values().map(Part::weight).sum(),
+            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => 0,
+        }
+    }
+}
+
 impl<T> Call<T> {
     /// Whether all that it says of a logical node is of that node.
     #[must_use]
@@ -97,6 +117,8 @@ pub enum Output<A, T> {
     Ask(NodeId, Request<T>),
     /// Answer a client.
     Reply(A, TxnId, Reply<T>),
+    /// Tell a client that its call was not taken: too much waits for this participant, which does not answer.
+    Busy(A, TxnId, NodeId),
 }
 
 /// A transaction that has only read.
@@ -121,10 +143,11 @@ pub struct Gateway<A, T> {
     asking: Schedule<TxnId>,
     /// Who locks something, and what it waits for.
     locking: BTreeMap<TxnId, (A, Option<Request<T>>)>,
+    backlog: Backlog,
     out: Vec<Output<A, T>>,
 }
 
-impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
+impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     /// One that believes clocks that are at most so far ahead.
     #[must_use]
     pub fn new(skew_ms: u64) -> Self {
@@ -135,7 +158,36 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
             coordinating: Schedule::default(),
             asking: Schedule::default(),
             locking: BTreeMap::new(),
+            backlog: Backlog::new(LIMIT),
             out: Vec::new(),
+        }
+    }
+
+    /// With another bound for what waits for participants that do not answer, in bytes; it is 256 MiB.
+    #[must_use]
+    pub fn with_limit(mut self, bytes: usize) -> Self {
+        self.backlog = Backlog::new(bytes);
+        self
+    }
+
+    /// About how many bytes are kept of transactions that are brought to their end.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.backlog.bytes()
+    }
+
+    /// Why a call is not taken now: too much waits for this participant, which does not answer. What was taken goes on, and who
+    /// repeats its call is heard.
+    #[must_use]
+    pub fn is_busy(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<NodeId> {
+        if self.coordinators.contains_key(&txn) {
+            return None;
+        }
+        match call {
+            Call::Commit { parts, .. } => self.backlog.is_full(parts.keys().copied(), false, now),
+            Call::Resolve { participants } => self.backlog.is_full(participants.iter().copied(), true, now),
+            // They are kept as long as their clients are there, who have sent them.
+            Call::Check { .. } | Call::Lock { .. } | Call::Release { .. } => None,
         }
     }
 
@@ -166,6 +218,14 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
         }
+        if let Some(node) = self.is_busy(txn, &call, now) {
+            self.out.push(match planted(Bug::BusyIsRefused) {
+                true => Output::Reply(from, txn, Reply::Ended(coordinator::Reply::Refused(Refusal::Aborted))),
+                false => Output::Busy(from, txn, node),
+            });
+            return Ok(());
+        }
+        let bytes = call.weight();
         match call {
             // It has done nothing, and that it has.
             Call::Commit { parts, .. } if parts.is_empty() => {
@@ -178,10 +238,10 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
             Call::Commit { parts, .. } => {
-                self.coordinate(from, txn, now, |now, out| Coordinator::commit(txn, parts, now, out))
+                self.coordinate(from, txn, (bytes, now), |now, out| Coordinator::commit(txn, parts, now, out));
             }
             Call::Resolve { participants } => {
-                self.coordinate(from, txn, now, |now, out| Coordinator::finish(txn, participants, now, out))
+                self.coordinate(from, txn, (bytes, now), |now, out| Coordinator::finish(txn, participants, now, out));
             }
             Call::Check { reads, seen } => {
                 self.clock.learn(seen, now)?;
@@ -206,7 +266,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
         &mut self,
         from: A,
         txn: TxnId,
-        now: Ms,
+        (bytes, now): (usize, Ms),
         begin: impl FnOnce(Ms, &mut Vec<coordinator::Output<T>>) -> Coordinator<T>,
     ) {
         self.locking.remove(&txn);
@@ -220,6 +280,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
             }
             None => {
                 let coordinator = begin(now, &mut out);
+                self.backlog.begins(txn, bytes, coordinator.open().collect(), now);
                 self.coordinators.insert(txn, (from, coordinator));
             }
         }
@@ -235,6 +296,7 @@ impl<A: Clone + PartialEq, T: Clone> Gateway<A, T> {
             });
         }
         self.coordinating.set(txn, coordinator.deadline());
+        self.backlog.goes_on(txn, coordinator.open());
         if coordinator.is_done() {
             self.coordinators.remove(&txn);
         }

@@ -63,6 +63,7 @@ bugs! {
     "C3" PrepareTwice "a repeated prepare is taken for a new one"
     "C3" OutcomeForgotten "an outcome is forgotten as soon as it is applied"
     "C3" ExecutedTwice "a repeated commit is executed again"
+    "C3" BusyIsRefused "a call that is not taken, for too much waits, is answered as refused"
     "C4" PreparedForgotten "prepared transactions are lost by a restart"
     "C4" SegmentFreed "a segment of the log is freed with a prepared record in it"
     "C4" OutcomeAlone "the record of an outcome does not say what is written"

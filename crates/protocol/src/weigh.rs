@@ -1,5 +1,6 @@
 //! How much memory objects take: what is kept for others has a bound in bytes.
 
+use crate::commit::Part;
 use crate::page_cache::{Content, Contents};
 
 /// Something that takes memory.
@@ -35,6 +36,13 @@ impl<T: Weigh> Weigh for Content<T> {
             Self::Value(value) => value.weight(),
             Self::Absent => 0,
         }
+    }
+}
+
+impl<T: Weigh> Weigh for Part<T> {
+    fn weight(&self) -> usize {
+        let written: usize = self.writes.values().map(|content| ENTRY + content.weight()).sum();
+        written + ENTRY * (self.reads.len() + self.touches.len())
     }
 }
 

@@ -386,7 +386,10 @@ impl World {
                     self.push(done + hop_us, At::Client(to), Event::Ended(reply));
                 }
                 // Nobody has copies here.
-                cache_node::Output::Up(..) | cache_node::Output::Down(..) | cache_node::Output::Call(..) => {}
+                cache_node::Output::Up(..)
+                | cache_node::Output::Down(..)
+                | cache_node::Output::Call(..)
+                | cache_node::Output::Busy(..) => {}
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use model::{NodeId, PageId};
 use protocol::brick::{Brick, Ticket};
 use protocol::cache_node::CacheNode;
 use protocol::commit::participant::Settings;
-use protocol::ident::HolderId;
+use protocol::ident::{HolderId, TxnId};
 use protocol::page_cache::Fetched;
 use protocol::placement::Map;
 use protocol::placement::decider::Kept;
@@ -45,6 +45,8 @@ pub use oracle::Wrong;
 const SKEW_MS: u64 = 5_000;
 /// How long a process needs to notice that a connection is gone, at most, in milliseconds.
 const NOTICE_MS: u64 = 100;
+/// Bytes of what waits at a gateway for participants that do not answer: some transactions.
+const WAITING: usize = 2 << 10;
 /// How long it waits before it connects again, at most, in milliseconds.
 const RECONNECT_MS: u64 = 300;
 
@@ -163,6 +165,8 @@ pub struct Count {
     pub events: u64,
     /// Milliseconds that have passed in the run.
     pub simulated_ms: u64,
+    /// Calls that gateways have not taken, as too much waited already.
+    pub turned_away: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
@@ -377,7 +381,8 @@ impl World {
             }
             Place::Peer(_) => {
                 let helpers = if topology == Topology::Site { Helpers::Everybody } else { Helpers::Nobody };
-                Role::Middle(Box::new(CacheNode::peer_server(first_holder, helpers, SKEW_MS)))
+                let peer = CacheNode::peer_server(first_holder, helpers, SKEW_MS).with_limit(WAITING);
+                Role::Middle(Box::new(peer))
             }
             Place::Redirector(_) => Role::Middle(Box::new(CacheNode::redirector(first_holder))),
             Place::Client(_) => {
@@ -392,6 +397,12 @@ impl World {
         }
         self.note(|world| format!("{} starts", world.name(pid)));
         self.after(pid);
+    }
+
+    /// A gateway has not taken a call. That is as if the call had been lost, and is not told.
+    fn turn_away(&mut self, pid: Pid, txn: TxnId, node: NodeId) {
+        self.count.turned_away += 1;
+        self.note(|world| format!("{} takes no more for {}: {txn:?}", world.name(pid), node.0));
     }
 
     fn name(&self, pid: Pid) -> String {

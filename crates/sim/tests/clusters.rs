@@ -16,6 +16,7 @@ const SEEDS: u64 = 300;
 fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {
     let seeds = std::env::var("MORTAR_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
     let (next, events, succeeded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(0));
+    let turned_away = AtomicU64::new(0);
     let run_some = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -29,6 +30,7 @@ fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {
             assert_eq!(first.digest(), second.digest(), "seed {seed} is not the same each time");
             events.fetch_add(first.count.events, Ordering::Relaxed);
             succeeded.fetch_add(first.succeeded(), Ordering::Relaxed);
+            turned_away.fetch_add(first.count.turned_away, Ordering::Relaxed);
         }
     };
     thread::scope(|scope| {
@@ -37,6 +39,10 @@ fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {
         }
     });
     let (events, succeeded) = (events.into_inner(), succeeded.into_inner());
-    eprintln!("{seeds} seeds: {events} events, {succeeded} operations ended well");
+    let turned_away = turned_away.into_inner();
+    eprintln!(
+        "{seeds} seeds: {events} events, {succeeded} operations ended well, {turned_away} calls were turned away"
+    );
+    assert!(turned_away > seeds / 10, "bricks that fail are hardly ever waited for by too many");
     assert!(succeeded as u64 > seeds * 50, "{succeeded} operations are too few to mean anything");
 }

@@ -193,10 +193,20 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
+    /// Participants that have not acknowledged an outcome.
+    pub fn open(&self) -> impl Iterator<Item = NodeId> {
+        let stages = self.stages.iter().filter(|(_, stage)| !self.is_over(**stage));
+        stages.map(|(node, _)| *node)
+    }
+
+    fn is_over(&self, stage: Stage) -> bool {
+        stage == Stage::Done || self.outcome.is_some() && stage == Stage::TooOld
+    }
+
     fn is_waited_for(&self, stage: Stage) -> bool {
         match self.outcome {
             None => stage == Stage::Asked,
-            Some(_) => !matches!(stage, Stage::Done | Stage::TooOld),
+            Some(_) => !self.is_over(stage),
         }
     }
 
@@ -224,9 +234,7 @@ impl<T: Clone> Coordinator<T> {
     /// Whether every participant has acknowledged the outcome: nothing more is to be done.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.stages
-            .values()
-            .all(|stage| matches!(stage, Stage::Done) || self.outcome.is_some() && *stage == Stage::TooOld)
+        self.stages.values().all(|stage| self.is_over(*stage))
     }
 
     /// The transaction.

@@ -98,3 +98,56 @@ fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
     gateway.hurry(NodeId(2));
     assert_eq!(gateway.outputs().count(), 0);
 }
+
+#[test]
+fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
+    let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(3 << 10);
+    let commit = |nodes: &[u32]| {
+        let part = |node: &u32| Part { writes: [(oid(*node), Content::Value(vec![7; 100]))].into(), ..Part::default() };
+        Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
+    };
+    // What waits only for a moment has no bound.
+    for number in 1..=4 {
+        gateway.call(1, txn(number), commit(&[2]), 1_000).unwrap();
+    }
+    assert_eq!(gateway.outputs().count(), 4);
+    let waiting = gateway.waiting_bytes();
+    assert!(waiting > 3 << 10);
+    // When an answer is overdue nothing is sent, to nobody.
+    gateway.call(1, txn(5), commit(&[1, 2]), 2_000).unwrap();
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(5), NodeId(2))]);
+    assert_eq!(gateway.waiting_bytes(), waiting);
+    // Others are served, who repeats its call is heard, and who wants to know how it has ended may ask.
+    gateway.call(1, txn(6), commit(&[1]), 2_000).unwrap();
+    gateway.call(1, txn(1), commit(&[2]), 2_000).unwrap();
+    gateway.call(1, txn(5), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 2_000).unwrap();
+    let asked: Vec<_> = gateway.outputs().collect();
+    assert!(matches!(
+        asked[..],
+        [
+            Output::Ask(NodeId(1), Request::Commit { .. }),
+            Output::Ask(NodeId(1), Request::Ask { .. }),
+            Output::Ask(NodeId(2), Request::Ask { .. })
+        ]
+    ));
+    // But not for ever.
+    let resolve = |number| (txn(number), Call::Resolve { participants: vec![NodeId(2)] });
+    let taken = (10..50).take_while(|number| {
+        let (txn, call) = resolve(*number);
+        gateway.call(1, txn, call, 2_000).unwrap();
+        gateway.outputs().all(|output| matches!(output, Output::Ask(..)))
+    });
+    assert!((1..10).contains(&taken.count()));
+    assert!(gateway.waiting_bytes() < 8 << 10);
+    // It answers: all that waited ends, and more is taken.
+    for number in (1..=6).chain(10..50) {
+        for node in [1, 2] {
+            let answer = Answer::Ended { txn: txn(number), outcome: Outcome::Aborted, version: None };
+            gateway.answered(NodeId(node), answer, None, 2_100);
+        }
+    }
+    assert_eq!(gateway.waiting_bytes(), 0);
+    gateway.outputs().for_each(drop);
+    gateway.call(1, txn(5), commit(&[1, 2]), 2_100).unwrap();
+    assert_eq!(gateway.outputs().count(), 2);
+}

@@ -12,7 +12,7 @@ use protocol::session::{Ended, Level, Output, Session};
 use protocol::tree::{Down, Up};
 
 use super::net::{Pid, Single, Tree};
-use super::{Event, Role, SKEW_MS, State, World};
+use super::{Event, Role, SKEW_MS, State, WAITING, World};
 use crate::history::{self, Kind, Outcome};
 use crate::plan::{Key, Operation, Step};
 
@@ -70,7 +70,7 @@ impl ClientProcess {
         if snapshots {
             session.subscribe();
         }
-        let gateway = is_direct.then(|| Gateway::new(SKEW_MS));
+        let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(WAITING));
         Self { member, session, gateway, queue: VecDeque::new(), current: None, muted: false }
     }
 
@@ -208,6 +208,8 @@ impl World {
                 self.send_ask(pid, node, request, seen);
             }
             gateway::Output::Reply(_, txn, reply) => client.session.reply(txn, reply),
+            // It was as good as lost.
+            gateway::Output::Busy(_, txn, node) => self.turn_away(pid, txn, node),
         }
     }
 

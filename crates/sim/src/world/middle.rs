@@ -227,6 +227,7 @@ impl World {
                 }
             }
             Some(Output::Reply(to, txn, reply)) => self.send_single(pid, to, Single::Reply(txn, reply)),
+            Some(Output::Busy(_, txn, node)) => self.turn_away(pid, txn, node),
             None => {}
         }
     }

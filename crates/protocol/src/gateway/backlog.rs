@@ -1,0 +1,85 @@
+//! What waits for participants that do not answer, and how much more of it is taken.
+//!
+//! Whoever cannot be reached may be away for long, and clients go on. So there is a bound in bytes for all that is kept: above it
+//! nothing is taken any more that takes part where an answer is overdue. What takes part elsewhere only goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::NodeId;
+
+use crate::ident::TxnId;
+use crate::lease::Ms;
+
+/// How long an answer may take before it is overdue.
+const SILENT_MS: Ms = 1_000;
+/// What a transaction takes beside what it reads and writes, in bytes.
+const TRANSACTION: usize = 512;
+
+/// What waits.
+#[derive(Clone, Debug)]
+pub(super) struct Backlog {
+    limit: usize,
+    bytes: usize,
+    of: BTreeMap<TxnId, Waiting>,
+    /// The same by participants, the oldest first.
+    at: BTreeMap<NodeId, BTreeSet<(Ms, TxnId)>>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    since: Ms,
+    bytes: usize,
+    nodes: BTreeSet<NodeId>,
+}
+
+impl Backlog {
+    /// With a bound in bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, bytes: 0, of: BTreeMap::new(), at: BTreeMap::new() }
+    }
+
+    /// About how many bytes are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The participant for which no more may wait, if there is one among these. To find out how transactions have ended takes little,
+    /// and makes others end: that may take as much again.
+    pub(super) fn is_full(&self, nodes: impl IntoIterator<Item = NodeId>, finds_out: bool, now: Ms) -> Option<NodeId> {
+        let limit = if finds_out { 2 * self.limit } else { self.limit };
+        let overdue = |node: &NodeId| {
+            let oldest = self.at.get(node).and_then(BTreeSet::first);
+            oldest.is_some_and(|(since, _)| since + SILENT_MS <= now)
+        };
+        nodes.into_iter().find(overdue).filter(|_| self.bytes >= limit)
+    }
+
+    /// A transaction of which so many bytes are kept waits for these from now on.
+    pub(super) fn begins(&mut self, txn: TxnId, bytes: usize, nodes: BTreeSet<NodeId>, now: Ms) {
+        let bytes = TRANSACTION + bytes;
+        for node in &nodes {
+            self.at.entry(*node).or_default().insert((now, txn));
+        }
+        self.bytes += bytes;
+        self.of.insert(txn, Waiting { since: now, bytes, nodes });
+    }
+
+    /// It waits for these only.
+    pub(super) fn goes_on(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>) {
+        let Some(waiting) = self.of.get_mut(&txn) else { return };
+        let open: BTreeSet<NodeId> = open.collect();
+        for node in waiting.nodes.difference(&open) {
+            if let Some(of_node) = self.at.get_mut(node) {
+                of_node.remove(&(waiting.since, txn));
+                if of_node.is_empty() {
+                    self.at.remove(node);
+                }
+            }
+        }
+        waiting.nodes = open;
+        if waiting.nodes.is_empty() {
+            self.bytes -= waiting.bytes;
+            self.of.remove(&txn);
+        }
+    }
+}
