@@ -22,6 +22,7 @@ mod listing;
 mod long_job;
 mod nodes;
 mod page_rows;
+mod plant;
 mod resident;
 mod scan;
 mod service;

@@ -427,3 +427,6 @@ impl Nodes {
 async fn rest(began: Instant) {
     time::sleep(began.elapsed().min(REST)).await;
 }
+
+#[cfg(test)]
+mod tests;

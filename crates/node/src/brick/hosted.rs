@@ -372,6 +372,12 @@ impl Hosted {
         self.machine.clock()
     }
 
+    /// How a transaction has ended here, if that is known and durable.
+    #[cfg(test)]
+    pub(crate) fn outcome(&self, txn: TxnId) -> Option<protocol::commit::Outcome> {
+        self.machine.outcome(txn)
+    }
+
     /// When [`Hosted::poll`] has something to do.
     pub(crate) fn deadline(&self) -> Ms {
         if self.failed.is_some() {

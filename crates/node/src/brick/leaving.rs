@@ -26,6 +26,7 @@ use super::changed::Changed;
 use super::hosted::copying;
 use super::nodes::Nodes;
 use super::page_rows::{self as rows, Key};
+use super::plant::{Bug, planted};
 use crate::placement::Transfer;
 
 /// Bytes of rows in one answer, beyond which no other row follows, and rows in it.
@@ -101,7 +102,9 @@ impl Nodes {
                 warn!(%node, epoch, before, "the map is older than the seal of a logical node: it is not used");
                 continue;
             }
-            self.set_seal(node, epoch)?;
+            if !planted(Bug::SealNotWritten) {
+                self.set_seal(node, epoch)?;
+            }
             info!(%node, epoch, "a logical node is sealed: it is served elsewhere soon");
             sealed.insert(node, Sealed { epoch, changed, asked: self.time.now() });
         }
@@ -158,7 +161,8 @@ impl Nodes {
         let mut copied = reading.copied;
         copied.changed =
             self.with_changed(asked, transfer.sealed, |changed| changed.untold((attempt, number), &keys[told..]))?;
-        copied.sealed = transfer.sealed.filter(|_| copied.next.is_none() && copied.changed == 0);
+        let is_all = copied.next.is_none() && (copied.changed == 0 || planted(Bug::LastBeforeAll));
+        copied.sealed = transfer.sealed.filter(|_| is_all);
         Ok(copied)
     }
 
@@ -170,7 +174,8 @@ impl Nodes {
         act: impl FnOnce(&mut Changed) -> Result<T>,
     ) -> Result<T> {
         let CopyRows { node, attempt, got, .. } = *asked;
-        let Some(epoch) = sealed else {
+        let is_served = planted(Bug::ToldUnsealed) && self.is_served(node);
+        let Some(epoch) = sealed.filter(|_| !is_served) else {
             return self.with_hosted(node, |hosted| act(hosted.copied_by(attempt, got)?));
         };
         let mut all = self.leaving.lock();

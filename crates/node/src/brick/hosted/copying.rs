@@ -6,11 +6,12 @@ use tracing::warn;
 
 use super::{Hosted, rows};
 use crate::brick::changed::{Changed, forgotten};
+use crate::brick::plant::{Bug, planted};
 
 impl Hosted {
     /// These rows are durable.
     pub(super) fn changed(&mut self, changes: &RowChanges) {
-        let Some(changed) = &mut self.copied else { return };
+        let Some(changed) = self.copied.as_mut().filter(|_| !planted(Bug::ChangesForgotten)) else { return };
         if !changes.keys().all(|key| changed.add(key)) {
             warn!(node = %self.node, "more has changed while it is copied than can be remembered: that begins again");
             self.copied = None;
