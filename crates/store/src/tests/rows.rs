@@ -331,7 +331,7 @@ fn a_store_in_memory_without_room_still_takes_removals() {
     let mut many = RowChanges::new();
     (0..20u8).for_each(|n| many.put(&[n], pattern(60_000, n)));
     store.commit_rows(many).unwrap();
-    let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(60_001, 1))), (&[1], None)])).unwrap_err();
+    let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(60_100, 1))), (&[1], None)])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
     // What it takes must be no more than what it gives; but what is needed is written.
     store.commit_rows(changes([(&b"x"[..], Some(pattern(59_000, 1))), (&[1], None)])).unwrap();
