@@ -217,7 +217,7 @@ impl Life {
     async fn keep(&self, mut session: Session, tell: watch::Sender<Option<SessionId>>) -> String {
         let mut is_away = false;
         loop {
-            time::sleep(if is_away { AGAIN } else { session.ttl / 3 }).await;
+            time::sleep(if is_away { AGAIN } else { session.ttl * 2 / 5 }).await;
             if let Some(newer) = self.newer() {
                 let (who, start) = (self.identity, self.start);
                 return format!("{who} was started again as number {newer}; this is number {start}: it ends");

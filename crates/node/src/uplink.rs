@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Looks in which a brick has said nothing, after which it is asked whether it is there. Leases make it say something more often
 /// than not.
-const QUIET: u32 = 2;
+const QUIET: u32 = 4;
 /// Looks after which a brick that was asked whether it is there, and has said nothing, is not heard any more.
 const UNHEARD: u32 = 3;
 /// Looks after which its connection is given up.
