@@ -186,7 +186,7 @@ impl Cluster {
                 },
                 Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
                 // It does not know what it would have read: there is nothing to be checked, and nobody to ask.
-                Err(error) if transaction.is_late() => return Err(error),
+                Err(error) if transaction.is_late() && error.kind() == ErrorKind::Unavailable => return Err(error),
                 // What it read may never have been together: then its error means nothing.
                 Err(error) => match transaction.check().await? {
                     Decided::Committed(_) => return Err(error),

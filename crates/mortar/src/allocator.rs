@@ -18,6 +18,8 @@ pub(crate) struct Chosen;
 
 /// Bytes of blocks, up to which mimalloc allocates from now on. Set before there are threads, so that all of them see it.
 static MIMALLOC: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of a block that mimalloc may lay where it does not know it again by its address.
+const LARGE: usize = 1 << 30;
 /// Bytes of a small block: all that a message brings which is cut into rows.
 const SMALL: usize = 2 << 10;
 
@@ -34,7 +36,7 @@ const KEPT: i32 = 4 << 20;
 
 /// Sets this process up for rows in memory, or for passing messages on: quick. Call it before there are threads.
 pub(crate) fn for_memory() {
-    MIMALLOC.store(usize::MAX, Ordering::Relaxed);
+    MIMALLOC.store(LARGE - 1, Ordering::Relaxed);
 }
 
 /// Sets this process up for a durable store, and for passing messages on to it. Call it before there are threads.

@@ -280,7 +280,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
             }
             None => {
                 let coordinator = begin(now, &mut out);
-                self.backlog.begins(txn, bytes, coordinator.open().collect(), now);
+                self.backlog.begins(txn, bytes, coordinator.waited_for().collect(), now);
                 self.coordinators.insert(txn, (from, coordinator));
             }
         }
@@ -296,9 +296,10 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
             });
         }
         self.coordinating.set(txn, coordinator.deadline());
-        self.backlog.goes_on(txn, coordinator.open());
+        self.backlog.goes_on(txn, coordinator.waited_for());
         if coordinator.is_done() {
             self.coordinators.remove(&txn);
+            self.backlog.ends(txn);
         }
     }
 

@@ -125,6 +125,9 @@ pub(crate) struct Hosted {
     index_due: Ms,
     /// The schema that they were last made to follow.
     schema: Option<Arc<Schema>>,
+    /// How often the catalogue was asked for classes, and that as of which transactions came first with one that is not known.
+    learned: u64,
+    unknown: HashMap<TxnId, u64>,
     /// What the transaction replaces that is being taken in, and those that are prepared.
     looked: Option<(TxnId, Looked)>,
     looked_prepared: HashMap<TxnId, Looked>,
@@ -186,6 +189,8 @@ impl Hosted {
             indexes: Indexes::default(),
             index_due: Ms::MAX,
             schema: None,
+            learned: 0,
+            unknown: HashMap::new(),
             looked: None,
             looked_prepared: HashMap::new(),
             durable: 0,

@@ -409,7 +409,8 @@ impl Indexes {
     // ------------------------------------------------------------------------------------------ what is to be done
 
     /// The next thing to be done, if all is durable up to a position and these transactions are prepared.
-    pub(crate) fn task(&mut self, durable: u64, prepared: &BTreeSet<TxnId>) -> Option<Task> {
+    /// Nothing is entered unless there is room.
+    pub(crate) fn task(&mut self, durable: u64, prepared: &BTreeSet<TxnId>, has_room: bool) -> Option<Task> {
         if self.recent.len() > RECENT {
             self.recent.retain(|_, position| *position > durable);
         }
@@ -421,7 +422,9 @@ impl Indexes {
                         *stage = Stage::Entering(None);
                     }
                 }
-                if let Stage::Entering(after) = stage {
+                if let Stage::Entering(after) = stage
+                    && has_room
+                {
                     return Some(Task::Enter(known.kept.clone(), *class, *after));
                 }
             }

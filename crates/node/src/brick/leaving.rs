@@ -72,7 +72,8 @@ impl Nodes {
     pub(super) fn set_seal(&self, node: NodeId, epoch: u64) -> Result<()> {
         let mut seal = RowChanges::new();
         seal.put(&rows::seal_key(node), rows::encode_number(epoch));
-        self.store.commit_rows(seal)?;
+        // Also if there is no room: it is how there comes to be some.
+        self.store.commit_rows(seal.needed())?;
         self.left.seal(node, epoch);
         Ok(())
     }

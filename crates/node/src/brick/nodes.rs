@@ -477,11 +477,25 @@ impl Nodes {
         let nodes = self.clone();
         tokio::spawn(async move {
             let learned = time::timeout(LEARNING, nodes.realm.refresh_schema(space)).await;
-            if let Ok(Err(error)) = learned {
-                warn!(space = space.0, %error, "it cannot be found out whether there are new classes");
+            match learned {
+                Ok(Ok(_)) => nodes.learned(),
+                Ok(Err(error)) => {
+                    warn!(space = space.0, %error, "it cannot be found out whether there are new classes")
+                }
+                Err(_) => {}
             }
             nodes.is_learning.store(false, Ordering::Release);
         });
+    }
+
+    /// What the catalogue has now is known here.
+    fn learned(&self) {
+        self.follow_schemas();
+        for served in self.served.load().values() {
+            if let Ok(mut hosted) = served.lock() {
+                hosted.learned();
+            }
+        }
     }
 
     fn chore(self: &Arc<Self>, chore: Chore) {

@@ -193,6 +193,12 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
+    /// Participants that have not answered what they are asked now.
+    pub fn waited_for(&self) -> impl Iterator<Item = NodeId> {
+        let stages = self.stages.iter().filter(|(_, stage)| self.is_waited_for(**stage));
+        stages.map(|(node, _)| *node)
+    }
+
     /// Participants that have not acknowledged an outcome.
     pub fn open(&self) -> impl Iterator<Item = NodeId> {
         let stages = self.stages.iter().filter(|(_, stage)| !self.is_over(**stage));

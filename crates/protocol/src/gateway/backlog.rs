@@ -64,10 +64,10 @@ impl Backlog {
         self.of.insert(txn, Waiting { since: now, bytes, nodes });
     }
 
-    /// It waits for these only.
+    /// It waits for these only. Who has answered once is not overdue because of it any more.
     pub(super) fn goes_on(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>) {
         let Some(waiting) = self.of.get_mut(&txn) else { return };
-        let open: BTreeSet<NodeId> = open.collect();
+        let open: BTreeSet<NodeId> = open.filter(|node| waiting.nodes.contains(node)).collect();
         for node in waiting.nodes.difference(&open) {
             if let Some(of_node) = self.at.get_mut(node) {
                 of_node.remove(&(waiting.since, txn));
@@ -77,9 +77,13 @@ impl Backlog {
             }
         }
         waiting.nodes = open;
-        if waiting.nodes.is_empty() {
+    }
+
+    /// It has ended.
+    pub(super) fn ends(&mut self, txn: TxnId) {
+        self.goes_on(txn, std::iter::empty());
+        if let Some(waiting) = self.of.remove(&txn) {
             self.bytes -= waiting.bytes;
-            self.of.remove(&txn);
         }
     }
 }

@@ -100,6 +100,27 @@ fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
 }
 
 #[test]
+fn who_has_answered_is_not_overdue_because_others_are_silent() {
+    let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
+    let commit = |nodes: &[u32]| {
+        let part = |node: &u32| Part { writes: [(oid(*node), Content::Value(vec![7; 500]))].into(), ..Part::default() };
+        Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
+    };
+    for number in 1..=4 {
+        gateway.call(1, txn(number), commit(&[1, 2]), 1_000).unwrap();
+        let proposal = Timestamp::at(1_001);
+        let prepared = Answer::Prepared { txn: txn(number), proposal, participants: Vec::new(), round: 0 };
+        gateway.answered(NodeId(1), prepared, None, 1_010);
+    }
+    gateway.outputs().for_each(drop);
+    assert!(gateway.waiting_bytes() > 4 << 10);
+    gateway.call(1, txn(5), commit(&[1]), 5_000).unwrap();
+    assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(1), Request::Commit { .. })]));
+    gateway.call(1, txn(6), commit(&[1, 2]), 5_000).unwrap();
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(6), NodeId(2))]);
+}
+
+#[test]
 fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     let commit = |nodes: &[u32]| {

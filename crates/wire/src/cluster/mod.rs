@@ -304,8 +304,7 @@ pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
     ids::oid(look.oid)
 }
 
-/// The answer to a [`proto::Look`]: the version of the page, and the kind and length of the object if there is one, whose
-/// data is the raw part.
+/// The answer to a [`proto::Look`]: the kind and length of the object if there is one, whose data is the raw part.
 #[must_use]
 pub fn looked(object: Option<(Kind, usize)>) -> proto::Looked {
     proto::Looked { state: object.map_or(0, |(kind, length)| states::state_of(kind, length)) }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use meta::catalog::Schema;
-use model::{ClassId, ErrorKind, NodeId, Object, PageId, Result, SpaceId, limits};
+use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, limits};
 use protocol::commit::Part;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
@@ -30,6 +30,8 @@ const AGAIN_MS: Ms = 50;
 const UNDER_WAY: usize = 256;
 /// Bytes of keys of entries that one transaction may change.
 const KEYS: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
+/// Transactions that are remembered as they bring objects of classes that are not known.
+const UNKNOWN: usize = 4_096;
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
 const ROWS: usize = 4;
 
@@ -49,12 +51,7 @@ impl Hosted {
                     let why = "names another class than that of the object in its place: nothing was written";
                     Held { kind: ErrorKind::Invalid, why: format!("{oid} {why}") }
                 }
-                Wrong::Unknown(oid) => {
-                    self.chores.add(Chore::Learn { space: oid.space() });
-                    let class = oid.class().0;
-                    let why = format!("the brick does not know class {class} of {oid} (yet): define it, or try again");
-                    Held { kind: ErrorKind::Unavailable, why }
-                }
+                Wrong::Unknown(oid) => self.hold_unknown(txn, oid),
                 Wrong::NotAsked(oid, index) => {
                     let why = "are to be unique, and the transaction has not asked who has them";
                     Held { kind: ErrorKind::Unsupported, why: format!("values of {oid} in {index} {why}") }
@@ -69,6 +66,30 @@ impl Hosted {
         part.touches = touches;
         self.looked = Some((txn, looked));
         Ok(())
+    }
+
+    /// What whoever brings an object of a class is told that is not known here: to bring it again, as the class may be new, and the
+    /// catalogue is asked; or, if it was since the object came first, that there is no such class.
+    fn hold_unknown(&mut self, txn: TxnId, oid: Oid) -> Held {
+        let class = oid.class().0;
+        if self.unknown.len() >= UNKNOWN {
+            self.unknown.clear();
+        }
+        let first = *self.unknown.entry(txn).or_insert(self.learned);
+        // The first answer may be to a question from before.
+        if self.learned >= first + 2 {
+            self.unknown.remove(&txn);
+            let why = format!("there is no class {class}, of which {oid} is to be: define it first");
+            return Held { kind: ErrorKind::Invalid, why };
+        }
+        self.chores.add(Chore::Learn { space: oid.space() });
+        let why = format!("the brick does not know class {class} of {oid} yet: try again");
+        Held { kind: ErrorKind::Unavailable, why }
+    }
+
+    /// The catalogue was asked for classes, and what it has is known here.
+    pub(crate) fn learned(&mut self) {
+        self.learned += 1;
     }
 
     /// What a transaction replaces that has a record now, if that is known. If it is prepared, it is needed later.
@@ -130,9 +151,9 @@ impl Hosted {
         if self.index_due > now || self.failed.is_some() {
             return;
         }
-        let is_late = self.full.is_some() || self.under_way.len() > UNDER_WAY || self.is_memory_full();
-        let prepared = self.prepared();
-        let task = if is_late { None } else { self.indexes.task(self.durable, &prepared) };
+        let is_late = self.full.is_some() || self.under_way.len() > UNDER_WAY;
+        let (prepared, has_room) = (self.prepared(), !self.is_memory_full());
+        let task = if is_late { None } else { self.indexes.task(self.durable, &prepared, has_room) };
         // What was removed is seen until that is durable.
         let is_waiting = !matches!(task, Some(Task::Enter(..)));
         let done = match task {

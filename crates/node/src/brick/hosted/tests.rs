@@ -345,6 +345,26 @@ fn writes_of_another_class_in_the_place_are_refused() {
 }
 
 #[test]
+fn objects_of_a_class_that_there_is_not_are_refused_once_the_catalogue_was_asked() {
+    let mut world = World::on(Store::in_memory(Options::default()).unwrap());
+    world.hosted.follow(SPACE, &Arc::default(), world.now);
+    let txn = world.txn();
+    let bring = |world: &mut World| {
+        let writes: Writes<Object> = [(oid(PERSON, 1), Content::Value(person(PERSON, 30)))].into();
+        world.ask(Request::Commit { txn, part: Part { writes, ..Part::default() } });
+        world.answer_all()
+    };
+    // An answer to the catalogue that was on its way does not count.
+    for _ in 0..2 {
+        assert_eq!(bring(&mut world), [], "it may be a new class");
+        world.hosted.learned();
+    }
+    let answers = bring(&mut world);
+    assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
+    assert!(world.scan(wanted(None)).unwrap().found.is_empty());
+}
+
+#[test]
 fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
     let mut world = World::indexed();
     world.want(&[Wanted { unique: true, ..by_age(BY_AGE) }]);
