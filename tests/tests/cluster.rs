@@ -157,11 +157,18 @@ async fn transactions_go_on_while_the_meta_server_is_stopped() {
 async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     world.run(&["space", "create", "photos"]).ok();
+    world.run(&["class", "define", "Person", "--field", "name:string"]).ok();
+    world.run(&["object", "put", "/ann", "--class", "Person", r#"{"name": "Ann"}"#]).ok();
     let client = connect(world.url()).await;
     let oids = counters(&client).await;
     world.signal("meta", Signal::KILL);
     world.status_until(|shown| state(shown, "meta") == "down");
     increment(&client, oids).await.unwrap();
+    // Classes are known to whoever has heard of them.
+    for question in [&["query", "Person"][..], &["object", "get", "/ann"], &["class", "list"]] {
+        let answer = world.run(&[question, &["--timeout", "3"]].concat());
+        assert!(answer.ok().contains("Ann") || question[0] == "class", "{question:?}: {}", answer.text());
+    }
     assert_ne!(world.run(&["space", "create", "music"]).code, 0);
     world.restart("meta");
     world.status_until(all_healthy);

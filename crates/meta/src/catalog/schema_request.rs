@@ -6,6 +6,7 @@ use super::class::{Class, ClassDefinition};
 use super::error::CatalogError;
 use super::evolution::Step;
 use super::index::Index;
+use super::schema::Schema;
 use super::{Edited, Editor};
 use crate::Revision;
 
@@ -58,6 +59,16 @@ impl SchemaRequest {
     }
 }
 
+impl SchemaAnswer {
+    /// All classes and indexes of a schema.
+    #[must_use]
+    pub fn of(schema: &Schema) -> Self {
+        let classes = schema.classes().map(|shape| shape.class().as_ref().clone()).collect();
+        let indexes = schema.indexes().map(|index| index.as_ref().clone()).collect();
+        Self { classes, indexes }
+    }
+}
+
 /// The classes and indexes that were asked for, or that were changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaAnswer {
@@ -84,12 +95,7 @@ impl Editor {
             (SchemaAnswer { classes: Vec::new(), indexes: vec![value] }, Some(revision))
         };
         Ok(match request {
-            SchemaRequest::Show => {
-                let schema = self.schema(space).await?;
-                let classes = schema.classes().map(|shape| shape.class().as_ref().clone()).collect();
-                let indexes = schema.indexes().map(|index| index.as_ref().clone()).collect();
-                (SchemaAnswer { classes, indexes }, None)
-            }
+            SchemaRequest::Show => (SchemaAnswer::of(&self.schema(space).await?), None),
             SchemaRequest::History { class } => (classes(self.history(space, &class).await?), None),
             SchemaRequest::Define { classes: wanted } => {
                 let made = self.define(space, &wanted).await?;

@@ -5,13 +5,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use meta::catalog::{self, Editor, FieldType, Follower, IndexState, SchemaRequest};
+use meta::catalog::{self, Editor, FieldType, Follower, IndexState, SchemaAnswer, SchemaRequest};
 use model::{ClassId, Error, ErrorKind, Result, SpaceId, Value};
 use query::{Class, Field, Index, Type};
+use tokio::time;
 use wire::proto::query as messages;
 
 use super::{Catalogue, Realm};
+
+/// How long whoever keeps the catalogue may take to say what classes there are; then it is said what is known of them here.
+const FRESH: Duration = Duration::from_millis(500);
 
 /// The classes and indexes of a space at one moment.
 #[derive(Debug)]
@@ -93,12 +98,29 @@ pub(crate) async fn describe(
     if !asked.only_reads() {
         may_change?;
     }
-    let (answer, changed) = editor.answer(space, asked).await?;
+    let shows = asked == SchemaRequest::Show;
+    let answering = editor.answer(space, asked);
+    let (answer, changed) = match shows {
+        false => answering.await?,
+        true => match time::timeout(FRESH, answering).await {
+            Ok(Err(error)) if error.kind() == ErrorKind::Unavailable => (known(follower, space)?, None),
+            Ok(answered) => answered?,
+            Err(_) => (known(follower, space)?, None),
+        },
+    };
     if let Some(revision) = changed {
         follower.reach(revision).await?;
     }
     let answer = serde_json::to_vec(&answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
     Ok(messages::Described { answer: answer.into() })
+}
+
+/// The classes and indexes of a space as they are known here: queries go by them too.
+fn known(follower: &Follower, space: &str) -> Result<SchemaAnswer> {
+    let catalog = follower.catalog();
+    let no_space = || Error::new(ErrorKind::NotFound, format!("there is no space named {space:?}"));
+    let schema = catalog.schema(catalog.space(space).ok_or_else(no_space)?.id);
+    Ok(SchemaAnswer::of(&schema))
 }
 
 impl Schema {
