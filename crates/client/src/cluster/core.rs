@@ -256,14 +256,19 @@ impl Core {
 
     /// Whether a brick of the space cannot be reached, as far as the peer server has told.
     pub(super) fn is_partial(&self) -> bool {
-        self.lock().is_ok_and(|state| !state.watched.away().is_empty())
+        self.lock().is_ok_and(|state| state.watched.is_partial())
     }
 
     /// Waits until the bricks of these logical nodes can be reached, as far as the peer server has told.
-    pub(super) async fn reachable(&self, nodes: &[NodeId]) -> Result<()> {
+    pub(super) async fn reachable(&self, nodes: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<()> {
         while self.lock()?.watched.wants_to_be_told() {
             self.ask(Request::Ping(proto::Ping {})).await?;
         }
+        // Nearly always all can be.
+        if !self.is_partial() {
+            return Ok(());
+        }
+        let nodes = &nodes()?;
         self.until(Wait::Standing, nodes, |state, _| {
             let away = state.watched.away();
             Ok((!nodes.iter().any(|node| away.contains(node))).then_some(()))
@@ -412,7 +417,6 @@ impl Core {
 
     /// The same, with bytes, and says by which connection it was answered.
     pub(super) async fn ask_one(&self, request: Request, raw: Vec<Bytes>) -> Result<(Caller, Answer)> {
-        let nodes = self.nodes_of(&request);
         let mut last = None;
         let asking = async {
             loop {
@@ -437,6 +441,7 @@ impl Core {
         };
         let asked = time::timeout(self.options.timeout, asking).await;
         asked.unwrap_or_else(|_| {
+            let nodes = self.nodes_of(&request);
             let late = self.late(&nodes);
             // A brick that is away says nothing more.
             Err(match last.filter(|_| nodes.is_empty() || !self.is_partial()) {

@@ -189,6 +189,11 @@ impl Watched {
         wants
     }
 
+    /// Whether a brick cannot be reached.
+    pub(super) fn is_partial(&self) -> bool {
+        self.standing.iter().flat_map(Standing::away).next().is_some()
+    }
+
     /// The logical nodes whose bricks cannot be reached.
     pub(super) fn away(&self) -> BTreeSet<NodeId> {
         let away = self.standing.iter().flat_map(Standing::away);

@@ -412,7 +412,7 @@ impl Transaction {
             checked => checked?,
         }
         // What cannot be done now is not begun: so it is known that nothing of it has happened.
-        core.reachable(&self.needed()?).await?;
+        core.reachable(|| self.needed()).await?;
         self.settle().await?;
         let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {
             let changes = &mut *self.changes()?;
