@@ -207,6 +207,8 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
         command
     };
     run(&mut at(&cluster, &["user", "list"])).ok();
+    refused(&run(&mut at(&cluster, &["user", "add", "ann", "--no-password"])), 2, "give it a password");
+    assert_eq!(run(&mut at(&cluster, &["user", "list"])).ok(), "", "the doors are open");
     run(at(&cluster, &["user", "add", "ann"]).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
     refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are, as USER@");
     let as_ann = |cluster: &Cluster, args: &[&str]| {
@@ -215,6 +217,7 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
         run(&mut command)
     };
     as_ann(&cluster, &["user", "list"]).ok();
+    refused(&as_ann(&cluster, &["user", "passwd", "--no-password"]), 2, "last administrator with a password");
     // Its tools and processes know each other by the secret, also after a start.
     let status = ["cluster", "status", "--data"];
     run(mortar(&status).arg(cluster.data())).ok();

@@ -88,7 +88,7 @@ pub(crate) struct Role {
 impl server::Role for Role {
     type Service = Desk;
     type Local = ();
-    type Pass = ();
+    type Pass = Who;
 
     const NAME: &'static str = "meta-server";
 
@@ -100,15 +100,15 @@ impl server::Role for Role {
         Some(self.follower.changed())
     }
 
-    fn admit(&self, config: &Config, _: &proto::Hello, who: &Who) -> Result<(Terms, ())> {
+    fn admit(&self, config: &Config, _: &proto::Hello, who: &Who) -> Result<(Terms, Who)> {
         // The catalogue says all of everybody.
         who.is_administrator(Some(&self.follower.load()))?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight }, ()))
+        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight }, who.clone()))
     }
 
-    fn serve(thread: &Arc<Thread<Self>>, (): (), _: &Arc<Mailbox>) -> Desk {
-        Desk::new(thread.clone())
+    fn serve(thread: &Arc<Thread<Self>>, who: Who, _: &Arc<Mailbox>) -> Desk {
+        Desk::new(thread.clone(), who)
     }
 
     async fn beside(_: &Thread<Self>) {}

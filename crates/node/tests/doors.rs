@@ -21,6 +21,8 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use store::{Options, Store};
 use tokio::time;
 use wire::handshake::Role;
+use wire::proto::account::SetPassword;
+use wire::proto::account::administer::Action;
 use wire::transport::Address;
 use wire::transport::tls::{ClientFiles, Clients, ServerFiles};
 
@@ -406,6 +408,18 @@ fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do
         let believes = || Some(authority.client(None));
         assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
         assert!(connect(believes(), Some(("ann", "right one"))).await.is_ok());
+        // Only who has come by a certificate knows that nobody needs a password, at peer servers and at the meta-server.
+        let forget = || Action::SetPassword(SetPassword { user: "root".to_owned(), hash: None });
+        let root = connect(believes(), Some(("root", "right one"))).await.unwrap();
+        let refused = root.administer(forget()).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("certificate"), "{refused}");
+        let root = connect(Some(authority.client(Some(authority.issue("root")))), None).await.unwrap();
+        root.administer(forget()).await.unwrap();
+        world.editor.set_password("root", Some("right one")).await.unwrap();
+        let mut options = ConnectOptions::default();
+        options.tls = Some(authority.client(Some(authority.issue("root"))));
+        let at_meta = Client::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
+        at_meta.administer(forget()).await.unwrap();
         denied(connect(believes(), Some(("ann", "wrong"))).await);
         denied(connect(believes(), None).await);
         denied(connect(Some(authority.client(Some(authority.issue("nobody")))), None).await);

@@ -10,7 +10,7 @@ use model::{NodeId, SpaceId};
 
 use crate::{Changed, Entry, Key, Revision, State};
 
-use super::account::{ADMINISTRATORS, Group, User};
+use super::account::{Group, User};
 use super::class::Class;
 use super::entry::{self, Record};
 use super::error::CatalogError;
@@ -148,7 +148,7 @@ impl Catalog {
         self.users.is_empty() && !self.flawed.keys().any(|key| matches!(Path::parse(key), Some(Path::User(_))))
     }
 
-    /// All groups by name, without [`ADMINISTRATORS`].
+    /// All groups by name, without [`ADMINISTRATORS`](super::ADMINISTRATORS).
     pub fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.groups.values()
     }
@@ -156,7 +156,7 @@ impl Catalog {
     /// Whether a user may do everything.
     #[must_use]
     pub fn is_administrator(&self, user: &User) -> bool {
-        !user.disabled && user.groups.contains(ADMINISTRATORS)
+        user.is_administrator()
     }
 
     /// What a user may do in a space; `None`: nothing.

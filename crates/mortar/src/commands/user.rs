@@ -43,7 +43,8 @@ struct New {
     /// The file with the new password on its first line, for its owner alone to read
     #[arg(long, value_name = "FILE")]
     new_password_file: Option<PathBuf>,
-    /// No password: the user comes with a certificate for its name
+    /// No password: the user comes with a certificate for its name. The last administrator that has one keeps it, unless an
+    /// administrator says this who came by certificate
     #[arg(long, conflicts_with = "new_password_file")]
     no_password: bool,
 }

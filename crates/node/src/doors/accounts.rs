@@ -22,6 +22,8 @@ pub(crate) async fn administer(
 ) -> Result<(proto::Accounts, Revision)> {
     let action =
         wanted.action.ok_or_else(|| Error::new(ErrorKind::Invalid, "what is to be administered is not said"))?;
+    let certified = matches!(who, Who::User(login) if login.is_certified()).then(|| editor.certified());
+    let editor = certified.as_ref().unwrap_or(editor);
     match action {
         // What concerns one space is its administrators' business too.
         Action::Grant(grant) => {

@@ -39,6 +39,11 @@ impl Login {
         &self.name
     }
 
+    /// Whether it came with a certificate for its name.
+    pub(super) fn is_certified(&self) -> bool {
+        self.password.is_none()
+    }
+
     /// The user, if it may still log in, and so.
     fn user<'a>(&self, catalog: &'a Catalog) -> Result<&'a Arc<User>> {
         let name = &self.name;

@@ -27,13 +27,15 @@ pub(super) const SIGN: Duration = Duration::from_secs(5);
 /// The requests of one connection.
 pub(crate) struct Desk {
     thread: Arc<Thread<Role>>,
+    /// A process of the cluster, an administrator, or anybody while the doors are open.
+    who: Who,
     /// Watches, which end with the connection.
     watches: JoinSet<()>,
 }
 
 impl Desk {
-    pub(super) fn new(thread: Arc<Thread<Role>>) -> Self {
-        Self { thread, watches: JoinSet::new() }
+    pub(super) fn new(thread: Arc<Thread<Role>>, who: Who) -> Self {
+        Self { thread, who, watches: JoinSet::new() }
     }
 
     fn role(&self) -> &Role {
@@ -121,9 +123,9 @@ impl Desk {
             }
             Request::SetSpace(set) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                let who = self.who.clone();
                 later(reply, async move {
-                    // Whoever was let in here may do everything.
-                    let changed = set_space(&editor, &follower.catalog(), &Who::Member, set).await?;
+                    let changed = set_space(&editor, &follower.catalog(), &who, set).await?;
                     follower.reach(changed).await?;
                     Ok(Response::Done(proto::Done {}))
                 });
@@ -201,10 +203,10 @@ impl Service for Desk {
             }
             Request::Administer(wanted) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                let who = self.who.clone();
                 later(reply, async move {
-                    // Whoever was let in here may do everything.
                     let catalog = follower.catalog();
-                    let (accounts, revision) = administer(&editor, &catalog, &Who::Member, wanted).await?;
+                    let (accounts, revision) = administer(&editor, &catalog, &who, wanted).await?;
                     follower.reach(revision).await?;
                     Ok(Response::Accounts(accounts))
                 });

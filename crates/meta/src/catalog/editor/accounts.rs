@@ -7,7 +7,7 @@ use model::{Error, ErrorKind};
 use crate::Prefix;
 
 use super::{Edited, Editor, Result, edit};
-use crate::catalog::account::{ADMINISTRATORS, Group, User};
+use crate::catalog::account::{self, ADMINISTRATORS, Group, User};
 use crate::catalog::draft::Draft;
 use crate::catalog::error::CatalogError;
 use crate::catalog::path::Path;
@@ -19,8 +19,8 @@ const GROUP: &str = "group";
 const USERS: &str = "users/";
 
 impl Editor {
-    /// Makes a user. Without a password it logs in with a certificate. The first user of a cluster becomes an administrator:
-    /// from then on nobody is let in who is not known.
+    /// Makes a user. Without a password it logs in with a certificate. The first user of a cluster becomes an administrator,
+    /// and has a password: from then on nobody is let in who is not known.
     ///
     /// # Errors
     /// [`CatalogError::Exists`], [`CatalogError::Missing`] for a group, [`CatalogError::Invalid`] for the name or the password.
@@ -43,10 +43,11 @@ impl Editor {
                 return Err(CatalogError::Exists { what: USER, name: name.to_owned() });
             }
             let mut groups = known_groups(&mut draft, groups).await?;
-            if draft.scan::<User>(Prefix::new(USERS)?).await?.is_empty() {
+            if users(&draft).await?.is_empty() {
                 groups.insert(ADMINISTRATORS.to_owned());
             }
             let user = User { name: name.to_owned(), password: hash.map(str::to_owned), groups, disabled: false };
+            self.check_administered(&draft, name, Some(&user)).await?;
             draft.put(&path, &user)?;
             user
         })
@@ -55,7 +56,8 @@ impl Editor {
     /// Gives a user another password, or none.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`], [`CatalogError::Invalid`] for the password.
+    /// [`CatalogError::Missing`], [`CatalogError::Invalid`] for the password, [`CatalogError::InUse`] for that of the last
+    /// administrator who has one.
     pub async fn set_password(&self, user: &str, password: Option<&str>) -> Result<Edited<User>> {
         self.set_password_hashed(user, hash(password).await?.as_deref()).await
     }
@@ -92,7 +94,7 @@ impl Editor {
                 true => drop(record.groups.insert(group.to_owned())),
                 false => drop(record.groups.remove(group)),
             }
-            keep_an_administrator(&draft, user, Some(&record)).await?;
+            self.check_administered(&draft, user, Some(&record)).await?;
             draft.put(&path, &record)?;
             record
         })
@@ -109,10 +111,18 @@ impl Editor {
             draft.touch(&Path::Accounts).await?;
             let mut record: User = draft.need(&path, USER, user).await?;
             record.groups = known_groups(&mut draft, groups).await?;
-            keep_an_administrator(&draft, user, Some(&record)).await?;
+            self.check_administered(&draft, user, Some(&record)).await?;
             draft.put(&path, &record)?;
             record
         })
+    }
+
+    /// Whether the cluster may have this user, or be without it.
+    async fn check_administered(&self, draft: &Draft<'_>, name: &str, user: Option<&User>) -> Result<()> {
+        let before = users(draft).await?;
+        let others = before.iter().filter(|other| other.name != name);
+        let after: Vec<User> = others.chain(user).cloned().collect();
+        account::check_administered(&before, &after, self.certified)
     }
 
     async fn change_user(&self, name: &str, change: impl Fn(&mut User)) -> Result<Edited<User>> {
@@ -122,7 +132,7 @@ impl Editor {
             draft.touch(&Path::Accounts).await?;
             let mut user: User = draft.need(&path, USER, name).await?;
             change(&mut user);
-            keep_an_administrator(&draft, name, Some(&user)).await?;
+            self.check_administered(&draft, name, Some(&user)).await?;
             draft.put(&path, &user)?;
             user
         })
@@ -140,7 +150,7 @@ impl Editor {
             draft.touch(&Path::Accounts).await?;
             draft.need::<User>(&path, USER, name).await?;
             check_ungranted(&draft, USER, name, |space| space.permissions.users.contains_key(name)).await?;
-            keep_an_administrator(&draft, name, None).await?;
+            self.check_administered(&draft, name, None).await?;
             draft.remove(&path)?;
         })
     }
@@ -173,8 +183,8 @@ impl Editor {
         edit!(self, |draft| {
             draft.touch(&Path::Accounts).await?;
             draft.need::<Group>(&path, GROUP, name).await?;
-            let users = draft.scan::<User>(Prefix::new(USERS)?).await?;
-            if let Some((_, user)) = users.iter().find(|(_, user)| user.groups.contains(name)) {
+            let users = users(&draft).await?;
+            if let Some(user) = users.iter().find(|user| user.groups.contains(name)) {
                 let (name, by) = (name.to_owned(), format!("user {:?}", user.name));
                 return Err(CatalogError::InUse { what: GROUP, name, by, remedy: "take its members out first" });
             }
@@ -202,6 +212,11 @@ async fn hash(given: Option<&str>) -> Result<Option<String>> {
     hashed.map_err(ending)?.map(Some)
 }
 
+async fn users(draft: &Draft<'_>) -> Result<Vec<User>> {
+    let users = draft.scan::<User>(Prefix::new(USERS)?).await?;
+    Ok(users.into_iter().map(|(_, user)| user).collect())
+}
+
 async fn known_groups(draft: &mut Draft<'_>, groups: &[&str]) -> Result<BTreeSet<String>> {
     let mut known = BTreeSet::new();
     for group in groups {
@@ -212,20 +227,6 @@ async fn known_groups(draft: &mut Draft<'_>, groups: &[&str]) -> Result<BTreeSet
         known.insert((*group).to_owned());
     }
     Ok(known)
-}
-
-/// Whether somebody could still change who may do what, if this were what is known of a user: nobody opens the doors again,
-/// and nobody is locked out for good.
-async fn keep_an_administrator(draft: &Draft<'_>, name: &str, user: Option<&User>) -> Result<()> {
-    let is_administrator = |user: &User| !user.disabled && user.groups.contains(ADMINISTRATORS);
-    let others = draft.scan::<User>(Prefix::new(USERS)?).await?;
-    let stays = others.iter().any(|(_, other)| other.name != name && is_administrator(other));
-    let before = others.iter().any(|(_, other)| other.name == name && is_administrator(other));
-    if stays || !before || user.is_some_and(is_administrator) {
-        return Ok(());
-    }
-    let (name, by) = (name.to_owned(), "the cluster, as the last administrator that may log in".to_owned());
-    Err(CatalogError::InUse { what: USER, name, by, remedy: "make another user an administrator first" })
 }
 
 async fn check_ungranted(

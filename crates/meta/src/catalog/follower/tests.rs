@@ -34,7 +34,7 @@ async fn it_shows_what_others_change_and_keeps_what_was_taken() {
     assert!(before.space("main").is_none(), "a catalogue that was taken does not change");
     assert!(*changed.borrow_and_update() >= made.revision);
     assert!(follower.load().revision() >= made.revision);
-    editor.create_user("first", None, &[]).await.unwrap();
+    editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     editor.create_user("ann", None, &[]).await.unwrap();
     let gone = editor.remove_user("ann").await.unwrap();
     assert!(follower.reach(gone.revision).await.unwrap().user("ann").is_none());

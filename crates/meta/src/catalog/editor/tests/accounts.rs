@@ -7,7 +7,7 @@ use crate::catalog::{ADMINISTRATORS, Grantee, Permission};
 async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
     let editor = with_space().await;
     editor.create_group("staff").await.unwrap();
-    editor.create_user("first", None, &[]).await.unwrap();
+    editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     for (name, groups) in [("ann", &["staff"][..]), ("bob", &[]), ("root", &[ADMINISTRATORS])] {
         editor.create_user(name, Some("secret words"), groups).await.unwrap();
     }
@@ -31,6 +31,7 @@ async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
 #[tokio::test]
 async fn passwords_are_kept_so_that_nobody_reads_them() {
     let editor = editor();
+    editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     let ann = editor.create_user("ann", Some("secret words"), &[]).await.unwrap().value;
     assert!(ann.has_password("secret words") && !ann.has_password("Secret"));
     let state = editor.store().read(Prefix::all()).await.unwrap();
@@ -47,7 +48,7 @@ async fn passwords_are_kept_so_that_nobody_reads_them() {
 async fn nobody_inherits_permissions_with_a_name() {
     let editor = with_space().await;
     editor.create_group("staff").await.unwrap();
-    editor.create_user("first", None, &[]).await.unwrap();
+    editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     editor.create_user("ann", None, &["staff"]).await.unwrap();
     editor.grant("main", Grantee::User("ann"), Some(Permission::Read)).await.unwrap();
     editor.grant("main", Grantee::Group("staff"), Some(Permission::Read)).await.unwrap();
@@ -65,7 +66,7 @@ async fn nobody_inherits_permissions_with_a_name() {
 #[tokio::test]
 async fn names_that_are_taken_or_not_there_are_refused() {
     let editor = with_space().await;
-    editor.create_user("ann", None, &[]).await.unwrap();
+    editor.create_user("ann", Some("secret words"), &[]).await.unwrap();
     assert!(matches!(editor.create_user("ann", None, &[]).await, Err(CatalogError::Exists { .. })));
     assert!(matches!(editor.create_group(ADMINISTRATORS).await, Err(CatalogError::Exists { .. })));
     assert_eq!(kind(editor.create_user("bob", None, &["none"]).await), ErrorKind::NotFound);
@@ -101,6 +102,28 @@ async fn the_first_user_is_an_administrator_and_one_always_stays() {
     assert!(editor.remove_user("first").await.is_err(), "the other one may not log in");
     editor.set_disabled("second", false).await.unwrap();
     editor.remove_user("first").await.unwrap();
+}
+
+#[tokio::test]
+async fn who_needs_no_password_has_come_by_a_certificate() {
+    let editor = editor();
+    let refused = editor.create_user("first", None, &[]).await;
+    assert_eq!(kind(refused), ErrorKind::Invalid);
+    assert!(catalog(&editor).await.is_open(), "nothing was changed");
+    editor.create_user("first", Some("secret words"), &[]).await.unwrap();
+    editor.create_user("second", None, &[ADMINISTRATORS]).await.unwrap();
+    let refusals = [
+        editor.set_password("first", None).await.map(drop),
+        editor.remove_user("first").await.map(drop),
+        editor.set_disabled("first", true).await.map(drop),
+        editor.set_groups("first", &[]).await.map(drop),
+        editor.set_member(ADMINISTRATORS, "first", false).await.map(drop),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Err(CatalogError::InUse { .. })), "{refused:?}");
+    }
+    editor.certified().remove_user("first").await.unwrap();
+    assert!(editor.certified().remove_user("second").await.is_err(), "somebody has to stay");
 }
 
 #[tokio::test]
