@@ -38,6 +38,9 @@ pub struct ConnectOptions {
     pub credentials: Option<Credentials>,
     /// The password may be sent where others can listen.
     pub insecure: bool,
+    /// How long what concerns a whole cluster, such as its spaces, classes and users, may take to be answered. Peer servers give
+    /// up in time and say whom they have waited for; by default they decide how long that is.
+    pub patience: Option<Duration>,
     /// Connect to no space: for what concerns the whole cluster, such as its users.
     pub spaceless: bool,
 }
@@ -51,6 +54,7 @@ impl Default for ConnectOptions {
             tls: None,
             credentials: None,
             insecure: false,
+            patience: None,
             spaceless: false,
         }
     }
@@ -180,7 +184,7 @@ impl Client {
         let SpaceOptions { nodes, policy } = options;
         let policy = policy.map(|policy| policy_to_proto(policy) as i32);
         let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes, policy });
-        match self.link.once(request, Vec::new()).await?.response {
+        match self.link.ask_cluster(request).await?.response {
             Response::SpaceCreated(created) => convert::space(created.space),
             other => Err(unexpected(&other)),
         }
@@ -193,7 +197,7 @@ impl Client {
     /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
     pub async fn set_failure_policy(&self, space: &str, policy: FailurePolicy) -> Result<()> {
         let set = proto::SetSpace { name: space.to_owned(), policy: Some(policy_to_proto(policy) as i32) };
-        match self.link.once(Request::SetSpace(set), Vec::new()).await?.response {
+        match self.link.ask_cluster(Request::SetSpace(set)).await?.response {
             Response::Done(_) => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -205,7 +209,7 @@ impl Client {
     /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not.
     pub async fn administer(&self, action: Action) -> Result<Accounts> {
         let request = Request::Administer(proto::account::Administer { action: Some(action) });
-        match self.link.once(request, Vec::new()).await?.response {
+        match self.link.ask_cluster(request).await?.response {
             Response::Accounts(accounts) => Ok(accounts),
             other => Err(unexpected(&other)),
         }
@@ -235,7 +239,7 @@ impl Client {
     /// Those of the operation, with words for people.
     pub async fn describe(&self, space: &str, request: Vec<u8>) -> Result<Bytes> {
         let describe = proto::query::Describe { space: space.to_owned(), request: request.into() };
-        match self.link.once(Request::Describe(describe), Vec::new()).await?.response {
+        match self.link.ask_cluster(Request::Describe(describe)).await?.response {
             Response::Described(described) => Ok(described.answer),
             other => Err(unexpected(&other)),
         }
@@ -249,7 +253,7 @@ impl Client {
     /// Those of the operation, with words for people.
     pub async fn move_nodes(&self, request: Vec<u8>) -> Result<Bytes> {
         let request = Request::Move(proto::moves::Move { request: request.into() });
-        match self.link.once(request, Vec::new()).await?.response {
+        match self.link.ask_cluster(request).await?.response {
             Response::Moved(moved) => Ok(moved.answer),
             other => Err(unexpected(&other)),
         }
@@ -262,7 +266,7 @@ impl Client {
     /// Those of the operation, with words for people.
     pub async fn cluster_members(&self, request: Vec<u8>) -> Result<Bytes> {
         let request = Request::AskMembers(proto::members::Ask { request: request.into() });
-        match self.link.once(request, Vec::new()).await?.response {
+        match self.link.ask_cluster(request).await?.response {
             Response::Members(answered) => Ok(answered.answer),
             other => Err(unexpected(&other)),
         }

@@ -132,6 +132,16 @@ impl Link {
         }
     }
 
+    /// The same of what takes others than the server, no longer than the client has patience.
+    pub(crate) async fn ask_cluster(&self, request: Request) -> Result<Answer> {
+        let Some(patience) = self.options.patience else { return self.once(request, Vec::new()).await };
+        time::timeout(patience, self.once(request, Vec::new())).await.unwrap_or_else(|_| {
+            let what =
+                format!("{} has not answered within {patience:?}: look whether it has done what was asked", self.url);
+            Err(Error::new(ErrorKind::Unknown, what))
+        })
+    }
+
     /// Asks for a stream of answers, on a connection of its own.
     pub(crate) async fn stream(&self, request: Request) -> Result<OwnAnswers> {
         self.live()?;
@@ -167,6 +177,8 @@ impl Session {
             let mut introduction = Introduction::new(space, &options.agent);
             introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
             introduction.insecure = options.insecure;
+            // So its answer is here before the client gives up.
+            introduction.patience = options.patience.map(|patience| patience * 9 / 10);
             let terms = handshake::introduce(&mut stream, &introduction).await?;
             Ok::<_, Error>((stream, terms))
         });

@@ -51,7 +51,7 @@ pub(crate) struct Global {
     /// Show no progress
     #[arg(short, long, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
-    /// How long to wait for a connection, and in a cluster for a brick
+    /// How long to wait for a connection, and in a cluster for a brick or the meta-server
     #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     #[arg(help_heading = "Common options")]
     pub(crate) timeout: Duration,

@@ -185,7 +185,8 @@ impl Session {
         options.credentials = self.credentials(url.user.as_deref())?;
         options.insecure = self.identity.plaintext;
         options.spaceless = spaceless;
-        options.retry = self.retry.unwrap_or(options.retry);
+        options.patience = Some(self.timeout);
+        options.retry = self.retry.unwrap_or(options.retry).min(self.timeout);
         Client::connect_with(&url.to_string(), options).await.map_err(not_connected)
     }
 }

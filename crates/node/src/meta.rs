@@ -13,6 +13,7 @@
 mod codec;
 mod desk;
 mod once;
+pub(crate) mod patience;
 mod remote;
 
 use std::net::SocketAddr;

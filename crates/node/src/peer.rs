@@ -21,6 +21,7 @@ mod standings;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use meta::Revision;
 use meta::catalog::{Catalog, Permission};
@@ -46,7 +47,7 @@ use crate::realm::{Realm, Space, next_change};
 use crate::server::{self, Config, Figure, Metrics, Server, Thread};
 use crate::uplink::{Below, Uplinks};
 use cache::{Looked, ObjectCache};
-use guest::Guest;
+use guest::{Guest, Pass};
 use outcomes::Outcomes;
 use standings::Standings;
 
@@ -108,7 +109,7 @@ pub(crate) struct Role {
 impl server::Role for Role {
     type Service = Guest;
     type Local = ();
-    type Pass = (Arc<Space>, Who);
+    type Pass = Pass;
 
     const NAME: &'static str = "peer server";
 
@@ -139,7 +140,10 @@ impl server::Role for Role {
             }
         };
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: space.id, max_frame, max_read: 0, max_in_flight }, (space, who.clone())))
+        let patience = Some(hello.patience_ms).filter(|given| *given > 0);
+        let patience = patience.map(|given| Duration::from_millis(given.into()));
+        let (id, pass) = (space.id, Pass { space, who: who.clone(), patience });
+        Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight }, pass))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Guest {

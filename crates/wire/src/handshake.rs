@@ -17,6 +17,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use model::{Error, ErrorKind, Result, SpaceId};
 use prost::Message;
@@ -70,10 +71,10 @@ impl fmt::Debug for Credentials {
 
 impl fmt::Debug for proto::Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { features, required, space, agent, role, user, password: _ } = self;
+        let Self { features, required, space, agent, role, user, password: _, patience_ms } = self;
         let mut hello = f.debug_struct("Hello");
         hello.field("features", features).field("required", required).field("space", space).field("agent", agent);
-        hello.field("role", role).field("user", user).finish_non_exhaustive()
+        hello.field("role", role).field("user", user).field("patience_ms", patience_ms).finish_non_exhaustive()
     }
 }
 
@@ -103,6 +104,8 @@ pub struct Introduction {
     pub credentials: Option<Credentials>,
     /// The password may be sent where others can listen.
     pub insecure: bool,
+    /// How long it waits for answers that take others than who is dialled; `None`: as long as that sees fit.
+    pub patience: Option<Duration>,
 }
 
 impl Introduction {
@@ -110,7 +113,7 @@ impl Introduction {
     #[must_use]
     pub fn new(space: impl Into<String>, agent: impl Into<String>) -> Self {
         let (space, agent) = (space.into(), agent.into());
-        Self { space, agent, role: Role::Client, credentials: None, insecure: false }
+        Self { space, agent, role: Role::Client, credentials: None, insecure: false, patience: None }
     }
 
     fn hello(&self, peer: &Peer) -> Result<proto::Hello> {
@@ -126,7 +129,9 @@ impl Introduction {
             return Err(Error::new(ErrorKind::Denied, what));
         }
         let (space, agent, role) = (self.space.clone(), self.agent.clone(), self.role as i32);
-        Ok(proto::Hello { features: FEATURES, required: REQUIRED, space, agent, role, user, password })
+        // Whoever has none left does not have all that there is.
+        let patience_ms = self.patience.map_or(0, |it| u32::try_from(it.as_millis()).unwrap_or(u32::MAX).max(1));
+        Ok(proto::Hello { features: FEATURES, required: REQUIRED, space, agent, role, user, password, patience_ms })
     }
 }
 

@@ -29,7 +29,7 @@ use wire::proto::response::Response;
 use wire::transport::Address;
 
 use super::desk::SIGN;
-use super::{codec, once};
+use super::{codec, once, patience};
 use crate::doors::Membership;
 
 /// How long a call is tried altogether.
@@ -131,7 +131,7 @@ impl Remote {
 
     /// Asks what may be asked again, until there is an answer.
     async fn ask<T>(&self, request: Request, understand: impl AsyncFn(&Caller, Request) -> Result<T>) -> Result<T> {
-        let (deadline, mut pause) = (Instant::now() + PATIENCE, FIRST_PAUSE);
+        let (deadline, mut pause) = (patience::until(PATIENCE), FIRST_PAUSE);
         loop {
             let error = match self.inner.once(async |caller| understand(caller, request.clone()).await).await {
                 Ok(answer) => return Ok(answer),
@@ -139,8 +139,7 @@ impl Remote {
                 Err(Miss::Unsent(error) | Miss::Lost(_, error)) => error,
             };
             if Instant::now() + pause > deadline {
-                let what = format!("no meta-server has answered: {}", error.message());
-                return Err(Error::new(ErrorKind::Unavailable, what));
+                return Err(unanswered(&error));
             }
             time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -178,7 +177,7 @@ impl Remote {
         let (mut write, raw) = codec::write_to_proto(&self.inner.writer, number, &expects, &changes);
         // The run that has got it; whether one has that is no more.
         let (mut sent_to, mut is_doubtful) = (None, false);
-        let (deadline, mut pause) = (Instant::now() + PATIENCE, FIRST_PAUSE);
+        let (deadline, mut pause) = (patience::until(PATIENCE), FIRST_PAUSE);
         loop {
             let tried = self.inner.once_at(async |connection| {
                 let is_other = sent_to.is_some_and(|run| run != connection.run);
@@ -210,7 +209,7 @@ impl Remote {
             if Instant::now() + pause > deadline {
                 return match sent_to {
                     Some(_) => Err(once::unknown()),
-                    None => Err(error),
+                    None => Err(unanswered(&error)),
                 };
             }
             time::sleep(pause).await;
@@ -228,6 +227,11 @@ pub(super) fn happens_once(expects: &[Expect], changes: &[Change]) -> bool {
 fn stray(response: &Response) -> Error {
     debug!(?response, "a meta-server has answered something else");
     Error::new(ErrorKind::Unsupported, "what answers there is no meta-server, or speaks another version")
+}
+
+/// Nobody has answered in time; the last try has ended so.
+fn unanswered(error: &Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no meta-server has answered: {}", error.message()))
 }
 
 /// What it means that there is no connection: nobody is there now, or whoever is does not let this process in.
@@ -259,15 +263,19 @@ impl Inner {
 
     async fn once_at<T>(&self, ask: impl AsyncFnOnce(&Connection) -> Result<T, Miss>) -> Result<T, Miss> {
         // Others may be connecting already, one after the other.
-        let connecting = time::timeout(2 * ONE_TRY, self.connect()).await;
+        let connecting = time::timeout_at(patience::until(2 * ONE_TRY), self.connect()).await;
         let busy = |_| Err(Error::new(ErrorKind::Unavailable, "no meta-server can be reached"));
         let connection = connecting.unwrap_or_else(busy).map_err(unreached)?;
-        match time::timeout(ONE_TRY, ask(&connection)).await {
+        let begun = Instant::now();
+        match time::timeout_at(patience::until(ONE_TRY), ask(&connection)).await {
             Ok(answered) => answered,
             Err(_) => {
-                // Whoever it is does nothing: perhaps another one does.
-                connection.caller.hang_up();
-                let what = format!("the meta-server does not answer within {ONE_TRY:?}");
+                let took = begun.elapsed();
+                if took >= ONE_TRY {
+                    // Whoever it is does nothing: perhaps another one does.
+                    connection.caller.hang_up();
+                }
+                let what = format!("it has been silent for {:.1} s", took.as_secs_f64());
                 Err(Miss::Lost(connection.run, Error::new(ErrorKind::Unavailable, what)))
             }
         }

@@ -105,3 +105,22 @@ async fn a_write_whose_outcome_is_lost_with_its_run_is_unknown_unless_it_can_hap
     assert!(!remote::happens_once(&[absent], &put));
     assert!(!remote::happens_once(&[at], &[Change::put(key("b"), "1")]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_has_less_patience_hears_sooner_that_no_meta_server_answers() {
+    // Nobody listens there, as nobody may.
+    let remote = Remote::new(vec!["127.0.0.1:1".parse().unwrap()]).unwrap();
+    let (key, patience) = (Key::new("a").unwrap(), Duration::from_millis(700));
+    let begun = tokio::time::Instant::now();
+    let asked = patience::within(patience, async {
+        let read = remote.get(vec![key.clone()]).await.unwrap_err();
+        // Both of them together have so long.
+        let written = remote.write(Vec::new(), vec![Change::put(key, "x")]).await.unwrap_err();
+        [read, written]
+    });
+    for error in asked.await {
+        assert_eq!(error.kind(), model::ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("no meta-server has answered"), "{error}");
+    }
+    assert!(begun.elapsed() <= patience, "{:?}", begun.elapsed());
+}

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use meta::Revision;
 use meta::catalog::Permission;
@@ -27,6 +28,7 @@ use super::query::Queries;
 use super::{Peer, Role, SESSIONS, classes, moves};
 use crate::brick::SKEW_MS;
 use crate::doors::{Who, administer, set_space, space_options};
+use crate::meta::patience;
 use crate::realm::Space;
 use crate::server::{Thread, kind, later};
 
@@ -45,13 +47,33 @@ pub(crate) struct Guest {
     number: Option<u64>,
     queries: Queries,
     who: Who,
+    /// How long it waits for what takes the catalogue, if it has said so.
+    patience: Option<Duration>,
     /// What it may do in the space, as of a revision of the catalogue.
     permission: Cell<Option<(Revision, Option<Permission>)>>,
 }
 
+/// What a client has when it is let in.
+pub(crate) struct Pass {
+    /// The space that it is about; none, with number 0, for what concerns the whole cluster.
+    pub(super) space: Arc<Space>,
+    pub(super) who: Who,
+    pub(super) patience: Option<Duration>,
+}
+
 impl Guest {
-    pub(super) fn new(peer: Arc<Peer>, (space, who): (Arc<Space>, Who), post: Post, thread: Arc<Thread<Role>>) -> Self {
-        Self { peer, space, post, thread, number: None, queries: Queries::default(), who, permission: Cell::new(None) }
+    pub(super) fn new(peer: Arc<Peer>, pass: Pass, post: Post, thread: Arc<Thread<Role>>) -> Self {
+        let Pass { space, who, patience } = pass;
+        let (queries, permission) = (Queries::default(), Cell::new(None));
+        Self { peer, space, post, thread, number: None, queries, who, patience, permission }
+    }
+
+    /// Answers once the catalogue has been asked, or changed, or the client's patience ends.
+    fn later(&self, reply: Reply<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
+        match self.patience {
+            Some(patience) => later(reply, patience::within(patience, work)),
+            None => later(reply, work),
+        }
     }
 
     /// Whether the client may do something in its space, as the catalogue says now.
@@ -266,7 +288,7 @@ impl Guest {
     /// Says or changes who may do what.
     fn administer(&self, wanted: proto::account::Administer, reply: Reply<'_>) {
         let (realm, who) = (self.peer.realm.clone(), self.who.clone());
-        later(reply, async move {
+        self.later(reply, async move {
             let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
             let (accounts, revision) = administer(editor, &catalog, &who, wanted).await?;
             realm.reach(revision).await?;
@@ -277,7 +299,7 @@ impl Guest {
     /// Changes a space.
     fn set_space(&self, set: proto::SetSpace, reply: Reply<'_>) {
         let (realm, who) = (self.peer.realm.clone(), self.who.clone());
-        later(reply, async move {
+        self.later(reply, async move {
             let (editor, catalog) = (realm.editor()?, realm.catalog().unwrap_or_default());
             realm.reach(set_space(editor, &catalog, &who, set).await?).await?;
             Ok(Response::Done(proto::Done {}))
@@ -378,7 +400,7 @@ impl Guest {
             },
             Request::GetNumbers(numbers) => {
                 let realm = self.peer.realm.clone();
-                later(reply, async move {
+                self.later(reply, async move {
                     let first = realm.numbers(u64::from(numbers.count)).await?;
                     Ok(Response::Numbers(proto::Numbers { first }))
                 });
@@ -389,16 +411,16 @@ impl Guest {
             }
             Request::GetSchema(get) => {
                 let (realm, space) = (self.peer.realm.clone(), self.space.clone());
-                later(reply, async move { classes::reached(&realm, &space, Revision(get.revision)).await });
+                self.later(reply, async move { classes::reached(&realm, &space, Revision(get.revision)).await });
             }
             Request::Define(define) => {
                 let (realm, space) = (self.peer.realm.clone(), self.space.clone());
                 let may_change = self.may(Permission::Admin);
-                later(reply, async move { classes::defined(&realm, &space, define, may_change).await });
+                self.later(reply, async move { classes::defined(&realm, &space, define, may_change).await });
             }
             Request::CreateSpace(create) => {
                 let realm = self.peer.realm.clone();
-                later(reply, async move {
+                self.later(reply, async move {
                     let (name, options) = space_options(create)?;
                     let space = realm.create_space(&name, options).await?;
                     Ok(Response::SpaceCreated(proto::SpaceCreated { space: u32::from(space.id.0) }))
@@ -408,7 +430,7 @@ impl Guest {
             Request::Describe(describe) => {
                 let realm = self.peer.realm.clone();
                 let (space, may_change) = (self.space.name.clone(), self.may(Permission::Admin));
-                later(reply, async move {
+                self.later(reply, async move {
                     realm.describe(&space, &describe.request, may_change).await.map(Response::Described)
                 });
             }
@@ -426,11 +448,11 @@ impl Guest {
             Request::Administer(wanted) => self.administer(wanted, reply),
             Request::Move(wanted) => {
                 let peer = self.peer.clone();
-                later(reply, async move { moves::answer(&peer, wanted).await });
+                self.later(reply, async move { moves::answer(&peer, wanted).await });
             }
             Request::AskMembers(asked) => {
                 let realm = self.peer.realm.clone();
-                later(reply, async move { realm.members(&asked).await.map(Response::Members) });
+                self.later(reply, async move { realm.members(&asked).await.map(Response::Members) });
             }
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             _ => reply.send(Response::Done(proto::Done {})),

@@ -113,6 +113,7 @@ fn openings_are_what_they_were() {
     let hello = proto::Hello { features: 5, required: 1, space, agent, ..proto::Hello::default() };
     let (user, password) = ("alice".to_owned(), "secret".to_owned());
     let somebody = proto::Hello { role: proto::Role::Admin as i32, user, password, ..hello.clone() };
+    let hasty = proto::Hello { patience_ms: 2_700, ..hello.clone() };
     let accepted = proto::Accepted {
         features: 7,
         required: 1,
@@ -127,6 +128,7 @@ fn openings_are_what_they_were() {
     let openings = [
         ("hello", handshake::encode(1, &hello)),
         ("hello-somebody", handshake::encode(1, &somebody)),
+        ("hello-hasty", handshake::encode(1, &hasty)),
         ("welcome-accepted", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(accepted)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
