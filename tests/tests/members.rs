@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{PATIENCE, mortar, run};
+use mortar_tests::{PATIENCE, mortar, run, send, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -52,6 +52,8 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let address = listed[1]["addresses"][0].as_str().unwrap();
     let (gone, stays) =
         if world.address("brick-2") == address { ("brick-2", "brick-1") } else { ("brick-1", "brick-2") };
+    let status = world.run_at(&["cluster", "status", "--json", "--data"]).json();
+    assert_eq!(status.iter().find(|one| one["name"] == gone).unwrap()["number"], 2);
     world.signal(gone, Signal::TERM);
     listed_until(&world, "brick", |listed| listed[1]["alive"] == false);
     assert_eq!(state_of(&world.status_until(|shown| state_of(shown, gone) != "healthy"), gone), "down");
@@ -60,6 +62,22 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let status = world.run_at(&["cluster", "status", "--json", "--data"]);
     assert_eq!((state_of(&status.json(), gone), state_of(&status.json(), stays)), ("removed", "healthy"));
     assert_eq!(status.code, 0, "{}", status.stderr);
+    // One that takes part from elsewhere changes nothing of that, and is shown.
+    let meta = format!("mortar://{}", world.address("meta"));
+    let secret = world.data().join("cluster.secret");
+    let mut node = mortar(&["node", "--role", "brick", "--memory", "--listen", "127.0.0.1:0", "--meta", &meta]);
+    let log = std::fs::File::create(world.data().join("outside.log")).unwrap();
+    let mut outside = node.arg("--cluster-secret").arg(secret).stdout(log).spawn().unwrap();
+    let status = world.status_until(|shown| shown.iter().any(|one| one["name"] == "outside"));
+    let of = |name: &str| status.iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!((&of("outside")["number"], state_of(&status, "outside")), (&3.into(), "healthy"));
+    assert_eq!((&of(stays)["number"], state_of(&status, gone)), (&1.into(), "removed"));
+    assert_eq!(of(gone).get("number"), None);
+    send(&outside, Signal::TERM);
+    wait(&mut outside, PATIENCE).unwrap();
+    world.status_until(|shown| state_of(shown, "outside") == "down");
+    listed_until(&world, "brick", |listed| listed[1]["alive"] == false);
+    world.run(&["brick", "remove", "3"]).ok();
     // With what it had it is not let in again.
     let config = world.data().join(format!("{gone}.toml"));
     let again = run(mortar(&["node", "--config"]).arg(config));

@@ -48,6 +48,7 @@ mod upload;
 mod view;
 
 pub use backup::{BackupSummary, check_archive};
+pub use open::holder;
 pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{Content, Piece, Pieces};

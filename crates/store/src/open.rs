@@ -276,6 +276,12 @@ fn clear_log(disk: &dyn Disk) -> io::Result<()> {
     Ok(())
 }
 
+/// The number of the process that has the store in a directory open, or had it open last.
+#[must_use]
+pub fn holder(dir: &Path) -> Option<u32> {
+    fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok()
+}
+
 /// Takes the directory's lock for as long as the file is open.
 pub(crate) fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);

@@ -17,6 +17,7 @@ use client::{Credentials, Url};
 use node::doors::Secret;
 use wire::transport::Address;
 
+use super::process::Process;
 use crate::failure::{Failure, Result};
 use crate::settings::{Doors, Given, MEMORY_MIB, Role, Settings};
 
@@ -221,10 +222,21 @@ impl Part {
         self.data.as_ref().is_some_and(|data| data.exists())
     }
 
+    /// Whether somebody runs it with other settings than those of its file.
+    pub(super) fn runs_elsewhere(&self) -> bool {
+        let holder = self.data.as_deref().and_then(store::holder).and_then(Process::find);
+        holder.is_some_and(|process| process.is_there())
+    }
+
     /// The URL by which tools ask it how it is.
     pub(super) fn url(&self) -> String {
-        Url { user: None, address: self.address.clone(), space: "main".to_owned() }.to_string()
+        url_of(self.address.clone())
     }
+}
+
+/// The URL of a process of the cluster.
+pub(super) fn url_of(address: Address) -> String {
+    Url { user: None, address, space: "main".to_owned() }.to_string()
 }
 
 /// Ports of this machine that nobody has: held until all are chosen, so that none is chosen twice.

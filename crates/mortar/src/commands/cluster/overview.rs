@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, ConnectOptions, Credentials, Status};
-use meta::catalog::MemberRequest;
+use meta::catalog::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
-use super::layout::{Layout, Part};
+use super::layout::{Layout, Part, url_of};
 use super::process::{self, Process};
 use crate::commands::member;
 use crate::connection::Session;
@@ -80,7 +80,11 @@ impl State {
 /// A process of a cluster, as it is.
 #[derive(Debug, Serialize)]
 pub(super) struct Shown {
+    /// By its files, or `outside` of one that has none here.
     name: String,
+    /// By the catalogue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u32>,
     role: Role,
     pub(super) state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,8 +96,10 @@ pub(super) struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ailment: Option<String>,
     /// The file with its settings, to start it again with.
-    config: String,
-    log: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
     /// Counters and gauges by name, as in `/metrics`.
     #[serde(skip_serializing_if = "Map::is_empty")]
     figures: Map<String, Value>,
@@ -102,7 +108,8 @@ pub(super) struct Shown {
 impl Report for Shown {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         let pid = self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        write!(out, "{:<10} {:<8} {:>8}  {:<22}", self.name, self.state.name(), pid, self.address)?;
+        let number = self.number.map(|number| format!("{} {number}", self.role.name())).unwrap_or_default();
+        write!(out, "{:<10} {number:<9} {:<8} {pid:>8}  {:<22}", self.name, self.state.name(), self.address)?;
         let figure = |name: &str| self.figures.get(name).and_then(Value::as_u64);
         if let Some(epoch) = figure("placement_epoch") {
             write!(out, " epoch {epoch}")?;
@@ -122,13 +129,13 @@ impl Report for Shown {
         if let Some(ailment) = &self.ailment {
             write!(out, "  {ailment}")?;
         }
-        if self.state == State::Down {
-            write!(out, "  start it: mortar node --config {}", self.config)?;
+        match (self.state, &self.config) {
+            (State::Down, Some(config)) => writeln!(out, "  start it: mortar node --config {config}"),
+            (State::Removed, Some(config)) => {
+                writeln!(out, "  no brick of the cluster any more; without {config} it is not shown")
+            }
+            _ => writeln!(out),
         }
-        if self.state == State::Removed {
-            write!(out, "  no brick of the cluster any more; without {} it is not shown", self.config)?;
-        }
-        writeln!(out)
     }
 }
 
@@ -151,23 +158,23 @@ impl Report for Ended {
 }
 
 /// Asks a process how it is.
-pub(super) async fn ask(part: &Part, credentials: Option<Credentials>) -> client::Result<Status> {
-    let asking = async { connect(part, credentials).await?.status().await };
+async fn ask(url: &str, credentials: Option<Credentials>) -> client::Result<Status> {
+    let asking = async { connect(url, credentials).await?.status().await };
     tokio::time::timeout(PATIENCE, asking)
         .await
         .unwrap_or_else(|_| Err(client::Error::new(client::ErrorKind::Unavailable, "it does not answer")))
 }
 
-async fn connect(part: &Part, credentials: Option<Credentials>) -> client::Result<Client> {
+async fn connect(url: &str, credentials: Option<Credentials>) -> client::Result<Client> {
     let mut options = ConnectOptions::default();
     options.credentials = credentials;
     options.timeout = PATIENCE;
     options.retry = PATIENCE;
     options.agent = concat!("mortar ", env!("CARGO_PKG_VERSION")).to_owned();
-    Client::connect_with(&part.url(), options).await
+    Client::connect_with(url, options).await
 }
 
-/// How all processes of a cluster are.
+/// How all processes of a cluster are: those of its directory, then those that take part from elsewhere.
 pub(super) async fn look(layout: &Layout) -> Vec<Shown> {
     let running = Running::read(layout);
     let mut asked = JoinSet::new();
@@ -176,61 +183,148 @@ pub(super) async fn look(layout: &Layout) -> Vec<Shown> {
         let credentials = layout.credentials();
         asked.spawn(async move { (at, show(&part, known, credentials).await) });
     }
-    let mut shown = asked.join_all().await;
+    // If the meta-server does not say, they have no numbers, and those that are down may come back.
+    let (mut shown, members) = tokio::join!(asked.join_all(), Members::ask(layout));
+    let members = members.unwrap_or_default();
     shown.sort_by_key(|(at, _)| *at);
     let mut shown: Vec<Shown> = shown.into_iter().map(|(_, shown)| shown).collect();
-    if shown.iter().any(|one| one.state == State::Down && one.role == Role::Brick) {
-        // If the meta-server does not say, they are down.
-        let removed = removed(layout).await.unwrap_or_default();
-        for one in shown.iter_mut().filter(|one| one.state == State::Down && removed.contains(&one.name)) {
+    for one in &mut shown {
+        one.number = members.numbers.get(&one.name).copied();
+        if one.state == State::Down && members.removed.contains(&one.name) {
             one.state = State::Removed;
         }
+    }
+    for outsider in members.outside {
+        shown.push(outsider.show(layout.credentials()).await);
     }
     shown
 }
 
-/// The names of those bricks that have been started before, and that the cluster does not know any more.
-pub(super) async fn removed(layout: &Layout) -> Result<BTreeSet<String>> {
-    let Some(meta) = layout.with(Role::Meta).next() else { return Ok(BTreeSet::new()) };
-    let client = connect(meta, layout.credentials()).await?;
-    let known = member::ask(&client, &MemberRequest::List).await?.bricks;
-    let bricks: Vec<&Part> = layout.with(Role::Brick).filter(|part| part.has_run()).collect();
-    // One that is known under another address is none of them.
-    let surplus = bricks.len().saturating_sub(known.len());
-    let is_known =
-        |part: &Part| known.iter().any(|brick| brick.addresses.iter().any(|address| part.reached_at.contains(address)));
-    let unknown = bricks.into_iter().filter(|part| !is_known(part)).map(|part| part.name.clone());
-    let unknown: BTreeSet<String> = unknown.collect();
-    // A catalogue that knows nobody has been lost, and so says nothing of them.
-    Ok(if unknown.len() <= surplus && !known.is_empty() { unknown } else { BTreeSet::new() })
+/// What the catalogue has of the processes of a directory, and of others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Members {
+    /// The numbers of bricks and peer servers, by name.
+    numbers: BTreeMap<String, u32>,
+    /// The names of those bricks that have been started before, and that the cluster does not know any more.
+    pub(super) removed: BTreeSet<String>,
+    /// Who takes part and has no file here.
+    outside: Vec<Member>,
+}
+
+/// A brick or a peer server by the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    role: Role,
+    number: u32,
+    addresses: Vec<String>,
+    alive: bool,
+}
+
+impl Members {
+    pub(super) async fn ask(layout: &Layout) -> Result<Self> {
+        let Some(meta) = layout.with(Role::Meta).next() else { return Ok(Self::default()) };
+        let client = connect(&meta.url(), layout.credentials()).await?;
+        Ok(Self::of(&layout.parts, member::ask(&client, &MemberRequest::List).await?))
+    }
+
+    /// Processes are known by where they are reached.
+    fn of(parts: &[Part], known: MemberAnswer) -> Self {
+        let bricks = known.bricks.into_iter().map(|brick| {
+            let BrickEntry { brick, addresses, alive, .. } = brick;
+            Member { role: Role::Brick, number: brick.0, addresses, alive }
+        });
+        let peers = known.peers.into_iter().map(|peer| {
+            let PeerEntry { peer, addresses, alive } = peer;
+            Member { role: Role::Peer, number: peer.0, addresses, alive }
+        });
+        let mut members: Vec<Member> = bricks.chain(peers).collect();
+        // A brick in memory is a new one each time: of several at one address the one is meant that lives, else the last.
+        members.sort_by_key(|member| (member.alive, member.number));
+        let is_at = |member: &Member, part: &Part| {
+            member.role == part.role && member.addresses.iter().any(|address| part.reached_at.contains(address))
+        };
+        let numbers = parts.iter().filter_map(|part| {
+            let member = members.iter().rev().find(|member| is_at(member, part))?;
+            Some((part.name.clone(), member.number))
+        });
+        let numbers: BTreeMap<String, u32> = numbers.collect();
+        let mut outside = members.clone();
+        outside.retain(|member| !parts.iter().any(|part| is_at(member, part)));
+        // A brick that is away might be one of here, if its address was another one. A catalogue that knows nobody has been
+        // lost, and so says nothing of them.
+        let is_sure = members.iter().any(|member| member.role == Role::Brick)
+            && outside.iter().all(|member| member.role != Role::Brick || member.alive);
+        let is_removed = |part: &&Part| {
+            part.role == Role::Brick && part.has_run() && !part.runs_elsewhere() && !numbers.contains_key(&part.name)
+        };
+        let removed = parts.iter().filter(|part| is_sure && is_removed(part)).map(|part| part.name.clone());
+        let removed = removed.collect();
+        // A peer server that is gone has left nothing.
+        outside.retain(|member| member.role == Role::Brick || member.alive);
+        outside.sort_by_key(|member| (member.role == Role::Peer, member.number));
+        Self { numbers, removed, outside }
+    }
+}
+
+impl Member {
+    /// How it is, though it has no files here.
+    async fn show(self, credentials: Option<Credentials>) -> Shown {
+        let Self { role, number, addresses, alive } = self;
+        let address = addresses.into_iter().next().unwrap_or_default();
+        let asked = match address.parse() {
+            Ok(address) => ask(&url_of(address), credentials).await,
+            Err(error) => Err(error),
+        };
+        let mut how = How::of(asked, None);
+        if alive && how.state == State::Down {
+            how.state = State::Silent;
+        }
+        Shown { number: Some(number), ..how.shown("outside".to_owned(), role, address) }
+    }
+}
+
+/// What a process has said, or has not.
+struct How {
+    state: State,
+    pid: Option<u32>,
+    ailment: Option<String>,
+    figures: Map<String, Value>,
+}
+
+impl How {
+    /// `there`: its number, if it is known to be there.
+    fn of(asked: client::Result<Status>, there: Option<u32>) -> Self {
+        let (state, pid, ailment, figures) = match asked {
+            Ok(status) => {
+                let state = if status.ailment.is_some() { State::Ailing } else { State::Healthy };
+                let figures = status.figures.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+                (state, Some(status.process), status.ailment, figures)
+            }
+            // It answers, if only that it cannot serve this.
+            Err(error) if error.kind() != client::ErrorKind::Unavailable => {
+                (State::Ailing, there, Some(error.to_string()), Map::new())
+            }
+            Err(_) if there.is_some() => (State::Silent, there, None, Map::new()),
+            Err(_) => (State::Down, None, None, Map::new()),
+        };
+        Self { state, pid, ailment, figures }
+    }
+
+    fn shown(self, name: String, role: Role, address: String) -> Shown {
+        let Self { state, pid, ailment, figures } = self;
+        let (number, http, config, log) = (None, None, None, None);
+        Shown { name, number, role, state, pid, address, http, ailment, config, log, figures }
+    }
 }
 
 async fn show(part: &Part, known: Option<Process>, credentials: Option<Credentials>) -> Shown {
     let there = known.filter(Process::is_there).map(|process| process.pid);
-    let (state, pid, ailment, figures) = match ask(part, credentials).await {
-        Ok(status) => {
-            let state = if status.ailment.is_some() { State::Ailing } else { State::Healthy };
-            let figures = status.figures.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
-            (state, Some(status.process), status.ailment, figures)
-        }
-        // It answers, if only that it cannot serve this.
-        Err(error) if error.kind() != client::ErrorKind::Unavailable => {
-            (State::Ailing, there, Some(error.to_string()), Map::new())
-        }
-        Err(_) if there.is_some() => (State::Silent, there, None, Map::new()),
-        Err(_) => (State::Down, None, None, Map::new()),
-    };
+    let how = How::of(ask(&part.url(), credentials).await, there);
     Shown {
-        name: part.name.clone(),
-        role: part.role,
-        state,
-        pid,
-        address: part.address.to_string(),
         http: part.http.clone(),
-        ailment,
-        config: part.config.display().to_string(),
-        log: part.log.display().to_string(),
-        figures,
+        config: Some(part.config.display().to_string()),
+        log: Some(part.log.display().to_string()),
+        ..how.shown(part.name.clone(), part.role, part.address.to_string())
     }
 }
 
@@ -281,7 +375,7 @@ async fn processes(layout: &Layout, running: &Running, roles: impl IntoIterator<
         found.extend(match known.filter(Process::is_there) {
             Some(process) => Some(process),
             // Somebody may have started it again.
-            None => ask(part, layout.credentials()).await.ok().and_then(|status| Process::find(status.process)),
+            None => ask(&part.url(), layout.credentials()).await.ok().and_then(|status| Process::find(status.process)),
         });
     }
     found

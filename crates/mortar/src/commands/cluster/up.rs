@@ -177,7 +177,7 @@ impl Cluster {
     /// Leaves those bricks out that somebody has taken out of the cluster: they would not be let in.
     async fn leave_removed_out(&mut self, json: bool) {
         // If that cannot be found out, they say themselves what is wrong.
-        let removed = overview::removed(&self.layout).await.unwrap_or_default();
+        let removed = overview::Members::ask(&self.layout).await.unwrap_or_default().removed;
         for part in self.layout.parts.iter().filter(|part| removed.contains(&part.name)) {
             let message = format!(
                 "{} was removed from the cluster, and is not started; without {} it is not looked at any more",
