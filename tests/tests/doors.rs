@@ -218,6 +218,19 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     };
     as_ann(&cluster, &["user", "list"]).ok();
     refused(&as_ann(&cluster, &["user", "passwd", "--no-password"]), 2, "last administrator with a password");
+    // Who may only read does not transfer, and is told why.
+    let exercise = ["exercise", "--seconds", "1", "--accounts", "2"];
+    as_ann(&cluster, &exercise).ok();
+    let mut add = at(&cluster, &["user", "add", "bob"]);
+    run(add
+        .env("MORTAR_USER", "ann")
+        .env("MORTAR_PASSWORD", "correct horse")
+        .env("MORTAR_NEW_PASSWORD", "bob's words"))
+    .ok();
+    as_ann(&cluster, &["space", "grant", "main", "read", "--to-user", "bob"]).ok();
+    let mut as_bob = at(&cluster, &exercise);
+    as_bob.env("MORTAR_USER", "bob").env("MORTAR_PASSWORD", "bob's words");
+    refused(&run(&mut as_bob), 9, "no permission to write");
     // Its tools and processes know each other by the secret, also after a start.
     let status = ["cluster", "status", "--data"];
     run(mortar(&status).arg(cluster.data())).ok();

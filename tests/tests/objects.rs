@@ -159,6 +159,7 @@ fn what_is_removed_is_gone_with_its_names() {
 fn spaces_keep_their_names_apart() {
     let server = Server::start(&["--memory"]);
     server.run(&["space", "create", "photos"]).ok();
+    assert_eq!(server.run(&["space", "create", "photos"]).code, 4);
     server.run_with_input(&["--space", "photos", "put", "-", "/x"], "there").ok();
     assert_eq!(server.run(&["get", "/x"]).code, 3);
     assert_eq!(server.run(&["--space", "photos", "get", "/x"]).ok(), "there");

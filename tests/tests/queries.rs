@@ -81,7 +81,7 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     put("bob").ok();
     let json = r#"{"name": "ann"}"#;
     let taken = cluster.run(&["object", "put", "/other", "--class", "Person", json]);
-    assert!(taken.code == 2 && taken.stderr.contains("has the same values already"), "{}", taken.text());
+    assert!(taken.code == 4 && taken.stderr.contains("has the same values already"), "{}", taken.text());
     assert_eq!(cluster.run(&["object", "get", "/other"]).code, 3);
     // What is alike before is told.
     cluster.run(&["class", "define", "Pet", "--field", "kind:string"]).ok();

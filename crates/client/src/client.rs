@@ -171,7 +171,10 @@ impl Client {
         BlobWriter::new(self.link.clone())
     }
 
-    /// Creates a space, or finds the one of this name.
+    /// Creates a space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`](model::ErrorKind::Exists) if there is one of this name.
     pub async fn create_space(&self, name: &str) -> Result<SpaceId> {
         self.create_space_with(name, SpaceOptions::default()).await
     }
@@ -179,7 +182,7 @@ impl Client {
     /// Creates a space of a cluster.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if a cluster has one of this name.
+    /// [`ErrorKind::Exists`](model::ErrorKind::Exists) if there is one of this name.
     pub async fn create_space_with(&self, name: &str, options: SpaceOptions) -> Result<SpaceId> {
         let SpaceOptions { nodes, policy } = options;
         let policy = policy.map(|policy| policy_to_proto(policy) as i32);

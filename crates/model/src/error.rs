@@ -34,7 +34,8 @@ pub enum ErrorKind {
     Conflict = 12,
     /// The space is stopped, as its policy wants while a brick of it is away: wait until it goes on. Nothing was changed.
     Stopped = 13,
-    /// What the request makes exists already: use that, or choose another name. Nothing was changed.
+    /// What the request makes exists already, or values that are to be unique do: use that, or choose another name, or other
+    /// values. Nothing was changed.
     Exists = 14,
 }
 

@@ -451,10 +451,10 @@ impl Store {
         self.core().abort_upload(id);
     }
 
-    /// Creates a space, or finds the one that has the name.
+    /// Creates a space.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a name that is empty or has other characters than letters, digits, `-`, `_` and `.`.
+    /// [`ErrorKind::Exists`] if one has the name, [`ErrorKind::Invalid`] for a name that is empty or has other characters than letters, digits, `-`, `_` and `.`.
     pub fn create_space(&self, name: &str) -> Result<SpaceId> {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > limits::SPACE_NAME || !name.chars().all(valid) {
@@ -464,8 +464,9 @@ impl Store {
         let core = self.core();
         let _one_at_a_time = core.creating_space.lock();
         let spaces = self.spaces()?;
-        if let Some((id, _)) = spaces.iter().find(|(_, known)| known == name) {
-            return Ok(*id);
+        if spaces.iter().any(|(_, known)| known == name) {
+            let what = format!("there is a space named {name:?} already: choose another name");
+            return Err(Error::new(ErrorKind::Exists, what));
         }
         let id = spaces.last().map_or(0, |(id, _)| id.0) + 1;
         if id > SpaceId::MAX.0 {

@@ -397,7 +397,7 @@ impl Transaction {
     /// # Errors
     /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped), or this client is not
     /// let in any more ([`ErrorKind::Denied`]);
-    /// [`ErrorKind::Invalid`] if it gives an object values that are to be unique, and another one has them;
+    /// [`ErrorKind::Exists`] if it gives an object values that are to be unique, and another one has them;
     /// [`ErrorKind::Unavailable`] if a brick that it needs was away, and did not come back in time. It is not over then. Nothing of it has
     /// happened.
     pub async fn commit(&self) -> Result<Decided> {

@@ -67,7 +67,7 @@ impl Transaction {
     /// Makes sure that nobody has the values of what this transaction writes that are to be unique.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if somebody has; as [`Transaction::query`].
+    /// [`ErrorKind::Exists`] if somebody has; as [`Transaction::query`].
     pub(super) async fn check_unique(&self) -> Result<()> {
         let known = self.core().classes.unique();
         for (oid, unique, values) in self.gained(&known)? {
@@ -79,7 +79,7 @@ impl Transaction {
                 {
                     let index = &unique.index;
                     let what = format!("{other} has the same values already, and index {index:?} has no two of them");
-                    return Err(Error::new(ErrorKind::Invalid, what));
+                    return Err(Error::new(ErrorKind::Exists, what));
                 }
             }
         }

@@ -35,7 +35,8 @@ Examples:
   mortar exercise --seconds 60 --clients 32        kill -9 a brick meanwhile, and start it again
   mortar exercise --json
 
-While a brick is away, or the space is stopped, it says so and waits. Exit code 0: all coins are there. 4: some are lost, or there are too many: please report it.";
+While a brick is away, or the space is stopped, it says so and waits. Exit code 0: all coins are there. 6: some are lost, or there are too many: please report it. What may not be \
+done is not tried again: exit code 9 without the permission to write.";
 
 /// Transfer coins between accounts at all bricks, and see that none is lost
 #[derive(Args)]
@@ -110,9 +111,17 @@ pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
         let clerk = Clerk { cluster, accounts, tally, progress, state: u64::from(number) * 7_919 + 1 };
         clients.push(tokio::spawn(clerk.work(end)));
     }
-    let mut took = Vec::new();
+    let (mut took, mut refused) = (Vec::new(), None);
     for client in clients {
-        took.extend(client.await.map_err(|error| Failure::new(format!("a client ended early: {error}")))?);
+        match client.await.map_err(|error| Failure::new(format!("a client ended early: {error}")))? {
+            Ok(transfers) => took.extend(transfers),
+            Err(failure) => drop(refused.get_or_insert(failure)),
+        }
+    }
+    if let Some(failure) = refused {
+        told.abort();
+        progress.end();
+        return Err(failure);
     }
     let seconds = begun.elapsed().as_secs_f64();
     took.sort_unstable();
@@ -221,6 +230,11 @@ async fn tell(cluster: Cluster, progress: Progress, json: bool) {
     }
 }
 
+/// Whether what has failed so may work later, though nobody changes anything at the cluster or the request.
+fn passes(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::Conflict | ErrorKind::Full)
+}
+
 /// One client.
 struct Clerk {
     cluster: Cluster,
@@ -232,7 +246,10 @@ struct Clerk {
 
 impl Clerk {
     /// Transfers until it is time to end. Returns how long each transfer took, in microseconds.
-    async fn work(mut self, end: Instant) -> Vec<u64> {
+    ///
+    /// # Errors
+    /// What does not pass by waiting, such as a permission that is missing.
+    async fn work(mut self, end: Instant) -> Result<Vec<u64>> {
         let mut took = Vec::new();
         while Instant::now() < end {
             let (from, to, amount) = (self.account(), self.account(), self.draw() % 10 + 1);
@@ -257,14 +274,15 @@ impl Clerk {
                     &self.tally.transfers
                 }
                 Err(error) if error.kind() == ErrorKind::Unknown => &self.tally.unknown,
-                Err(_) => &self.tally.failed,
+                Err(error) if passes(error.kind()) => &self.tally.failed,
+                Err(error) => return Err(error.into()),
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if rests {
                 time::sleep(PAUSE.min(end.saturating_duration_since(Instant::now()))).await;
             }
         }
-        took
+        Ok(took)
     }
 
     fn account(&mut self) -> Oid {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::connection::Session;
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::output::{Bytes, Count, Report};
 
 const EXAMPLES: &str = "\
@@ -15,7 +15,9 @@ Examples:
   mortar status
   mortar status --json | jq .figures
   mortar --server mortar://127.0.0.1:6678,127.0.0.1:6679 status    each peer server of a cluster
-  mortar status --quiet && echo up      exit code 5 means that no server answers";
+  mortar status --quiet && echo well
+
+Exit code 1: something is wrong, and it says what. 5: no server answers.";
 
 /// Show what a server holds and does
 #[derive(Args)]
@@ -81,23 +83,29 @@ pub(crate) async fn run(_: Status, session: &mut Session) -> Result {
     let servers = session.servers();
     if servers.len() < 2 {
         let status = session.connect().await?.status().await?;
-        return print(Shown::new(None, status), session);
+        return show(Shown::new(None, status), session)?.map_or(Ok(()), Err);
     }
-    // All are shown that answer; the first that does not is told after them.
-    let mut first = None;
+    // All are shown that answer; the first that does not, or else that is not well, is told after them.
+    let (mut silent, mut unwell) = (None, None);
     for server in servers {
         let asked = async { Ok::<_, Failure>(session.connect_to(&server).await?.status().await?) };
         match asked.await {
-            Ok(status) => print(Shown::new(Some(server), status), session)?,
-            Err(failure) => drop(first.get_or_insert(failure)),
+            Ok(status) => {
+                let failure = show(Shown::new(Some(server), status), session)?;
+                unwell = unwell.or(failure);
+            }
+            Err(failure) => drop(silent.get_or_insert(failure)),
         }
     }
-    first.map_or(Ok(()), Err)
+    silent.or(unwell).map_or(Ok(()), Err)
 }
 
-fn print(shown: Shown, session: &mut Session) -> Result {
-    if session.output.is_quiet() {
-        return Ok(());
+/// Shows a server, and says what is wrong with it.
+fn show(shown: Shown, session: &mut Session) -> Result<Option<Failure>> {
+    if !session.output.is_quiet() {
+        session.output.print(&shown)?;
     }
-    session.output.print(&shown)
+    let Shown { server, role, ailment, .. } = shown;
+    let name = server.map_or_else(|| format!("the {role}"), |server| format!("the {role} at {server}"));
+    Ok(ailment.map(|ailment| Failure::with(Exit::Failure, "unwell", format!("{name} is not well: {ailment}"))))
 }

@@ -204,7 +204,7 @@ async fn claim(cluster: Cluster, numbers: std::ops::Range<i64>) -> BTreeSet<i64>
         });
         match claimed.await {
             Ok(()) => drop(got.insert(number)),
-            Err(error) => assert_eq!(error.kind(), client::ErrorKind::Invalid, "{error}"),
+            Err(error) => assert_eq!(error.kind(), client::ErrorKind::Exists, "{error}"),
         }
     }
     got

@@ -172,7 +172,7 @@ async fn values_stay_unique_while_a_peer_server_has_not_heard_of_a_class() {
     assert!(!commit.is_finished(), "the peer server does not know yet what pupils are");
     gate.release();
     let refused = commit.await.unwrap().unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Exists, "{refused}");
     peer.shutdown().await.unwrap();
     world.end().await;
 }

@@ -54,9 +54,9 @@ async fn nobody_gets_a_value_that_somebody_has() {
     two.define::<User>().await.unwrap();
     for cluster in [&one, &two] {
         let error = create(cluster, user(Some("ann@example.org"), 2)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert!(error.message().contains(&ann.oid().to_string()) && error.message().contains("mail"), "{error}");
-        assert_eq!(kind(create(cluster, user(None, 1)).await), ErrorKind::Invalid);
+        assert_eq!(kind(create(cluster, user(None, 1)).await), ErrorKind::Exists);
     }
     // Null is equal to nothing, and within a transaction it is the same.
     create(&one, user(None, 3)).await.unwrap();
@@ -64,7 +64,7 @@ async fn nobody_gets_a_value_that_somebody_has() {
     let t = two.begin(Level::Optimistic);
     t.create(user(None, 5)).await.unwrap();
     t.create(user(None, 5)).await.unwrap();
-    assert_eq!(kind(t.commit().await), ErrorKind::Invalid);
+    assert_eq!(kind(t.commit().await), ErrorKind::Exists);
     // What keeps its values may change, what is removed gives them back, and two may change theirs at once.
     let changed = two.transact(|t| async move {
         t.load_mut(ann).await?.visits += 1;
@@ -80,7 +80,7 @@ async fn nobody_gets_a_value_that_somebody_has() {
         t.load_mut(other).await?.mail = Some("anna@example.org".to_owned());
         Ok(())
     });
-    assert_eq!(kind(taken.await), ErrorKind::Invalid);
+    assert_eq!(kind(taken.await), ErrorKind::Exists);
     one.transact(|t| async move { t.remove(ann).await }).await.unwrap();
     create(&two, user(Some("anna@example.org"), 1)).await.unwrap();
     world.end().await;
@@ -99,7 +99,7 @@ async fn of_many_who_want_the_same_value_one_gets_it() {
         }
         let ended = tries.join_all().await;
         assert_eq!(ended.iter().filter(|one| one.is_ok()).count(), 1, "{ended:?}");
-        let refused = |one: &Result<Ref<User>>| one.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
+        let refused = |one: &Result<Ref<User>>| one.as_ref().is_err_and(|error| error.kind() == ErrorKind::Exists);
         assert_eq!(ended.iter().filter(|one| refused(one)).count(), 3, "{ended:?}");
     }
     world.end().await;
@@ -149,7 +149,7 @@ async fn an_index_of_objects_that_are_alike_becomes_ready_when_they_are_not() {
     };
     assert!(flaw.contains("have the same values"), "{flaw}");
     // From now on nobody else gets them.
-    assert_eq!(kind(create(&cluster, User { visits: 7, ..user(None, 4) }).await), ErrorKind::Invalid);
+    assert_eq!(kind(create(&cluster, User { visits: 7, ..user(None, 4) }).await), ErrorKind::Exists);
     let found = cluster.query(&query::Query::of("User")).await.unwrap().all().await.unwrap();
     assert_eq!(found.len(), 3);
     for (row, visits) in found.into_iter().zip(8..) {
