@@ -86,6 +86,10 @@ async fn what_was_committed_is_there_after_a_brick_was_killed_and_started_by_han
     world.signal("brick-1", Signal::KILL);
     let shown = world.status_until(|shown| state(shown, "brick-1") == "down");
     assert_eq!(state(&shown, "brick-2"), "healthy");
+    world.status_until(|shown| state(shown, "peer-1") == "ailing");
+    let unwell = world.run(&["status", "--quiet"]);
+    assert_eq!((unwell.code, unwell.stdout.len()), (1, 0), "{}", unwell.stderr);
+    assert!(unwell.stderr.contains("the peer server is not well"), "{}", unwell.stderr);
     world.restart("brick-1");
     world.status_until(all_healthy);
     assert_eq!(counts(&client, oids).await, (20, 20));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 use mortar_tests::cluster::Cluster;
+use mortar_tests::{mortar, run_with_input};
 use serde_json::{Value, json};
 
 #[test]
@@ -68,6 +69,36 @@ fn a_class_changes_and_its_objects_are_read_as_it_is_now() {
 }
 
 #[test]
+fn records_come_from_the_standard_input_and_lists_say_what_is_meant() {
+    let cluster = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);
+    cluster.run(&["class", "define", "Person", "--field", "name:string"]).ok();
+    let extended = cluster.run(&["class", "define", "Student", "--extends", "Person", "--field", "year:int64=1"]);
+    assert!(extended.ok().contains("Student extends Person"), "{}", extended.text());
+    cluster.run(&["index", "create", "by_name", "--class", "Person", "--field", "name", "--unique"]).ok();
+    let put = |args: &[&str], input: &str| {
+        let mut command = mortar(&[&["object", "put", "--class", "Person"], args].concat());
+        run_with_input(command.env("MORTAR_URL", cluster.url()), input.as_bytes().to_vec())
+    };
+    let stored = put(&["-"], "{\"name\": \"Ann\"}\n{\"name\": \"Bob\"}\n");
+    assert_eq!(stored.ok().lines().count(), 2);
+    put(&["/cid", "-"], "{\n  \"name\": \"Cid\"\n}\n").ok();
+    let taken = put(&["-"], "{\"name\": \"Dan\"} {\"name\": \"Ann\"} {\"name\": \"Eve\"}");
+    assert_eq!((taken.code, taken.text().lines().count()), (4, 1), "{}", taken.stderr);
+    assert!(taken.stderr.contains("record 2 of the standard input (those before it are stored)"), "{}", taken.stderr);
+    let several = put(&["/eve", "-"], "{\"name\": \"Eve\"} {\"name\": \"Fay\"}");
+    assert!(several.code == 2 && several.stderr.contains("several records"), "{}", several.stderr);
+    let names = cluster.run(&["query", "Person", "select name order by name"]);
+    assert_eq!(names.ok().lines().skip(1).collect::<Vec<_>>(), ["Ann", "Bob", "Cid", "Dan"]);
+    // Where names are not there, it is said where those are that are.
+    for args in [&["name", "resolve", "/none"][..], &["object", "get", "/none"], &["ls"]] {
+        let none = cluster.run(args);
+        assert!(none.code != 0 && none.stderr.contains("mortar name ls"), "{args:?}: {}", none.stderr);
+    }
+    let last = cluster.run(&["remap", "--drain", "1"]);
+    assert!(last.code == 2 && last.stderr.contains("start another brick"), "{}", last.stderr);
+}
+
+#[test]
 fn no_two_objects_get_the_same_value_of_a_unique_index() {
     let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     cluster.run(&["class", "define", "Person", "--field", "name:string"]).ok();
@@ -96,7 +127,8 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     assert!(cluster.run(&["index", "list"]).ok().contains("building: "));
     let waited = cluster.run(&["index", "build", "by_kind", "--json"]);
     assert_eq!((waited.code, &waited.errors()[0]["error"]["kind"]), (1, &json!("not_unique")));
-    cluster.run(&["index", "remove", "by_kind"]).ok();
+    let removed = cluster.run(&["index", "remove", "by_kind"]);
+    assert!(!removed.ok().contains("same values"), "{}", removed.text());
 }
 
 #[test]

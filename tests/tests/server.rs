@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 
-use mortar_tests::{PATIENCE, Server, mortar, run};
+use mortar_tests::{PATIENCE, Server, mortar, run, run_with_input, send, wait};
 use rustix::process::Signal;
 
 #[test]
@@ -47,6 +47,41 @@ fn a_second_server_on_one_directory_is_refused() {
     let message = error["error"]["message"].as_str().unwrap_or_default();
     assert!(message.contains(&server.pid().unwrap().to_string()), "it names the holder: {message}");
     server.run(&["status"]).ok();
+}
+
+#[test]
+fn every_command_finds_the_server_of_the_directory_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |args: &[&str]| {
+        let mut command = mortar(args);
+        command.current_dir(dir.path());
+        command
+    };
+    let log = std::fs::File::create(dir.path().join("log")).unwrap();
+    let mut dev = at(&["dev", "--bricks", "1", "--listen", "none", "--http", "none"]);
+    let mut dev = dev.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let until = std::time::Instant::now() + PATIENCE;
+    while !dir.path().join("mortar-data/mortar.sock").exists() {
+        assert!(std::time::Instant::now() < until, "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let put = run_with_input(&mut at(&["object", "put", "/greeting", "-"]), b"hello".to_vec());
+    put.ok();
+    let ended = [
+        run(&mut at(&["object", "get", "/greeting"])),
+        run(&mut at(&["--space", "main", "name", "ls"])),
+        run(&mut at(&["brick", "list"])),
+        run(&mut at(&["user", "list"])),
+        run(&mut at(&["remap"])),
+        run(&mut at(&["space", "show"])),
+        run(&mut at(&["status", "--quiet"])),
+    ];
+    send(&dev, Signal::TERM);
+    wait(&mut dev, PATIENCE).unwrap();
+    for one in &ended {
+        assert_eq!(one.code, 0, "{}", one.stderr);
+    }
+    assert!(ended[0].text() == "hello" && ended[1].text().contains("/greeting"), "{}", ended[1].text());
 }
 
 #[test]

@@ -102,6 +102,7 @@ pub(crate) enum Command {
     Dev(dev::Dev),
     Put(put::Put),
     Get(get::Get),
+    #[command(alias = "list")]
     Ls(ls::Ls),
     Stat(stat::Stat),
     Rm(rm::Rm),
@@ -145,6 +146,24 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_list_is_there_as_ls_and_as_list() {
+        fn check(command: &clap::Command) -> usize {
+            let mut lists = 0;
+            for one in command.get_subcommands() {
+                let aliases: Vec<&str> = one.get_all_aliases().collect();
+                match one.get_name() {
+                    "ls" => assert!(aliases.contains(&"list"), "{} ls", command.get_name()),
+                    "list" => assert!(aliases.contains(&"ls"), "{} list", command.get_name()),
+                    _ => continue,
+                }
+                lists += 1;
+            }
+            lists + command.get_subcommands().map(check).sum::<usize>()
+        }
+        assert_eq!(check(&Cli::command()), 11);
     }
 
     #[test]

@@ -95,19 +95,28 @@ impl Session {
         self.retry = Some(retry);
     }
 
-    /// A connection to the server that was named, or to the one that is likely meant.
-    pub(crate) async fn connect(&self) -> Result<Client> {
-        let Some(url) = &self.server else {
+    /// The servers that are meant, in the order in which they are tried: those that were named, else the one of the data directory
+    /// here, and the one at the usual port.
+    fn meant(&self) -> Vec<String> {
+        match &self.server {
+            Some(url) => each(url),
             // A socket that nobody answers behind was left by a crash.
-            return match socket_in(Path::new(DATA)) {
-                Some(socket) => match self.connect_to(&socket_url(&socket)).await {
-                    Err(failure) if failure.exit() == Exit::Unavailable => self.connect_to(PORT_URL).await,
-                    connected => connected,
-                },
-                None => self.connect_to(PORT_URL).await,
-            };
-        };
-        self.connect_to_any(url).await
+            None => socket_in(Path::new(DATA))
+                .map(|socket| socket_url(&socket))
+                .into_iter()
+                .chain([PORT_URL.to_owned()])
+                .collect(),
+        }
+    }
+
+    /// A connection to the first server that answers of those that are meant.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        first_that_answers(self.meant(), async |url| self.connect_as(&url, false).await).await
+    }
+
+    /// The same for what concerns the whole cluster, such as its users.
+    pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
+        first_that_answers(self.meant(), async |url| self.connect_as(&url, true).await).await
     }
 
     /// A client of the cluster that was named, by one or several of its peer servers.
@@ -117,20 +126,22 @@ impl Session {
 
     /// The same for a space, if it is said here.
     pub(crate) async fn cluster_of(&self, space: Option<&str>) -> Result<Cluster> {
-        let mut url = self.server.clone().unwrap_or_else(|| PORT_URL.to_owned());
-        if let Some(space) = space.or(self.space.as_deref()) {
-            let hosts = url
-                .split_once("://")
-                .map_or(url.len(), |(scheme, rest)| scheme.len() + 3 + rest.find('/').unwrap_or(rest.len()));
-            url = format!("{}/{space}", &url[..hosts]);
-        }
         let mut options = ClusterOptions::default();
         (options.connect_timeout, options.timeout) = (self.timeout, self.timeout);
         options.agent = AGENT.to_owned();
         options.tls = self.tls()?;
         options.credentials = self.credentials(self.user().as_deref())?;
         options.insecure = self.identity.plaintext;
-        Cluster::connect_with(&url, options).await.map_err(not_connected)
+        // The client itself goes from one to the next of those that were named.
+        let urls = self.server.as_ref().map_or_else(|| self.meant(), |url| vec![url.clone()]);
+        let connect = async |url: String| {
+            let url = match space.or(self.space.as_deref()) {
+                Some(space) => in_space(&url, space)?,
+                None => url,
+            };
+            Cluster::connect_with(&url, options.clone()).await.map_err(not_connected)
+        };
+        first_that_answers(urls, connect).await
     }
 
     /// The URLs of all servers that were named: of a cluster there may be several peer servers.
@@ -141,31 +152,6 @@ impl Session {
     /// The space that was named beside the URL.
     pub(crate) fn space_named(&self) -> Option<String> {
         self.space.clone()
-    }
-
-    /// A connection to the first of several servers that answers.
-    async fn connect_to_any(&self, url: &str) -> Result<Client> {
-        let mut first = None;
-        for url in each(url) {
-            match self.connect_to(&url).await {
-                Err(failure) if failure.exit() == Exit::Unavailable => drop(first.get_or_insert(failure)),
-                connected => return connected,
-            }
-        }
-        Err(first.unwrap_or_else(|| Failure::usage(format!("{url:?} names no server"))))
-    }
-
-    /// A connection for what concerns the whole cluster, such as its users.
-    pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
-        let url = self.server.as_deref().unwrap_or(PORT_URL);
-        let mut first = None;
-        for url in each(url) {
-            match self.connect_as(&url, true).await {
-                Err(failure) if failure.exit() == Exit::Unavailable => drop(first.get_or_insert(failure)),
-                connected => return connected,
-            }
-        }
-        Err(first.unwrap_or_else(|| Failure::usage(format!("{url:?} names no server"))))
     }
 
     /// A connection to this server.
@@ -206,6 +192,29 @@ fn not_connected(error: Error) -> Failure {
     }
 }
 
+/// What comes of the first URL behind which somebody answers.
+async fn first_that_answers<T>(urls: Vec<String>, connect: impl AsyncFn(String) -> Result<T>) -> Result<T> {
+    let mut first = None;
+    for url in urls {
+        match connect(url).await {
+            Err(failure) if failure.exit() == Exit::Unavailable => drop(first.get_or_insert(failure)),
+            connected => return connected,
+        }
+    }
+    Err(first.unwrap_or_else(|| Failure::usage("the URL names no server")))
+}
+
+/// The same URL with another space.
+fn in_space(url: &str, space: &str) -> Result<String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let hosts = rest.split('/').next().unwrap_or_default();
+    if scheme.starts_with("mortar") && hosts.contains(',') {
+        return Ok(format!("{scheme}://{hosts}/{space}"));
+    }
+    let url: Url = url.parse()?;
+    Ok(Url { space: space.to_owned(), ..url }.to_string())
+}
+
 /// The URLs that one with several hosts stands for.
 fn each(url: &str) -> Vec<String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -244,6 +253,21 @@ mod tests {
         for one in ["mortar://a:1/x", "mortar+unix:///a,b/x", "a,b"] {
             assert_eq!(each(one), [one]);
         }
+    }
+
+    #[test]
+    fn another_space_takes_the_place_of_the_one_in_the_url() {
+        for (url, changed) in [
+            ("mortar://a:1,b:2/x", "mortar://a:1,b:2/y"),
+            ("mortar://a:1,b:2", "mortar://a:1,b:2/y"),
+            ("mortars://ann@a:1,b:2", "mortars://ann@a:1,b:2/y"),
+            ("mortars://ann@a:1/x", "mortars://ann@a:1/y"),
+            ("mortar://a", "mortar://a:6678/y"),
+            ("mortar+unix:///a/s/x", "mortar+unix:///a/s/y"),
+        ] {
+            assert_eq!(in_space(url, "y").unwrap(), changed);
+        }
+        assert!(in_space("a,b", "y").is_err());
     }
 
     #[test]

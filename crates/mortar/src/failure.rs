@@ -116,6 +116,13 @@ impl Failure {
         self
     }
 
+    /// The same failure, with what it is about before it.
+    #[must_use]
+    pub(crate) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         self.exit

@@ -12,6 +12,7 @@ mod output;
 mod password;
 mod progress;
 mod record;
+mod records;
 mod serving;
 mod settings;
 mod stream;

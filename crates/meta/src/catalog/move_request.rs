@@ -214,7 +214,10 @@ impl Catalog {
             }
             Some((node, _)) => {
                 let storage = self.space_of(node).map_or("", |space| space.storage.adverb());
-                Err(CatalogError::NoBricks { storage })
+                let by = format!("logical nodes that are kept {storage}, which no other brick may take");
+                let remedy = "start another brick that keeps objects so, or let one stay that is drained \
+                              (`mortar remap --cancel --drain BRICK`)";
+                Err(CatalogError::InUse { what: "brick", name: brick.to_string(), by, remedy })
             }
         }
     }

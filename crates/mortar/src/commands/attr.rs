@@ -53,7 +53,7 @@ enum Action {
         value: String,
     },
     /// List attributes with their values
-    #[command(after_help = EXAMPLES)]
+    #[command(alias = "list", after_help = EXAMPLES)]
     Ls {
         /// The object: a name or an identifier
         target: Target,

@@ -49,7 +49,7 @@ pub(crate) struct ClassCommand {
 #[derive(Subcommand)]
 enum Action {
     /// List the classes
-    #[command(after_help = EXAMPLES)]
+    #[command(alias = "ls", after_help = EXAMPLES)]
     List,
     /// Show a class: its fields, those of its parents included, and its indexes
     #[command(after_help = EXAMPLES)]
@@ -181,7 +181,8 @@ pub(crate) async fn run(args: ClassCommand, session: &mut Session) -> Result {
         }
         Action::History { name } => SchemaRequest::History { class: name.clone() },
     };
-    let answer = ask(&session.connect().await?, &request).await?;
+    let client = session.connect().await?;
+    let answer = ask(&client, &request).await?;
     match args.action {
         Action::List => {
             let lines = answer.classes.iter().map(|class| Line::of(class, &answer));
@@ -195,7 +196,9 @@ pub(crate) async fn run(args: ClassCommand, session: &mut Session) -> Result {
             answer.classes.iter().try_for_each(|class| session.output.print(&Shown::of(class, &answer)))
         }
         Action::Define { .. } | Action::Evolve { .. } => {
-            answer.classes.iter().try_for_each(|class| session.output.print(&Line::of(class, &answer)))
+            // Those that they extend may be none of them.
+            let all = ask(&client, &SchemaRequest::Show).await?;
+            answer.classes.iter().try_for_each(|class| session.output.print(&Line::of(class, &all)))
         }
     }
 }

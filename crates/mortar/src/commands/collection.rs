@@ -57,7 +57,7 @@ enum Action {
         members: Vec<Target>,
     },
     /// List the members
-    #[command(after_help = EXAMPLES)]
+    #[command(alias = "list", after_help = EXAMPLES)]
     Ls {
         /// The collection: a name or an identifier
         collection: Target,

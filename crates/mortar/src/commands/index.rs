@@ -43,7 +43,7 @@ pub(crate) struct IndexCommand {
 #[derive(Subcommand)]
 enum Action {
     /// List the indexes
-    #[command(after_help = EXAMPLES)]
+    #[command(alias = "ls", after_help = EXAMPLES)]
     List,
     /// Make an index of the objects of a class and of those that extend it, and wait until it has all of them
     #[command(after_help = EXAMPLES)]
@@ -134,7 +134,8 @@ pub(crate) async fn run(args: IndexCommand, session: &mut Session) -> Result {
         }
         Action::Remove { name } => {
             let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
-            let index = one(removed, &name)?;
+            // What was wrong with it is over with it.
+            let index = Index { flaw: None, ..one(removed, &name)? };
             let all = ask(&client, &SchemaRequest::Show).await?;
             session.output.print(&Line::of(&index, &all))
         }

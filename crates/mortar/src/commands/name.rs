@@ -58,7 +58,7 @@ enum Action {
         name: Path,
     },
     /// List names and what they are bound to
-    #[command(after_help = EXAMPLES)]
+    #[command(alias = "list", after_help = EXAMPLES)]
     Ls {
         /// Only names that begin with this text
         #[arg(default_value = "")]
@@ -120,7 +120,8 @@ pub(crate) async fn run(args: Name, session: &mut Session) -> Result {
         Action::Resolve { name } if is_of_cluster(&client).await? => {
             let (cluster, path) = (session.cluster().await?, name.as_str());
             let oid = cluster.transact(|t| async move { t.resolve(path).await }).await?;
-            let oid = oid.ok_or_else(|| no_such_name(&name))?;
+            let none = || no_such_name(&name).hint("`mortar name ls` shows the names there are.");
+            let oid = oid.ok_or_else(none)?;
             session.output.print(&Resolved { name: name.as_str().to_owned(), oid: oid.to_string() })
         }
         Action::Resolve { name } => {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use client::cluster::{Cluster, Hint};
-use model::{Error, ErrorKind, Kind, Object, Oid, limits};
+use model::{ClassId, Error, ErrorKind, Kind, Object, Oid, limits};
+use query::Schema;
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -16,7 +17,11 @@ use crate::connection::Session;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::record::{self, Names};
+use crate::records::Records;
 use crate::target::{Path, Target};
+
+/// In place of a file, or of a record: the standard input.
+const STDIN: &str = "-";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +32,8 @@ Examples:
   mortar object rm /greeting
   mortar object put --class Person '{\"name\": \"Ann\", \"age\": 31}'   a record of a class (see mortar class --help)
   mortar object put /bob --class Person '{\"name\": \"Bob\", \"boss\": \"/ann\"}'
-  mortar object get /bob                                          shows its fields as JSON";
+  mortar object get /bob                                          shows its fields as JSON
+  mortar object put --class Person - < people.json                records, one after the other, each a transaction of its own";
 
 /// Put, get and remove objects of a cluster
 #[derive(Args)]
@@ -45,7 +51,8 @@ enum Action {
         /// The name, or an object's identifier; with --class it may be left out
         #[arg(value_name = "NAME")]
         first: String,
-        /// The file; - reads the standard input. With --class the fields as a JSON object
+        /// The file; - reads the standard input. With --class the fields as a JSON object; - reads one there, or without a name
+        /// any number, one after the other, each of which is a transaction of its own
         #[arg(value_name = "FILE|JSON", required_unless_present = "class")]
         second: Option<String>,
         /// The class of the record
@@ -118,9 +125,26 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
                 Some(json) => (Some(parse(&first)?), json),
                 None => (None, first),
             };
-            let object = record_of(&cluster, &class, &json).await?;
-            let stored = put(&cluster, target.as_ref(), object, new).await?;
-            session.output.print(&stored)
+            let schema = classes::schema(&cluster).await?;
+            let class = schema.class_named(&class)?.id;
+            if json != STDIN {
+                let object = record_of(&cluster, &schema, class, &parse_fields(&json)?).await?;
+                let stored = put(&cluster, target.as_ref(), object, new).await?;
+                return session.output.print(&stored);
+            }
+            let mut records = Records::new(io::stdin());
+            if let Some(target) = &target {
+                let object = record_of(&cluster, &schema, class, &records.only()?).await?;
+                let stored = put(&cluster, Some(target), object, new).await?;
+                return session.output.print(&stored);
+            }
+            while let Some(fields) = records.next()? {
+                let object =
+                    record_of(&cluster, &schema, class, &fields).await.map_err(|error| records.blame(error))?;
+                let stored = put(&cluster, None, object, new).await.map_err(|error| records.blame(error))?;
+                session.output.print(&stored)?;
+            }
+            Ok(())
         }
         Action::Get { target, output } => {
             let (oid, object) = get(&cluster, &target).await?;
@@ -134,7 +158,7 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
                 let text = serde_json::to_string_pretty(&fields);
                 data = (text.map_err(|error| Failure::new(format!("cannot show JSON: {error}")))? + "\n").into();
             }
-            if output.as_os_str() == "-" {
+            if output.as_os_str() == STDIN {
                 return session.output.raw(&data);
             }
             fs::write(&output, &data).map_err(|e| Failure::file(format!("cannot write {}", output.display()), &e))
@@ -156,27 +180,29 @@ fn no_such_object(target: &Target) -> Failure {
         Target::Oid(oid) => format!("there is no object {oid}"),
         Target::Path(path) => format!("nothing has the name {path}"),
     };
-    Failure::not_found(what).hint("`mortar query CLASS` lists the objects of a class.")
+    Failure::not_found(what)
+        .hint("`mortar name ls` shows the names there are, `mortar query CLASS` the objects of a class.")
 }
 
-/// The record that some JSON says.
-async fn record_of(cluster: &Cluster, class: &str, json: &str) -> Result<Object> {
-    let json: Json = serde_json::from_str(json).map_err(|error| {
+fn parse_fields(json: &str) -> Result<Json> {
+    serde_json::from_str(json).map_err(|error| {
         let hint =
             "Write the fields as a JSON object: '{\"name\": \"Ann\"}'; a class is made by `mortar class define`.";
         Failure::usage(format!("the fields are no JSON: {error}")).hint(hint)
-    })?;
-    let schema = classes::schema(cluster).await?;
-    let class = schema.class_named(class)?.id;
+    })
+}
+
+/// The record that some JSON says.
+async fn record_of(cluster: &Cluster, schema: &Schema, class: ClassId, json: &Json) -> Result<Object> {
     let mut names = Names::default();
-    let mut record = record::from_json(&schema, class, &json, &mut names)?;
+    let mut record = record::from_json(schema, class, json, &mut names)?;
     if !names.wanted.is_empty() {
         for name in std::mem::take(&mut names.wanted) {
             let path: Path = name.parse().map_err(Failure::usage)?;
             let (oid, _) = get(cluster, &Target::Path(path)).await?;
             names.bound.insert(name, oid);
         }
-        record = record::from_json(&schema, class, &json, &mut names)?;
+        record = record::from_json(schema, class, json, &mut names)?;
     }
     Ok(Object::record(class, record))
 }
@@ -184,7 +210,7 @@ async fn record_of(cluster: &Cluster, class: &str, json: &str) -> Result<Object>
 /// What a file holds, if it is not more than an object may.
 fn read(file: &std::path::Path) -> Result<Vec<u8>> {
     let cannot = |error| Failure::file(format!("cannot read {}", file.display()), &error);
-    let source: Box<dyn Read> = match file.as_os_str() == "-" {
+    let source: Box<dyn Read> = match file.as_os_str() == STDIN {
         true => Box::new(io::stdin()),
         false => Box::new(fs::File::open(file).map_err(cannot)?),
     };

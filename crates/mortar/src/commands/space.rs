@@ -54,7 +54,7 @@ enum Action {
         policy: Option<Policy>,
     },
     /// List the spaces
-    #[command(after_help = EXAMPLES)]
+    #[command(alias = "list", after_help = EXAMPLES)]
     Ls,
     /// Show a space of a cluster: its policy, its bricks, and whether it serves now, through a peer server
     #[command(after_help = EXAMPLES)]

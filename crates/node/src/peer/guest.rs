@@ -515,7 +515,7 @@ fn not_here(request: &Request) -> Error {
         }
         _ => {
             "this is a peer server of a cluster, and this is for a store of its own; objects of a cluster are put, got and \
-             removed by `mortar object`, and found by `mortar query`"
+             removed by `mortar object`, found by `mortar query`, and listed with their names by `mortar name ls`"
         }
     };
     Error::new(ErrorKind::Unsupported, what)
