@@ -41,7 +41,15 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     assert_eq!(shown, [(1.into(), 4.into()), (2.into(), 4.into())]);
     refused(&world, &["brick", "remove", "2"], 2, "mortar remap --drain");
     refused(&world, &["brick", "remove", "7"], 3, "no brick");
+    world.run(&["exercise", "--seconds", "1", "--clients", "2"]).ok();
+    let committed = || {
+        let status = world.run_at(&["cluster", "status", "--json", "--data"]).json();
+        let brick = status.iter().find(|one| one["role"] == "brick" && one["number"] == 2).unwrap();
+        brick["figures"]["parts_committed_total"].as_u64().unwrap()
+    };
+    let before = committed();
     world.run(&["remap", "--drain", "2"]).ok();
+    assert!(before > 0 && committed() >= before, "what was counted at nodes that have gone stays");
     refused(&world, &["brick", "remove", "2"], 2, "its own process");
     // It gets nothing any more, in none of the ways in which that may be asked for.
     refused(&world, &["remap", "--node", "1", "--to", "2"], 2, "mortar remap --cancel --drain 2");

@@ -64,6 +64,18 @@ fn without_a_server_the_failure_says_how_to_start_one() {
 }
 
 #[test]
+fn the_class_of_a_query_stands_before_its_text() {
+    for (args, words) in [
+        (&["query", "from Person where age > 3"][..], "the class comes first"),
+        (&["query", "Person", "select name from Person"], "leave `from` and the class out"),
+    ] {
+        let output = mortar(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn help_completions_and_manual_go_to_the_standard_output() {
     for args in [&["--help"][..], &["--version"], &["put", "--help"], &["man"], &["completions", "bash"]] {
         let output = mortar(args);

@@ -92,6 +92,10 @@ impl Report for Object {
 }
 
 pub(crate) async fn run(args: QueryCommand, session: &mut Session) -> Result {
+    if args.class.contains(char::is_whitespace) {
+        let what = format!("{:?} is no class: the class comes first, and what is asked of it behind it", args.class);
+        return Err(Failure::usage(what).hint("Such as: mortar query Person 'select name where age > 30'"));
+    }
     let mut query = Query::parse_of(&args.class, &args.text)?;
     query.only |= args.only;
     if args.limit.is_some() {

@@ -144,7 +144,7 @@ pub(crate) struct Hosted {
     /// What has changed since another brick began to copy it.
     copied: Option<Changed>,
     /// What it has answered.
-    pub(super) verdicts: Verdicts,
+    pub(super) verdicts: Arc<Verdicts>,
 }
 
 impl Hosted {
@@ -199,7 +199,7 @@ impl Hosted {
             failed: None,
             fresh: Fresh::default(),
             copied: None,
-            verdicts: Verdicts::default(),
+            verdicts: Arc::default(),
         };
         hosted.recover(now)?;
         Ok(hosted)

@@ -75,6 +75,8 @@ pub(crate) struct Nodes {
     is_learning: AtomicBool,
     /// Why not all nodes are served, if they are not.
     ailment: Mutex<Option<String>>,
+    /// What all nodes have answered that were served here.
+    verdicts: Arc<Verdicts>,
     /// What moves away, what comes, and what was left here.
     pub(super) leaving: Leaving,
     pub(super) arriving: Arriving,
@@ -126,7 +128,9 @@ impl Nodes {
         let (time, others) = (Time::begin(), Uplinks::new(membership));
         let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
         let (leaving, arriving, left) = (Leaving::default(), Arriving::default(), Left::default());
+        let verdicts = Arc::default();
         Arc::new(Self {
+            verdicts,
             store,
             time,
             served,
@@ -177,13 +181,7 @@ impl Nodes {
             Figure::gauge("nodes_coming", coming, "Logical nodes that move to here."),
             Figure::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),
         ];
-        let mut verdicts = Verdicts::default();
-        for served in self.served.load().values() {
-            if let Ok(hosted) = served.lock() {
-                verdicts.add(&hosted.verdicts);
-            }
-        }
-        figures.extend(verdicts.figures());
+        figures.extend(self.verdicts.figures());
         if let Some(catalog) = self.realm.catalog() {
             figures.extend(crate::meta::figures(&catalog));
         }
@@ -243,6 +241,7 @@ impl Nodes {
         }
         let (store, chores) = (self.store.clone(), self.chores.clone());
         let mut hosted = Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now())?;
+        hosted.verdicts = self.verdicts.clone();
         self.follow_schema(&mut hosted);
         info!(%node, epoch, "serving a logical node");
         Ok(Served { epoch, hosted: Mutex::new(hosted) })

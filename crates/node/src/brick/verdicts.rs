@@ -1,54 +1,61 @@
 //! What the participants of a brick answer, counted.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use protocol::commit::{Answer, Outcome, Refusal};
 
 use crate::server::Figure;
 
-/// How often was answered what: by one participant, or by several together.
-#[derive(Clone, Copy, Debug, Default)]
+/// How often was answered what by the logical nodes that a brick serves, and by those that it has served: nothing is taken out when
+/// one leaves, so the figures never fall.
+#[derive(Debug, Default)]
 pub(crate) struct Verdicts {
-    prepared: u64,
-    committed: u64,
-    aborted: u64,
-    conflicts: u64,
-    checked: u64,
-    locks: u64,
+    prepared: Counter,
+    committed: Counter,
+    aborted: Counter,
+    conflicts: Counter,
+    checked: Counter,
+    locks: Counter,
+}
+
+/// A number that only grows. Any thread may count.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Counter {
+    fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn figure(&self, name: &'static str, help: &'static str) -> Figure {
+        Figure::counter(name, self.0.load(Ordering::Relaxed), help)
+    }
 }
 
 impl Verdicts {
     /// Somebody is answered.
-    pub(crate) fn count(&mut self, answer: &Answer) {
+    pub(crate) fn count(&self, answer: &Answer) {
         let counter = match answer {
-            Answer::Prepared { .. } => &mut self.prepared,
-            Answer::Ended { outcome: Outcome::Committed(_), .. } => &mut self.committed,
+            Answer::Prepared { .. } => &self.prepared,
+            Answer::Ended { outcome: Outcome::Committed(_), .. } => &self.committed,
             Answer::Refused { why: Refusal::Conflict(_), .. } | Answer::Checked { verdict: Err(_), .. } => {
-                &mut self.conflicts
+                &self.conflicts
             }
-            Answer::Ended { .. } | Answer::Refused { .. } => &mut self.aborted,
-            Answer::Checked { .. } => &mut self.checked,
-            Answer::Locked { .. } => &mut self.locks,
+            Answer::Ended { .. } | Answer::Refused { .. } => &self.aborted,
+            Answer::Checked { .. } => &self.checked,
+            Answer::Locked { .. } => &self.locks,
         };
-        *counter += 1;
-    }
-
-    /// Adds what another participant has answered.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.prepared += other.prepared;
-        self.committed += other.committed;
-        self.aborted += other.aborted;
-        self.conflicts += other.conflicts;
-        self.checked += other.checked;
-        self.locks += other.locks;
+        counter.increment();
     }
 
     pub(crate) fn figures(&self) -> [Figure; 6] {
         [
-            Figure::counter("parts_prepared_total", self.prepared, "Parts of transactions that were prepared here."),
-            Figure::counter("parts_committed_total", self.committed, "Parts of transactions that were committed here."),
-            Figure::counter("parts_aborted_total", self.aborted, "Parts of transactions that were aborted here."),
-            Figure::counter("parts_conflicts_total", self.conflicts, "Parts of transactions that met another one."),
-            Figure::counter("parts_checked_total", self.checked, "Reads of transactions that were found current."),
-            Figure::counter("parts_locks_total", self.locks, "Locks granted."),
+            self.prepared.figure("parts_prepared_total", "Parts of transactions that were prepared here."),
+            self.committed.figure("parts_committed_total", "Parts of transactions that were committed here."),
+            self.aborted.figure("parts_aborted_total", "Parts of transactions that were aborted here."),
+            self.conflicts.figure("parts_conflicts_total", "Parts of transactions that met another one."),
+            self.checked.figure("parts_checked_total", "Reads of transactions that were found current."),
+            self.locks.figure("parts_locks_total", "Locks granted."),
         ]
     }
 }

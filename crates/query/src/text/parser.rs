@@ -71,6 +71,11 @@ impl<'t> Parser<'t> {
             }
             query.only = self.takes_word("only");
             query.class = self.class()?;
+        } else if self.is_at("from") {
+            let class = &query.class;
+            return Err(
+                self.error(format!("the class, {class}, is said before the text: leave `from` and the class out"))
+            );
         }
         // Without a class to write before it, the condition may stand alone.
         let bare = class.is_some() && query.select.is_empty() && !self.at_clause();
@@ -447,8 +452,12 @@ impl<'t> Parser<'t> {
         takes
     }
 
+    fn is_at(&self, word: &str) -> bool {
+        matches!(self.kind(), Kind::Name(name) if is_word(name, word))
+    }
+
     fn takes_word(&mut self, word: &str) -> bool {
-        let takes = matches!(self.kind(), Kind::Name(name) if is_word(name, word));
+        let takes = self.is_at(word);
         self.at += usize::from(takes);
         takes
     }

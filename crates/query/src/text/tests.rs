@@ -118,6 +118,16 @@ fn errors_show_the_place() {
 }
 
 #[test]
+fn a_class_is_said_once() {
+    for (text, carets) in [("from Person where age > 3", "  ^^^^"), ("select name from Person", "              ^^^^")] {
+        let error = Query::parse_of("Person", text).unwrap_err().to_string();
+        assert!(error.contains("leave `from` and the class out"), "{error}");
+        assert_eq!(error.lines().last(), Some(carets), "{error}");
+    }
+    assert!(Query::parse_of("Person", "`from` == 3 limit 1").is_ok());
+}
+
+#[test]
 fn an_error_in_a_long_text_shows_what_is_around_it() {
     let long = format!("{}# {}", "a == 1 && ".repeat(100), "b".repeat(100));
     let error = Expr::parse(&long).unwrap_err().to_string();
