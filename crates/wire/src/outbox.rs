@@ -4,6 +4,7 @@
 //! are referred to, and parts of files go from the system's cache to the socket without passing through this process.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -28,8 +29,15 @@ const TURN: usize = 4 << 20;
 const SLICES: usize = 32;
 /// Bytes of capacity that an empty outbox may hold on to.
 const KEEP: usize = 32 << 10;
+/// Bytes of capacity that a thread may hold on to, for whichever of its outboxes is filled next.
+const SPARE: usize = 1 << 20;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+thread_local! {
+    /// What an outbox of this thread has let go of: to make a large buffer anew for each batch costs more than to fill it.
+    static LEFT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A part of a raw part.
 #[derive(Clone, Debug)]
@@ -176,6 +184,9 @@ impl Outbox {
 
     fn push_head(&mut self, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
         self.uncounted += raw as u64;
+        if self.tail.capacity() == 0 {
+            self.tail = LEFT.take();
+        }
         let before = self.tail.len();
         encode_head(&mut self.tail, flags, id, message, raw, raw_checksum);
         self.grow(self.tail.len() - before);
@@ -303,7 +314,8 @@ impl Outbox {
             self.tail.clear();
             self.sent = 0;
             if self.tail.capacity() > KEEP {
-                self.tail = Vec::new();
+                let tail = std::mem::take(&mut self.tail);
+                LEFT.set(if tail.capacity() > SPARE { Vec::new() } else { tail });
             }
         }
     }
