@@ -43,6 +43,8 @@ const POSITIONS: u64 = 1 << 20;
 const AGAIN_MS: Ms = 200;
 /// Entries that the window of a page may have.
 pub(crate) const WINDOW: usize = 256;
+/// Rows that wait for others to go to the store with.
+const TOGETHER: usize = 64;
 /// Rows of transactions that are removed together with others.
 const DROPPED: usize = 256;
 /// Bytes of what is known of a transaction that go into one row.
@@ -313,10 +315,12 @@ impl Hosted {
             // Whoever asks how it has ended makes sure that it never happens.
             request = Request::Ask { txn: *txn, round: 0 };
         }
+        // If that is lost, it is found out once more (C3): its rows may go with others.
+        let is_waited_for = !matches!(request, Request::Forget { .. });
         let mut failure = None;
         let (changing, store) = (&self.changing, &self.store);
         let handled = self.machine.request(from, request, seen, now, &mut stored(changing, store, &mut failure));
-        self.after(failure, now);
+        self.work(failure, is_waited_for, now);
         self.looked = None;
         handled
     }
@@ -480,12 +484,20 @@ impl Hosted {
 
     /// Does what the machine wants, in order.
     fn after(&mut self, failure: Option<Error>, now: Ms) {
+        self.work(failure, true, now);
+    }
+
+    /// The same. Rows that nobody waits for go to the store with the next that somebody does, at the next [`Hosted::poll`], or when
+    /// they are many.
+    fn work(&mut self, failure: Option<Error>, is_waited_for: bool, now: Ms) {
         if let Some(error) = failure {
             self.fail(error);
         }
         loop {
             let outputs: Vec<Output<Asker, Object>> = self.machine.outputs().collect();
-            let more = self.failed.is_none() && (!outputs.is_empty() || self.release(now) || self.send_rows(now));
+            let is_due = is_waited_for || self.rows.len() >= TOGETHER;
+            let more =
+                self.failed.is_none() && (!outputs.is_empty() || self.release(now) || is_due && self.send_rows(now));
             if !more {
                 break;
             }

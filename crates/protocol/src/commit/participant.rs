@@ -233,7 +233,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Request::Forget { txn } => self.forget(txn),
             Request::Check { txn, reads, at } => {
                 let verdict = self.check(txn, &reads, at, now_ms, stored)?;
-                let position = if self.bound > at || planted(Bug::PromiseIgnored) { 0 } else { self.last };
+                let position = if self.bound > at || planted(Bug::PromiseIgnored) { 0 } else { self.bound_position };
                 self.when(position, Then::Answer(from, Answer::Checked { txn, verdict }));
             }
             Request::Lock { txn, first, oid, mode } => self.lock(from, txn, first, oid, mode, now_ms),
