@@ -31,9 +31,9 @@ use wire::cluster::{Message, decode_record, is_final};
 
 use super::changed::Changed;
 use super::chores::{Chore, Chores};
-use super::fresh::Fresh;
 use super::indexes::{Indexes, Looked};
-use super::page_rows::{self as rows, Head};
+use super::page_rows as rows;
+use super::recent::Recent;
 use super::verdicts::Verdicts;
 use wire::driving::Post;
 
@@ -70,16 +70,6 @@ pub(crate) enum Asker {
     Node(NodeId),
 }
 
-/// A page that has changes that are not durable, or that have not come out of the machine.
-#[derive(Clone, Copy, Debug)]
-struct Changing {
-    /// With all changes that came out.
-    out: Version,
-    /// With all changes.
-    newest: Head,
-    changes: u32,
-}
-
 /// Rows that the store was given, and up to which position they reach.
 struct Sent {
     position: u64,
@@ -97,7 +87,6 @@ pub(crate) struct Hosted {
     machine: Brick<Asker, Object>,
     /// Where each holder is.
     holders: HashMap<HolderId, Post>,
-    changing: HashMap<PageId, Changing>,
     /// Of the rows of this life: once some are refused, none behind them are made.
     sequence: RowSequence,
     /// Rows to be written.
@@ -141,8 +130,8 @@ pub(crate) struct Hosted {
     life: u64,
     /// Why it cannot be served.
     failed: Option<Error>,
-    /// Pages that are new.
-    fresh: Fresh,
+    /// Pages that changed lately.
+    recent: Recent,
     /// What has changed since another brick began to copy it.
     copied: Option<Changed>,
     /// What it has answered.
@@ -174,7 +163,6 @@ impl Hosted {
             chores,
             machine,
             holders: HashMap::new(),
-            changing: HashMap::new(),
             sequence,
             rows,
             last: 0,
@@ -199,7 +187,7 @@ impl Hosted {
             reserving: Arc::default(),
             life: next_life(),
             failed: None,
-            fresh: Fresh::default(),
+            recent: Recent::default(),
             copied: None,
             verdicts: Arc::default(),
         };
@@ -318,8 +306,8 @@ impl Hosted {
         // If that is lost, it is found out once more (C3): its rows may go with others.
         let is_waited_for = !matches!(request, Request::Forget { .. });
         let mut failure = None;
-        let (changing, store) = (&self.changing, &self.store);
-        let handled = self.machine.request(from, request, seen, now, &mut stored(changing, store, &mut failure));
+        let (recent, store) = (&self.recent, &self.store);
+        let handled = self.machine.request(from, request, seen, now, &mut stored(recent, store, &mut failure));
         self.work(failure, is_waited_for, now);
         self.looked = None;
         handled
@@ -345,12 +333,12 @@ impl Hosted {
                     post.send(&Message::Down { node: self.node, holder, message });
                     return Ok(());
                 }
-                let (changing, store) = (&self.changing, &self.store);
-                self.machine.write(holder, write, part, now, &mut stored(changing, store, &mut failure))
+                let (recent, store) = (&self.recent, &self.store);
+                self.machine.write(holder, write, part, now, &mut stored(recent, store, &mut failure))
             }
             message => {
-                let (changing, store) = (&self.changing, &self.store);
-                self.machine.handle_up(holder, message, now, &mut stored(changing, store, &mut failure))
+                let (recent, store) = (&self.recent, &self.store);
+                self.machine.handle_up(holder, message, now, &mut stored(recent, store, &mut failure))
             }
         };
         self.after(failure, now);
@@ -367,8 +355,8 @@ impl Hosted {
     /// Does what it is time for.
     pub(crate) fn poll(&mut self, now: Ms) {
         let mut failure = None;
-        let (changing, store) = (&self.changing, &self.store);
-        self.machine.poll(now, &mut stored(changing, store, &mut failure));
+        let (recent, store) = (&self.recent, &self.store);
+        self.machine.poll(now, &mut stored(recent, store, &mut failure));
         let directory = self.machine.directory();
         self.holders.retain(|holder, _| directory.knows(*holder));
         self.retry(now);
@@ -473,8 +461,8 @@ impl Hosted {
     fn forced(&mut self, position: u64, now: Ms) {
         self.durable = self.durable.max(position);
         let mut failure = None;
-        let (changing, store) = (&self.changing, &self.store);
-        self.machine.forced(position, now, &mut stored(changing, store, &mut failure));
+        let (recent, store) = (&self.recent, &self.store);
+        self.machine.forced(position, now, &mut stored(recent, store, &mut failure));
         if let Some(error) = failure {
             self.fail(error);
         }
@@ -514,15 +502,7 @@ impl Hosted {
         match output {
             Output::Append(position, record) => self.append(position, record)?,
             Output::Dropped(txns) => self.dropped.extend(txns),
-            Output::Store(change, _) => {
-                if let Some(changing) = self.changing.get_mut(&change.page) {
-                    changing.changes -= 1;
-                    changing.out = change.version;
-                    if changing.changes == 0 {
-                        self.changing.remove(&change.page);
-                    }
-                }
-            }
+            Output::Store(change, _) => self.recent.came_out(change.page, change.version),
             Output::Read(ticket) => self.read(ticket, now)?,
             Output::Answer(to, answer) => self.answer(to, answer, now)?,
             Output::Ask(node, request) => {
@@ -565,7 +545,7 @@ impl Hosted {
 
     /// The store has shown a page at this version: so the record is durable, if nobody has said so yet.
     fn shown(&mut self, page: PageId, version: Version, now: Ms) {
-        if self.changing.get(&page).is_some_and(|changing| changing.out < version) {
+        if self.recent.out(page).is_some_and(|out| out < version) {
             self.forced(version.position, now);
         }
     }
@@ -615,12 +595,12 @@ impl Held {
 
 /// The version of a page, with all changes that came out of the machine.
 fn stored<'a>(
-    changing: &'a HashMap<PageId, Changing>,
+    recent: &'a Recent,
     store: &'a Store,
     failure: &'a mut Option<Error>,
 ) -> impl FnMut(PageId) -> Version + 'a {
-    |page| match changing.get(&page) {
-        Some(changing) => changing.out,
+    |page| match recent.out(page) {
+        Some(out) => out,
         None => match rows::read_head(store, page) {
             Ok(head) => head.version,
             Err(error) => {

@@ -24,9 +24,9 @@ use protocol::validate::Read;
 use query::key::{Entry, first};
 use store::{RowChanges, Store};
 
-use super::fresh::Objects;
 use super::guards;
 use super::index_rows::{self as rows, IndexId, Mark};
+use super::recent::Objects;
 use crate::realm::is_told;
 
 /// Changed objects that are remembered before those are forgotten that can be seen.

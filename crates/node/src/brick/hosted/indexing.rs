@@ -15,9 +15,9 @@ use wire::cluster::Scan;
 
 use super::{Held, Hosted, rows};
 use crate::brick::chores::Chore;
-use crate::brick::fresh::Objects;
 use crate::brick::index_rows::{self, IndexId};
 use crate::brick::indexes::{Indexes, Kept, Looked, Task, Wanted, Wrong};
+use crate::brick::recent::Objects;
 
 /// Objects, bytes of them, and entries that are looked at with the logical node locked.
 const OBJECTS: usize = if cfg!(test) { 3 } else { 500 };
@@ -38,7 +38,7 @@ const ROWS: usize = 4;
 impl Hosted {
     /// Says what a transaction touches; whoever has brought it cannot, nor need it. Returns why it is not taken, if it is not.
     pub(super) fn touch(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
-        let objects = Objects { store: &self.store, fresh: &self.fresh };
+        let objects = Objects { store: &self.store, recent: &self.recent };
         let (looked, touches) = self.indexes.touches(objects, self.schema.as_deref(), part).map_err(|error| {
             let held = Held { kind: error.kind(), why: error.message().to_owned() };
             self.fail(error);

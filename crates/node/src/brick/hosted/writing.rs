@@ -8,11 +8,11 @@ use protocol::lease::Ms;
 use protocol::page_cache::Content;
 use wire::cluster::encode_record;
 
-use super::{Changing, DROPPED, Hosted, PIECE, POSITIONS, Sent, rows};
+use super::{DROPPED, Hosted, PIECE, POSITIONS, Sent, rows};
 use crate::brick::chores::Chore;
-use crate::brick::fresh::Objects;
 use crate::brick::indexes::{Looked, Replaced};
 use crate::brick::page_rows::Head;
+use crate::brick::recent::Objects;
 
 impl Hosted {
     pub(super) fn append(&mut self, position: u64, record: Record<Object>) -> Result<()> {
@@ -57,25 +57,20 @@ impl Hosted {
         let timestamp = change.timestamp;
         // A page that was only touched has another version too.
         for (page, (_, contents)) in change.pages() {
-            let before = match self.changing.get(&page) {
-                Some(changing) => changing.newest,
+            let before = match self.recent.newest(page) {
+                Some(newest) => newest,
                 None => rows::read_head(&self.store, page)?,
             };
-            if before == Head::default() {
-                self.fresh.begin(page);
-            }
             let newest = Head { version: at, timestamp: before.timestamp.max(timestamp) };
-            let out = before.version;
-            let changing = self.changing.entry(page).or_insert(Changing { out, newest, changes: 0 });
-            (changing.newest, changing.changes) = (newest, changing.changes + 1);
+            self.recent.begin(page, before, newest);
             self.rows.put(&rows::head_key(page), newest.encode());
             for (slot, content) in contents {
-                let objects = Objects { store: &self.store, fresh: &self.fresh };
+                let objects = Objects { store: &self.store, recent: &self.recent };
                 let replaced = match looked.take(page, slot) {
                     Some(replaced) => replaced,
                     None => self.indexes.look(objects, page, slot, &content)?,
                 };
-                self.fresh.write(page, slot);
+                self.recent.write(page, slot);
                 self.put(at.position, (page, slot), content, &replaced);
             }
         }
