@@ -265,9 +265,9 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
     let mut figure = Figure {
         id: "tods-10",
         title: "on-disk random reads of 1 KB",
-        about: "Random reads of objects that a durable brick has on disk, through a peer server whose cache is not used. So few \
-                objects are in the kernel's page cache on both sides: what is compared is the way there. PostgreSQL \
-                answers a prepared SELECT by primary key."
+        about: "Random reads of objects that a durable brick has on disk: directly, and through a peer server whose cache is not \
+                used, which is a process more. So few objects are in the kernel's page cache on both sides: what is compared is the \
+                way there. PostgreSQL answers a prepared SELECT by primary key."
             .into(),
         paper: "2,740 reads/s on 36 nodes: a third of those from memory.",
         parameters: [parameters(run), vec![format!("PostgreSQL: {}", servers::POSTGRES.join(", "))]].concat(),
@@ -275,23 +275,26 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    for pipelining in PIPELINING {
-        let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
-        let cells = [Cell {
-            case: format!("on-disk reads of 1 KB through a peer server, pipelining {pipelining}"),
-            panel: "reads/s".into(),
-            point: format!("pipelining {pipelining}"),
-            unit: "reads/s",
-            better: Better::Higher,
-            bar: Some(3.0),
-        }];
-        let at = mortar.cluster.peers();
-        let mut sides = [
-            Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?])),
-            Side::new("PostgreSQL", || Ok(vec![postgres.reads(&data, plan)?])),
-        ];
-        let outcome = interleave(&format!("tods-10, pipelining {pipelining}"), Run::REPEATS, &mut sides)?;
-        figure.rows.extend(run.rows("tods-10", &outcome, &cells));
+    for by in [By::Brick, By::Peers(1)] {
+        let at = if by == By::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
+        for pipelining in PIPELINING {
+            let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
+            let point = format!("{}, pipelining {pipelining}", by.text());
+            let cells = [Cell {
+                case: format!("on-disk reads of 1 KB {point}"),
+                panel: "reads/s".into(),
+                point: point.clone(),
+                unit: "reads/s",
+                better: Better::Higher,
+                bar: Some(3.0),
+            }];
+            let mut sides = [
+                Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?])),
+                Side::new("PostgreSQL", || Ok(vec![postgres.reads(&data, plan)?])),
+            ];
+            let outcome = interleave(&format!("tods-10, {point}"), Run::REPEATS, &mut sides)?;
+            figure.rows.extend(run.rows("tods-10", &outcome, &cells));
+        }
     }
     Ok(figure)
 }
