@@ -7,6 +7,7 @@ use super::{Objects, sides};
 use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
+use crate::rival;
 use crate::run::{Cell, Run};
 
 const KIB: usize = 1 << 10;
@@ -45,7 +46,7 @@ fn measure(run: &Run, id: &'static str, paper: &'static str, cases: &[(usize, us
         .concat(),
         shape: Shape::Bars,
         rows: Vec::new(),
-        skipped: sides::missing(),
+        skipped: rival::missing(),
     };
     for (chunk, size) in cases {
         let cell = |what: &str| Cell {

@@ -9,6 +9,7 @@ use super::{Objects, sides};
 use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
+use crate::rival;
 use crate::run::{Cell, Run};
 
 const MIB: usize = 1 << 20;
@@ -36,7 +37,7 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
         .concat(),
         shape: Shape::Lines,
         rows: Vec::new(),
-        skipped: sides::missing(),
+        skipped: rival::missing(),
     };
     for size in SIZES {
         let rounds = (budget / (2 * size)).clamp(1, most);

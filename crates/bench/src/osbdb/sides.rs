@@ -103,16 +103,6 @@ pub(super) fn settings(purpose: Use) -> Vec<String> {
     ]
 }
 
-/// What a report says when Berkeley DB is not there.
-pub(super) fn missing() -> Vec<String> {
-    if cfg!(libdb) {
-        return Vec::new();
-    }
-    vec![
-        "Berkeley DB 5.3 was missing when this was built: install libdb5.3-dev (script/bench does, as root)".to_owned(),
-    ]
-}
-
 /// A contest of all who take part; `body` measures one run of a store that it creates.
 pub(super) fn contest<'a>(purpose: Use, body: impl Fn(&Contender) -> Result<Vec<f64>> + Copy + 'a) -> Vec<Side<'a>> {
     let sides = all(purpose).into_iter().map(|contender| {

@@ -12,6 +12,7 @@ use super::{Objects, sides};
 use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
+use crate::rival;
 use crate::run::{Cell, Run};
 
 const SIZE: usize = 1024;
@@ -37,7 +38,7 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
         .concat(),
         shape: Shape::Lines,
         rows: Vec::new(),
-        skipped: sides::missing(),
+        skipped: rival::missing(),
     };
     for count in counts {
         let rounds = (budget / count).clamp(1, PAPER_ROUNDS);

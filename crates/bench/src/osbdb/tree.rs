@@ -10,6 +10,7 @@ use super::{Collections, sides};
 use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
+use crate::rival;
 use crate::run::{Cell, Run};
 
 const DIRECTORIES: usize = 2;
@@ -88,7 +89,7 @@ fn new_figure(id: &'static str, title: &'static str, about: &str, paper: &'stati
         .concat(),
         shape: Shape::Bars,
         rows: Vec::new(),
-        skipped: sides::missing(),
+        skipped: rival::missing(),
     }
 }
 

@@ -6,3 +6,13 @@ pub(crate) mod group_commit;
 pub(crate) mod lmdb;
 pub(crate) mod plain_file;
 pub(crate) mod servers;
+
+/// What a report says when Berkeley DB is not there.
+pub(crate) fn missing() -> Vec<String> {
+    if cfg!(libdb) {
+        return Vec::new();
+    }
+    vec![
+        "Berkeley DB 5.3 was missing when this was built: install libdb5.3-dev (script/bench does, as root)".to_owned(),
+    ]
+}

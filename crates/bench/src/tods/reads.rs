@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
+#[cfg(libdb)]
+use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use tempfile::TempDir;
 
 use super::cluster::{Keeps, Running};
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
+#[cfg(libdb)]
+use crate::hammer::hammer;
 use crate::load::cluster::{Looks, looks};
 use crate::load::postgres::{self, Postgres, TABLE};
 use crate::load::redis::{self, Redis};
 use crate::load::{Data, Order, Plan, drive};
 use crate::process::{Address, Server};
-use crate::rival::servers;
+#[cfg(libdb)]
+use crate::rival::berkeley::{Access, Berkeley, Force, Settings};
+use crate::rival::{self, servers};
 use crate::run::{Cell, Run};
 
 pub(super) const CONNECTIONS: usize = 50;
@@ -84,6 +90,65 @@ impl LoadedPostgres {
         let address = std::slice::from_ref(&self.address);
         Ok(drive(&Postgres::Gets(data.size()), address, &postgres::gets(data), plan)?.rate())
     }
+}
+
+/// Berkeley DB with all objects, in the process that measures.
+#[cfg(libdb)]
+struct LoadedBerkeley {
+    settings: Settings,
+    directory: TempDir,
+}
+
+#[cfg(libdb)]
+impl LoadedBerkeley {
+    fn start(run: &Run, data: &Data) -> Result<Self> {
+        let access = Access::Btree;
+        let settings =
+            if data.size() > 4 << 10 { Settings::bulk(access, 256 << 20) } else { Settings::records(access) };
+        let directory = run.directory("berkeley")?;
+        let db = Berkeley::open(directory.path(), settings)?;
+        for key in 0..data.keys() {
+            let transaction = db.begin()?;
+            transaction.put(&key.to_be_bytes(), data.value(key))?;
+            transaction.commit(Force::Later)?;
+        }
+        db.force()?;
+        db.close()?;
+        Ok(Self { settings, directory })
+    }
+
+    /// Reads a second of one thread: an environment without locks has no more.
+    fn reads(&self, run: &Run, data: &Data) -> Result<f64> {
+        let measured = hammer(1, duration(run), 1, |_| {
+            let db = Berkeley::open(self.directory.path(), self.settings)?;
+            let (mut random, mut value) = (SmallRng::seed_from_u64(1), vec![0; data.size()]);
+            Ok(move || {
+                let key = random.random_range(0..data.keys());
+                let length = db.get(&key.to_be_bytes(), 0, &mut value)?.ok_or("Berkeley DB has lost a key")?;
+                data.check(key, &value[..length], false)
+            })
+        })?;
+        Ok(measured.rate)
+    }
+}
+
+/// PostgreSQL, and Berkeley DB for reference if it is there, each with all objects; `value` makes what is measured of reads a
+/// second.
+fn beside_disks<'a>(
+    run: &'a Run,
+    data: &'a Data,
+    plan: Plan,
+    postgres: &'a LoadedPostgres,
+    value: impl Fn(f64) -> Vec<f64> + Copy + 'a,
+) -> Result<Vec<Side<'a>>> {
+    let mut sides = vec![Side::new("PostgreSQL", move || Ok(value(postgres.reads(data, plan)?)))];
+    #[cfg(libdb)]
+    {
+        let berkeley = LoadedBerkeley::start(run, data)?;
+        let reads = move || Ok(value(berkeley.reads(run, data)?));
+        sides.push(Side::new("Berkeley DB in process, one thread", reads).for_reference());
+    }
+    Ok(sides)
 }
 
 /// What reads are of, and where they go.
@@ -245,8 +310,9 @@ pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Keeps, cached: bool
         let title = format!("{}, {kib} KB", figure.id);
         let outcome = if keeps == Keeps::OnDisk {
             let postgres = LoadedPostgres::start(run, &data)?;
-            let rival = Side::new("PostgreSQL", || Ok(counted(postgres.reads(&data, plan)?)));
-            interleave(&title, Run::REPEATS, &mut [side, rival])?
+            let mut sides = vec![side];
+            sides.extend(beside_disks(run, &data, plan, &postgres, counted)?);
+            interleave(&title, Run::REPEATS, &mut sides)?
         } else {
             let redis = LoadedRedis::start(run, &data)?;
             let rival = Side::new("Redis", || Ok(counted(redis.reads(&data, plan)?)));
@@ -267,13 +333,14 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
         title: "on-disk random reads of 1 KB",
         about: "Random reads of objects that a durable brick has on disk: directly, and through a peer server whose cache is not \
                 used, which is a process more. So few objects are in the kernel's page cache on both sides: what is compared is the \
-                way there. PostgreSQL answers a prepared SELECT by primary key."
+                way there. PostgreSQL answers a prepared SELECT by primary key. Berkeley DB is in the process that measures, where \
+                nothing is sent."
             .into(),
         paper: "2,740 reads/s on 36 nodes: a third of those from memory.",
         parameters: [parameters(run), vec![format!("PostgreSQL: {}", servers::POSTGRES.join(", "))]].concat(),
         shape: Shape::Bars,
         rows: Vec::new(),
-        skipped: Vec::new(),
+        skipped: rival::missing(),
     };
     for by in [By::Brick, By::Peers(1)] {
         let at = if by == By::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
@@ -288,10 +355,8 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
                 better: Better::Higher,
                 bar: Some(3.0),
             }];
-            let mut sides = [
-                Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?])),
-                Side::new("PostgreSQL", || Ok(vec![postgres.reads(&data, plan)?])),
-            ];
+            let mut sides = vec![Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?]))];
+            sides.extend(beside_disks(run, &data, plan, &postgres, |rate| vec![rate])?);
             let outcome = interleave(&format!("tods-10, {point}"), Run::REPEATS, &mut sides)?;
             figure.rows.extend(run.rows("tods-10", &outcome, &cells));
         }
@@ -304,12 +369,12 @@ pub(super) fn on_disk_by_size(run: &Run) -> Result<Figure> {
     let mut figure = Figure {
         id: "tods-11",
         title: "payload of on-disk reads of 1 to 128 KB",
-        about: "As in tods-10, pipelining 1.".into(),
+        about: "As in tods-10 through a peer server, pipelining 1.".into(),
         paper: "46 MB/s at 128 KB on 36 nodes.",
         parameters: parameters(run),
         shape: Shape::Lines,
         rows: Vec::new(),
-        skipped: Vec::new(),
+        skipped: rival::missing(),
     };
     by_size(run, &mut figure, Keeps::OnDisk, false, &[Unit::Bytes])?;
     Ok(figure)
