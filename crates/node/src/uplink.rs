@@ -168,26 +168,29 @@ impl Uplinks {
 
     /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
     pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
-        self.ask_unchecked(brick, request, |answer| then(answer.and_then(Answer::check)));
+        match self.caller(brick) {
+            Ok(caller) => caller.ask(request, |answer| then(answer.and_then(Answer::check))),
+            Err(error) => then(Err(error)),
+        }
     }
 
     /// Passes a request on to a brick, and its answer back. Whoever has asked checks its bytes.
     pub(crate) fn pass_on(&self, brick: BrickId, request: Request, deferred: Deferred) {
-        self.ask_unchecked(brick, request, |answer| deferred.pass_on(answer));
+        match self.caller(brick) {
+            Ok(caller) => caller.pass_on(request, deferred),
+            Err(error) => deferred.fail(&error),
+        }
     }
 
-    fn ask_unchecked(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
+    fn caller(&self, brick: BrickId) -> Result<Caller> {
         let links = self.lock();
         let link = links.get(&brick);
-        match link.and_then(|link| link.up.as_ref()) {
-            Some(up) => up.caller.ask(request, then),
-            None => {
-                let at = link.map(|link| format!(" ({})", link.address)).unwrap_or_default();
-                drop(links);
-                let what = format!("brick {}{at} cannot be reached now: try again", brick.0);
-                then(Err(Error::new(ErrorKind::Unavailable, what)));
-            }
+        if let Some(up) = link.and_then(|link| link.up.as_ref()) {
+            return Ok(up.caller.clone());
         }
+        let at = link.map(|link| format!(" ({})", link.address)).unwrap_or_default();
+        let what = format!("brick {}{at} cannot be reached now: try again", brick.0);
+        Err(Error::new(ErrorKind::Unavailable, what))
     }
 
     /// Asks a brick something, and waits for its answer.

@@ -22,6 +22,7 @@ pub mod handshake;
 pub mod inbox;
 pub mod link;
 pub mod outbox;
+mod pool;
 mod schema;
 pub mod transport;
 

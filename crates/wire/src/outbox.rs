@@ -4,7 +4,6 @@
 //! are referred to, and parts of files go from the system's cache to the socket without passing through this process.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -19,6 +18,7 @@ use tokio::io::AsyncWrite;
 use tracing::error;
 
 use crate::frame::{Flags, Header};
+use crate::pool;
 use crate::transport::Stream;
 
 /// Bytes from which on a raw part is referred to rather than copied.
@@ -27,17 +27,8 @@ const REFER: usize = 16 << 10;
 const TURN: usize = 4 << 20;
 /// Slices handed to one write.
 const SLICES: usize = 32;
-/// Bytes of capacity that an empty outbox may hold on to.
-const KEEP: usize = 32 << 10;
-/// Bytes of capacity that a thread may hold on to, for whichever of its outboxes is filled next.
-const SPARE: usize = 1 << 20;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
-thread_local! {
-    /// What an outbox of this thread has let go of: to make a large buffer anew for each batch costs more than to fill it.
-    static LEFT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// A part of a raw part.
 #[derive(Clone, Debug)]
@@ -182,10 +173,22 @@ impl Outbox {
         self.segments.push_back(Segment::Release(guard));
     }
 
+    /// Adds whole frames, which are copied only if there is something before them. `raw` says how many bytes of raw parts are in them.
+    pub(crate) fn push_frames(&mut self, mut frames: Vec<u8>, raw: u64) {
+        self.uncounted += raw;
+        self.grow(frames.len());
+        if self.tail.is_empty() {
+            std::mem::swap(&mut self.tail, &mut frames);
+        } else {
+            self.tail.extend_from_slice(&frames);
+        }
+        pool::give(frames);
+    }
+
     fn push_head(&mut self, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
         self.uncounted += raw as u64;
         if self.tail.capacity() == 0 {
-            self.tail = LEFT.take();
+            self.tail = pool::take();
         }
         let before = self.tail.len();
         encode_head(&mut self.tail, flags, id, message, raw, raw_checksum);
@@ -311,12 +314,8 @@ impl Outbox {
         }
         self.sent += written;
         if self.sent == self.tail.len() {
-            self.tail.clear();
+            pool::give(std::mem::take(&mut self.tail));
             self.sent = 0;
-            if self.tail.capacity() > KEEP {
-                let tail = std::mem::take(&mut self.tail);
-                LEFT.set(if tail.capacity() > SPARE { Vec::new() } else { tail });
-            }
         }
     }
 
@@ -343,11 +342,22 @@ fn is_of_connection(error: &io::Error) -> bool {
 
 /// Appends a frame up to its raw part, which has `raw` bytes and `raw_checksum`, to `out`.
 pub fn encode_head(out: &mut Vec<u8>, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
-    let start = out.len();
     let header = Header { flags, id, message: message.encoded_len(), raw, raw_checksum };
+    encode_with(out, header, |out| message.encode(out).expect("a vector has room"));
+}
+
+/// Appends a frame whose message is encoded already.
+pub(crate) fn encode_frame(out: &mut Vec<u8>, header: Header, message: &[u8], raw: &[u8]) {
+    out.reserve(header.frame_len());
+    encode_with(out, header, |out| out.extend_from_slice(message));
+    out.extend_from_slice(raw);
+}
+
+fn encode_with(out: &mut Vec<u8>, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
     out.reserve(header.head_len());
     out.extend_from_slice(&header.encode());
-    message.encode(out).expect("a vector has room");
+    write(out);
     let checksum = crc32c(&out[start..]);
     out.extend_from_slice(&checksum.to_le_bytes());
 }

@@ -148,13 +148,73 @@ fn file_that_is_too_short_fails_that_call_alone() {
 #[test]
 fn damaged_bytes_that_are_passed_on_are_found_by_whoever_asked() {
     run(async {
-        let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len: 200_000, checksum: 1 };
-        let (behind, mut world) = (unix(Limits::default(), Some(piece)), unix(Limits::default(), None));
-        let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
-        let deferred = world.deferred.recv().await.unwrap();
-        behind.caller.ask(Request::Get(proto::Get::default()), |answer| deferred.pass_on(answer));
-        assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Corrupt);
-        assert!(world.caller.call(upload(), vec![]).await.is_ok());
+        for len in [200, 200_000] {
+            let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len, checksum: 1 };
+            let (behind, mut world) = (unix(Limits::default(), Some(piece)), unix(Limits::default(), None));
+            let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+            let deferred = world.deferred.recv().await.unwrap();
+            behind.caller.pass_on(Request::Get(proto::Get::default()), deferred);
+            assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Corrupt);
+            assert!(world.caller.call(upload(), vec![]).await.is_ok());
+        }
+    });
+}
+
+#[test]
+fn answers_that_are_passed_on_come_to_whoever_asked_for_each() {
+    run(async {
+        let limits = Limits { max_in_flight: 64, ..Limits::default() };
+        let (mut behind, mut world) = (unix(limits, None), unix(limits, None));
+        // More than may be unanswered at a time, so that each that is passed on is counted.
+        for round in 0..8_usize {
+            let mut calls = Vec::new();
+            for number in 0..64 {
+                calls.push((number, world.caller.begin(ping(), Vec::new()).await.unwrap()));
+            }
+            for (number, _) in &calls {
+                let deferred = world.deferred.recv().await.unwrap();
+                behind.caller.pass_on(ping(), deferred);
+                let answer = behind.deferred.recv().await.unwrap();
+                match number % 3 {
+                    0 => answer.send(content(), vec![Bytes::from(vec![*number as u8; number * 1_000 * round])]),
+                    1 => answer.fail(&model::Error::new(ErrorKind::NotFound, format!("no {number}"))),
+                    _ => answer.answer(Ok(Response::Done(proto::Done {}))),
+                }
+            }
+            for (number, mut call) in calls.into_iter().rev() {
+                match (number % 3, call.answer().await) {
+                    (0, Ok(answer)) => assert_eq!(answer.raw, vec![number as u8; number * 1_000 * round]),
+                    (1, Err(error)) => assert_eq!(error.message(), format!("no {number}")),
+                    (2, Ok(answer)) => {
+                        assert!(answer.raw.is_empty() && answer.response == Response::Done(proto::Done {}))
+                    }
+                    (_, other) => panic!("{number}: {other:?}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn whoever_asked_learns_that_there_is_nobody_to_pass_it_on_to() {
+    run(async {
+        let (behind, mut world) = (unix(Limits::default(), None), unix(Limits::default(), None));
+        for is_asked in [true, false] {
+            let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+            let deferred = world.deferred.recv().await.unwrap();
+            if !is_asked {
+                behind.server.hang_up();
+                while !behind.caller.is_closed() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            behind.caller.pass_on(ping(), deferred);
+            if is_asked {
+                behind.caller.hang_up();
+            }
+            let error = call.answer().await.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error:?}");
+        }
     });
 }
 

@@ -9,6 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Answer;
 use super::mailbox::{Item, Mailbox};
+use super::reply::Deferred;
+use crate::frame::{Frame, Raw};
 use crate::proto::request::Request;
 
 /// What a call weighs besides its bytes, and what one permit of the budget stands for.
@@ -27,21 +29,41 @@ pub(super) enum Asker {
 }
 
 /// What takes an answer where it arrives. Dropped before, it takes the error that there is none.
-pub(super) struct Taker(Option<Box<dyn FnOnce(Result<Answer>) + Send>>);
+pub(super) struct Taker(Option<Then>);
+
+enum Then {
+    Call(Box<dyn FnOnce(Result<Answer>) + Send>),
+    /// Whoever has asked somebody else.
+    Pass(Deferred),
+}
 
 impl Taker {
     pub(super) fn take(mut self, answer: Result<Answer>) {
-        if let Some(then) = self.0.take() {
-            then(answer);
+        self.give(answer);
+    }
+
+    /// Passes on a frame as it came, if that is all that is to be done with it.
+    pub(super) fn pass(&mut self, frame: &Frame<'_>) -> bool {
+        // A large one has a buffer of its own, which need not be copied.
+        let is_copied = matches!(frame.raw, Raw::Borrowed(_));
+        let passes = self.0.take_if(|then| is_copied && matches!(then, Then::Pass(_)));
+        let Some(Then::Pass(deferred)) = passes else { return false };
+        deferred.pass(frame);
+        true
+    }
+
+    fn give(&mut self, answer: Result<Answer>) {
+        match self.0.take() {
+            Some(Then::Call(then)) => then(answer),
+            Some(Then::Pass(deferred)) => deferred.pass_on(answer),
+            None => {}
         }
     }
 }
 
 impl Drop for Taker {
     fn drop(&mut self) {
-        if let Some(then) = self.0.take() {
-            then(Err(gone()));
-        }
+        self.give(Err(gone()));
     }
 }
 
@@ -111,7 +133,17 @@ impl Caller {
     /// The bytes of the answer are not checked: their checksum is passed on with them, and whoever uses them
     /// [checks](Answer::check) it.
     pub fn ask(&self, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
-        let asker = Asker::Then(Taker(Some(Box::new(then))));
+        self.ask_for(request, Then::Call(Box::new(then)));
+    }
+
+    /// Passes on what somebody has asked this side, and the answer back: in the same bytes, as far as they are few. Whoever has
+    /// asked checks them.
+    pub fn pass_on(&self, request: Request, deferred: Deferred) {
+        self.ask_for(request, Then::Pass(deferred));
+    }
+
+    fn ask_for(&self, request: Request, then: Then) {
+        let asker = Asker::Then(Taker(Some(then)));
         // If the connection has ended, it was told so when it was dropped.
         let _ = self.mailbox.push(Item::Call { request, raw: Vec::new(), asker });
     }

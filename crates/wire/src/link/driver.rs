@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -243,7 +244,13 @@ impl<S: Service> Link<S> {
     /// Does what the mailbox asks for; breaks off if that is to close.
     fn take_items(&mut self) -> ControlFlow<End> {
         let mut items = std::mem::take(&mut self.items);
-        self.mailbox.take(&mut items);
+        if let Some(passed) = self.mailbox.take(&mut items)
+            && passed.requests > 0
+        {
+            self.load.requests -= passed.requests;
+            self.load.bytes -= passed.cost;
+            self.outbox.push_frames(passed.frames, passed.raw);
+        }
         for item in items.drain(..) {
             match item {
                 Item::Call { request, raw, asker } => self.ask(request, raw, asker),
@@ -356,6 +363,14 @@ fn take_answer(frame: Frame<'_>, asked: &mut Asked) -> Result<bool, FrameError> 
             Some(Response::Error(error)) => Err(FrameError::Told(error.message)),
             _ => Err(FrameError::Stray(frame.id)),
         };
+    }
+    if frame.flags == Flags::RESPONSE
+        && let Entry::Occupied(mut asker) = asked.entry(frame.id)
+        && let Asker::Then(then) = asker.get_mut()
+        && then.pass(&frame)
+    {
+        asker.remove();
+        return Ok(false);
     }
     let response = proto::Response::decode(frame.message).map_err(unreadable)?;
     let answer = match response.response {

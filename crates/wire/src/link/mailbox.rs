@@ -8,7 +8,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::caller::Asker;
-use crate::outbox::{Guard, Piece};
+use crate::frame::{Flags, Frame, Header};
+use crate::outbox::{Guard, Piece, encode_frame};
+use crate::pool;
 use crate::proto;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
@@ -51,6 +53,17 @@ pub(super) enum Item {
     Close,
 }
 
+/// Answers of others that are passed on: whole frames.
+#[derive(Default)]
+pub(super) struct Passed {
+    pub(super) frames: Vec<u8>,
+    /// How many requests they settle, and what those have cost.
+    pub(super) requests: u32,
+    pub(super) cost: usize,
+    /// Bytes of raw parts.
+    pub(super) raw: u64,
+}
+
 /// Where the task that drives a connection gets its work from, besides the connection.
 ///
 /// Bounded by what puts items here: callers by their budget, answers by the number of requests in flight, what is told by
@@ -69,6 +82,7 @@ pub struct Mailbox {
 #[derive(Default)]
 struct Inner {
     items: Vec<Item>,
+    passed: Passed,
     waker: Option<Waker>,
     /// Bytes of streamed answers that were put here and have not left.
     backlog: usize,
@@ -99,8 +113,14 @@ impl Mailbox {
             return Err(Ended);
         }
         inner.items.push(item);
-        if inner.items.len() > 1 {
-            return Ok(());
+        self.wake(inner);
+        Ok(())
+    }
+
+    /// There is something for the driver: wakes it, if there was nothing before.
+    fn wake(&self, inner: MutexGuard<'_, Inner>) {
+        if inner.items.len() + inner.passed.requests as usize > 1 {
+            return;
         }
         self.filled.store(true, Ordering::Release);
         let waker = inner.waker.clone();
@@ -108,7 +128,27 @@ impl Mailbox {
         if let Some(waker) = waker {
             waker.wake();
         }
-        Ok(())
+    }
+
+    /// Passes on somebody's answer to request `id`, which has cost so much, as it came.
+    pub(super) fn pass(&self, id: u32, cost: usize, frame: &Frame<'_>) {
+        let mut inner = self.lock();
+        // An answer to a connection that has ended has nobody to go to.
+        if inner.closed {
+            return;
+        }
+        let (Frame { message, raw_checksum, .. }, raw) = (frame, frame.raw.as_slice());
+        let header =
+            Header { flags: Flags::RESPONSE, id, message: message.len(), raw: raw.len(), raw_checksum: *raw_checksum };
+        let passed = &mut inner.passed;
+        if passed.frames.capacity() == 0 {
+            passed.frames = pool::take();
+        }
+        encode_frame(&mut passed.frames, header, message, raw);
+        passed.requests += 1;
+        passed.cost += cost;
+        passed.raw += raw.len() as u64;
+        self.wake(inner);
     }
 
     /// Sends a request that wants no answer, behind all that was told and asked before, from any thread; `false` if it is
@@ -157,13 +197,15 @@ impl Mailbox {
         self.room.notify_all();
     }
 
-    /// Moves all items to `items`, which is empty, so that both keep their memory.
-    pub(super) fn take(&self, items: &mut Vec<Item>) {
-        if self.filled.load(Ordering::Acquire) {
-            let mut inner = self.lock();
-            std::mem::swap(&mut inner.items, items);
-            self.filled.store(false, Ordering::Relaxed);
+    /// Moves all items to `items`, which is empty, so that both keep their memory; and takes what is passed on.
+    pub(super) fn take(&self, items: &mut Vec<Item>) -> Option<Passed> {
+        if !self.filled.load(Ordering::Acquire) {
+            return None;
         }
+        let mut inner = self.lock();
+        std::mem::swap(&mut inner.items, items);
+        self.filled.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut inner.passed))
     }
 
     /// Sees to it that the next item wakes the task of `context`.

@@ -9,7 +9,7 @@ use model::{Error, ErrorKind, Result};
 use super::Answer;
 use super::driver::Load;
 use super::mailbox::{Body, Item, Mailbox};
-use crate::frame::Flags;
+use crate::frame::{Flags, Frame};
 use crate::outbox::{Guard, Outbox, Piece};
 use crate::proto;
 use crate::proto::response::Response;
@@ -130,11 +130,20 @@ impl Deferred {
     }
 
     /// Passes on what somebody else has answered.
-    pub fn pass_on(mut self, answer: Result<Answer>) {
+    pub(super) fn pass_on(mut self, answer: Result<Answer>) {
         match answer {
             Ok(Answer { response, raw, checksum }) => self.finish(response, Body::Checked(raw, checksum)),
             Err(error) => self.fail(&error),
         }
+    }
+
+    /// The same for a frame that has just come, which is copied as it is.
+    pub(super) fn pass(mut self, frame: &Frame<'_>) {
+        if self.one_way {
+            return self.finish(Response::Done(proto::Done {}), Body::Bytes(Vec::new()));
+        }
+        self.done = true;
+        self.mailbox.pass(self.id, self.cost, frame);
     }
 
     /// Answers with a message and what `pieces` refer to; `guard` keeps that alive until it is sent.

@@ -1,0 +1,67 @@
+//! Buffers of a thread, for whichever of its connections fills one next.
+//!
+//! A connection that has sent everything keeps no buffer, as it may be idle for long. To make a large one anew for each batch of
+//! answers would cost more than to fill it.
+
+use std::cell::RefCell;
+
+/// Bytes of capacity that a thread keeps.
+const TOTAL: usize = 4 << 20;
+/// Bytes of capacity of the largest buffer that is kept.
+const LARGEST: usize = 1 << 20;
+
+#[derive(Default)]
+struct Pool {
+    buffers: Vec<Vec<u8>>,
+    /// Their capacity.
+    bytes: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+/// An empty buffer: the one that was given back last, if there is any.
+pub(crate) fn take() -> Vec<u8> {
+    let taken = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        let buffer = pool.buffers.pop().unwrap_or_default();
+        pool.bytes -= buffer.capacity();
+        buffer
+    });
+    // A thread that ends has none.
+    taken.unwrap_or_default()
+}
+
+/// Gives a buffer back; what is in it is thrown away.
+pub(crate) fn give(mut buffer: Vec<u8>) {
+    buffer.clear();
+    let _ = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        let bytes = pool.bytes + buffer.capacity();
+        if (1..=LARGEST).contains(&buffer.capacity()) && bytes <= TOTAL {
+            pool.bytes = bytes;
+            pool.buffers.push(buffer);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_no_more_than_its_bound_and_nothing_that_was_written() {
+        assert_eq!(take().capacity(), 0);
+        give(Vec::new());
+        give(vec![1; LARGEST + 1]);
+        assert_eq!(take().capacity(), 0, "too large");
+        for _ in 0..100 {
+            give(vec![1; TOTAL / 16]);
+        }
+        let kept: Vec<Vec<u8>> = (0..100).map(|_| take()).filter(|buffer| buffer.capacity() > 0).collect();
+        assert_eq!(kept.len(), 16);
+        assert!(kept.iter().all(Vec::is_empty));
+        POOL.with_borrow(|pool| assert_eq!((pool.bytes, pool.buffers.len()), (0, 0)));
+    }
+}
