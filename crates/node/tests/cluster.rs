@@ -437,7 +437,7 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     let t = cluster.begin(Level::Optimistic);
     t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
     let told = t.commit().await.unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::Unknown);
+    assert_eq!(told.kind(), ErrorKind::Full, "it has not happened, and never will");
     assert!(told.to_string().contains("no room"), "{told}");
     // What is there can be read, by others too, who have no copy of it.
     assert_eq!(number(cluster.get(oid).await.unwrap()), 0);

@@ -7,6 +7,8 @@
 //! - **Read-only transactions.** Their time is the largest of this clock and the timestamps of all that was read. Each
 //!   participant checks that every read is current and that nothing that is prepared writes it, and promises that nothing
 //!   commits at or before that time any more: one round trip, no force.
+//! - A commit that its client does not want any more, be it that it is gone or that it only asks how it has ended, is gone on with as by
+//!   anyone who finishes it (C2): what is not prepared never will be, and what it writes is kept no longer.
 //! - What waits for participants that cannot be reached has a bound ([`Gateway::with_limit`]). Above it a call is treated as if it had
 //!   been lost, and who called is told so: nothing of it was sent, at least not from here.
 //! - **W1.** Locks are asked for at the participant of the object. Whoever gives up, or has only read, lets go of them by
@@ -23,6 +25,7 @@ use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{Timestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::Mode;
+use crate::page_cache::Content;
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
 use crate::validate::Read;
@@ -34,6 +37,8 @@ use backlog::Backlog;
 
 /// How long an answer is waited for before the question is repeated, in milliseconds.
 const REPEAT_MS: u64 = 200;
+/// How long a commit is wanted that its client has not called for again, in milliseconds: clients repeat their calls each second.
+const WANTED_MS: Ms = 10_000;
 /// Bytes of transactions that wait for participants which do not answer.
 const LIMIT: usize = 256 << 20;
 
@@ -86,6 +91,16 @@ impl<T: Weigh> Call<T> {
 }
 
 impl<T> Call<T> {
+    /// Whether nothing of it is to be stored. What only deletes may be what others wait for: it makes room.
+    fn stores_nothing(&self) -> bool {
+        match self {
+            Self::Commit { parts, .. } => {
+                parts.values().flat_map(|part| part.writes.values()).all(|content| matches!(content, Content::Absent))
+            }
+            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => true,
+        }
+    }
+
     /// Whether all that it says of a logical node is of that node.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
@@ -132,11 +147,20 @@ struct Checking<A> {
     repeat: Ms,
 }
 
+/// A transaction that is brought to its end.
+#[derive(Clone, Debug)]
+struct Coordinating<A, T> {
+    client: A,
+    /// When it has called last.
+    called: Ms,
+    coordinator: Coordinator<T>,
+}
+
 /// The gateway. `A` is the address of a client, `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Gateway<A, T> {
     clock: Clock,
-    coordinators: BTreeMap<TxnId, (A, Coordinator<T>)>,
+    coordinators: BTreeMap<TxnId, Coordinating<A, T>>,
     checking: BTreeMap<TxnId, Checking<A>>,
     /// When they ask again.
     coordinating: Schedule<TxnId>,
@@ -183,9 +207,10 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         if self.coordinators.contains_key(&txn) {
             return None;
         }
+        let is_little = call.stores_nothing();
         match call {
-            Call::Commit { parts, .. } => self.backlog.is_full(parts.keys().copied(), false, now),
-            Call::Resolve { participants } => self.backlog.is_full(participants.iter().copied(), true, now),
+            Call::Commit { parts, .. } => self.backlog.is_full(parts.keys().copied(), is_little, now),
+            Call::Resolve { participants } => self.backlog.is_full(participants.iter().copied(), is_little, now),
             // They are kept as long as their clients are there, who have sent them.
             Call::Check { .. } | Call::Lock { .. } | Call::Release { .. } => None,
         }
@@ -241,6 +266,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
                 self.coordinate(from, txn, (bytes, now), |now, out| Coordinator::commit(txn, parts, now, out));
             }
             Call::Resolve { participants } => {
+                self.give_up(txn, now);
                 self.coordinate(from, txn, (bytes, now), |now, out| Coordinator::finish(txn, participants, now, out));
             }
             Call::Check { reads, seen } => {
@@ -272,23 +298,32 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         self.locking.remove(&txn);
         let mut out = Vec::new();
         match self.coordinators.get_mut(&txn) {
-            Some((client, coordinator)) => {
-                *client = from.clone();
-                if let Some(reply) = coordinator.reply() {
+            Some(one) => {
+                (one.client, one.called) = (from.clone(), now);
+                if let Some(reply) = one.coordinator.reply() {
                     self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
                 }
             }
             None => {
                 let coordinator = begin(now, &mut out);
                 self.backlog.begins(txn, bytes, coordinator.waited_for().collect(), now);
-                self.coordinators.insert(txn, (from, coordinator));
+                self.coordinators.insert(txn, Coordinating { client: from, called: now, coordinator });
             }
         }
         self.coordinated(txn, out);
     }
 
+    /// A commit is not wanted any more, if it was.
+    fn give_up(&mut self, txn: TxnId, now: Ms) {
+        let mut out = Vec::new();
+        if let Some(one) = self.coordinators.get_mut(&txn) {
+            one.coordinator.give_up(now, &mut out);
+        }
+        self.coordinated(txn, out);
+    }
+
     fn coordinated(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
-        let Some((client, coordinator)) = self.coordinators.get(&txn) else { return };
+        let Some(Coordinating { client, coordinator, .. }) = self.coordinators.get(&txn) else { return };
         for output in out {
             self.out.push(match output {
                 coordinator::Output::Send(node, request) => Output::Ask(node, request),
@@ -296,7 +331,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
             });
         }
         self.coordinating.set(txn, coordinator.deadline());
-        self.backlog.goes_on(txn, coordinator.waited_for());
+        self.backlog.goes_on(txn, coordinator.waited_for(), coordinator.has_parts());
         if coordinator.is_done() {
             self.coordinators.remove(&txn);
             self.backlog.ends(txn);
@@ -342,7 +377,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         }
         let mut out = Vec::new();
         match self.coordinators.get_mut(&txn) {
-            Some((_, coordinator)) => coordinator.answered(node, answer, now, &mut out),
+            Some(one) => one.coordinator.answered(node, answer, now, &mut out),
             // It was wounded, or its locks have fallen.
             None => {
                 if let (Some((client, _)), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
@@ -368,7 +403,8 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         }
     }
 
-    /// A client is gone. What it has called for to be committed is brought to its end; nobody waits for the rest.
+    /// A client is gone. What it has called for to be committed is brought to its end, for it may call for it elsewhere; nobody waits for
+    /// the rest.
     pub fn disconnected(&mut self, client: &A) {
         let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
         gone.for_each(|(txn, _)| self.asking.set(txn, None));
@@ -378,8 +414,8 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     /// A participant can be reached again, perhaps at another brick: it is asked again now what it has not answered.
     pub fn hurry(&mut self, node: NodeId) {
         let mut asked = Vec::new();
-        for (_, coordinator) in self.coordinators.values() {
-            coordinator.hurry(node, &mut asked);
+        for one in self.coordinators.values() {
+            one.coordinator.hurry(node, &mut asked);
         }
         self.out.extend(asked.into_iter().filter_map(|output| match output {
             coordinator::Output::Send(node, request) => Some(Output::Ask(node, request)),
@@ -402,8 +438,11 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     pub fn poll(&mut self, now: Ms) {
         for txn in self.coordinating.due(now) {
             let mut out = Vec::new();
-            if let Some((_, coordinator)) = self.coordinators.get_mut(&txn) {
-                coordinator.poll(now, &mut out);
+            if let Some(one) = self.coordinators.get_mut(&txn) {
+                if one.called + WANTED_MS <= now {
+                    one.coordinator.give_up(now, &mut out);
+                }
+                one.coordinator.poll(now, &mut out);
             }
             self.coordinated(txn, out);
         }

@@ -57,6 +57,7 @@ bugs! {
     "C1" VoteBeforeForce "a vote is sent before the prepared record is durable"
     "C1" OneVoteForAll "one vote is taken for all"
     "C1" FirstProposal "the timestamp is the first proposal, not the largest"
+    "C1" GivenUpIsAborted "a commit that its client has given up is aborted, whoever has prepared it"
     "C2" NoAbortMark "who knows nothing of a transaction says so, and does not mark it"
     "C2" VolatileRefusal "a refusal is not recorded"
     "C2" MarksForgotten "abort marks are lost by a restart"

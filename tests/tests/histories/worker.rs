@@ -191,7 +191,7 @@ impl Client {
             // Such as that a disk is full.
             Err(error) if error.kind() == ErrorKind::Unknown => Decided::Unknown(t.id()),
             Err(error) => {
-                self.expect(&operation, &error, &[ErrorKind::Unavailable]);
+                self.expect(&operation, &error, &[ErrorKind::Unavailable, ErrorKind::Full]);
                 return self.record.returned(operation, Outcome::Failed);
             }
         };
@@ -232,7 +232,7 @@ impl Client {
             Ok(()) => Outcome::Ok,
             Err(error) if error.kind() == ErrorKind::Unknown => Outcome::Unknown,
             Err(error) => {
-                self.expect(&operation, &error, &[ErrorKind::Unavailable]);
+                self.expect(&operation, &error, &[ErrorKind::Unavailable, ErrorKind::Full]);
                 Outcome::Failed
             }
         };

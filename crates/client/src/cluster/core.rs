@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use protocol::commit::Refusal;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::{Content, Found};
@@ -116,6 +117,24 @@ impl Drop for Core {
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").field("space", &self.space).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
+/// Somebody who waits for the end of a transaction. Dropped before that has come, it gives a commit up: what is not prepared by then never
+/// will be, and nobody keeps it.
+struct Waiter<'a> {
+    core: &'a Core,
+    txn: TxnId,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        // A client that is closed asks for nothing.
+        let _ = self.core.work(|state, now| {
+            if state.ending.remove(&self.txn).is_some() {
+                state.session.resolve(self.txn, now);
+            }
+        });
     }
 }
 
@@ -373,7 +392,10 @@ impl Core {
         };
         let ended = match at_hand {
             Some(ended) => Some(Ok(ended)),
-            None => self.patiently(ending).await?,
+            None => {
+                let _waiter = Waiter { core: self, txn };
+                self.patiently(ending).await?
+            }
         };
         let held = self.lock()?.held.remove(&txn);
         Ok((ended, held))
@@ -388,7 +410,12 @@ impl Core {
             (Some(Ok(_)), Some((kind, why))) if is_final(kind) => Err(Error::new(kind, why)),
             (Some(Ok(ended)), _) => Ok(decided(txn, ended)),
             (Some(Err(_)), _) => Err(self.unknown(txn)),
-            (None, Some((_, why))) => Err(outcome::held(txn, &why)),
+            // Most often it is found out at once, as the brick is there.
+            (None, Some((kind, why))) => match time::timeout(MOMENT, self.end(txn)).await {
+                Ok(Ok((Some(Ok(Ended::Refused(Refusal::Aborted))), _))) => Err(Error::new(kind, why)),
+                Ok(Ok((Some(Ok(ended)), _))) => Ok(decided(txn, ended)),
+                _ => Err(outcome::held(txn, &why)),
+            },
             (None, None) => match self.why_stopped() {
                 Some(why) => Err(outcome::held(txn, &why)),
                 None => Ok(Decided::Unknown(txn)),

@@ -57,7 +57,7 @@ enum Stage {
 #[derive(Clone, Debug)]
 pub struct Coordinator<T> {
     txn: TxnId,
-    /// What each has to prepare; nothing for who finishes what another has left.
+    /// What each has to prepare; nothing once it is only asked how it has ended.
     parts: BTreeMap<NodeId, Part<T>>,
     stages: BTreeMap<NodeId, Stage>,
     outcome: Option<Outcome>,
@@ -145,8 +145,10 @@ impl<T: Clone> Coordinator<T> {
             self.stages.insert(node, Stage::Done);
             return;
         }
-        // Answers to what was asked before may still come, and say nothing of now.
+        // Answers to what was asked before may still come, and say nothing of now. What was prepared for this coordinator is known
+        // there, or it never was.
         self.round += 1;
+        self.parts.clear();
         for stage in self.stages.values_mut().filter(|stage| stage.proposal().is_some()) {
             *stage = Stage::Asked;
         }
@@ -169,11 +171,31 @@ impl<T: Clone> Coordinator<T> {
             Some(_) => {}
             None => {
                 (self.outcome, self.reply) = (Some(outcome), Some(reply));
+                self.parts.clear();
                 out.push(Output::Reply(reply));
                 self.repeat = now;
                 self.poll(now, out);
             }
         }
+    }
+
+    /// Nobody wants it any more, or only to know how it ends: nothing is prepared for it from now on. It ends as with anyone who finishes
+    /// it (C2): committed if all have prepared it, else never.
+    pub fn give_up(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
+        if self.has_parts() {
+            self.parts.clear();
+            if planted(Bug::GivenUpIsAborted) {
+                return self.decide(Outcome::Aborted, Reply::Refused(Refusal::Aborted), now, out);
+            }
+            self.repeat = now;
+            self.poll(now, out);
+        }
+    }
+
+    /// Whether it keeps what is to be prepared.
+    #[must_use]
+    pub fn has_parts(&self) -> bool {
+        !self.parts.is_empty()
     }
 
     /// Asks again those who have not answered, if it is time.
@@ -220,8 +242,6 @@ impl<T: Clone> Coordinator<T> {
         let txn = self.txn;
         match (self.outcome, self.parts.get(&node)) {
             (Some(outcome), _) => Request::Decide { txn, outcome },
-            // What was prepared for this coordinator is known there, or it never was.
-            (None, _) if self.round > 0 => Request::Ask { txn, round: self.round },
             (None, Some(part)) if self.parts.len() == 1 => Request::Commit { txn, part: part.clone() },
             (None, Some(part)) => {
                 let participants = self.parts.keys().copied().collect();

@@ -43,10 +43,10 @@ impl Backlog {
         self.bytes
     }
 
-    /// The participant for which no more may wait, if there is one among these. To find out how transactions have ended takes little,
-    /// and makes others end: that may take as much again.
-    pub(super) fn is_full(&self, nodes: impl IntoIterator<Item = NodeId>, finds_out: bool, now: Ms) -> Option<NodeId> {
-        let limit = if finds_out { 2 * self.limit } else { self.limit };
+    /// The participant for which no more may wait, if there is one among these. To find out how transactions have ended, or to delete
+    /// objects, takes little, and makes others end: that may take as much again.
+    pub(super) fn is_full(&self, nodes: impl IntoIterator<Item = NodeId>, is_little: bool, now: Ms) -> Option<NodeId> {
+        let limit = if is_little { 2 * self.limit } else { self.limit };
         let overdue = |node: &NodeId| {
             let oldest = self.at.get(node).and_then(BTreeSet::first);
             oldest.is_some_and(|(since, _)| since + SILENT_MS <= now)
@@ -64,9 +64,13 @@ impl Backlog {
         self.of.insert(txn, Waiting { since: now, bytes, nodes });
     }
 
-    /// It waits for these only. Who has answered once is not overdue because of it any more.
-    pub(super) fn goes_on(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>) {
+    /// It waits for these only, and keeps what it writes or nothing any more. Who has answered once is not overdue because of it any more.
+    pub(super) fn goes_on(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>, keeps: bool) {
         let Some(waiting) = self.of.get_mut(&txn) else { return };
+        if !keeps {
+            self.bytes -= waiting.bytes - TRANSACTION;
+            waiting.bytes = TRANSACTION;
+        }
         let open: BTreeSet<NodeId> = open.filter(|node| waiting.nodes.contains(node)).collect();
         for node in waiting.nodes.difference(&open) {
             if let Some(of_node) = self.at.get_mut(node) {
@@ -81,7 +85,7 @@ impl Backlog {
 
     /// It has ended.
     pub(super) fn ends(&mut self, txn: TxnId) {
-        self.goes_on(txn, std::iter::empty());
+        self.goes_on(txn, std::iter::empty(), false);
         if let Some(waiting) = self.of.remove(&txn) {
             self.bytes -= waiting.bytes;
         }

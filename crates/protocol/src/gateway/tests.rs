@@ -172,3 +172,68 @@ fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
     gateway.call(1, txn(5), commit(&[1, 2]), 2_100).unwrap();
     assert_eq!(gateway.outputs().count(), 2);
 }
+
+fn commit_at(nodes: &[u32]) -> Call<Vec<i64>> {
+    let part = |node: &u32| Part { writes: [(oid(*node), Content::Value(vec![7; 200]))].into(), ..Part::default() };
+    Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
+}
+
+/// A gateway that has 4 KiB of room, and whose participant 2 is silent.
+fn waiting_for_two() -> Gateway<u8, Vec<i64>> {
+    let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
+    gateway.call(1, txn(1), commit_at(&[1, 2]), 1_000).unwrap();
+    gateway.call(2, txn(2), commit_at(&[2]), 1_000).unwrap();
+    gateway.outputs().for_each(drop);
+    assert!(gateway.waiting_bytes() > 4 << 10);
+    gateway
+}
+
+#[test]
+fn whoever_asks_how_its_commit_has_ended_wants_it_no_more() {
+    let mut gateway = waiting_for_two();
+    gateway.call(1, txn(1), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 1_100).unwrap();
+    let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [ask(1), ask(2)]);
+    // Whoever has prepared it meanwhile has: if all have, it is committed.
+    for node in [1, 2] {
+        let proposal = Timestamp::at(1_001);
+        let prepared = Answer::Prepared { txn: txn(1), proposal, participants: Vec::new(), round: 0 };
+        gateway.answered(NodeId(node), prepared, None, 1_110);
+    }
+    let reply = coordinator::Reply::Committed(Timestamp::at(1_001));
+    assert_eq!(gateway.outputs().next(), Some(Output::Reply(1, txn(1), Reply::Ended(reply))));
+}
+
+#[test]
+fn a_commit_that_nobody_calls_for_any_more_is_prepared_nowhere_and_kept_no_longer() {
+    let mut gateway = waiting_for_two();
+    gateway.disconnected(&1);
+    // Another client calls for its own again, each second.
+    for now in (1_000..=1_000 + WANTED_MS).step_by(1_000) {
+        gateway.poll(now);
+        gateway.call(2, txn(2), commit_at(&[2]), now).unwrap();
+    }
+    gateway.outputs().for_each(drop);
+    gateway.poll(1_000 + WANTED_MS + REPEAT_MS);
+    let asked: Vec<_> = gateway.outputs().collect();
+    let gone = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
+    assert_eq!(asked[..2], [gone(1), gone(2)]);
+    assert!(matches!(asked[2..], [Output::Ask(NodeId(2), Request::Commit { .. })]), "{asked:?}");
+    assert!(gateway.waiting_bytes() < 4 << 10, "{}", gateway.waiting_bytes());
+    // Who does not know of it says no for good.
+    let refused = Answer::Refused { txn: txn(1), why: Refusal::Aborted };
+    gateway.answered(NodeId(2), refused, None, 12_000);
+    let decide = Output::Ask(NodeId(1), Request::Decide { txn: txn(1), outcome: Outcome::Aborted });
+    assert!(gateway.outputs().any(|output| output == decide));
+}
+
+#[test]
+fn deletions_are_taken_when_too_much_waits_to_be_stored() {
+    let mut gateway = waiting_for_two();
+    let part = |content| Part { writes: [(oid(2), content)].into(), ..Part::default() };
+    let commit = |content| Call::Commit { parts: [(NodeId(2), part(content))].into(), creates: false };
+    gateway.call(1, txn(3), commit(Content::Value(vec![7])), 2_000).unwrap();
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(3), NodeId(2))]);
+    gateway.call(1, txn(4), commit(Content::Absent), 2_000).unwrap();
+    assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Commit { .. })]));
+}
