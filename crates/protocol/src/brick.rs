@@ -479,7 +479,13 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ looking
 
-    /// The participant.
+    /// Whether a transaction has come before: see [`Participant::knows`].
+    #[must_use]
+    pub fn knows(&self, txn: TxnId) -> bool {
+        self.participant.knows(txn)
+    }
+
+    /// How a transaction has ended here: see [`Participant::outcome`].
     #[must_use]
     pub fn outcome(&self, txn: TxnId) -> Option<Outcome> {
         self.participant.outcome(txn)

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meta::catalog::Schema;
-use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::brick::{Brick, Locked, Output, Ticket};
 use protocol::commit::participant::Settings;
 use protocol::commit::{Answer, Part, Refusal, Rejected, Request};
@@ -25,6 +25,7 @@ use protocol::ident::{HolderId, Timestamp, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::{Content, Fetched};
 use protocol::tree::{Down, Up};
+use protocol::validate::{Read, Seen};
 use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
 use wire::cluster::{Message, decode_record, is_final};
@@ -49,8 +50,9 @@ const TOGETHER: usize = 64;
 const DROPPED: usize = 256;
 /// Bytes of what is known of a transaction that go into one row.
 const PIECE: usize = 4 << 20;
-/// What an object takes beside its data, about.
+/// What an object takes beside its data, about, and what the head of a page takes.
 const OBJECT: usize = 256;
+const HEAD: usize = 256;
 /// Why a brick in memory that is full takes nothing that makes it fuller.
 const NO_ROOM: &str = "the brick's store in memory has no room: delete something, or start it with more";
 /// Page numbers that can be reserved; those above are computed.
@@ -292,7 +294,8 @@ impl Hosted {
         now: Ms,
     ) -> Result<(), Rejected> {
         if let Request::Prepare { txn, part, .. } | Request::Commit { txn, part } = &mut request
-            && let Err(held) = self.admit(*txn, part)
+            && !self.machine.knows(*txn)
+            && let Err(held) = self.admit_transaction(*txn, part)
         {
             if let Asker::Post(post) = &from {
                 post.send(&held.message(self.node, *txn));
@@ -325,7 +328,9 @@ impl Hosted {
         let handled = match message {
             Up::Write { write, writes } => {
                 let mut part = Part { writes, ..Part::default() };
-                if let Err(held) = self.admit(write, &mut part) {
+                if !self.machine.knows(write)
+                    && let Err(held) = self.admit(write, &mut part)
+                {
                     post.send(&held.message(self.node, write));
                     // What is only aborted is tried again soon.
                     let why = if is_final(held.kind) { Refusal::TooOld } else { Refusal::Aborted };
@@ -423,8 +428,30 @@ impl Hosted {
         }
     }
 
-    /// Takes a transaction in, unless it has to be held: the store may have no room, or it may be wrong in itself. Says what it
-    /// touches.
+    /// Takes a transaction in that has not come before, unless it has to be [held](Self::admit).
+    fn admit_transaction(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
+        if self.is_memory_full() {
+            self.spare_heads(part);
+        }
+        self.admit(txn, part)
+    }
+
+    /// To delete objects in pages of which nothing is known needs no room: it is only validated that there are none.
+    fn spare_heads(&self, part: &mut Part<Object>) {
+        let is_nothing =
+            |oid: &Oid, content: &mut Content<Object>| *content == Content::Absent && self.is_new(oid.page());
+        let nothing: Vec<Oid> = part.writes.extract_if(.., is_nothing).map(|(oid, _)| oid).collect();
+        part.reads.extend(nothing.into_iter().map(|oid| Read { oid, seen: Seen::At(Version::ZERO) }));
+    }
+
+    /// Whether a page has no head, and none is about to be written.
+    fn is_new(&self, page: PageId) -> bool {
+        let has_none = || rows::read_head(&self.store, page).is_ok_and(|head| head.version == Version::ZERO);
+        self.recent.newest(page).is_none() && has_none()
+    }
+
+    /// Takes a transaction in, or a write, unless it has to be held: the store may have no room, or it may be wrong in itself. Says
+    /// what it touches.
     fn admit(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), Held> {
         match &self.full {
             Some(full) => Err(Held { kind: full.kind(), why: full.message().to_owned() }),
@@ -445,6 +472,7 @@ impl Hosted {
         let (mut before, mut after) = (0, 0);
         for (oid, content) in &part.writes {
             after += if let Content::Value(object) = content { OBJECT + object.data.len() } else { 0 };
+            after += if self.is_new(oid.page()) { HEAD } else { 0 };
             if let Ok(Some(object)) = rows::read_object(&self.store, oid.page(), oid.slot()) {
                 before += OBJECT + object.data.len();
             }

@@ -620,6 +620,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.clock.last()
     }
 
+    /// Whether a transaction has come before, and is not forgotten: asked again, it is answered as the first time (C3).
+    #[must_use]
+    pub fn knows(&self, txn: TxnId) -> bool {
+        self.known.contains_key(&txn)
+    }
+
     /// How a transaction has ended, if that is known and durable.
     #[must_use]
     pub fn outcome(&self, txn: TxnId) -> Option<Outcome> {

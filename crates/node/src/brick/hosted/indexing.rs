@@ -44,8 +44,7 @@ impl Hosted {
             self.fail(error);
             held
         })?;
-        // What was done before has perhaps been replaced since.
-        if let Some(wrong) = looked.wrong().filter(|_| self.machine.outcome(txn).is_none()) {
+        if let Some(wrong) = looked.wrong() {
             return Err(match wrong {
                 Wrong::Class(oid) => {
                     let why = "names another class than that of the object in its place: nothing was written";
