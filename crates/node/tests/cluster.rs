@@ -248,6 +248,29 @@ async fn locks_make_others_wait() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_lock_in_vain_is_told_that_it_is_one() {
+    let world = World::start(1, 1, None).await;
+    let mut patience = ClusterOptions::default();
+    patience.timeout = Duration::from_millis(500);
+    let (holder, other) = (world.client().await, Cluster::connect_with(&world.url(), patience).await.unwrap());
+    let oid = counters(&holder, 1).await[0];
+    let holds = holder.begin(Level::Locks);
+    // The older one is not made to give way.
+    let waits = loop {
+        let waits = other.begin(Level::Locks);
+        if waits.id() > holds.id() {
+            break waits;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!(number(holds.get_for_update(oid).await.unwrap()), 0);
+    let late = waits.get_for_update(oid).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    assert!(late.message().contains(&format!("no lock of {oid}")), "{late}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn snapshot_sees_one_time() {
     let world = World::start(2, 1, None).await;
     let mut options = ClusterOptions::default();

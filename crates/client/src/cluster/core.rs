@@ -242,6 +242,16 @@ impl Core {
         &self,
         wait: Wait,
         nodes: &[NodeId],
+        look: impl FnMut(&mut State, Ms) -> Result<Option<T>>,
+    ) -> Result<T> {
+        self.until_or(wait, || self.late(nodes), look).await
+    }
+
+    /// The same, and says what the error is when it does not come.
+    pub(super) async fn until_or<T>(
+        &self,
+        wait: Wait,
+        late: impl FnOnce() -> Error,
         mut look: impl FnMut(&mut State, Ms) -> Result<Option<T>>,
     ) -> Result<T> {
         // What is at hand takes no timer, and leaves nothing to be said.
@@ -270,7 +280,7 @@ impl Core {
                 let _ = come.await;
             }
         };
-        time::timeout(self.options.timeout, looking).await.unwrap_or_else(|_| Err(self.late(nodes)))
+        time::timeout(self.options.timeout, looking).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Whether a brick of the space cannot be reached, as far as the peer server has told.

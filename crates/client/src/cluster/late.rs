@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Error, ErrorKind, NodeId};
+use model::{Error, ErrorKind, NodeId, Oid};
 use protocol::ident::TxnId;
 use wire::cluster::{BrickStanding, Standing};
 use wire::convert;
@@ -16,6 +16,16 @@ impl Core {
         let patience = self.options.timeout;
         let what = match self.lock() {
             Ok(state) => late(state.watched.standing(), state.up.is_some(), nodes, patience),
+            Err(closed) => return closed,
+        };
+        Error::new(ErrorKind::Unavailable, what)
+    }
+
+    /// The error of who has waited for a lock of this object.
+    pub(super) fn late_lock(&self, oid: Oid) -> Error {
+        let (nodes, patience) = ([oid.page().node], self.options.timeout);
+        let what = match self.lock() {
+            Ok(state) => late_lock(state.watched.standing(), state.up.is_some(), (oid, &nodes), patience),
             Err(closed) => return closed,
         };
         Error::new(ErrorKind::Unavailable, what)
@@ -61,6 +71,23 @@ fn late(standing: Option<&Standing>, is_connected: bool, nodes: &[NodeId], patie
     }
 }
 
+/// Why no lock has come for so long: if nothing stands between the brick and here, somebody else has it.
+fn late_lock(
+    standing: Option<&Standing>,
+    is_connected: bool,
+    (oid, nodes): (Oid, &[NodeId]),
+    patience: Duration,
+) -> String {
+    if !is_connected || standing.is_some_and(|standing| away(standing, nodes).is_some()) {
+        return late(standing, is_connected, nodes, patience);
+    }
+    let bricks = standing.into_iter().flat_map(|standing| serving(standing, nodes));
+    let at: String = bricks.map(|brick| format!(" at {brick}")).collect();
+    format!(
+        "no lock of {oid}{at} was granted within {patience:?}: another transaction holds it, or waits for it since before"
+    )
+}
+
 /// The bricks that serve some of these logical nodes and cannot be reached, since when; of none, all in the space.
 fn away(standing: &Standing, nodes: &[NodeId]) -> Option<String> {
     let away = serving(standing, nodes).filter(|brick| brick.away_since.is_some());
@@ -88,6 +115,21 @@ mod tests {
         };
         let bricks = vec![brick(1, false, 1), brick(2, true, 2), brick(3, false, 3)];
         Standing { space: "main".to_owned(), policy: FailurePolicy::Continue, bricks, schema: 0 }
+    }
+
+    #[test]
+    fn who_has_waited_for_a_lock_is_told_that_it_was_a_lock_unless_the_brick_is_away() {
+        let (standing, patience) = (standing(), Duration::from_secs(3));
+        let said = |node: u32| {
+            let page = model::PageId { space: model::SpaceId(1), node: NodeId(node), number: 7 };
+            late_lock(Some(&standing), true, (Oid::new(model::ClassId::NONE, page, 1), &[NodeId(node)]), patience)
+        };
+        assert_eq!(
+            said(1),
+            "no lock of 1.0.1.7.1 at brick 1 (db1:6680) was granted within 3s: another transaction holds it, or waits for it since before"
+        );
+        let away = "brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z; it was waited for 3s";
+        assert_eq!(said(2), away);
     }
 
     #[test]

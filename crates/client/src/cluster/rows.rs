@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, FieldNumber, Object, Oid, RecordRef, Result, Value};
+use model::{Error, ErrorKind, FieldNumber, NodeId, Object, Oid, RecordRef, Result, Value};
 use protocol::ident::Timestamp;
 use protocol::validate::Read;
 use query::{Query, Row};
@@ -62,6 +62,8 @@ pub struct Rows {
     asked: Option<Instant>,
     /// What the answer relies on, if no transaction has been told.
     relied: Vec<Read>,
+    /// The logical nodes that the peer server could not ask when it said something last.
+    waits_for: Vec<NodeId>,
 }
 
 impl Rows {
@@ -90,6 +92,7 @@ impl Rows {
             explained: None,
             asked: Some(begun),
             relied: Vec::new(),
+            waits_for: Vec::new(),
         };
         let first = rows_of(answer)?;
         asked.columns.clone_from(&first.columns);
@@ -122,9 +125,9 @@ impl Rows {
                 return Ok(Some(row));
             }
             let Some(coming) = &mut self.coming else { return Ok(None) };
-            // The peer server says every now and then that it is at work, also if it waits for a brick.
-            let until = if self.core.is_partial() { since + patience } else { Instant::now() + patience };
-            let late = |_| self.core.late(&self.core.nodes);
+            // The peer server says every now and then that it is at work, and for whom it waits if it cannot go on.
+            let until = if self.waits_for.is_empty() { Instant::now() } else { since } + patience;
+            let late = |_| self.core.late(&self.waits_for);
             let come = time::timeout_at(until, coming.answer()).await.map_err(late).and_then(|come| come);
             let come = come.map_err(|error| match error.kind() {
                 // A query is not known to another peer server.
@@ -167,7 +170,8 @@ impl Rows {
 
     /// Takes what has come.
     fn take(&mut self, come: cluster::Rows) -> Result<()> {
-        let cluster::Rows { cursor, oids, rows, reads, seen, plan: (text, json), .. } = come;
+        let cluster::Rows { cursor, oids, rows, reads, seen, plan: (text, json), waits_for, .. } = come;
+        self.waits_for = waits_for;
         if oids.is_empty() {
             let columns = self.columns.len();
             self.rows = rows.iter().map(|row| values(row, columns).map(Row::Values)).collect::<Result<_>>()?;

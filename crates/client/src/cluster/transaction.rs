@@ -185,9 +185,10 @@ impl Transaction {
             return Ok(None);
         }
         core.is_here(oid)?;
-        let (page, node) = (oid.page(), [oid.page().node]);
-        let wait = if *level == Level::Locks { Wait::Txn(*txn) } else { Wait::Page(page) };
-        let read = core.until(wait, &node, |state, now| look(state, (*txn, *level), oid, mode, now));
+        let is_locked = *level == Level::Locks;
+        let wait = if is_locked { Wait::Txn(*txn) } else { Wait::Page(oid.page()) };
+        let late = || if is_locked { core.late_lock(oid) } else { core.late(&[oid.page().node]) };
+        let read = core.until_or(wait, late, |state, now| look(state, (*txn, *level), oid, mode, now));
         self.in_time(read.await)
     }
 

@@ -432,6 +432,9 @@ impl Answer {
             bytes += data.len();
             rows.rows.push(data);
         }
+        if rows.rows.is_empty() && !self.done {
+            rows.waits_for = self.streams.away();
+        }
         (rows.reads, rows.seen) = (std::mem::take(&mut self.relied.untold), self.relied.at);
         self.told |= !rows.rows.is_empty() || !rows.reads.is_empty();
         // What is sorted and waits to be sent takes memory still, unless it is little.

@@ -41,7 +41,7 @@ use states::{Check, Data};
 
 pub use ids::{PARTICIPANTS, node};
 pub use moves::{CopiedRows, CopyRows, ROWS};
-pub use query::{COLUMNS, QUERY, Query, Rows};
+pub use query::{COLUMNS, QUERY, Query, Rows, WAITED};
 pub use record::{decode_record, encode_record};
 pub use scan::{CLASSES, IndexRange, KEY, Place, Scan, Scanned};
 pub use standing::{BrickStanding, Standing, policy_from_proto, policy_to_proto};

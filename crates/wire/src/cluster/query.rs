@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Object, Oid, Result, limits};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, limits};
 use protocol::ident::Timestamp;
 use protocol::validate::Read;
 
@@ -19,6 +19,8 @@ pub const QUERY: usize = 1 << 20;
 const ROWS: usize = limits::LISTING;
 /// Columns of a row.
 pub const COLUMNS: usize = 256;
+/// Logical nodes that a query says it waits for.
+pub const WAITED: usize = 64;
 
 /// A query of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Rows {
     pub seen: Timestamp,
     /// With the last rows: the plan as text and as JSON; empty if it was not asked for.
     pub plan: (String, Bytes),
+    /// Without rows: logical nodes that cannot be asked now, for which the query waits; at most [`WAITED`].
+    pub waits_for: Vec<NodeId>,
 }
 
 impl Query {
@@ -105,7 +109,7 @@ impl Rows {
     /// The message of the schema, and the raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Rows, Vec<Bytes>) {
-        let Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json) } = self;
+        let Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json), waits_for } = self;
         let halves = oids.iter().flat_map(|oid| {
             let oid = proto::Oid::from(*oid);
             [oid.high, oid.low]
@@ -114,7 +118,8 @@ impl Rows {
         // A row is no larger than a frame, whose length has 32 bits.
         let lengths = rows.iter().map(|row| row.len() as u32).collect();
         let reads = states::reads_to_proto(reads.iter());
-        (messages::Rows { cursor, columns, oids, lengths, reads, seen: seen.0, plan, plan_json }, rows)
+        let waits_for = waits_for.into_iter().map(|node| node.0).collect();
+        (messages::Rows { cursor, columns, oids, lengths, reads, seen: seen.0, plan, plan_json, waits_for }, rows)
     }
 
     /// What a message says, with the raw part that came with it.
@@ -122,7 +127,7 @@ impl Rows {
     /// # Errors
     /// If anything in it is not as it has to be, which it names.
     pub fn from_proto(message: messages::Rows, mut raw: Bytes) -> Result<Self> {
-        let messages::Rows { cursor, columns, oids, lengths, reads, seen, plan, plan_json } = message;
+        let messages::Rows { cursor, columns, oids, lengths, reads, seen, plan, plan_json, waits_for } = message;
         let halves = states::things::<2, _>(&oids, ROWS, "rows")?;
         if lengths.len() > ROWS || columns.len() > COLUMNS || !(oids.is_empty() || halves.len() == lengths.len()) {
             let (rows, columns) = (lengths.len(), columns.len());
@@ -135,6 +140,13 @@ impl Rows {
         let rows = lengths.iter().map(|length| raw.split_to(*length as usize)).collect();
         let oids = halves.iter().map(|[high, low]| Oid::from(proto::Oid { high: *high, low: *low })).collect();
         let (reads, seen) = (states::reads(reads)?, Timestamp(seen));
-        Ok(Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json) })
+        if waits_for.len() > WAITED {
+            return Err(invalid(format!(
+                "a query says that it waits for {} logical nodes: over {WAITED}",
+                waits_for.len()
+            )));
+        }
+        let waits_for = waits_for.into_iter().map(super::node).collect::<Result<_>>()?;
+        Ok(Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json), waits_for })
     }
 }

@@ -24,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 6 + 8 + 2;
+pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 7 + 8 + 2;
 
 const NODE: NodeId = NodeId(2);
 const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
@@ -393,12 +393,19 @@ fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
         reads: reads(),
         seen: AT,
         plan: ("page".to_owned(), row(b"{}")),
+        waits_for: Vec::new(),
     };
     let (message, data) = rows.clone().into_proto();
     assert_eq!(Rows::from_proto(message.clone(), data.concat().into()).unwrap(), rows);
+    let sign = Rows { cursor: Some(3), waits_for: vec![NODE], ..Rows::default() };
+    let (waits, _) = sign.clone().into_proto();
+    assert_eq!(Rows::from_proto(waits.clone(), Bytes::new()).unwrap(), sign);
     let described = messages::Described { answer: Bytes::from_static(b"{}") };
-    let responses =
-        [("described", Response::Described(described), Vec::new()), ("rows", Response::Rows(message), data)];
+    let responses = [
+        ("described", Response::Described(described), Vec::new()),
+        ("rows", Response::Rows(message), data),
+        ("rows-waiting", Response::Rows(waits), Vec::new()),
+    ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
         check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());

@@ -9,7 +9,7 @@ use query::key::Range;
 use query::{Plan, Source};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
-use wire::cluster::{IndexRange, Place, Scan, Scanned};
+use wire::cluster::{IndexRange, Place, Scan, Scanned, WAITED};
 use wire::frame::Raw;
 use wire::link;
 use wire::proto::request::Request;
@@ -140,6 +140,12 @@ impl Streams {
     /// How many objects or entries the bricks have looked at.
     pub(super) fn examined(&self) -> u64 {
         self.examined
+    }
+
+    /// Logical nodes that could not be asked when they were asked last; not too many to be told.
+    pub(super) fn away(&self) -> Vec<NodeId> {
+        let away = self.streams.values().filter(|stream| stream.away.is_some());
+        away.map(|stream| stream.node).take(WAITED).collect()
     }
 
     /// The next candidates, perhaps none, with the number of the logical node that they are of; `None` when all have come. If the brick
