@@ -177,9 +177,9 @@ struct Answer {
     done: bool,
     /// Something of the answer was told.
     told: bool,
-    /// There are classes that it does not know of, and until when they are waited for.
+    /// There are classes that it does not know of; since that was noticed, until when they are waited for.
     behind: bool,
-    until: Instant,
+    until: Option<Instant>,
     /// The catalogue has no others: a class that is not known does not exist.
     is_current: bool,
     collecting: Option<OwnedSemaphorePermit>,
@@ -241,7 +241,7 @@ impl Answer {
             done: false,
             told: false,
             behind,
-            until: Instant::now() + NEWS,
+            until: None,
             is_current: false,
             collecting: None,
             asked,
@@ -260,17 +260,20 @@ impl Answer {
             let what = "bricks know classes that the peer server has not heard of yet: try again";
             Error::new(ErrorKind::Unavailable, what)
         };
+        let until = *self.until.get_or_insert_with(|| Instant::now() + NEWS);
         if self.is_current {
             time::sleep(PAUSE).await;
         }
-        let news = time::timeout_at(self.until, self.peer.realm.refresh_schema(self.space.id)).await;
+        let news = time::timeout_at(until, self.peer.realm.refresh_schema(self.space.id)).await;
         news.map_err(|_| late())??;
-        if Instant::now() >= self.until {
+        if Instant::now() >= until {
             return Err(late());
         }
         let anew = Self::begin(&self.peer, &self.space, self.asked.clone(), self.open.clone())?;
         let is_current = Arc::ptr_eq(&anew.schema, &self.schema);
-        let (introduced, until, behind) = (self.introduced, self.until, anew.behind && !is_current);
+        // What is found out with news is found out anew.
+        let until = self.until.filter(|_| is_current);
+        let (introduced, behind) = (self.introduced, anew.behind && !is_current);
         let collecting = self.collecting.take();
         *self = Self { introduced, until, behind, is_current, collecting, ..anew };
         Ok(())

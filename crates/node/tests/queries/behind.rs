@@ -154,6 +154,35 @@ async fn a_peer_server_that_has_not_heard_of_a_class_answers_when_it_has() {
 }
 
 #[tokio::test]
+async fn a_query_that_hears_of_a_class_late_waits_for_news_no_less() {
+    let world = World::start(1, 2).await;
+    let (gate, peer, cluster) = late_peer(&world).await;
+    // So many that what is sorted is not told at once: queries that nobody reads keep others from being sorted.
+    let people: Vec<_> = (0..2_200).map(|number| (PERSON, person(&format!("Ann {number}"), 30))).collect();
+    create(&world.client().await, &people).await;
+    let sorted = parsed("order by name");
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(cluster.query(&sorted).await.unwrap());
+    }
+    let asking = cluster.clone();
+    let asked = tokio::spawn(async move { asking.query(&parsed("age < 10 order by name")).await?.all().await });
+    // Longer than news are waited for.
+    time::sleep(Duration::from_secs(11)).await;
+    assert!(!asked.is_finished());
+    gate.hold();
+    define_pupils(&world).await;
+    create(&world.client().await, &[(PUPIL, person("Bob", 7))]).await;
+    let before = gate.times_asked();
+    drop(unread);
+    gate.is_asked_by(&asked, before).await;
+    gate.release();
+    assert_eq!(names(&asked.await.unwrap().unwrap()), ["Bob"]);
+    peer.shutdown().await.unwrap();
+    world.end().await;
+}
+
+#[tokio::test]
 async fn values_stay_unique_while_a_peer_server_has_not_heard_of_a_class() {
     let world = World::start(2, 4).await;
     let editor = world.realm.editor().unwrap();
