@@ -19,12 +19,14 @@ use node::realm::Realm;
 use node::{Brick, Config, PeerServer};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use store::{Options, Store};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time;
-use wire::handshake::Role;
+use wire::handshake::{self, Role};
 use wire::proto::account::SetPassword;
 use wire::proto::account::administer::Action;
-use wire::transport::Address;
 use wire::transport::tls::{ClientFiles, Clients, ServerFiles};
+use wire::transport::{self, Address, Stream};
 
 /// A cluster of one of each, whose processes know each other by what `config` says.
 struct World {
@@ -239,6 +241,49 @@ fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
             matches!(next().await, Event::Connected { standing, .. } if standing.policy == FailurePolicy::Continue)
         );
         assert_eq!(next().await, Event::PolicyChanged(FailurePolicy::Continue));
+    });
+}
+
+/// A peer server that lets nobody in.
+struct Closed;
+
+impl handshake::Doorkeeper for Closed {
+    async fn admit(&mut self, _: &wire::proto::Hello, _: &transport::Peer) -> client::Result<handshake::Terms> {
+        Err(client::Error::new(ErrorKind::Denied, "nobody is let in here"))
+    }
+}
+
+#[test]
+fn whom_one_peer_server_does_not_let_in_goes_on_with_the_next() {
+    run(async {
+        let (world, secret) = World::plain().await;
+        let membership = Membership { secret: Some(secret), ..Membership::default() };
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        let start = world.editor.start_number().await.unwrap();
+        let config = Config { listen, membership, threads: 1, ..Config::default() };
+        let other = PeerServer::start(world.realm.clone(), start.0, config).await.unwrap();
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let closed = door.local_addr().unwrap();
+        let (knocked, mut knocks) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = door.accept().await {
+                let _ = handshake::welcome(&mut Stream::Tcp(stream), &mut Closed, "test").await;
+                knocked.send(()).unwrap();
+            }
+        });
+        let [first, second] = [&world.peer, &other].map(|peer| peer.addresses()[0].to_string());
+        let cluster = Cluster::connect(&format!("mortar://{first},{closed},{second}/main")).await.unwrap();
+        let mut events = cluster.events().unwrap();
+        assert!(matches!(events.next().await, Some(Event::Connected { peer, .. }) if peer == first));
+        world.peer.shutdown().await.unwrap();
+        assert!(matches!(events.next().await, Some(Event::Disconnected { .. })));
+        knocks.recv().await.unwrap();
+        let next = events.next().await;
+        assert!(matches!(&next, Some(Event::Connected { peer, .. }) if *peer == second), "{next:?}");
+        // When none is left that does, it is told so.
+        other.shutdown().await.unwrap();
+        assert!(matches!(events.next().await, Some(Event::Disconnected { .. })));
+        assert!(matches!(events.next().await, Some(Event::Refused { why }) if why.contains("nobody is let in")));
     });
 }
 

@@ -130,14 +130,17 @@ async fn enter(peer: &Address, target: &Target, options: &ClusterOptions) -> Res
 /// Keeps a client connected, as long as it lives.
 async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
     let mut pause = FIRST_PAUSE;
+    // Peer servers of this round that were tried in vain, and what the first said that does not let the client in.
+    let (mut tried, mut denied) = (0, None);
     while let Some(client) = core.upgrade() {
         let peer = &target.peers[at % target.peers.len()];
+        tried += 1;
         match enter(peer, &target, &client.options).await {
             Ok((_, space, _)) if space != client.space => {
                 warn!(%peer, "this peer server is of another cluster: the space has another number");
             }
             Ok((stream, _, max_frame)) => {
-                pause = FIRST_PAUSE;
+                (pause, tried, denied) = (FIRST_PAUSE, 0, None);
                 let mailbox = Arc::new(Mailbox::default());
                 let post = Post::new(mailbox.clone());
                 let caller = Caller::new(mailbox.clone(), BUDGET);
@@ -160,11 +163,19 @@ async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
             }
             Err(error) if error.kind() == ErrorKind::Denied => {
                 warn!(%peer, %error, "a peer server does not let this client in");
-                if client.work(|state, _| state.set_refused(&error)).is_err() {
+                denied.get_or_insert(error);
+            }
+            Err(error) => debug!(%peer, %error, "a peer server cannot be reached"),
+        }
+        // Another one may: what is under way ends only when none of them does.
+        if tried == target.peers.len() {
+            tried = 0;
+            if let Some(error) = denied.take() {
+                let told = core.upgrade().map(|client| client.work(|state, _| state.set_refused(&error)));
+                if !matches!(told, Some(Ok(()))) {
                     return;
                 }
             }
-            Err(error) => debug!(%peer, %error, "a peer server cannot be reached"),
         }
         at += 1;
         if at.is_multiple_of(target.peers.len()) {
