@@ -100,9 +100,31 @@ pub(crate) fn from_json(schema: &Schema, class: ClassId, json: &Json, names: &mu
         if field.required && matches!(value, Value::Null) {
             return Err(Failure::usage(format!("field {:?} of {name} has to have a value", field.name)));
         }
+        if let Some(oid) = misled(schema, &field.ty, &value) {
+            let is = schema.class(oid.class()).map_or("no class of records", |class| class.name.as_str());
+            let (of, wanted) = (&field.name, schema.name_of(&field.ty));
+            return Err(Failure::usage(format!("field {of:?} of {name} is a {wanted}, and {oid} is of {is}")));
+        }
         record.set_value(field.number, &value)?;
     }
     Ok(record.build()?)
+}
+
+/// An object that a value refers to and that is of another class than its type names.
+fn misled(schema: &Schema, ty: &Type, value: &Value) -> Option<Oid> {
+    match (ty, value) {
+        // What is bound to a name is asked for later.
+        (Type::Reference(Some(class)), Value::Reference(oid)) => {
+            (*oid != Oid::MIN && !schema.family(*class).contains(&oid.class())).then_some(*oid)
+        }
+        (Type::List(item), Value::List(values)) => values.iter().find_map(|value| misled(schema, item, value)),
+        (Type::Set(item), Value::Set(values)) => values.iter().find_map(|value| misled(schema, item, value)),
+        (Type::Map(key, item), Value::Map(entries)) => {
+            let either = |(name, value)| misled(schema, key, name).or_else(|| misled(schema, item, value));
+            entries.iter().find_map(either)
+        }
+        _ => None,
+    }
 }
 
 /// The value of a type that some JSON says; or why it says none.
@@ -176,8 +198,11 @@ mod tests {
             .field(8, "of", Type::Reference(None))
             .field(9, "tags", Type::set(Type::String))
             .field(10, "sizes", Type::map(Type::String, Type::list(Type::Int64)))
-            .field(11, "pairs", Type::map(Type::Int64, Type::Bool));
-        Schema::new([class]).unwrap()
+            .field(11, "pairs", Type::map(Type::Int64, Type::Bool))
+            .field(12, "boss", Type::Reference(Some(ClassId(1))))
+            .field(13, "friends", Type::list(Type::Reference(Some(ClassId(1)))));
+        let better = Class::new(ClassId(2), "Better").extends(ClassId(1));
+        Schema::new([class, better, Class::new(ClassId(3), "Other")]).unwrap()
     }
 
     #[test]
@@ -185,7 +210,7 @@ mod tests {
         let json = json!({
             "name": "ö", "count": 9_007_199_254_740_993_i64, "price": "1.50", "size": 0.25, "mark": "00ff", "day": "2026-07-01",
             "at": "2026-07-01T12:30:00Z", "of": "1.1.0.2a.3", "tags": ["a", "b"], "sizes": {"x": [1, null]},
-            "pairs": [[1, true], [2, false]],
+            "pairs": [[1, true], [2, false]], "boss": "1.1.0.2a.3", "friends": ["1.2.0.2a.4", null],
         });
         let schema = schema();
         let record = from_json(&schema, ClassId(1), &json, &mut Names::default()).unwrap();
@@ -206,6 +231,8 @@ mod tests {
             (json!({"count": 1.5}), "1.5 is no int64"),
             (json!({"mark": "0"}), "is no bytes"),
             (json!({"of": "ann"}), "neither an identifier nor a name"),
+            (json!({"boss": "1.3.0.2a.3"}), "is a reference to Thing, and 1.3.0.2a.3 is of Other"),
+            (json!({"friends": ["1.1.0.2a.3", "1.0.0.2a.4"]}), "and 1.0.0.2a.4 is of no class of records"),
             (json!([]), "JSON object"),
         ] {
             let refused = from_json(&schema, ClassId(1), &json, &mut names).unwrap_err().to_string();
