@@ -116,10 +116,11 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     assert_eq!(cluster.run(&["object", "get", "/other"]).code, 3);
     // What is alike before is told.
     cluster.run(&["class", "define", "Pet", "--field", "kind:string"]).ok();
-    for _ in 0..2 {
-        cluster.run(&["object", "put", "--class", "Pet", r#"{"kind": "cat"}"#]).ok();
+    for name in ["/tom", "/kitty"] {
+        cluster.run(&["object", "put", name, "--class", "Pet", r#"{"kind": "cat"}"#]).ok();
     }
-    let flawed = cluster.run(&["index", "create", "by_kind", "--class", "Pet", "--field", "kind", "--unique"]);
+    let by_kind = ["index", "create", "by_kind", "--class", "Pet", "--field", "kind", "--unique"];
+    let flawed = cluster.run(&by_kind);
     assert_eq!(flawed.code, 1, "{}", flawed.stderr);
     for words in ["is made, and is not ready", "have the same values", "index build by_kind", "index remove by_kind"] {
         assert!(flawed.stderr.contains(words), "{words}: {}", flawed.stderr);
@@ -129,6 +130,10 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     assert_eq!((waited.code, &waited.errors()[0]["error"]["kind"]), (1, &json!("not_unique")));
     let removed = cluster.run(&["index", "remove", "by_kind"]);
     assert!(!removed.ok().contains("same values"), "{}", removed.text());
+    // What is gone is not said to be in the way.
+    assert_eq!(cluster.run(&by_kind).code, 1);
+    cluster.run(&["object", "rm", "/tom"]).ok();
+    assert!(cluster.run(&["index", "build", "by_kind"]).ok().contains("by kind, unique, ready"));
 }
 
 #[test]

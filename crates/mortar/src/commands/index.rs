@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one question is tried again: it is asked anew here, which knows for whom it waits.
 const RETRY: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long peer servers take at most until they have looked again whether what is in the way of an index is gone, and a second more.
+const LOOKED_AGAIN: Duration = Duration::from_secs(4);
 
 /// Make, list and remove the indexes of a cluster's space
 #[derive(Args)]
@@ -125,12 +127,14 @@ pub(crate) async fn run(args: IndexCommand, session: &mut Session) -> Result {
             let create = SchemaRequest::CreateIndex { name: name.clone(), class, fields, unique };
             let made = ask(&client, &create).await?;
             let index = one(made, &name)?;
-            build(&client, session, index).await
+            build(&client, session, index, Instant::now()).await
         }
         Action::Build { name } => {
+            // What stood in the way may be gone, and nobody have looked since.
+            let looked_again = Instant::now() + LOOKED_AGAIN;
             let all = ask(&client, &SchemaRequest::Show).await?;
             let index = one(all, &name)?;
-            build(&client, session, index).await
+            build(&client, session, index, looked_again).await
         }
         Action::Remove { name } => {
             let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
@@ -151,8 +155,9 @@ fn one(answer: SchemaAnswer, name: &str) -> Result<Index> {
     })
 }
 
-/// Waits until all logical nodes have entered their objects into an index, and it is ready.
-async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
+/// Waits until all logical nodes have entered their objects into an index, and it is ready. What is said to be in the way counts when it is
+/// still said at `looked_again`.
+async fn build(client: &Client, session: &mut Session, index: Index, looked_again: Instant) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint = format!("The index is made. At a peer server `mortar index build {}` waits for it.", index.name);
         Failure::from(error).hint(hint)
@@ -184,7 +189,7 @@ async fn build(client: &Client, session: &mut Session, index: Index) -> Result {
             }
         }
     }
-    let ready = ready(client, &index.name).await;
+    let ready = ready(client, &index.name, looked_again).await;
     progress.end();
     let (index, all) = ready?;
     session.output.print(&Line::of(&index, &all))
@@ -201,14 +206,14 @@ fn not_unique(name: &str, flaw: &str) -> Failure {
 }
 
 /// Waits until a peer server has said that an index is ready, which all objects are in.
-async fn ready(client: &Client, name: &str) -> Result<(Index, SchemaAnswer)> {
+async fn ready(client: &Client, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
     let until = Instant::now() + PATIENCE;
     loop {
         let all = ask(client, &SchemaRequest::Show).await?;
         let index = one(all.clone(), name)?;
         match (index.state, &index.flaw) {
             (IndexState::Ready, _) => return Ok((index, all)),
-            (IndexState::Building, Some(flaw)) => {
+            (IndexState::Building, Some(flaw)) if Instant::now() >= looked_again => {
                 return Err(not_unique(name, flaw));
             }
             (IndexState::Building, None) if Instant::now() > until => {
@@ -217,7 +222,7 @@ async fn ready(client: &Client, name: &str) -> Result<(Index, SchemaAnswer)> {
                 let hint = format!("`mortar index build {name}` waits again.");
                 return Err(Failure::from(Error::new(ErrorKind::Unavailable, what)).hint(hint));
             }
-            (IndexState::Building, None) => time::sleep(AGAIN).await,
+            (IndexState::Building, _) => time::sleep(AGAIN).await,
         }
     }
 }
