@@ -288,7 +288,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        4 + 24 + 26 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
+        5 + 24 + 26 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
         "a vector is not of this version's tests, or the directory lacks some"
     );
 }
