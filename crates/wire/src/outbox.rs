@@ -25,6 +25,10 @@ use crate::transport::Stream;
 const REFER: usize = 16 << 10;
 /// Bytes that one call of `poll_flush` sends at most, so that other connections have their turn.
 const TURN: usize = 4 << 20;
+/// Bytes before something that is referred to, up to which they are copied rather than take the buffer with them.
+const HEADS: usize = 4 << 10;
+/// Bytes that have left, from which on they are removed from before those that have not.
+const LEFT: usize = 64 << 10;
 /// Slices handed to one write.
 const SLICES: usize = 32;
 
@@ -221,9 +225,13 @@ impl Outbox {
 
     /// Turns the tail into a segment, so that something else can follow it.
     fn seal(&mut self) {
-        if self.tail.len() > self.sent {
-            let mut bytes = Bytes::from(std::mem::take(&mut self.tail));
-            bytes.advance(self.sent);
+        let unsent = &self.tail[self.sent..];
+        if !unsent.is_empty() {
+            let bytes = if unsent.len() <= HEADS {
+                Bytes::copy_from_slice(unsent)
+            } else {
+                Bytes::from(std::mem::take(&mut self.tail)).split_off(self.sent)
+            };
             self.segments.push_back(Segment::Bytes(bytes));
         }
         self.tail.clear();
@@ -316,6 +324,10 @@ impl Outbox {
         if self.sent == self.tail.len() {
             pool::give(std::mem::take(&mut self.tail));
             self.sent = 0;
+        } else if self.sent >= LEFT && self.sent >= self.tail.len() / 2 {
+            // More than what is moved has left: however long something waits, the buffer is no more than twice as large.
+            self.tail.drain(..self.sent);
+            self.sent = 0;
         }
     }
 
@@ -360,4 +372,64 @@ fn encode_with(out: &mut Vec<u8>, header: Header, write: impl FnOnce(&mut Vec<u8
     write(out);
     let checksum = crc32c(&out[start..]);
     out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto;
+
+    fn push(outbox: &mut Outbox, id: u32, raw: &[u8]) {
+        outbox.push_slice(Flags::RESPONSE, id, &proto::Response { response: None }, raw, crc32c(raw));
+    }
+
+    #[test]
+    fn what_has_left_takes_no_memory_although_something_always_waits() {
+        let mut outbox = Outbox::default();
+        for id in 0..20_000 {
+            push(&mut outbox, id, &[id as u8; 4 << 10]);
+            if outbox.len() > 1 << 20 {
+                outbox.advance(8 << 10);
+            }
+            assert!(outbox.tail.capacity() < 8 << 20, "{} bytes for {}", outbox.tail.capacity(), outbox.len());
+        }
+    }
+
+    #[test]
+    fn bytes_leave_in_the_order_in_which_they_came() {
+        let mut outbox = Outbox::default();
+        let (mut expected, mut left) = (Vec::new(), Vec::new());
+        for id in 0..3_000_u32 {
+            let raw = vec![id as u8; (id as usize * 37) % 900];
+            let before = expected.len();
+            encode_head(
+                &mut expected,
+                Flags::RESPONSE,
+                id,
+                &proto::Response { response: None },
+                raw.len(),
+                crc32c(&raw),
+            );
+            expected.extend_from_slice(&raw);
+            if id % 5 == 0 {
+                outbox.push_frames(expected[before..].to_vec(), raw.len() as u64);
+            } else {
+                push(&mut outbox, id, &raw);
+            }
+            if id % 7 == 0 {
+                outbox.seal();
+            }
+            while outbox.len() > 200 << 10 {
+                let sealed = outbox.segments.iter().flat_map(|segment| match segment {
+                    Segment::Bytes(bytes) => bytes.to_vec(),
+                    _ => Vec::new(),
+                });
+                let some: Vec<u8> = sealed.chain(outbox.tail[outbox.sent..].iter().copied()).take(77_777).collect();
+                left.extend_from_slice(&some);
+                outbox.advance(some.len());
+            }
+        }
+        assert!(left.len() > 1 << 20 && expected.starts_with(&left));
+        assert_eq!(left.len() + outbox.len(), expected.len());
+    }
 }

@@ -354,7 +354,7 @@ impl Hosted {
     /// A participant answers what this node has asked.
     pub(crate) fn answered(&mut self, node: NodeId, answer: Answer, now: Ms) {
         self.machine.answered(node, answer, now);
-        self.after(None, now);
+        self.work(None, false, now);
     }
 
     /// Does what it is time for.
@@ -403,7 +403,7 @@ impl Hosted {
             }
             Err(error) => self.refused(error, now),
         }
-        self.after(None, now);
+        self.work(None, false, now);
     }
 
     /// The store takes no rows. If it may again, they wait: nothing that rests on them is said, and all else goes on.

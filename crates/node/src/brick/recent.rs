@@ -16,7 +16,7 @@ use store::Store;
 
 use super::page_rows::{self as rows, Head};
 
-/// Pages that are remembered besides those that are changing. Whoever fills pages fills few at a time.
+/// Pages that are remembered, if not more are changing. Whoever fills pages fills few at a time.
 const PAGES: usize = if cfg!(test) { 2 } else { 1_024 };
 /// Slots of a page that are noted; those above are guards, which have no content.
 const SLOTS: usize = 256;
@@ -69,6 +69,7 @@ impl Recent {
     /// A change of a page has come out of the machine.
     pub(super) fn came_out(&mut self, page: PageId, version: Version) {
         if let Some(page) = self.pages.get_mut(&page) {
+            debug_assert!(page.changes > 0, "a change has come out that never began");
             (page.out, page.changes) = (version, page.changes.saturating_sub(1));
         }
     }

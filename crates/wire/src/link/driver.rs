@@ -244,9 +244,8 @@ impl<S: Service> Link<S> {
     /// Does what the mailbox asks for; breaks off if that is to close.
     fn take_items(&mut self) -> ControlFlow<End> {
         let mut items = std::mem::take(&mut self.items);
-        if let Some(passed) = self.mailbox.take(&mut items)
-            && passed.requests > 0
-        {
+        let passed = self.mailbox.take(&mut items);
+        if passed.requests > 0 {
             self.load.requests -= passed.requests;
             self.load.bytes -= passed.cost;
             self.outbox.push_frames(passed.frames, passed.raw);

@@ -198,14 +198,14 @@ impl Mailbox {
     }
 
     /// Moves all items to `items`, which is empty, so that both keep their memory; and takes what is passed on.
-    pub(super) fn take(&self, items: &mut Vec<Item>) -> Option<Passed> {
+    pub(super) fn take(&self, items: &mut Vec<Item>) -> Passed {
         if !self.filled.load(Ordering::Acquire) {
-            return None;
+            return Passed::default();
         }
         let mut inner = self.lock();
         std::mem::swap(&mut inner.items, items);
         self.filled.store(false, Ordering::Relaxed);
-        Some(std::mem::take(&mut inner.passed))
+        std::mem::take(&mut inner.passed)
     }
 
     /// Sees to it that the next item wakes the task of `context`.
@@ -218,6 +218,7 @@ impl Mailbox {
         let mut inner = self.lock();
         inner.closed = true;
         inner.waker = None;
+        inner.passed = Passed::default();
         self.room.notify_all();
         std::mem::take(&mut inner.items)
     }

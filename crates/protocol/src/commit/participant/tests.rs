@@ -88,8 +88,13 @@ impl World {
     }
 
     fn force(&mut self) -> &mut Self {
+        self.force_to(self.log.len())
+    }
+
+    /// So many records are durable.
+    fn force_to(&mut self, records: usize) -> &mut Self {
         let stored = self.stored.clone();
-        let position = self.log.len() as u64;
+        let position = records as u64;
         self.participant.forced(position, &mut |page| stored.get(&page).copied().unwrap_or(Version::ZERO));
         self.take();
         self
@@ -384,6 +389,19 @@ fn nothing_is_proposed_at_or_before_what_was_promised_also_after_a_restart() {
     for mut world in [world.clone(), world.restart(1)] {
         assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[1])))) > promised);
     }
+}
+
+/// What a promise rests on is its bound: a driver may leave later records, which nobody waits for, unwritten for a while.
+#[test]
+fn a_promise_waits_for_its_bound_and_for_nothing_behind_it() {
+    let mut world = World::new();
+    let check = |ms| Request::Check { txn: txn(ms), reads: Vec::new(), at: Timestamp::at(1030) };
+    assert_eq!(world.ask(check(1)).answered(), []);
+    let bound = world.log.len();
+    world.ask(prepare(2, part(&[], &[1])));
+    assert_eq!(world.ask(check(3)).answered(), []);
+    let promised = [1, 3].map(|ms| Answer::Checked { txn: txn(ms), verdict: Ok(()) });
+    assert_eq!(world.force_to(bound).answered(), promised);
 }
 
 /// ATTACK: a transaction that only reads once missed a commit whose proposal was later.
