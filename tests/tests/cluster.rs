@@ -150,7 +150,9 @@ async fn transactions_go_on_while_the_meta_server_is_stopped() {
     let client = connect(world.url()).await;
     let oids = counters(&client).await;
     world.signal("meta", Signal::STOP);
-    world.status_until(|shown| state(shown, "meta") == "silent");
+    let shown = world.status_until(|shown| state(shown, "meta") == "silent");
+    let numbers: Vec<_> = shown.iter().filter(|one| one["role"] == "brick").map(|one| one["number"].as_u64()).collect();
+    assert!([[Some(1), Some(2)], [Some(2), Some(1)]].iter().any(|both| *both == *numbers), "{numbers:?}");
     // Longer than any session lives without being kept.
     let until = std::time::Instant::now() + Duration::from_secs(8);
     let mut done = 0;

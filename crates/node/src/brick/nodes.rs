@@ -177,6 +177,7 @@ impl Nodes {
         let coming = moving.values().filter(|one| one.to == self.id).count() as u64;
         let sealed = moving.values().filter(|one| one.from == self.id && one.sealed.is_some()).count() as u64;
         let mut figures = vec![
+            Figure::gauge("brick_number", self.id.0.into(), "The number of the brick in the catalogue."),
             Figure::gauge("nodes_served", served, "Logical nodes that are served here."),
             Figure::gauge("nodes_coming", coming, "Logical nodes that move to here."),
             Figure::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),

@@ -183,13 +183,15 @@ pub(super) async fn look(layout: &Layout) -> Vec<Shown> {
         let credentials = layout.credentials();
         asked.spawn(async move { (at, show(&part, known, credentials).await) });
     }
-    // If the meta-server does not say, they have no numbers, and those that are down may come back.
+    // If the meta-server does not say, those that are down have no numbers, and may come back.
     let (mut shown, members) = tokio::join!(asked.join_all(), Members::ask(layout));
     let members = members.unwrap_or_default();
     shown.sort_by_key(|(at, _)| *at);
     let mut shown: Vec<Shown> = shown.into_iter().map(|(_, shown)| shown).collect();
     for one in &mut shown {
-        one.number = members.numbers.get(&one.name).copied();
+        let said = one.figures.get("brick_number").and_then(Value::as_u64);
+        let said = said.and_then(|number| u32::try_from(number).ok());
+        one.number = said.or_else(|| members.numbers.get(&one.name).copied());
         if one.state == State::Down && members.removed.contains(&one.name) {
             one.state = State::Removed;
         }
