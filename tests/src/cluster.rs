@@ -7,11 +7,29 @@ use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{LOOK, PATIENCE, Run, json_lines, mortar, run, send, wait};
+
+/// Waits until a process that was just started has said a line into this file, which tells that it is ready; `None` if it ends before,
+/// or does not within [`PATIENCE`].
+fn ready(child: &mut Child, output: &Path) -> Option<String> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let has_ended = child.try_wait().expect("a child can be waited for").is_some();
+        let said = fs::read_to_string(output).expect("what it has said is text");
+        if said.ends_with('\n') {
+            return Some(said);
+        }
+        if has_ended {
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    None
+}
 
 /// A cluster in a directory of its own, on ports of its own. Dropped, all its processes are ended.
 pub struct Cluster {
@@ -45,14 +63,10 @@ impl Cluster {
         command.arg(self.data()).args(args);
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
         let stdout = File::create(&output).expect("a file for the output");
-        self.up = Some(command.stdout(stdout).stderr(log).spawn().expect("mortar starts"));
-        let until = Instant::now() + PATIENCE;
-        while !fs::read(&output).is_ok_and(|said| said.ends_with(b"\n")) {
-            let ended = self.up.as_mut().and_then(|up| up.try_wait().expect("a child can be waited for"));
-            assert!(ended.is_none() && Instant::now() < until, "the cluster is not ready:\n{}", self.log());
-            thread::sleep(LOOK);
-        }
-        let said = fs::read_to_string(&output).expect("the output is text");
+        let mut up = command.stdout(stdout).stderr(log).spawn().expect("mortar starts");
+        let said = ready(&mut up, &output);
+        self.up = Some(up);
+        let said = said.unwrap_or_else(|| panic!("the cluster is not ready:\n{}", self.log()));
         self.ready = json_lines(&said).pop().expect("the cluster is ready");
     }
 
@@ -103,24 +117,28 @@ impl Cluster {
         kill_process(self.pid(name), signal).expect("the process can be signalled");
     }
 
-    /// Starts the process with this name by hand, with the file that `up` has left, and waits until it is ready.
+    /// Starts the process with this name by hand, once it has ended, with the file that `up` has left, and waits until it is ready.
     ///
     /// # Panics
-    /// If it is not within [`PATIENCE`].
+    /// If it does not end, or is not ready, within [`PATIENCE`].
     pub fn restart(&mut self, name: &str) {
         let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
         assert!(Path::new(&config).exists(), "there is no {config}");
+        // One that was killed hangs up first, and has its store open for some moments still.
+        let until = Instant::now() + PATIENCE;
+        while test_kill_process(self.pid(name)).is_ok() {
+            assert!(Instant::now() < until, "{name} has not ended:\n{}", self.log());
+            thread::sleep(LOOK);
+        }
         let output = self.dir.path().join(format!("{name}.output"));
         let log = File::create(self.dir.path().join(format!("{name}.again"))).expect("a log");
         let stdout = File::create(&output).expect("a file for the output");
         let role = name.split('-').next().expect("a name begins with its role");
         let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
-        self.others.push(command.stdout(stdout).stderr(log).spawn().expect("mortar starts"));
-        let until = Instant::now() + PATIENCE;
-        while !fs::read(&output).is_ok_and(|said| said.ends_with(b"\n")) {
-            assert!(Instant::now() < until, "{name} is not ready:\n{}", self.log());
-            thread::sleep(LOOK);
-        }
+        let mut child = command.stdout(stdout).stderr(log).spawn().expect("mortar starts");
+        let said = ready(&mut child, &output);
+        self.others.push(child);
+        assert!(said.is_some(), "{name} is not ready:\n{}", self.log());
     }
 
     /// What `mortar cluster status` says of each process, by `name`, once `is_fine` is satisfied.
