@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use client::cluster::{self, BrickStanding, ClusterOptions, Event, Events, Hint, Level, Standing};
@@ -120,6 +121,12 @@ async fn is_refused(cluster: &cluster::Cluster, oid: Oid) {
     time::timeout(AT_ONCE, refusing).await.expect("what is refused is refused at once");
 }
 
+/// That something fails in time, with the name of the brick that it waits for.
+async fn late<T: Debug>(kind: ErrorKind, named: &str, waiting: impl Future<Output = client::Result<T>>) {
+    let error = time::timeout(AT_ONCE, waiting).await.expect("who waits is told in time").unwrap_err();
+    assert!(error.kind() == kind && error.message().contains(named), "{:?}: {error}", error.kind());
+}
+
 fn set_policy(world: &Cluster, policy: &str) {
     world.run(&["space", "set", "main", "--policy", policy]).ok();
 }
@@ -224,32 +231,26 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     let mut options = ClusterOptions::default();
     options.timeout = GIVEN;
     let hasty = cluster::Cluster::connect_with(world.url(), options).await.unwrap();
-    let late = |kind: ErrorKind, error: client::Error| {
-        assert!(error.kind() == kind && error.message().contains(&named), "{:?}: {error}", error.kind());
+    late(ErrorKind::Unavailable, &named, hasty.get(at_dying)).await;
+    late(ErrorKind::Unavailable, &named, hasty.look(at_dying)).await;
+    late(ErrorKind::Unknown, &named, hasty.put(at_dying, number(-1))).await;
+    late(ErrorKind::Unavailable, &named, add(&hasty, &[at_living, at_dying])).await;
+    let mut found = hasty.find([ClassId(1)], None);
+    let looked = async {
+        while found.next().await?.is_some() {}
+        Ok(())
     };
-    let failing = async {
-        late(ErrorKind::Unavailable, hasty.get(at_dying).await.unwrap_err());
-        late(ErrorKind::Unavailable, hasty.look(at_dying).await.unwrap_err());
-        late(ErrorKind::Unknown, hasty.put(at_dying, number(-1)).await.unwrap_err());
-        late(ErrorKind::Unavailable, add(&hasty, &[at_living, at_dying]).await.unwrap_err());
-        let mut found = hasty.find([ClassId(1)], None);
-        let looked = async {
-            while found.next().await?.is_some() {}
-            Ok::<_, client::Error>(())
-        };
-        late(ErrorKind::Unavailable, looked.await.unwrap_err());
-        for level in [Level::Optimistic, Level::Locks] {
-            late(ErrorKind::Unavailable, hasty.begin(level).get(at_dying).await.unwrap_err());
-        }
-        // Nothing of a transaction has happened that was not begun.
-        let blind = hasty.begin(Level::Optimistic);
-        for oid in [at_living, at_dying] {
-            blind.put(oid, number(-1)).await.unwrap();
-        }
-        late(ErrorKind::Unavailable, blind.commit().await.unwrap_err());
-        add(&hasty, &[at_living]).await.unwrap();
-    };
-    time::timeout(AT_ONCE, failing).await.expect("who waits is told in time");
+    late(ErrorKind::Unavailable, &named, looked).await;
+    for level in [Level::Optimistic, Level::Locks] {
+        late(ErrorKind::Unavailable, &named, hasty.begin(level).get(at_dying)).await;
+    }
+    // Nothing of a transaction has happened that was not begun.
+    let blind = hasty.begin(Level::Optimistic);
+    for oid in [at_living, at_dying] {
+        blind.put(oid, number(-1)).await.unwrap();
+    }
+    late(ErrorKind::Unavailable, &named, blind.commit()).await;
+    add(&hasty, &[at_living]).await.unwrap();
     let object = patient.get(at_living).await.unwrap().unwrap();
     assert_eq!(object.data.as_ref(), b"1");
 }
@@ -297,8 +298,12 @@ async fn another_peer_server_tells_anew_how_things_are() {
     let mut events = cluster.events().unwrap();
     let (first, standing) = connected(&mut events).await;
     let (oids, dead) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-1"));
+    // Each peer server sees for itself that a brick is away.
+    let beside = connect(&format!("mortar://{}/main", world.address("peer-2"))).await;
+    let mut at_second = beside.events().unwrap();
     world.signal("brick-1", Signal::KILL);
     stopped(&mut events).await;
+    stopped(&mut at_second).await;
     world.signal("peer-1", Signal::KILL);
     let lost = until(&mut events, |event| match event {
         Event::Disconnected { peer, .. } => Some(peer),
