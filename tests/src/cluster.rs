@@ -208,7 +208,10 @@ impl Drop for Cluster {
             // The test failed: what the processes have to say may tell why.
             let _ = writeln!(io::stderr(), "{}", self.log());
         }
-        if let Some(mut up) = self.up.take() {
+        // One that has ended by itself is nobody any more who could be signalled.
+        if let Some(mut up) = self.up.take()
+            && matches!(up.try_wait(), Ok(None))
+        {
             send(&up, Signal::TERM);
             if wait(&mut up, PATIENCE).is_none() {
                 // Not ours to leave behind.
