@@ -333,6 +333,11 @@ impl Peer {
         self.realm.placement.of(node).map(|place| place.brick).ok_or_else(nobody)
     }
 
+    /// Whether the brick of a logical node is there.
+    fn reaches(&self, node: NodeId) -> bool {
+        self.brick_of(node).is_ok_and(|brick| self.uplinks.hears(brick))
+    }
+
     /// An object as the cache has it, if it is at hand.
     pub(crate) fn look(&self, oid: Oid) -> Result<Option<Looked>> {
         let mut state = self.lock()?;

@@ -30,11 +30,12 @@ use query::{Plan, Progress, Row, Run};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{self, Instant};
-use wire::cluster::{self, READS, Rows};
+use wire::cluster::{self, READS, Rows, WAITED};
 use wire::link::Deferred;
 use wire::proto::response::Response;
 
 use super::Peer;
+use super::cache::Looked;
 use crate::brick::guards;
 use crate::realm::{Schema, Space, is_told};
 use own::Own;
@@ -169,6 +170,7 @@ struct Answer {
     own: Own,
     /// Candidates and objects that it was given and has not judged.
     given: usize,
+    following: Following,
     relied: Relied,
     explain: bool,
     /// The names of columns were told.
@@ -234,6 +236,7 @@ impl Answer {
             streams,
             own,
             given: 0,
+            following: Following::default(),
             relied,
             explain: asked.explain,
             introduced: false,
@@ -319,8 +322,11 @@ impl Answer {
         if self.own.offer(self.run.as_mut()) {
             self.given += self.own.len();
         }
+        if !self.following.missing.is_empty() {
+            return self.take_followed().await;
+        }
         match self.step().await? {
-            Progress::Need(oids) => self.follow(oids).await?,
+            Progress::Need(oids) => return self.follow(oids),
             Progress::More => match self.streams.next().await? {
                 Some((_, scanned)) if scanned.behind => self.behind = true,
                 Some((stream, scanned)) => self.offer(stream, scanned)?,
@@ -379,10 +385,10 @@ impl Answer {
         Ok(())
     }
 
-    /// Brings objects that others refer to.
-    async fn follow(&mut self, oids: Vec<Oid>) -> Result<()> {
-        let (sender, mut looked) = mpsc::unbounded_channel();
-        let mut waiting = 0;
+    /// Asks for objects that others refer to.
+    fn follow(&mut self, oids: Vec<Oid>) -> Result<()> {
+        let (sender, came) = mpsc::unbounded_channel();
+        let mut missing = BTreeSet::new();
         for oid in oids {
             let is_here = !oid.is_temporary() && oid.space() == self.space.id;
             if let Some(own) = self.own.get(oid) {
@@ -391,15 +397,21 @@ impl Answer {
                 self.run()?.supply(oid, None);
             } else {
                 let sender = sender.clone();
-                waiting += 1;
+                missing.insert(oid);
                 // Whoever asked may have gone.
                 self.peer.look_later(oid, move |found| drop(sender.send((oid, found))));
             }
         }
-        drop(sender);
-        for _ in 0..waiting {
+        self.following = Following { missing, came };
+        Ok(())
+    }
+
+    /// Takes the objects that others refer to, as they come. May be dropped while it waits, and called again.
+    async fn take_followed(&mut self) -> Result<()> {
+        while !self.following.missing.is_empty() {
             let lost = || Error::new(ErrorKind::Internal, "the object cache has lost a question");
-            let (oid, found) = looked.recv().await.ok_or_else(lost)?;
+            let (oid, found) = self.following.came.recv().await.ok_or_else(lost)?;
+            self.following.missing.remove(&oid);
             let found = found?;
             self.behind |= !self.is_current && found.object.is_some() && is_unknown(&self.schema, oid);
             self.relied.all([Read { oid, seen: found.seen }], found.timestamp)?;
@@ -408,6 +420,15 @@ impl Answer {
             self.given += 1;
         }
         Ok(())
+    }
+
+    /// The logical nodes that it waits for and that cannot be asked now; not too many to be told.
+    fn waits_for(&self) -> Vec<NodeId> {
+        if self.following.missing.is_empty() {
+            return self.streams.away().take(WAITED).collect();
+        }
+        let nodes: BTreeSet<NodeId> = self.following.missing.iter().map(|oid| oid.page().node).collect();
+        nodes.into_iter().filter(|node| !self.peer.reaches(*node)).take(WAITED).collect()
     }
 
     /// Rows that are ready, as one answer; and whether it is the last.
@@ -436,7 +457,7 @@ impl Answer {
             rows.rows.push(data);
         }
         if rows.rows.is_empty() && !self.done {
-            rows.waits_for = self.streams.away();
+            rows.waits_for = self.waits_for();
         }
         (rows.reads, rows.seen) = (std::mem::take(&mut self.relied.untold), self.relied.at);
         self.told |= !rows.rows.is_empty() || !rows.reads.is_empty();
@@ -452,6 +473,19 @@ impl Answer {
             rows.plan = (step.to_string(), Bytes::from(step.to_json().to_string()));
         }
         Ok((rows, is_last))
+    }
+}
+
+/// Objects that others refer to, on their way from the object cache, which says by itself of what does not come. They are
+/// asked for once: who asked again with each portion would wait for as long as portions are asked for.
+struct Following {
+    missing: BTreeSet<Oid>,
+    came: mpsc::UnboundedReceiver<(Oid, Result<Looked>)>,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        Self { missing: BTreeSet::new(), came: mpsc::unbounded_channel().1 }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use client::ErrorKind;
-use client::cluster::{Cluster, ClusterOptions, Event};
+use client::cluster::{Cluster, ClusterOptions, Event, Hint, Level};
+use model::Oid;
+use query::Query;
 use tokio::time;
 
-use super::world::{PERSON, World, create, parsed, person};
+use super::world::{PERSON, Person, STUDENT, World, committed, create, object, parsed, person};
 
 #[tokio::test]
 async fn a_brick_that_is_away_is_blamed_for_what_waits_for_it_and_for_nothing_else() {
@@ -38,5 +40,51 @@ async fn a_brick_that_is_away_is_blamed_for_what_waits_for_it_and_for_nothing_el
     let late = asked.await.unwrap().unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert!(late.message().contains(&format!("brick {brick} (")), "{late}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_brick_of_objects_that_are_followed_is_waited_for_no_longer_than_others() {
+    let mut world = World::start(2, 2).await;
+    let maker = world.client().await;
+    // One boss at each brick; the students are all at the first one, and those of its boss come first.
+    let bosses = create(&maker, &[(PERSON, person("Boss", 50)), (PERSON, person("Boss", 60))]).await;
+    let brick = |boss: &Oid| world.realm.placement.of(boss.page().node).unwrap().brick;
+    let gone = world.bricks.pop().unwrap();
+    let is_of_gone = |boss: &Oid| world.realm.placement.map().bricks[&brick(boss)] == gone.addresses()[0];
+    let (of_gone, of_other): (Vec<Oid>, Vec<Oid>) = bosses.into_iter().partition(is_of_gone);
+    let (away, here, number) = (of_gone[0], of_other[0], brick(&of_gone[0]).0);
+    let t = maker.begin(Level::Optimistic);
+    for student in 0..1_800 {
+        let boss = if student < 1_200 { here } else { away };
+        let student = Person { boss: Some(boss), ..person(&format!("Ann {student}"), 20) };
+        t.create_object(STUDENT, object(STUDENT, &student), Hint::At(here.page().node)).unwrap();
+    }
+    committed(&t).await;
+    maker.close();
+    let with = |timeout| {
+        let mut options = ClusterOptions::default();
+        options.timeout = Duration::from_secs(timeout);
+        options
+    };
+    let hasty = Cluster::connect_with(&world.url(), with(3)).await.unwrap();
+    let patient = Cluster::connect_with(&world.url(), with(60)).await.unwrap();
+    let asked = Query::parse_of("Student", "boss.name == \"Boss\"").unwrap();
+    let (of_hasty, of_patient) = (hasty.query(&asked).await.unwrap(), patient.query(&asked).await.unwrap());
+    let mut events = hasty.events().unwrap();
+    // The second brick has no students, which it has said by then: nothing of it is needed any more but one boss.
+    time::sleep(Duration::from_secs(1)).await;
+    gone.shutdown().await.unwrap();
+    while !matches!(events.next().await.unwrap(), Event::BrickFailed(_)) {}
+    let long = Duration::from_secs(30);
+    let (of_hasty, of_patient) =
+        tokio::join!(time::timeout(long, of_hasty.all()), time::timeout(long, of_patient.all()));
+    let late = of_hasty.expect("it waits for ever").unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    assert!(late.message().contains(&format!("brick {number} (")), "{late}");
+    // Nor does a peer server wait for as long as somebody asks.
+    let late = of_patient.expect("it waits for ever").unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    assert!(late.message().ends_with(&format!("; it is at brick {number}")), "{late}");
     world.end().await;
 }

@@ -9,7 +9,7 @@ use query::key::Range;
 use query::{Plan, Source};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
-use wire::cluster::{IndexRange, Place, Scan, Scanned, WAITED};
+use wire::cluster::{IndexRange, Place, Scan, Scanned};
 use wire::frame::Raw;
 use wire::link;
 use wire::proto::request::Request;
@@ -142,10 +142,9 @@ impl Streams {
         self.examined
     }
 
-    /// Logical nodes that could not be asked when they were asked last; not too many to be told.
-    pub(super) fn away(&self) -> Vec<NodeId> {
-        let away = self.streams.values().filter(|stream| stream.away.is_some());
-        away.map(|stream| stream.node).take(WAITED).collect()
+    /// Logical nodes that could not be asked when they were asked last.
+    pub(super) fn away(&self) -> impl Iterator<Item = NodeId> {
+        self.streams.values().filter(|stream| stream.away.is_some()).map(|stream| stream.node)
     }
 
     /// The next candidates, perhaps none, with the number of the logical node that they are of; `None` when all have come. If the brick
