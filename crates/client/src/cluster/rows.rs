@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, FieldNumber, NodeId, Object, Oid, RecordRef, Result, Value};
@@ -58,8 +59,6 @@ pub struct Rows {
     columns: Vec<String>,
     rows: VecDeque<Row>,
     explained: Option<Explained>,
-    /// When it was asked, until its rows are.
-    asked: Option<Instant>,
     /// What the answer relies on, if no transaction has been told.
     relied: Vec<Read>,
     /// The logical nodes that the peer server could not ask when it said something last.
@@ -77,7 +76,6 @@ impl Rows {
         let Asking { own, reads, only_guards, explain, unique } = asking;
         let asked = cluster::Query { query: query.encode()?.into(), own, reads, only_guards, explain, unique };
         let (message, raw) = asked.into_proto();
-        let begun = Instant::now();
         let (caller, answer) = core.ask_one(Request::Query(message), raw).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());
         let (core, cursor) = (core.clone(), None);
@@ -90,7 +88,6 @@ impl Rows {
             columns,
             rows,
             explained: None,
-            asked: Some(begun),
             relied: Vec::new(),
             waits_for: Vec::new(),
         };
@@ -112,9 +109,7 @@ impl Rows {
     /// What the query fails with: [`ErrorKind::Unavailable`] if a brick or the peer server cannot be reached any more;
     /// [`ErrorKind::Conflict`] if the transaction has met another one.
     pub async fn next(&mut self) -> Result<Option<Row>> {
-        let patience = self.core.options.timeout;
-        let asked = self.asked.take().filter(|asked| asked.elapsed() < patience);
-        let since = asked.unwrap_or_else(Instant::now);
+        let mut patience = Patience { whole: self.core.options.timeout, waiting_since: None };
         loop {
             // What follows is on its way while these are read.
             if let (None, Some(cursor)) = (&self.coming, self.cursor) {
@@ -126,7 +121,7 @@ impl Rows {
             }
             let Some(coming) = &mut self.coming else { return Ok(None) };
             // The peer server says every now and then that it is at work, and for whom it waits if it cannot go on.
-            let until = if self.waits_for.is_empty() { Instant::now() } else { since } + patience;
+            let until = patience.until(!self.waits_for.is_empty(), Instant::now());
             let late = |_| self.core.late(&self.waits_for);
             let come = time::timeout_at(until, coming.answer()).await.map_err(late).and_then(|come| come);
             let come = come.map_err(|error| match error.kind() {
@@ -205,6 +200,22 @@ impl Drop for Rows {
     }
 }
 
+/// How long somebody waits who hears every now and then what for.
+struct Patience {
+    whole: Duration,
+    /// Since when it is for bricks that cannot be asked.
+    waiting_since: Option<Instant>,
+}
+
+impl Patience {
+    /// When it ends, as of what was heard last. Whoever is at work has all of it each time; bricks that cannot be asked have it once.
+    fn until(&mut self, waits_for_bricks: bool, now: Instant) -> Instant {
+        let since = self.waiting_since.filter(|_| waits_for_bricks).unwrap_or(now);
+        self.waiting_since = waits_for_bricks.then_some(since);
+        since + self.whole
+    }
+}
+
 fn rows_of(answer: Answer) -> Result<cluster::Rows> {
     let Response::Rows(rows) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
@@ -217,4 +228,23 @@ fn values(row: &Bytes, columns: usize) -> Result<Vec<Value>> {
     let record = RecordRef::new(row)?;
     let value = |number| record.field(FieldNumber(number))?.map_or(Ok(Value::Null), |value| value.to_value());
     (1..).take(columns).map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brick_is_waited_for_from_when_it_is_told_that_it_is_and_not_from_when_the_query_was_asked() {
+        let asked = Instant::now();
+        let after = |seconds| asked + Duration::from_secs(seconds);
+        let mut patience = Patience { whole: Duration::from_secs(10), waiting_since: None };
+        let mut until = |waits_for_bricks, seconds| patience.until(waits_for_bricks, after(seconds));
+        assert_eq!(until(false, 0), after(10));
+        assert_eq!(until(false, 18), after(28), "it is at work");
+        assert_eq!(until(true, 20), after(30));
+        assert_eq!(until(true, 22), after(30), "it still waits");
+        assert_eq!(until(false, 24), after(34), "it goes on");
+        assert_eq!(until(true, 26), after(36), "this is another time");
+    }
 }
