@@ -6,6 +6,7 @@
 //!
 //! A stall of this process (stopped, out of CPU time) is not held against the sessions: it counts as a restart.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -72,6 +73,19 @@ impl Embedded {
     /// Outside of a tokio runtime.
     pub fn open(store: &Store) -> Result<Self> {
         Self::over(Box::new(store.clone()))
+    }
+
+    /// Whether there is a catalogue in a store.
+    ///
+    /// # Errors
+    /// What reading a store may fail with.
+    pub fn is_in(store: &Store) -> Result<bool> {
+        let mut found = false;
+        store.rows(rows::FIRST, rows::END, |_, _| {
+            found = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
     }
 
     /// A catalogue in memory, which ends with the last of its handles.

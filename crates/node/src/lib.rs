@@ -19,6 +19,7 @@ pub mod member;
 pub mod meta;
 mod peer;
 pub mod placement;
+pub mod purpose;
 pub mod realm;
 mod server;
 mod uplink;

@@ -23,7 +23,7 @@ use wire::transport::Address;
 use crate::realm::Realm;
 
 /// The row of a brick's store that says which brick of which cluster it is.
-const ROW: &[u8] = b"member";
+pub(crate) const ROW: &[u8] = b"member";
 /// How long it waits after the catalogue could not be changed.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long the end of a session may take when the process ends: it ends by itself too.

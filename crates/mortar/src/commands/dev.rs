@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, value_parser};
 use client::Url;
 use model::{Error, ErrorKind};
+use node::purpose::Purpose;
 use node::{Brick, Config};
 use serde::Serialize;
 use store::{Options, Store};
@@ -128,10 +129,9 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
         return runtime.block_on(cluster::serve(args, config, output));
     }
     let store = match args.memory {
-        true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() }),
-        false => Store::open(&args.data, Options::default()),
+        true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() })?,
+        false => open_for(&args.data, Purpose::Alone)?,
     };
-    let store = store.map_err(|error| explain_open(error, &args.data))?;
     runtime.block_on(serve(args, config, store, output))
 }
 
@@ -200,6 +200,12 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
         return Err(Failure::usage(message).hint("Choose a shorter one with --socket PATH, or --socket none."));
     }
     Ok(Some(path))
+}
+
+/// The store in a directory, which must not be for something else.
+pub(super) fn open_for(data: &Path, purpose: Purpose) -> Result<Store> {
+    let opened = Store::open(data, Options::default()).and_then(|store| purpose.check(&store).map(|()| store));
+    opened.map_err(|error| explain_open(error, data))
 }
 
 /// The failure to open a data directory, with what to do about it.

@@ -12,6 +12,7 @@ use model::{Error, ErrorKind};
 use node::member::{self, Identity, Member};
 use node::meta::{MetaServer, Remote};
 use node::placement::BrickId;
+use node::purpose::Purpose;
 use node::realm::Realm;
 use node::{Brick, PeerServer};
 use serde::Serialize;
@@ -21,7 +22,7 @@ use tracing::{info, warn};
 use wire::handshake;
 use wire::transport::Address;
 
-use super::dev::{explain_open, explain_start};
+use super::dev::{explain_start, open_for};
 use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
@@ -166,7 +167,7 @@ impl Running {
             }
             role => {
                 // Before the meta-server is asked: what is wrong here is told at once.
-                let store = if role == Role::Brick { Some(open(settings)?) } else { None };
+                let store = if role == Role::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
                 let as_what = if role == Role::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
                 let remote = Remote::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
                 let remote: Arc<dyn MetaStore> = Arc::new(remote);
@@ -270,15 +271,15 @@ pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<
         }
         return Ok((None, Arc::new(meta::Etcd::new(&config)?)));
     }
-    let store = open(settings)?;
+    let store = open(settings, Purpose::Catalogue)?;
     let catalogue = Embedded::open(&store)?;
     Ok((Some(store), Arc::new(catalogue)))
 }
 
 /// The store of a process.
-pub(crate) fn open(settings: &Settings) -> Result<Store> {
+pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
     match &settings.data {
-        Some(data) => Store::open(data, Options::default()).map_err(|error| explain_open(error, data)),
+        Some(data) => open_for(data, purpose),
         None => {
             let memory_bytes = (settings.memory_mib as usize) << 20;
             Ok(Store::in_memory(Options { memory_bytes, ..Options::default() })?)

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use clap::{Args, Subcommand, ValueEnum};
 use meta::Embedded;
 use meta::catalog::{ADMINISTRATORS, Editor, Parameters, hash_password};
+use node::purpose::Purpose;
 use serde::Serialize;
-use store::{Options, Store};
 use wire::proto::account::administer::Action as Wanted;
 use wire::proto::account::grant::To;
 use wire::proto::account::{self, Accounts};
 
+use super::dev::open_for;
 use crate::connection::Session;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report, warn};
@@ -322,7 +323,7 @@ async fn add(name: String, groups: Vec<String>, new: &New, data: Option<&Path>, 
 
 /// Adds a user where a meta-server keeps its data, while none runs.
 async fn add_to(data: &Path, name: &str, hash: Option<&str>, groups: &[String], session: &mut Session) -> Result {
-    let store = Store::open(data, Options::default())?;
+    let store = open_for(data, Purpose::Catalogue)?;
     let editor = Editor::new(Arc::new(Embedded::open(&store)?));
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let added = async {

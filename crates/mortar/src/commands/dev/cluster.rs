@@ -9,6 +9,7 @@ use model::ErrorKind;
 use node::Config;
 use node::doors::Secret;
 use node::meta::MetaServer;
+use node::purpose::Purpose;
 use node::realm::Realm;
 use serde::Serialize;
 use wire::transport::Address;
@@ -121,7 +122,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
     let mut brick_texts = Vec::new();
     for number in 1..=bricks {
         let settings = settings(Role::Brick, &format!("brick-{number}"), vec![loopback.clone()], None);
-        let brick = Running::brick(&settings, realm.clone(), open(&settings)?).await?;
+        let brick = Running::brick(&settings, realm.clone(), open(&settings, Purpose::Brick)?).await?;
         brick_texts.push(text(brick.addresses()));
         parts.push(brick);
     }
