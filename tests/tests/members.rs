@@ -129,3 +129,20 @@ fn the_end_of_a_cluster_counts_what_was_started_by_hand_too() {
     world.wait_ended();
     assert_eq!(world.run_at(&["cluster", "down", "--data"]).code, 5);
 }
+
+/// What the catalogue says of who lives is some seconds old, and a process may be reached elsewhere than its file says.
+#[test]
+fn a_brick_that_has_just_ended_at_another_address_is_not_called_removed() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.signal("brick-1", Signal::KILL);
+    world.status_until(|shown| state_of(shown, "brick-1") == "down");
+    let config = world.data().join("brick-1.toml");
+    let log = std::fs::File::create(world.data().join("elsewhere.log")).unwrap();
+    let mut node = mortar(&["node", "--listen", "127.0.0.1:0", "--config"]);
+    let mut elsewhere = node.arg(config).stdout(log).spawn().unwrap();
+    world.status_until(|shown| shown.iter().any(|one| one["name"] == "outside" && one["state"] == "healthy"));
+    send(&elsewhere, Signal::KILL);
+    wait(&mut elsewhere, PATIENCE).unwrap();
+    let status = world.run_at(&["cluster", "status", "--json", "--data"]);
+    assert_eq!((status.code, state_of(&status.json(), "brick-1")), (1, "down"), "{}", status.text());
+}

@@ -226,7 +226,23 @@ impl Members {
     pub(super) async fn ask(layout: &Layout) -> Result<Self> {
         let Some(meta) = layout.with(Role::Meta).next() else { return Ok(Self::default()) };
         let client = connect(&meta.url(), layout.credentials()).await?;
-        Ok(Self::of(&layout.parts, member::ask(&client, &MemberRequest::List).await?))
+        let mut members = Self::of(&layout.parts, member::ask(&client, &MemberRequest::List).await?);
+        if !members.removed.is_empty() && !members.are_elsewhere(layout).await {
+            members.removed.clear();
+        }
+        Ok(members)
+    }
+
+    /// Whether the bricks that have no file here say so themselves: what the catalogue knows may be some seconds old, and one that is
+    /// away might be one of here that was at another address.
+    async fn are_elsewhere(&self, layout: &Layout) -> bool {
+        let mut asked = JoinSet::new();
+        for member in self.outside.iter().filter(|member| member.role == Role::Brick).cloned() {
+            asked.spawn(member.show(layout.credentials()));
+        }
+        let says_so =
+            |one: &Shown| one.figures.get("brick_number").and_then(Value::as_u64) == one.number.map(u64::from);
+        asked.join_all().await.iter().all(says_so)
     }
 
     /// Processes are known by where they are reached.
