@@ -322,6 +322,29 @@ async fn another_peer_server_tells_anew_how_things_are() {
     assert_eq!((&told[0]["event"], &told[0]["stopped"]), (&"connected".into(), &false.into()), "{told:?}");
 }
 
+/// One in memory is another brick when it is started again, at the address that the lost one had.
+#[tokio::test]
+async fn a_new_brick_where_a_lost_one_was_does_not_pass_for_it() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
+    set_policy(&world, "fail_stop");
+    let cluster = connect(world.url()).await;
+    let mut events = cluster.events().unwrap();
+    let (_, standing) = connected(&mut events).await;
+    let (oids, dead) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-1"));
+    world.signal("brick-1", Signal::KILL);
+    stopped(&mut events).await;
+    world.restart("brick-1");
+    // Longer than a peer server takes to connect again.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let told = world.run(&["events", "--count", "1", "--json"]).json();
+    assert_eq!(told[0]["stopped"], true, "{told:?}");
+    let listed = world.run(&["brick", "list", "--json"]).json();
+    let lost = listed.iter().find(|one| one["brick"] == dead).unwrap();
+    let at = |one: &&serde_json::Value| one["addresses"] == lost["addresses"];
+    assert_eq!((listed.len(), listed.iter().filter(at).count()), (3, 2), "{listed:?}");
+    is_refused(&cluster, oids[1]).await;
+}
+
 #[tokio::test]
 async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
     let world = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);

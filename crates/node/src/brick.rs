@@ -161,7 +161,8 @@ impl server::Role for Role {
         // Whoever talks to a brick itself is held back by nothing.
         who.is_administrator(self.catalog().as_deref())?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight };
+        let brick = self.nodes.as_ref().map_or(0, |nodes| nodes.id.0);
+        let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick };
         if self.nodes.is_some() && hello.space.is_empty() {
             // Another process of the cluster: it speaks of all spaces.
             return Ok((terms(SpaceId(0)), ()));

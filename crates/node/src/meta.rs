@@ -105,7 +105,7 @@ impl server::Role for Role {
         // The catalogue says all of everybody.
         who.is_administrator(Some(&self.follower.load()))?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight }, who.clone()))
+        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0 }, who.clone()))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, who: Who, _: &Arc<Mailbox>) -> Desk {

@@ -143,7 +143,7 @@ impl server::Role for Role {
         let patience = Some(hello.patience_ms).filter(|given| *given > 0);
         let patience = patience.map(|given| Duration::from_millis(given.into()));
         let (id, pass) = (space.id, Pass { space, who: who.clone(), patience });
-        Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight }, pass))
+        Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight, brick: 0 }, pass))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Guest {

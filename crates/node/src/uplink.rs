@@ -217,7 +217,7 @@ impl Uplinks {
 async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, below: Weak<B>) {
     let (mut pause, mut told) = (FIRST_PAUSE, None);
     while let Some(user) = below.upgrade() {
-        match time::timeout(PATIENCE, open(&uplinks, &address)).await.unwrap_or_else(|_| Err(silent(&address))) {
+        match time::timeout(PATIENCE, open(&uplinks, brick, &address)).await.unwrap_or_else(|_| Err(silent(&address))) {
             Ok((stream, max_frame)) => {
                 told = None;
                 pause = FIRST_PAUSE;
@@ -241,7 +241,7 @@ async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, 
             Err(error) if error.kind() != ErrorKind::Unavailable => {
                 let message = error.to_string();
                 if told.as_ref() != Some(&message) {
-                    warn!(brick = brick.0, %address, %error, "a brick does not let this process in");
+                    warn!(brick = brick.0, %address, %error, "a brick cannot be reached until somebody mends it");
                     told = Some(message);
                 }
             }
@@ -252,9 +252,18 @@ async fn run<B: Below>(uplinks: Arc<Uplinks>, brick: BrickId, address: Address, 
     }
 }
 
-async fn open(uplinks: &Uplinks, address: &Address) -> Result<(Stream, u32)> {
+/// Connects to a brick, if that is who answers: another one may have been started where it was.
+async fn open(uplinks: &Uplinks, brick: BrickId, address: &Address) -> Result<(Stream, u32)> {
     let (stream, terms) = uplinks.membership.dial(address, Role::Peer).await?;
-    Ok((stream, terms.max_frame))
+    match terms.brick {
+        found if found == brick.0 => Ok((stream, terms.max_frame)),
+        0 => Err(Error::new(ErrorKind::Invalid, format!("what answers at {address} is no brick of a cluster"))),
+        other => {
+            let what =
+                format!("brick {other} answers at {address}, where brick {} was: start that with its data", brick.0);
+            Err(Error::new(ErrorKind::Invalid, what))
+        }
+    }
 }
 
 fn silent(address: &Address) -> Error {

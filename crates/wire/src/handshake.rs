@@ -146,6 +146,8 @@ pub struct Terms {
     pub max_read: u32,
     /// Requests that may be unanswered at a time; more wait unread.
     pub max_in_flight: u32,
+    /// The number of the brick of a cluster that it is; 0 of any other server.
+    pub brick: u32,
 }
 
 /// The bytes of an opening with this message.
@@ -253,6 +255,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         max_frame: accepted.max_frame,
         max_read: accepted.max_read,
         max_in_flight: accepted.max_in_flight,
+        brick: accepted.brick,
     })
 }
 
@@ -301,6 +304,7 @@ pub async fn welcome(stream: &mut Stream, door: &mut impl Doorkeeper, agent: &st
             max_frame: terms.max_frame,
             max_read: terms.max_read,
             max_in_flight: terms.max_in_flight,
+            brick: terms.brick,
         }),
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };

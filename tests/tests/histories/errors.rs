@@ -176,7 +176,7 @@ struct Door;
 
 impl handshake::Doorkeeper for Door {
     async fn admit(&mut self, _: &proto::Hello, _: &Peer) -> client::Result<handshake::Terms> {
-        Ok(handshake::Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 0, max_in_flight: 10 })
+        Ok(handshake::Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 0, max_in_flight: 10, brick: 0 })
     }
 }
 

@@ -122,7 +122,9 @@ fn openings_are_what_they_were() {
         max_frame: 41_943_040,
         max_read: 4_194_304,
         max_in_flight: 1024,
+        brick: 0,
     };
+    let of_a_brick = proto::Accepted { brick: 7, ..accepted.clone() };
     let welcome = |answer| proto::Welcome { answer: Some(answer) };
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
     let openings = [
@@ -130,6 +132,7 @@ fn openings_are_what_they_were() {
         ("hello-somebody", handshake::encode(1, &somebody)),
         ("hello-hasty", handshake::encode(1, &hasty)),
         ("welcome-accepted", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(accepted)))),
+        ("welcome-of-a-brick", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_brick)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
     for (name, now) in openings {
@@ -288,7 +291,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        5 + 24 + 26 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
+        6 + 24 + 26 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
         "a vector is not of this version's tests, or the directory lacks some"
     );
 }

@@ -29,7 +29,7 @@ struct Door {
 impl Doorkeeper for Door {
     async fn admit(&mut self, hello: &proto::Hello, peer: &Peer) -> Result<Terms> {
         self.came = Some((hello.clone(), peer.clone()));
-        Ok(Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10 })
+        Ok(Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10, brick: 0 })
     }
 }
 
