@@ -178,7 +178,7 @@ impl Cluster {
                     Ok(Decided::Unknown(txn)) => return Err(self.core.unknown(txn)),
                     Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
                     // Whoever has the value may have got it because what was read here has changed.
-                    Err(error) if error.kind() == ErrorKind::Invalid => match transaction.check().await {
+                    Err(error) if error.kind() == ErrorKind::Exists => match transaction.check().await {
                         Ok(Decided::Conflict(clash)) => clash.to_string(),
                         _ => return Err(error),
                     },

@@ -312,6 +312,10 @@ impl<T: Clone + Weigh> PageCache<T> {
         let mut committing: BTreeMap<PageId, Committing<T>> = BTreeMap::new();
         for (oid, content) in &writes {
             let Some(copy) = self.copies.get(&oid.page()) else { continue };
+            // Nothing changes where nothing is: the copy is right as it is, and a brick may send no message for that.
+            if matches!((content, copy.look(oid.slot())), (Content::Absent, Found::Absent)) {
+                continue;
+            }
             let page = committing
                 .entry(oid.page())
                 .or_insert_with(|| Committing { copy: copy.number, writes: BTreeMap::new() });

@@ -132,6 +132,7 @@ impl Drop for Waiter<'_> {
         // A client that is closed asks for nothing.
         let _ = self.core.work(|state, now| {
             if state.ending.remove(&self.txn).is_some() {
+                state.held.remove(&self.txn);
                 state.session.resolve(self.txn, now);
             }
         });
@@ -400,12 +401,10 @@ impl Core {
             }
             ended
         };
+        let _waiter = Waiter { core: self, txn };
         let ended = match at_hand {
             Some(ended) => Some(Ok(ended)),
-            None => {
-                let _waiter = Waiter { core: self, txn };
-                self.patiently(ending).await?
-            }
+            None => self.patiently(ending).await?,
         };
         let held = self.lock()?.held.remove(&txn);
         Ok((ended, held))

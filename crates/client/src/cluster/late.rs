@@ -84,7 +84,7 @@ fn late_lock(
     let bricks = standing.into_iter().flat_map(|standing| serving(standing, nodes));
     let at: String = bricks.map(|brick| format!(" at {brick}")).collect();
     format!(
-        "no lock of {oid}{at} was granted within {patience:?}: another transaction holds it, or waits for it since before"
+        "no lock of {oid}{at} was granted within {patience:?}: another transaction holds it or waits for it since before, or the brick hangs"
     )
 }
 
@@ -126,7 +126,7 @@ mod tests {
         };
         assert_eq!(
             said(1),
-            "no lock of 1.0.1.7.1 at brick 1 (db1:6680) was granted within 3s: another transaction holds it, or waits for it since before"
+            "no lock of 1.0.1.7.1 at brick 1 (db1:6680) was granted within 3s: another transaction holds it or waits for it since before, or the brick hangs"
         );
         let away = "brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z; it was waited for 3s";
         assert_eq!(said(2), away);

@@ -399,8 +399,8 @@ impl Transaction {
     /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped), or this client is not
     /// let in any more ([`ErrorKind::Denied`]);
     /// [`ErrorKind::Exists`] if it gives an object values that are to be unique, and another one has them;
-    /// [`ErrorKind::Unavailable`] if a brick that it needs was away, and did not come back in time. It is not over then. Nothing of it has
-    /// happened.
+    /// [`ErrorKind::Unavailable`] if a brick that it needs was away, and did not come back in time, and [`ErrorKind::Full`] if one had no
+    /// room. Nothing of it has happened then. It is not over if it was not sent: it may be committed again, or aborted.
     pub async fn commit(&self) -> Result<Decided> {
         let Inner { core, txn, .. } = &*self.inner;
         core.lock()?.may_work()?;

@@ -105,6 +105,35 @@ async fn of_many_who_want_the_same_value_one_gets_it() {
     world.end().await;
 }
 
+/// Whoever finds the next number taken has read a counter that was raised meanwhile: that is no error.
+#[tokio::test]
+async fn all_who_raise_a_counter_get_numbers_of_their_own() {
+    let world = World::start(2).await;
+    let first = world.client().await;
+    first.define::<User>().await.unwrap();
+    let counter = create(&first, user(None, 0)).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let cluster = world.client().await;
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                let taken = cluster.transact(|t| async move {
+                    let number = {
+                        let mut counter = t.load_mut(counter).await?;
+                        counter.visits += 1;
+                        counter.visits
+                    };
+                    t.create(user(None, number)).await
+                });
+                taken.await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(first.read(counter).await.unwrap().unwrap().visits, 40);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn writes_of_who_has_not_asked_are_refused_by_the_brick() {
     let world = World::start(1).await;

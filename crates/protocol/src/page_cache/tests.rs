@@ -173,6 +173,22 @@ fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
     assert_eq!(cache.look(oid(1)), Found::Value(&9));
 }
 
+/// A brick without room may take it as a read, and then no message ever said that something was written.
+#[test]
+fn what_is_deleted_where_nothing_is_stays_as_it_was_in_the_copy() {
+    let mut cache = cache();
+    cache.begin(ME);
+    assert!(cache.write(ME, oid(1), Content::Absent) && cache.write(ME, oid(9), Content::Absent));
+    cache.finish(ME).unwrap();
+    cache.decided(ME, Some(Timestamp::at(5)));
+    let next = txn(1001);
+    cache.begin(next);
+    assert_eq!(cache.read(next, oid(1)), Found::Absent);
+    assert_eq!(cache.read(next, oid(9)), Found::Absent);
+    let seen = cache.finish(next).unwrap().reads.into_iter().map(|read| read.seen);
+    assert_eq!(seen.collect::<Vec<_>>(), [Seen::Written(ME), Seen::At(at(4))]);
+}
+
 #[test]
 fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
     let mut cache = cache();
