@@ -69,7 +69,9 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !asks && words.iter().any(|word| word == "--json") {
         let text = error.to_string();
-        let message = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
+        // What is wrong, and with which arguments; behind it come usage and hints.
+        let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        let message = what.split_whitespace().collect::<Vec<_>>().join(" ");
         return tell(&Failure::usage(message).hint("See --help."), true);
     }
     // To the standard output or the error stream, as the kind asks; a closed one needs no answer.

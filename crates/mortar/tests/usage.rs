@@ -43,16 +43,19 @@ fn wrong_usage_ends_with_2_and_says_what_was_meant() {
 
 #[test]
 fn with_json_every_failure_is_one_object() {
-    for (args, code, kind) in [
-        (&["get", "cat.jpg", "--json"][..], 2, "usage"),
-        (&["put", "no-such-file", "/x", "--json"][..], 3, "io"),
-        (&["status", "--json", "--server", "mortar+unix:///nowhere.sock/main", "--timeout", "1"][..], 5, "unavailable"),
+    let nowhere = "mortar+unix:///nowhere.sock/main";
+    for (args, code, kind, words) in [
+        (&["get", "cat.jpg", "--json"][..], 2, "usage", "cat.jpg"),
+        (&["query", "--json"][..], 2, "usage", "<CLASS>"),
+        (&["put", "no-such-file", "/x", "--json"][..], 3, "io", "no-such-file"),
+        (&["status", "--json", "--server", nowhere, "--timeout", "1"][..], 5, "unavailable", "nowhere.sock"),
     ] {
         let output = mortar(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
         let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
         assert_eq!(error["error"]["kind"], kind, "{args:?}");
         assert_eq!(error["error"]["exit_code"], code, "{args:?}");
+        assert!(error["error"]["message"].as_str().is_some_and(|message| message.contains(words)), "{error}");
     }
 }
 
