@@ -290,11 +290,8 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
             // Who holds it only helps the message.
-            let _ = file.read_to_string(&mut holder);
-            let holder = holder.trim();
-            let who = if holder.is_empty() { String::new() } else { format!(", process {holder}") };
+            let who = holder(dir).map(|process| format!(", process {process}")).unwrap_or_default();
             let message =
                 format!("{} is open in another server{who}; stop that one, or use another directory", dir.display());
             return Err(Error::new(ErrorKind::Unavailable, message));

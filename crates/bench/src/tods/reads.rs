@@ -132,23 +132,37 @@ impl LoadedBerkeley {
     }
 }
 
-/// PostgreSQL, and Berkeley DB for reference if it is there, each with all objects; `value` makes what is measured of reads a
-/// second.
-fn beside_disks<'a>(
-    run: &'a Run,
-    data: &'a Data,
-    plan: Plan,
-    postgres: &'a LoadedPostgres,
-    value: impl Fn(f64) -> Vec<f64> + Copy + 'a,
-) -> Result<Vec<Side<'a>>> {
-    let mut sides = vec![Side::new("PostgreSQL", move || Ok(value(postgres.reads(data, plan)?)))];
+/// What is measured beside bricks with disks: PostgreSQL, and Berkeley DB for reference if it is there, each with all objects.
+struct Disks {
+    postgres: LoadedPostgres,
     #[cfg(libdb)]
-    {
-        let berkeley = LoadedBerkeley::start(run, data)?;
-        let reads = move || Ok(value(berkeley.reads(run, data)?));
-        sides.push(Side::new("Berkeley DB in process, one thread", reads).for_reference());
+    berkeley: LoadedBerkeley,
+}
+
+impl Disks {
+    fn start(run: &Run, data: &Data) -> Result<Self> {
+        Ok(Self {
+            postgres: LoadedPostgres::start(run, data)?,
+            #[cfg(libdb)]
+            berkeley: LoadedBerkeley::start(run, data)?,
+        })
     }
-    Ok(sides)
+
+    /// The sides; `value` makes what is measured of reads a second.
+    fn sides<'a>(
+        &'a self,
+        #[cfg_attr(not(libdb), expect(unused_variables, reason = "Berkeley DB is not there"))] run: &'a Run,
+        data: &'a Data,
+        plan: Plan,
+        value: impl Fn(f64) -> Vec<f64> + Copy + 'a,
+    ) -> Vec<Side<'a>> {
+        vec![
+            Side::new("PostgreSQL", move || Ok(value(self.postgres.reads(data, plan)?))),
+            #[cfg(libdb)]
+            Side::new("Berkeley DB in process, one thread", move || Ok(value(self.berkeley.reads(run, data)?)))
+                .for_reference(),
+        ]
+    }
 }
 
 /// What reads are of, and where they go.
@@ -309,9 +323,9 @@ pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Keeps, cached: bool
         let side = Side::new("Mortar", || Ok(counted(mortar.reads(&at, &data, cached, plan)?)));
         let title = format!("{}, {kib} KB", figure.id);
         let outcome = if keeps == Keeps::OnDisk {
-            let postgres = LoadedPostgres::start(run, &data)?;
+            let disks = Disks::start(run, &data)?;
             let mut sides = vec![side];
-            sides.extend(beside_disks(run, &data, plan, &postgres, counted)?);
+            sides.extend(disks.sides(run, &data, plan, counted));
             interleave(&title, Run::REPEATS, &mut sides)?
         } else {
             let redis = LoadedRedis::start(run, &data)?;
@@ -327,7 +341,7 @@ pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Keeps, cached: bool
 pub(super) fn on_disk(run: &Run) -> Result<Figure> {
     let data = Data::new(objects(1), 1024);
     let mortar = Filled::start(run, 1, Keeps::OnDisk, &data)?;
-    let postgres = LoadedPostgres::start(run, &data)?;
+    let disks = Disks::start(run, &data)?;
     let mut figure = Figure {
         id: "tods-10",
         title: "on-disk random reads of 1 KB",
@@ -356,7 +370,7 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
                 bar: Some(3.0),
             }];
             let mut sides = vec![Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?]))];
-            sides.extend(beside_disks(run, &data, plan, &postgres, |rate| vec![rate])?);
+            sides.extend(disks.sides(run, &data, plan, |rate| vec![rate]));
             let outcome = interleave(&format!("tods-10, {point}"), Run::REPEATS, &mut sides)?;
             figure.rows.extend(run.rows("tods-10", &outcome, &cells));
         }

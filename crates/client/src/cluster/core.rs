@@ -125,10 +125,14 @@ impl std::fmt::Debug for Core {
 struct Waiter<'a> {
     core: &'a Core,
     txn: TxnId,
+    waits: bool,
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
         // A client that is closed asks for nothing.
         let _ = self.core.work(|state, now| {
             if state.ending.remove(&self.txn).is_some() {
@@ -401,11 +405,12 @@ impl Core {
             }
             ended
         };
-        let _waiter = Waiter { core: self, txn };
+        let mut waiter = Waiter { core: self, txn, waits: at_hand.is_none() };
         let ended = match at_hand {
             Some(ended) => Some(Ok(ended)),
             None => self.patiently(ending).await?,
         };
+        waiter.waits = ended.is_none();
         let held = self.lock()?.held.remove(&txn);
         Ok((ended, held))
     }

@@ -196,9 +196,18 @@ pub(super) async fn look(layout: &Layout) -> Vec<Shown> {
             one.state = State::Removed;
         }
     }
-    for outsider in members.outside {
-        shown.push(outsider.show(layout.credentials()).await);
+    shown.extend(show_all(members.outside, layout).await);
+    shown
+}
+
+/// How processes are that have no files here, in their order.
+async fn show_all(outside: impl IntoIterator<Item = Member>, layout: &Layout) -> Vec<Shown> {
+    let mut asked = JoinSet::new();
+    for member in outside {
+        asked.spawn(member.show(layout.credentials()));
     }
+    let mut shown = asked.join_all().await;
+    shown.sort_by_key(|one| (one.role == Role::Peer, one.number));
     shown
 }
 
@@ -236,13 +245,10 @@ impl Members {
     /// Whether the bricks that have no file here say so themselves: what the catalogue knows may be some seconds old, and one that is
     /// away might be one of here that was at another address.
     async fn are_elsewhere(&self, layout: &Layout) -> bool {
-        let mut asked = JoinSet::new();
-        for member in self.outside.iter().filter(|member| member.role == Role::Brick).cloned() {
-            asked.spawn(member.show(layout.credentials()));
-        }
+        let bricks = self.outside.iter().filter(|member| member.role == Role::Brick).cloned();
         let says_so =
             |one: &Shown| one.figures.get("brick_number").and_then(Value::as_u64) == one.number.map(u64::from);
-        asked.join_all().await.iter().all(says_so)
+        show_all(bricks, layout).await.iter().all(says_so)
     }
 
     /// Processes are known by where they are reached.

@@ -19,6 +19,10 @@ use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::Wanted;
 use crate::brick::scan::scan;
 
+mod acknowledged;
+mod random;
+mod room;
+
 const NODE: NodeId = NodeId(3);
 const SPACE: SpaceId = SpaceId(1);
 const PERSON: ClassId = ClassId(1);
@@ -457,75 +461,6 @@ fn one_transaction_puts_one_object_in_a_place() {
     assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
 }
 
-/// Fills a store in memory with something else.
-fn fill(store: &Store) {
-    for number in 0_u32.. {
-        if store.is_memory_full() {
-            return;
-        }
-        let mut rows = RowChanges::new();
-        rows.put(&[b"other".as_slice(), &number.to_be_bytes()].concat(), vec![0; 64 << 10].into());
-        // The first that has no room is told so.
-        let _ = store.commit_rows(rows);
-    }
-}
-
-fn with_little_room() -> World {
-    World::on(Store::in_memory(Options { memory_bytes: 8 << 20, ..Options::default() }).unwrap())
-}
-
-#[test]
-fn what_was_taken_is_answered_again_when_there_is_no_room_any_more() {
-    let mut world = with_little_room();
-    let part = |slot| {
-        let writes = [(oid(ClassId::NONE, slot), Content::Value(Object::blob("something".into())))].into();
-        Part { writes, ..Part::default() }
-    };
-    let (prepared, committed) = (world.txn(), world.txn());
-    let prepare = Request::Prepare { txn: prepared, participants: vec![NODE, NodeId(8)], part: part(1) };
-    let commit = Request::Commit { txn: committed, part: part(2) };
-    for request in [&prepare, &commit] {
-        world.ask(request.clone());
-    }
-    let first = world.answer_all();
-    assert!(matches!(first[..], [Answer::Prepared { .. }, Answer::Ended { .. }]), "{first:?}");
-    fill(&world.store);
-    for request in [prepare, commit] {
-        world.ask(request);
-    }
-    assert_eq!(world.answer_all(), first);
-    let txn = world.txn();
-    world.ask(Request::Commit { txn, part: part(3) });
-    assert_eq!(world.answer_all(), [], "what comes for the first time is held");
-}
-
-#[test]
-fn to_delete_what_is_not_there_needs_no_room() {
-    let mut world = with_little_room();
-    let place = |number| Oid::new(ClassId::NONE, PageId { number, ..page(0) }, 1);
-    // Somebody is about to create one of them, which nobody sees yet.
-    let creates = [(place(7), Content::Value(Object::blob("new".into())))].into();
-    world.begin(Vec::new(), creates, false);
-    world.answer_all();
-    fill(&world.store);
-    let heads = |world: &World| {
-        (1_000..1_100)
-            .filter(|number| rows::read_head(&world.store, place(*number).page()).unwrap().version != Version::ZERO)
-            .count()
-    };
-    for number in 1_000..1_100 {
-        let answer = world.commit(&[], place(number), Content::Absent);
-        assert!(matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. }), "{answer:?}");
-    }
-    assert_eq!(heads(&world), 0);
-    let answer = world.commit(&[], place(7), Content::Absent);
-    assert!(is_refused_for(&answer, place(7)), "{answer:?}");
-    world.decide(true);
-    world.answer_all();
-    assert!(matches!(world.commit(&[], place(7), Content::Absent), Answer::Ended { .. }));
-    assert_eq!(rows::read_object(&world.store, place(7).page(), 1).unwrap(), None);
-}
-
 #[test]
 fn transactions_that_are_prepared_touch_until_they_are_decided() {
     for commits in [true, false] {
@@ -546,66 +481,6 @@ fn transactions_that_are_prepared_touch_until_they_are_decided() {
         assert_eq!(is_refused_for(&late, guards[0].oid), commits, "{late:?}");
         assert_eq!(world.entries(BY_AGE), if commits { vec![(key(20), 1)] } else { vec![] });
     }
-}
-
-/// Whether a row says who has still to acknowledge how a transaction has ended.
-fn is_open(store: &Store, txn: TxnId) -> bool {
-    let row = store.row(&rows::known_key(NODE, txn, 0)).unwrap().unwrap();
-    match decode_record(&row).unwrap().1 {
-        Record::Ended { participants, .. } => !participants.is_empty(),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn acknowledgements_go_to_the_store_with_what_somebody_waits_for_or_when_it_is_time() {
-    let mut world = World::on(Store::in_memory(Options::default()).unwrap());
-    let ended = |world: &mut World| {
-        let writes: Writes<Object> = [(oid(ClassId::NONE, 1), Content::Value(Object::blob("x".into())))].into();
-        let txn = world.begin(Vec::new(), writes, false);
-        world.answer_all();
-        world.decide(true);
-        world.answer_all();
-        assert!(is_open(&world.store, txn));
-        txn
-    };
-    let forget = |world: &mut World, txn| {
-        world.ask(Request::Forget { txn });
-        world.answer_all();
-    };
-
-    let first = ended(&mut world);
-    forget(&mut world, first);
-    assert!(is_open(&world.store, first));
-    let second = ended(&mut world);
-    assert!(!is_open(&world.store, first));
-
-    forget(&mut world, second);
-    assert!(is_open(&world.store, second));
-
-    let third = ended(&mut world);
-    forget(&mut world, third);
-    assert!(is_open(&world.store, third));
-    world.poll();
-    assert!(!is_open(&world.store, third));
-
-    let many: Vec<TxnId> = (0..TOGETHER).map(|_| ended(&mut world)).collect();
-    many.iter().for_each(|txn| forget(&mut world, *txn));
-    assert!(many.iter().all(|txn| !is_open(&world.store, *txn)));
-
-    let last = ended(&mut world);
-    forget(&mut world, last);
-    let mut world = world.reopened();
-    assert!(is_open(&world.store, last), "it is lost");
-    let asked = |chore: Chore| matches!(chore, Chore::Ask { request: Request::Ask { txn, .. }, .. } if txn == last);
-    let is_asked = (0..100).any(|_| {
-        world.now += 5_000;
-        world.hosted.poll(world.now);
-        let mut chores = Vec::new();
-        world.chores.take(&mut chores);
-        chores.into_iter().any(asked)
-    });
-    assert!(is_asked, "and found out again");
 }
 
 #[test]
@@ -712,111 +587,5 @@ fn marks_are_read_as_they_were_written() {
     }
     for damaged in [&b""[..], &[1], &[2, 0, 0, 0], &[9, 0, 0, 0, 1]] {
         assert_eq!(Mark::decode(id, damaged).unwrap_err().kind(), ErrorKind::Corrupt);
-    }
-}
-
-/// What happens to a logical node.
-#[derive(Clone, Debug)]
-enum Step {
-    Write {
-        slot: u16,
-        class: u32,
-        age: i64,
-        prepares: bool,
-    },
-    Remove {
-        slot: u16,
-        prepares: bool,
-    },
-    Decide(bool),
-    /// One more index, or one less.
-    Add,
-    Drop,
-    Poll,
-    Answers,
-    Reopen,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let write = (0..30_u16, 0..3_u32, 0..6_i64, any::<bool>());
-    prop_oneof![
-        12 => write.prop_map(|(slot, class, age, prepares)| Step::Write { slot, class, age, prepares }),
-        4 => (0..30_u16, any::<bool>()).prop_map(|(slot, prepares)| Step::Remove { slot, prepares }),
-        4 => any::<bool>().prop_map(Step::Decide),
-        1 => Just(Step::Add),
-        1 => Just(Step::Drop),
-        6 => Just(Step::Poll),
-        4 => Just(Step::Answers),
-        1 => Just(Step::Reopen),
-    ]
-}
-
-/// Whatever happens while indexes are made, each has in the end what one has that is made afterwards.
-fn indexes_follow(mut world: World, steps: Vec<Step>) {
-    let (mut indexes, mut gone, mut next) = (vec![BY_AGE], Vec::new(), BY_AGE + 1);
-    let list = |indexes: &[u32]| indexes.iter().map(|index| by_age(*index)).collect::<Vec<_>>();
-    for step in steps {
-        match step {
-            Step::Write { slot, class, age, prepares } => {
-                let class = ClassId(class);
-                world.begin(Vec::new(), [(oid(class, slot), Content::Value(person(class, age)))].into(), !prepares);
-            }
-            Step::Remove { slot, prepares } => {
-                world.begin(Vec::new(), [(oid(PERSON, slot), Content::Absent)].into(), !prepares);
-            }
-            Step::Decide(commits) => world.decide(commits),
-            Step::Add => {
-                indexes.push(next);
-                next += 1;
-                world.want(&list(&indexes));
-            }
-            Step::Drop if !indexes.is_empty() => {
-                gone.push(indexes.remove(0));
-                world.want(&list(&indexes));
-            }
-            Step::Drop => {}
-            Step::Poll => world.poll(),
-            Step::Answers => drop(world.answers()),
-            Step::Reopen => world = world.reopened(),
-        }
-    }
-    world.answer_all();
-    while !world.prepared.is_empty() {
-        world.decide(true);
-        world.answer_all();
-    }
-    world.settle();
-    indexes.push(next);
-    world.want(&list(&indexes));
-    world.settle();
-    let expected = world.expected();
-    let afterwards = world.entries(next);
-    for index in indexes {
-        assert_eq!(world.ages(index, false, 4), expected);
-        assert_eq!(world.entries(index), afterwards);
-    }
-    for index in gone {
-        assert_eq!(world.entries(index), []);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn indexes_are_what_they_would_be_if_made_afterwards(steps in proptest::collection::vec(step(), 0..120)) {
-        indexes_follow(World::indexed(), steps);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
-
-    #[test]
-    fn indexes_on_disk_are_what_they_would_be_if_made_afterwards(steps in proptest::collection::vec(step(), 0..120)) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut world = World::on(Store::open(dir.path(), Options::default()).unwrap());
-        world.want(&[by_age(BY_AGE)]);
-        indexes_follow(world, steps);
     }
 }
