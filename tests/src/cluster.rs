@@ -11,12 +11,12 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{LOOK, PATIENCE, Run, json_lines, mortar, run, send, wait};
+use crate::{CommandOutput, POLL_INTERVAL, TEST_TIMEOUT, json_lines, mortar, run, send, wait};
 
 /// Waits until a process that was just started has said a line into this file, which tells that it is ready; `None` if it ends before,
-/// or does not within [`PATIENCE`].
-fn ready(child: &mut Child, output: &Path) -> Option<String> {
-    let until = Instant::now() + PATIENCE;
+/// or does not within [`TEST_TIMEOUT`].
+fn wait_ready(child: &mut Child, output: &Path) -> Option<String> {
+    let until = Instant::now() + TEST_TIMEOUT;
     while Instant::now() < until {
         let has_ended = child.try_wait().expect("a child can be waited for").is_some();
         let said = fs::read_to_string(output).expect("what it has said is text");
@@ -26,7 +26,7 @@ fn ready(child: &mut Child, output: &Path) -> Option<String> {
         if has_ended {
             break;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     None
 }
@@ -36,7 +36,7 @@ pub struct Cluster {
     dir: TempDir,
     up: Option<Child>,
     /// What was started by hand.
-    others: Vec<Child>,
+    restarted: Vec<Child>,
     ready: Value,
 }
 
@@ -44,11 +44,11 @@ impl Cluster {
     /// Starts a cluster and waits until it is healthy.
     ///
     /// # Panics
-    /// If it is not within [`PATIENCE`].
+    /// If it is not within [`TEST_TIMEOUT`].
     #[must_use]
     pub fn start(args: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("mortar-").tempdir().expect("there is a temporary directory");
-        let mut cluster = Self { dir, up: None, others: Vec::new(), ready: Value::Null };
+        let mut cluster = Self { dir, up: None, restarted: Vec::new(), ready: Value::Null };
         cluster.up(args);
         cluster
     }
@@ -64,7 +64,7 @@ impl Cluster {
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
         let stdout = File::create(&output).expect("a file for the output");
         let mut up = command.stdout(stdout).stderr(log).spawn().expect("mortar starts");
-        let said = ready(&mut up, &output);
+        let said = wait_ready(&mut up, &output);
         self.up = Some(up);
         let said = said.unwrap_or_else(|| panic!("the cluster is not ready:\n{}", self.log()));
         self.ready = json_lines(&said).pop().expect("the cluster is ready");
@@ -120,15 +120,15 @@ impl Cluster {
     /// Starts the process with this name by hand, once it has ended, with the file that `up` has left, and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not end, or is not ready, within [`PATIENCE`].
+    /// If it does not end, or is not ready, within [`TEST_TIMEOUT`].
     pub fn restart(&mut self, name: &str) {
         let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
         assert!(Path::new(&config).exists(), "there is no {config}");
         // One that was killed hangs up first, and has its store open for some moments still.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while test_kill_process(self.pid(name)).is_ok() {
             assert!(Instant::now() < until, "{name} has not ended:\n{}", self.log());
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         let output = self.dir.path().join(format!("{name}.output"));
         let log = File::create(self.dir.path().join(format!("{name}.again"))).expect("a log");
@@ -136,55 +136,55 @@ impl Cluster {
         let role = name.split('-').next().expect("a name begins with its role");
         let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
         let mut child = command.stdout(stdout).stderr(log).spawn().expect("mortar starts");
-        let said = ready(&mut child, &output);
-        self.others.push(child);
+        let said = wait_ready(&mut child, &output);
+        self.restarted.push(child);
         assert!(said.is_some(), "{name} is not ready:\n{}", self.log());
     }
 
     /// What `mortar cluster status` says of each process, by `name`, once `is_fine` is satisfied.
     ///
     /// # Panics
-    /// If it is not within [`PATIENCE`].
+    /// If it is not within [`TEST_TIMEOUT`].
     pub fn status_until(&self, is_fine: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         loop {
             let shown = self.run_at(&["cluster", "status", "--json", "--data"]).json();
             if is_fine(&shown) {
                 return shown;
             }
             assert!(Instant::now() < until, "{shown:?}\n{}", self.log());
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Runs a `mortar` command with this directory as its last argument.
-    pub fn run_at(&self, args: &[&str]) -> Run {
+    pub fn run_at(&self, args: &[&str]) -> CommandOutput {
         run(mortar(args).arg(self.data()))
     }
 
     /// Runs a `mortar` command against this cluster.
-    pub fn run(&self, args: &[&str]) -> Run {
+    pub fn run(&self, args: &[&str]) -> CommandOutput {
         run(mortar(args).env("MORTAR_URL", self.url()).current_dir(self.dir.path()))
     }
 
     /// Asks it to end and waits until it has.
     ///
     /// # Panics
-    /// If it does not within [`PATIENCE`].
+    /// If it does not within [`TEST_TIMEOUT`].
     pub fn stop(&mut self, signal: Signal) -> ExitStatus {
         let mut up = self.up.take().expect("the cluster runs");
         send(&up, signal);
-        wait(&mut up, PATIENCE).unwrap_or_else(|| panic!("the cluster did not end:\n{}", self.log()))
+        wait(&mut up, TEST_TIMEOUT).unwrap_or_else(|| panic!("the cluster did not end:\n{}", self.log()))
     }
 
     /// Waits until `up` has ended by itself, and all that was started by hand.
     ///
     /// # Panics
-    /// If one has not within [`PATIENCE`].
+    /// If one has not within [`TEST_TIMEOUT`].
     pub fn wait_ended(&mut self) {
-        let children: Vec<Child> = self.up.take().into_iter().chain(self.others.drain(..)).collect();
+        let children: Vec<Child> = self.up.take().into_iter().chain(self.restarted.drain(..)).collect();
         for mut child in children {
-            assert!(wait(&mut child, PATIENCE).is_some(), "a process did not end:\n{}", self.log());
+            assert!(wait(&mut child, TEST_TIMEOUT).is_some(), "a process did not end:\n{}", self.log());
         }
     }
 
@@ -213,14 +213,14 @@ impl Drop for Cluster {
             && matches!(up.try_wait(), Ok(None))
         {
             send(&up, Signal::TERM);
-            if wait(&mut up, PATIENCE).is_none() {
+            if wait(&mut up, TEST_TIMEOUT).is_none() {
                 // Not ours to leave behind.
                 let _ = up.kill();
                 let _ = up.wait();
             }
         }
         let _ = self.run_at(&["cluster", "down", "--data"]);
-        for mut other in self.others.drain(..) {
+        for mut other in self.restarted.drain(..) {
             let _ = other.kill();
             let _ = other.wait();
         }

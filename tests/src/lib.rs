@@ -35,10 +35,10 @@ pub struct Readme;
 pub struct Typed;
 
 /// How long anything may take before a test fails: far more than it needs, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a wait looks again.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The program under test.
 ///
@@ -72,7 +72,7 @@ fn build() -> PathBuf {
 
 /// How a command ended and what it said.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct CommandOutput {
     /// The exit code; -1 if a signal ended it.
     pub code: i32,
     /// What it wrote to the standard output.
@@ -81,7 +81,7 @@ pub struct Run {
     pub stderr: String,
 }
 
-impl Run {
+impl CommandOutput {
     /// The standard output as text.
     ///
     /// # Panics
@@ -144,16 +144,16 @@ pub fn mortar<A: AsRef<OsStr>>(args: &[A]) -> Command {
 /// Runs a command to its end.
 ///
 /// # Panics
-/// If it cannot be started, or does not end within [`PATIENCE`].
-pub fn run(command: &mut Command) -> Run {
+/// If it cannot be started, or does not end within [`TEST_TIMEOUT`].
+pub fn run(command: &mut Command) -> CommandOutput {
     run_with_input(command, Vec::new())
 }
 
 /// Runs a command to its end with this standard input.
 ///
 /// # Panics
-/// If it cannot be started, or does not end within [`PATIENCE`].
-pub fn run_with_input(command: &mut Command, input: Vec<u8>) -> Run {
+/// If it cannot be started, or does not end within [`TEST_TIMEOUT`].
+pub fn run_with_input(command: &mut Command, input: Vec<u8>) -> CommandOutput {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("mortar starts");
     let mut stdin = child.stdin.take().expect("the standard input is a pipe");
@@ -161,13 +161,13 @@ pub fn run_with_input(command: &mut Command, input: Vec<u8>) -> Run {
     thread::spawn(move || drop(stdin.write_all(&input)));
     let stdout = read_in_background(child.stdout.take());
     let stderr = read_in_background(child.stderr.take());
-    let status = wait(&mut child, PATIENCE).unwrap_or_else(|| {
+    let status = wait(&mut child, TEST_TIMEOUT).unwrap_or_else(|| {
         // Not ours to leave behind.
         let _ = child.kill();
         panic!("the command did not end: {command:?}");
     });
     let stderr = stderr.join().expect("reading does not panic");
-    Run {
+    CommandOutput {
         code: status.code().unwrap_or(-1),
         stdout: stdout.join().expect("reading does not panic"),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -206,7 +206,7 @@ pub fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
         if Instant::now() > until {
             return None;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -300,15 +300,15 @@ impl Server {
     /// Waits until the server says that it answers.
     ///
     /// # Panics
-    /// If it ends, or does not within [`PATIENCE`].
+    /// If it ends, or does not within [`TEST_TIMEOUT`].
     pub fn wait_ready(&mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !fs::read(self.output()).is_ok_and(|said| said.ends_with(b"\n")) {
             if let Some(status) = self.poll_exit() {
                 panic!("the server ended with {status}:\n{}", self.log());
             }
             assert!(Instant::now() < until, "the server does not answer:\n{}", self.log());
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -339,10 +339,10 @@ impl Server {
     /// Waits until the server ends by itself.
     ///
     /// # Panics
-    /// If it does not within [`PATIENCE`].
+    /// If it does not within [`TEST_TIMEOUT`].
     pub fn wait_exit(&mut self) -> ExitStatus {
         let child = self.child.as_mut().expect("the server runs");
-        let status = wait(child, PATIENCE);
+        let status = wait(child, TEST_TIMEOUT);
         let status = status.unwrap_or_else(|| panic!("the server did not end:\n{}", self.log()));
         self.child = None;
         status
@@ -368,7 +368,7 @@ impl Server {
     /// Asks the server to end and waits until it has.
     ///
     /// # Panics
-    /// If it does not within [`PATIENCE`].
+    /// If it does not within [`TEST_TIMEOUT`].
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait_exit()
@@ -383,12 +383,12 @@ impl Server {
     }
 
     /// Runs a `mortar` command against this server, in its directory.
-    pub fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Run {
+    pub fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> CommandOutput {
         run(&mut self.command(args))
     }
 
     /// The same with this standard input.
-    pub fn run_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: impl Into<Vec<u8>>) -> Run {
+    pub fn run_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: impl Into<Vec<u8>>) -> CommandOutput {
         run_with_input(&mut self.command(args), input.into())
     }
 }

@@ -1,4 +1,4 @@
-//! What commands answer at a cluster: exit codes, what to do, and figures.
+//! What commands answer at a cluster: exit codes, what to do, and metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
@@ -72,7 +72,7 @@ fn what_exists_cannot_be_made_and_what_does_not_cannot_be_changed() {
 #[test]
 fn hints_fit_where_they_are_given() {
     let cluster = cluster();
-    let upgrade = |answer: &mortar_tests::Run| answer.stderr.to_lowercase().contains("upgrade");
+    let upgrade = |answer: &mortar_tests::CommandOutput| answer.stderr.to_lowercase().contains("upgrade");
     // A cluster lists its objects by class.
     let missing = cluster.run(&["object", "get", "1.0.1.1.1"]);
     assert!(missing.stderr.contains("mortar query") && !missing.stderr.contains("mortar ls"), "{}", missing.stderr);
@@ -115,15 +115,15 @@ fn peer_server_counts_the_content_that_comes_and_goes() {
     let cluster = cluster();
     let path = cluster.data().join("content");
     std::fs::write(&path, vec![7; 300_000]).unwrap();
-    let figures = || -> (u64, u64) {
+    let metrics = || -> (u64, u64) {
         let shown: Vec<Value> = cluster.run(&["status", "--json"]).json();
-        let figure = |name: &str| shown[0]["figures"][name].as_u64().unwrap();
-        (figure("received_bytes_total"), figure("sent_bytes_total"))
+        let metric = |name: &str| shown[0]["metrics"][name].as_u64().unwrap();
+        (metric("received_bytes_total"), metric("sent_bytes_total"))
     };
     cluster.run(&["object", "put", "/x", path.to_str().unwrap()]).ok();
-    let (received, sent) = figures();
+    let (received, sent) = metrics();
     assert!((300_000..400_000).contains(&received) && sent < 100_000, "{received} {sent}");
     assert_eq!(cluster.run(&["object", "get", "/x"]).stdout.len(), 300_000);
-    let (received, sent) = figures();
+    let (received, sent) = metrics();
     assert!((300_000..400_000).contains(&received) && (300_000..400_000).contains(&sent), "{received} {sent}");
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use client::cluster::{self, ClusterOptions, Decided, Hint, Level};
+use client::cluster::{self, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
 use client::{ErrorKind, Oid};
 use model::{ClassId, NodeId, Object};
 use mortar_tests::cluster::Cluster;
@@ -22,7 +22,7 @@ fn blob(number: u64) -> Object {
     Object::blob(number.to_string().into())
 }
 
-fn number(object: Option<Object>) -> client::Result<u64> {
+fn parse_counter(object: Option<Object>) -> client::Result<u64> {
     let missing = || client::Error::new(ErrorKind::NotFound, "there is no such counter");
     let object = object.ok_or_else(missing)?;
     let text = std::str::from_utf8(&object.data).ok().and_then(|text| text.parse().ok());
@@ -30,13 +30,13 @@ fn number(object: Option<Object>) -> client::Result<u64> {
 }
 
 /// Two counters at logical nodes that follow each other, which are at different bricks.
-async fn counters(cluster: &cluster::Cluster) -> [Oid; 2] {
+async fn create_counters(cluster: &cluster::Cluster) -> [Oid; 2] {
     let nodes = [NodeId(1), NodeId(2)];
     let made = cluster
         .transact(|t| async move {
             let mut made = Vec::new();
             for node in nodes {
-                let oid = t.create_object(ClassId::NONE, blob(0), Hint::At(node))?;
+                let oid = t.create_object(ClassId::NONE, blob(0), PlacementHint::At(node))?;
                 t.bind(&format!("counters/{}", node.0), oid).await?;
                 made.push(oid);
             }
@@ -44,14 +44,14 @@ async fn counters(cluster: &cluster::Cluster) -> [Oid; 2] {
         })
         .await;
     let (t, made) = made.unwrap();
-    [t.real(made[0]).unwrap(), t.real(made[1]).unwrap()]
+    [t.real_oid(made[0]).unwrap(), t.real_oid(made[1]).unwrap()]
 }
 
 /// Adds one to both counters.
 async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result<()> {
     let both = |t: cluster::Transaction| async move {
         for oid in oids {
-            let count = number(t.get(oid).await?)?;
+            let count = parse_counter(t.get(oid).await?)?;
             t.put(oid, blob(count + 1)).await?;
         }
         Ok(())
@@ -60,9 +60,10 @@ async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result
 }
 
 /// What both counters are, at one time.
-async fn counts(cluster: &cluster::Cluster, oids: [Oid; 2]) -> (u64, u64) {
-    let both =
-        |t: cluster::Transaction| async move { Ok((number(t.get(oids[0]).await?)?, number(t.get(oids[1]).await?)?)) };
+async fn read_counters(cluster: &cluster::Cluster, oids: [Oid; 2]) -> (u64, u64) {
+    let both = |t: cluster::Transaction| async move {
+        Ok((parse_counter(t.get(oids[0]).await?)?, parse_counter(t.get(oids[1]).await?)?))
+    };
     cluster.transact(both).await.unwrap()
 }
 
@@ -79,29 +80,29 @@ fn all_healthy(shown: &[Value]) -> bool {
 async fn what_was_committed_is_there_after_a_brick_was_killed_and_started_by_hand() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let client = connect(world.url()).await;
-    let oids = counters(&client).await;
+    let oids = create_counters(&client).await;
     for _ in 0..20 {
         increment(&client, oids).await.unwrap();
     }
     world.signal("brick-1", Signal::KILL);
     let shown = world.status_until(|shown| state(shown, "brick-1") == "down");
     assert_eq!(state(&shown, "brick-2"), "healthy");
-    world.status_until(|shown| state(shown, "peer-1") == "ailing");
-    let unwell = world.run(&["status", "--quiet"]);
-    assert_eq!((unwell.code, unwell.stdout.len()), (1, 0), "{}", unwell.stderr);
-    assert!(unwell.stderr.contains("the peer server is not well"), "{}", unwell.stderr);
+    world.status_until(|shown| state(shown, "peer-1") == "unhealthy");
+    let unhealthy = world.run(&["status", "--quiet"]);
+    assert_eq!((unhealthy.code, unhealthy.stdout.len()), (1, 0), "{}", unhealthy.stderr);
+    assert!(unhealthy.stderr.contains("the peer server is unhealthy"), "{}", unhealthy.stderr);
     world.restart("brick-1");
     world.status_until(all_healthy);
-    assert_eq!(counts(&client, oids).await, (20, 20));
+    assert_eq!(read_counters(&client, oids).await, (20, 20));
     increment(&client, oids).await.unwrap();
     let other = connect(world.url()).await;
-    assert_eq!(counts(&other, oids).await, (21, 21));
+    assert_eq!(read_counters(&other, oids).await, (21, 21));
     // What was started by hand ends with the others, in good order; and all of it starts again.
     assert!(world.stop(Signal::INT).success());
     world.wait_ended();
     world.status_until(|shown| shown.iter().all(|one| one["state"] == "down"));
     world.up(&[]);
-    assert_eq!(counts(&connect(world.url()).await, oids).await, (21, 21));
+    assert_eq!(read_counters(&connect(world.url()).await, oids).await, (21, 21));
 }
 
 #[tokio::test]
@@ -109,7 +110,7 @@ async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
     const TARGET: u64 = 60;
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "2", "--memory"]);
     let client = connect(world.url()).await;
-    let oids = counters(&client).await;
+    let oids = create_counters(&client).await;
     let (mut done, mut unknown) = (0, 0);
     while done < TARGET {
         if done == TARGET / 3 && unknown == 0 {
@@ -122,7 +123,7 @@ async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
             Err(error) => panic!("{error}"),
         }
     }
-    let (one, two) = counts(&client, oids).await;
+    let (one, two) = read_counters(&client, oids).await;
     assert_eq!(one, two);
     assert!((done..=done + unknown).contains(&one), "{one} of {done} and perhaps {unknown}");
     let shown = world.status_until(|shown| state(shown, "peer-1") == "down");
@@ -134,7 +135,7 @@ async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
 }
 
 /// What takes the meta-server ends in the time that is given, and says for whom it has waited.
-fn without_meta_server(world: &Cluster) {
+fn check_without_meta_server(world: &Cluster) {
     let define = ["class", "define", "Late", "--field", "name:string"];
     for args in [&["space", "create", "late"][..], &define, &["brick", "list"], &["remap"], &["user", "add", "ann"]] {
         let mut command = mortar(&[args, &["--timeout", "1"]].concat());
@@ -148,9 +149,9 @@ fn without_meta_server(world: &Cluster) {
 async fn transactions_go_on_while_the_meta_server_is_stopped() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let client = connect(world.url()).await;
-    let oids = counters(&client).await;
+    let oids = create_counters(&client).await;
     world.signal("meta", Signal::STOP);
-    let shown = world.status_until(|shown| state(shown, "meta") == "silent");
+    let shown = world.status_until(|shown| state(shown, "meta") == "unresponsive");
     let numbers: Vec<_> = shown.iter().filter(|one| one["role"] == "brick").map(|one| one["number"].as_u64()).collect();
     assert!([[Some(1), Some(2)], [Some(2), Some(1)]].iter().any(|both| *both == *numbers), "{numbers:?}");
     // Longer than any session lives without being kept.
@@ -163,8 +164,8 @@ async fn transactions_go_on_while_the_meta_server_is_stopped() {
     // New clients too: their numbers are in stock.
     let other = connect(world.url()).await;
     increment(&other, oids).await.unwrap();
-    assert_eq!(counts(&other, oids).await, (done + 1, done + 1));
-    without_meta_server(&world);
+    assert_eq!(read_counters(&other, oids).await, (done + 1, done + 1));
+    check_without_meta_server(&world);
     world.signal("meta", Signal::CONT);
     world.status_until(all_healthy);
     world.run(&["space", "create", "photos", "--nodes", "4"]).ok();
@@ -179,7 +180,7 @@ async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
     world.run(&["class", "define", "Person", "--field", "name:string"]).ok();
     world.run(&["object", "put", "/ann", "--class", "Person", r#"{"name": "Ann"}"#]).ok();
     let client = connect(world.url()).await;
-    let oids = counters(&client).await;
+    let oids = create_counters(&client).await;
     world.signal("meta", Signal::KILL);
     world.status_until(|shown| state(shown, "meta") == "down");
     increment(&client, oids).await.unwrap();
@@ -188,7 +189,7 @@ async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
         let answer = world.run(&[question, &["--timeout", "3"]].concat());
         assert!(answer.ok().contains("Ann") || question[0] == "class", "{question:?}: {}", answer.text());
     }
-    without_meta_server(&world);
+    check_without_meta_server(&world);
     world.restart("meta");
     world.status_until(all_healthy);
     world.run(&["space", "create", "music"]).ok();
@@ -196,7 +197,7 @@ async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
     let names: Vec<Value> =
         world.run(&["space", "ls", "--json"]).json().iter().map(|one| one["name"].clone()).collect();
     assert_eq!(names, ["main", "music", "photos"]);
-    assert_eq!(counts(&client, oids).await, (2, 2));
+    assert_eq!(read_counters(&client, oids).await, (2, 2));
 }
 
 #[tokio::test]
@@ -210,10 +211,10 @@ async fn objects_are_put_and_got_by_name() {
     put(&[]).ok();
     assert_eq!(world.run(&["object", "get", "/greeting"]).ok(), "hello");
     let client = connect(world.url()).await;
-    let t = client.begin(Level::Optimistic);
+    let t = client.begin(IsolationLevel::Optimistic);
     let oid = t.resolve("/greeting").await.unwrap().unwrap();
     assert_eq!(t.get(oid).await.unwrap().unwrap().data, "hello");
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     let statuses = world.run(&["status", "--json"]).json();
     assert_eq!(statuses.len(), 2);
     assert!(statuses.iter().all(|status| status["role"] == "peer server" && status["healthy"] == true));

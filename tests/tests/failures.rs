@@ -5,20 +5,20 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use client::cluster::{self, BrickStanding, ClusterOptions, Event, Events, Hint, Level, Standing};
+use client::cluster::{self, BrickStatus, ClusterOptions, Event, Events, IsolationLevel, PlacementHint, SpaceStatus};
 use client::{ErrorKind, FailurePolicy, Oid};
 use model::{ClassId, NodeId, Object};
-use mortar_tests::PATIENCE;
+use mortar_tests::TEST_TIMEOUT;
 use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
 use tokio::time;
 
 /// Longer than what is refused at once may take, on the slowest machine, and far less than the patience of clients.
-const AT_ONCE: Duration = Duration::from_secs(20);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn connect(url: &str) -> cluster::Cluster {
     let mut options = ClusterOptions::default();
-    options.timeout = PATIENCE;
+    options.timeout = TEST_TIMEOUT;
     cluster::Cluster::connect_with(url, options).await.unwrap()
 }
 
@@ -27,65 +27,65 @@ fn number(number: i64) -> Object {
 }
 
 /// The next event.
-async fn next(events: &mut Events) -> Event {
-    time::timeout(PATIENCE, events.next()).await.expect("an event comes").expect("the client goes on")
+async fn next_event(events: &mut Events) -> Event {
+    time::timeout(TEST_TIMEOUT, events.next()).await.expect("an event comes").expect("the client goes on")
 }
 
 /// The first event that is looked for; those before it do not matter.
-async fn until<T>(events: &mut Events, look: impl Fn(Event) -> Option<T>) -> T {
+async fn wait_for<T>(events: &mut Events, look: impl Fn(Event) -> Option<T>) -> T {
     loop {
-        if let Some(found) = look(next(events).await) {
+        if let Some(found) = look(next_event(events).await) {
             return found;
         }
     }
 }
 
-async fn connected(events: &mut Events) -> (String, Standing) {
-    until(events, |event| match event {
-        Event::Connected { peer, standing } => Some((peer, standing)),
+async fn wait_connected(events: &mut Events) -> (String, SpaceStatus) {
+    wait_for(events, |event| match event {
+        Event::Connected { peer, status: standing } => Some((peer, standing)),
         _ => None,
     })
     .await
 }
 
-async fn failed(events: &mut Events) -> BrickStanding {
-    until(events, |event| if let Event::BrickFailed(brick) = event { Some(brick) } else { None }).await
+async fn wait_brick_failed(events: &mut Events) -> BrickStatus {
+    wait_for(events, |event| if let Event::BrickFailed(brick) = event { Some(brick) } else { None }).await
 }
 
-async fn recovered(events: &mut Events) -> BrickStanding {
-    until(events, |event| if let Event::BrickRecovered(brick) = event { Some(brick) } else { None }).await
+async fn wait_brick_recovered(events: &mut Events) -> BrickStatus {
+    wait_for(events, |event| if let Event::BrickRecovered(brick) = event { Some(brick) } else { None }).await
 }
 
-async fn stopped(events: &mut Events) -> String {
-    until(events, |event| if let Event::Stopped { why } = event { Some(why) } else { None }).await
+async fn wait_stopped(events: &mut Events) -> String {
+    wait_for(events, |event| if let Event::Stopped { why } = event { Some(why) } else { None }).await
 }
 
-async fn resumed(events: &mut Events) {
-    until(events, |event| (event == Event::Resumed).then_some(())).await;
+async fn wait_resumed(events: &mut Events) {
+    wait_for(events, |event| (event == Event::Resumed).then_some(())).await;
 }
 
 /// The number of the brick that is the process with this name.
-fn brick(world: &Cluster, standing: &Standing, name: &str) -> u32 {
+fn brick_number(world: &Cluster, standing: &SpaceStatus, name: &str) -> u32 {
     let address = world.address(name);
     standing.bricks.iter().find(|brick| brick.address == address).unwrap().brick
 }
 
 /// An object at each of two bricks: the first at that of the process `brick-1`, the second at that of `brick-2`.
-async fn two(cluster: &cluster::Cluster, world: &Cluster, standing: &Standing) -> [Oid; 2] {
+async fn create_pair(cluster: &cluster::Cluster, world: &Cluster, standing: &SpaceStatus) -> [Oid; 2] {
     let nodes: [NodeId; 2] = ["brick-1", "brick-2"].map(|name| {
-        let number = brick(world, standing, name);
+        let number = brick_number(world, standing, name);
         standing.bricks.iter().find(|known| known.brick == number).unwrap().nodes[0].0
     });
     let made = cluster.transact(|t| async move {
-        let made = nodes.map(|node| t.create_object(ClassId::NONE, number(0), Hint::At(node)));
+        let made = nodes.map(|node| t.create_object(ClassId::NONE, number(0), PlacementHint::At(node)));
         Ok((t, made.into_iter().collect::<client::Result<Vec<Oid>>>()?))
     });
     let (t, made) = made.await.unwrap();
-    [t.real(made[0]).unwrap(), t.real(made[1]).unwrap()]
+    [t.real_oid(made[0]).unwrap(), t.real_oid(made[1]).unwrap()]
 }
 
 /// Adds one to each of these.
-async fn add(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<()> {
+async fn increment(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<()> {
     let add = |t: cluster::Transaction| async move {
         for oid in oids {
             let missing = || client::Error::new(ErrorKind::NotFound, format!("{oid} is not there"));
@@ -95,35 +95,35 @@ async fn add(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<()> {
         }
         Ok(())
     };
-    time::timeout(PATIENCE, cluster.transact(add)).await.expect("a transaction ends")
+    time::timeout(TEST_TIMEOUT, cluster.transact(add)).await.expect("a transaction ends")
 }
 
 /// That everything is refused at once, for this object.
-async fn is_refused(cluster: &cluster::Cluster, oid: Oid) {
+async fn check_refused(cluster: &cluster::Cluster, oid: Oid) {
     let refused = |error: client::Error| {
         assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
         assert!(error.message().contains("cannot be reached since"), "{error}");
     };
     let refusing = async {
-        refused(add(cluster, &[oid]).await.unwrap_err());
+        refused(increment(cluster, &[oid]).await.unwrap_err());
         refused(cluster.get(oid).await.unwrap_err());
         refused(cluster.put(oid, number(-1)).await.unwrap_err());
-        refused(cluster.look(oid).await.unwrap_err());
-        refused(cluster.glance(oid).await.unwrap_err());
+        refused(cluster.read_latest(oid).await.unwrap_err());
+        refused(cluster.read_cached(oid).await.unwrap_err());
         refused(cluster.find([ClassId(1)], None).next().await.unwrap_err());
-        for level in [Level::Optimistic, Level::Locks] {
+        for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
             refused(cluster.begin(level).get(oid).await.unwrap_err());
             let t = cluster.begin(level);
-            t.create_object(ClassId::NONE, number(1), Hint::Anywhere).unwrap();
+            t.create_object(ClassId::NONE, number(1), PlacementHint::Anywhere).unwrap();
             refused(t.commit().await.unwrap_err());
         }
     };
-    time::timeout(AT_ONCE, refusing).await.expect("what is refused is refused at once");
+    time::timeout(PROMPT_TIMEOUT, refusing).await.expect("what is refused is refused at once");
 }
 
 /// That something fails in time, with the name of the brick that it waits for.
-async fn late<T: Debug>(kind: ErrorKind, named: &str, waiting: impl Future<Output = client::Result<T>>) {
-    let error = time::timeout(AT_ONCE, waiting).await.expect("who waits is told in time").unwrap_err();
+async fn check_fails_in_time<T: Debug>(kind: ErrorKind, named: &str, waiting: impl Future<Output = client::Result<T>>) {
+    let error = time::timeout(PROMPT_TIMEOUT, waiting).await.expect("who waits is told in time").unwrap_err();
     assert!(error.kind() == kind && error.message().contains(named), "{:?}: {error}", error.kind());
 }
 
@@ -137,32 +137,32 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
     world.run(&["space", "create", "small", "--nodes", "1", "--policy", "fail_stop"]).ok();
     let cluster = connect(world.url()).await;
     let mut events = cluster.events().unwrap();
-    let (_, standing) = connected(&mut events).await;
-    assert_eq!((standing.policy, standing.away().count()), (FailurePolicy::Continue, 0));
-    let oids = two(&cluster, &world, &standing).await;
+    let (_, standing) = wait_connected(&mut events).await;
+    assert_eq!((standing.policy, standing.unreachable().count()), (FailurePolicy::Continue, 0));
+    let oids = create_pair(&cluster, &world, &standing).await;
     // Another space, all of which is on the other brick.
     let small = connect(&world.url().replace("/main", "/small")).await;
     let mut of_small = small.events().unwrap();
-    let (_, small_standing) = connected(&mut of_small).await;
+    let (_, small_standing) = wait_connected(&mut of_small).await;
     let [only] = &small_standing.bricks[..] else { panic!("{small_standing:?}") };
-    let first_lives = only.brick == brick(&world, &standing, "brick-1");
+    let first_lives = only.brick == brick_number(&world, &standing, "brick-1");
     let (name, at_dying, at_living) =
         if first_lives { ("brick-2", oids[1], oids[0]) } else { ("brick-1", oids[0], oids[1]) };
-    let dying = brick(&world, &standing, name);
+    let dying = brick_number(&world, &standing, name);
 
     set_policy(&world, "fail_stop");
-    until(&mut events, |event| (event == Event::PolicyChanged(FailurePolicy::FailStop)).then_some(())).await;
-    let begun = cluster.begin(Level::Optimistic);
+    wait_for(&mut events, |event| (event == Event::PolicyChanged(FailurePolicy::FailStop)).then_some(())).await;
+    let begun = cluster.begin(IsolationLevel::Optimistic);
     begun.put(at_living, number(7)).await.unwrap();
     world.signal(name, Signal::KILL);
-    assert_eq!(failed(&mut events).await.brick, dying);
-    let why = stopped(&mut events).await;
+    assert_eq!(wait_brick_failed(&mut events).await.brick, dying);
+    let why = wait_stopped(&mut events).await;
     assert!(why.contains(&format!("brick {dying} (")) && why.contains("mortar space set main"), "{why}");
     for oid in [at_living, at_dying] {
-        is_refused(&cluster, oid).await;
+        check_refused(&cluster, oid).await;
     }
     // So is what comes from a client that has just begun.
-    is_refused(&connect(world.url()).await, at_living).await;
+    check_refused(&connect(world.url()).await, at_living).await;
     assert_eq!(begun.commit().await.unwrap_err().kind(), ErrorKind::Stopped);
     let shown = world.run(&["space", "show", "main", "--json"]).json();
     assert_eq!((&shown[0]["state"], &shown[0]["policy"]), (&"stopped".into(), &"fail_stop".into()), "{shown:?}");
@@ -173,23 +173,23 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
 
     // Without a restart the rest goes on, or does not.
     set_policy(&world, "continue");
-    resumed(&mut events).await;
-    add(&cluster, &[at_living]).await.unwrap();
+    wait_resumed(&mut events).await;
+    increment(&cluster, &[at_living]).await.unwrap();
     for _ in 0..20 {
         let made = cluster.transact(|t| async move { t.create_blob("anywhere") });
-        time::timeout(AT_ONCE, made).await.expect("what may go anywhere goes where it can").unwrap();
+        time::timeout(PROMPT_TIMEOUT, made).await.expect("what may go anywhere goes where it can").unwrap();
     }
     assert_eq!(world.run(&["space", "show", "--json"]).json()[0]["state"], "partial");
     set_policy(&world, "fail_stop");
-    stopped(&mut events).await;
-    is_refused(&cluster, at_living).await;
+    wait_stopped(&mut events).await;
+    check_refused(&cluster, at_living).await;
 
     world.restart(name);
-    assert_eq!(recovered(&mut events).await.brick, dying);
-    resumed(&mut events).await;
-    add(&cluster, &oids).await.unwrap();
+    assert_eq!(wait_brick_recovered(&mut events).await.brick, dying);
+    wait_resumed(&mut events).await;
+    increment(&cluster, &oids).await.unwrap();
     world.run(&["space", "set", "small", "--policy", "continue"]).ok();
-    assert_eq!(next(&mut of_small).await, Event::PolicyChanged(FailurePolicy::Continue));
+    assert_eq!(next_event(&mut of_small).await, Event::PolicyChanged(FailurePolicy::Continue));
 }
 
 #[tokio::test]
@@ -199,11 +199,11 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     world.run(&["class", "define", "Person", "--field", "name:string"]).ok();
     let patient = connect(world.url()).await;
     let mut events = patient.events().unwrap();
-    let (_, standing) = connected(&mut events).await;
-    let [at_living, at_dying] = two(&patient, &world, &standing).await;
-    let dying = brick(&world, &standing, "brick-2");
+    let (_, standing) = wait_connected(&mut events).await;
+    let [at_living, at_dying] = create_pair(&patient, &world, &standing).await;
+    let dying = brick_number(&world, &standing, "brick-2");
     world.signal("brick-2", Signal::KILL);
-    failed(&mut events).await;
+    wait_brick_failed(&mut events).await;
     let address = world.address("brick-2").to_owned();
     let named = format!("brick {dying} ({address}) cannot be reached since ");
     // What commands say.
@@ -218,7 +218,7 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     ] {
         let begun = Instant::now();
         let failed = world.run(&[command, &["--timeout", "1", "--json"]].concat());
-        assert!(begun.elapsed() < AT_ONCE, "{command:?}");
+        assert!(begun.elapsed() < PROMPT_TIMEOUT, "{command:?}");
         let error = &failed.errors()[0]["error"];
         assert_eq!(failed.code, 5, "{command:?}: {error}");
         assert!(error["message"].as_str().unwrap().contains(&named), "{command:?}: {error}");
@@ -231,26 +231,26 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     let mut options = ClusterOptions::default();
     options.timeout = GIVEN;
     let hasty = cluster::Cluster::connect_with(world.url(), options).await.unwrap();
-    late(ErrorKind::Unavailable, &named, hasty.get(at_dying)).await;
-    late(ErrorKind::Unavailable, &named, hasty.look(at_dying)).await;
-    late(ErrorKind::Unknown, &named, hasty.put(at_dying, number(-1))).await;
-    late(ErrorKind::Unavailable, &named, add(&hasty, &[at_living, at_dying])).await;
+    check_fails_in_time(ErrorKind::Unavailable, &named, hasty.get(at_dying)).await;
+    check_fails_in_time(ErrorKind::Unavailable, &named, hasty.read_latest(at_dying)).await;
+    check_fails_in_time(ErrorKind::Unknown, &named, hasty.put(at_dying, number(-1))).await;
+    check_fails_in_time(ErrorKind::Unavailable, &named, increment(&hasty, &[at_living, at_dying])).await;
     let mut found = hasty.find([ClassId(1)], None);
     let looked = async {
         while found.next().await?.is_some() {}
         Ok(())
     };
-    late(ErrorKind::Unavailable, &named, looked).await;
-    for level in [Level::Optimistic, Level::Locks] {
-        late(ErrorKind::Unavailable, &named, hasty.begin(level).get(at_dying)).await;
+    check_fails_in_time(ErrorKind::Unavailable, &named, looked).await;
+    for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
+        check_fails_in_time(ErrorKind::Unavailable, &named, hasty.begin(level).get(at_dying)).await;
     }
     // Nothing of a transaction has happened that was not begun.
-    let blind = hasty.begin(Level::Optimistic);
+    let blind = hasty.begin(IsolationLevel::Optimistic);
     for oid in [at_living, at_dying] {
         blind.put(oid, number(-1)).await.unwrap();
     }
-    late(ErrorKind::Unavailable, &named, blind.commit()).await;
-    add(&hasty, &[at_living]).await.unwrap();
+    check_fails_in_time(ErrorKind::Unavailable, &named, blind.commit()).await;
+    increment(&hasty, &[at_living]).await.unwrap();
     let object = patient.get(at_living).await.unwrap().unwrap();
     assert_eq!(object.data.as_ref(), b"1");
 }
@@ -260,34 +260,34 @@ async fn brick_that_hangs_is_noticed_and_only_what_needs_it_waits() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     let cluster = connect(world.url()).await;
     let mut events = cluster.events().unwrap();
-    let (_, standing) = connected(&mut events).await;
-    let (oids, hanging) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-2"));
+    let (_, standing) = wait_connected(&mut events).await;
+    let (oids, hanging) = (create_pair(&cluster, &world, &standing).await, brick_number(&world, &standing, "brick-2"));
     world.signal("brick-2", Signal::STOP);
-    let away = failed(&mut events).await;
-    assert_eq!((away.brick, away.away_since.is_some()), (hanging, true));
+    let away = wait_brick_failed(&mut events).await;
+    assert_eq!((away.brick, away.unreachable_since.is_some()), (hanging, true));
     for _ in 0..10 {
-        add(&cluster, &oids[..1]).await.unwrap();
+        increment(&cluster, &oids[..1]).await.unwrap();
     }
     // Who begins to watch now hears it too.
     let other = connect(world.url()).await;
     let mut others = other.events().unwrap();
-    assert_eq!(connected(&mut others).await.1.away().count(), 1);
-    assert_eq!(failed(&mut others).await.brick, hanging);
+    assert_eq!(wait_connected(&mut others).await.1.unreachable().count(), 1);
+    assert_eq!(wait_brick_failed(&mut others).await.brick, hanging);
     // What waits for the brick is told when the space stops.
     let waiting = tokio::spawn({
         let cluster = cluster.clone();
-        async move { add(&cluster, &oids).await }
+        async move { increment(&cluster, &oids).await }
     });
     time::sleep(Duration::from_millis(100)).await;
     set_policy(&world, "fail_stop");
-    let error = time::timeout(AT_ONCE, waiting).await.expect("who waits is told").unwrap().unwrap_err();
+    let error = time::timeout(PROMPT_TIMEOUT, waiting).await.expect("who waits is told").unwrap().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Stopped | ErrorKind::Unknown), "{error}");
     assert!(error.message().contains(&format!("brick {hanging} (")), "{error}");
-    is_refused(&cluster, oids[0]).await;
+    check_refused(&cluster, oids[0]).await;
     world.signal("brick-2", Signal::CONT);
-    assert_eq!(recovered(&mut events).await.brick, hanging);
-    resumed(&mut events).await;
-    add(&cluster, &oids).await.unwrap();
+    assert_eq!(wait_brick_recovered(&mut events).await.brick, hanging);
+    wait_resumed(&mut events).await;
+    increment(&cluster, &oids).await.unwrap();
 }
 
 #[tokio::test]
@@ -296,28 +296,28 @@ async fn another_peer_server_tells_anew_how_things_are() {
     set_policy(&world, "fail_stop");
     let cluster = connect(world.url()).await;
     let mut events = cluster.events().unwrap();
-    let (first, standing) = connected(&mut events).await;
-    let (oids, dead) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-1"));
+    let (first, standing) = wait_connected(&mut events).await;
+    let (oids, dead) = (create_pair(&cluster, &world, &standing).await, brick_number(&world, &standing, "brick-1"));
     // Each peer server sees for itself that a brick is away.
     let beside = connect(&format!("mortar://{}/main", world.address("peer-2"))).await;
     let mut at_second = beside.events().unwrap();
     world.signal("brick-1", Signal::KILL);
-    stopped(&mut events).await;
-    stopped(&mut at_second).await;
+    wait_stopped(&mut events).await;
+    wait_stopped(&mut at_second).await;
     world.signal("peer-1", Signal::KILL);
-    let lost = until(&mut events, |event| match event {
+    let lost = wait_for(&mut events, |event| match event {
         Event::Disconnected { peer, .. } => Some(peer),
         _ => None,
     });
     assert_eq!(lost.await, first);
-    is_refused(&cluster, oids[1]).await;
-    let (second, standing) = connected(&mut events).await;
+    check_refused(&cluster, oids[1]).await;
+    let (second, standing) = wait_connected(&mut events).await;
     assert!(second != first && standing.is_stopped(), "{second}: {standing:?}");
-    is_refused(&cluster, oids[1]).await;
+    check_refused(&cluster, oids[1]).await;
     world.restart("brick-1");
-    assert_eq!(recovered(&mut events).await.brick, dead);
-    resumed(&mut events).await;
-    add(&cluster, &oids).await.unwrap();
+    assert_eq!(wait_brick_recovered(&mut events).await.brick, dead);
+    wait_resumed(&mut events).await;
+    increment(&cluster, &oids).await.unwrap();
     let told = world.run(&["events", "--count", "1", "--json"]).json();
     assert_eq!((&told[0]["event"], &told[0]["stopped"]), (&"connected".into(), &false.into()), "{told:?}");
 }
@@ -329,10 +329,10 @@ async fn a_new_brick_where_a_lost_one_was_does_not_pass_for_it() {
     set_policy(&world, "fail_stop");
     let cluster = connect(world.url()).await;
     let mut events = cluster.events().unwrap();
-    let (_, standing) = connected(&mut events).await;
-    let (oids, dead) = (two(&cluster, &world, &standing).await, brick(&world, &standing, "brick-1"));
+    let (_, standing) = wait_connected(&mut events).await;
+    let (oids, dead) = (create_pair(&cluster, &world, &standing).await, brick_number(&world, &standing, "brick-1"));
     world.signal("brick-1", Signal::KILL);
-    stopped(&mut events).await;
+    wait_stopped(&mut events).await;
     world.restart("brick-1");
     // Longer than a peer server takes to connect again.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -342,7 +342,7 @@ async fn a_new_brick_where_a_lost_one_was_does_not_pass_for_it() {
     let lost = listed.iter().find(|one| one["brick"] == dead).unwrap();
     let at = |one: &&serde_json::Value| one["addresses"] == lost["addresses"];
     assert_eq!((listed.len(), listed.iter().filter(at).count()), (3, 2), "{listed:?}");
-    is_refused(&cluster, oids[1]).await;
+    check_refused(&cluster, oids[1]).await;
 }
 
 #[tokio::test]
@@ -350,20 +350,20 @@ async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
     let world = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);
     let cluster = connect(world.url()).await;
     let (mut slow, mut quick) = (cluster.events().unwrap(), cluster.events().unwrap());
-    connected(&mut quick).await;
+    wait_connected(&mut quick).await;
     let single = client::Client::connect(world.url()).await.unwrap();
     for round in 0..300 {
         let policy = if round % 2 == 0 { FailurePolicy::FailStop } else { FailurePolicy::Continue };
         single.set_failure_policy("main", policy).await.unwrap();
-        assert_eq!(next(&mut quick).await, Event::PolicyChanged(policy));
+        assert_eq!(next_event(&mut quick).await, Event::PolicyChanged(policy));
     }
     cluster.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
-    let missed = until(&mut slow, |event| if let Event::Missed(missed) = event { Some(missed) } else { None }).await;
+    let missed = wait_for(&mut slow, |event| if let Event::Missed(missed) = event { Some(missed) } else { None }).await;
     assert!((300..=301).contains(&missed), "{missed}");
     // Then it goes on from how things are.
-    assert_eq!(connected(&mut slow).await.1.policy, FailurePolicy::Continue);
+    assert_eq!(wait_connected(&mut slow).await.1.policy, FailurePolicy::Continue);
     single.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
-    assert_eq!(next(&mut slow).await, Event::PolicyChanged(FailurePolicy::FailStop));
+    assert_eq!(next_event(&mut slow).await, Event::PolicyChanged(FailurePolicy::FailStop));
     cluster.close();
     assert_eq!(slow.next().await, None);
 }
@@ -382,10 +382,10 @@ fn the_exercise_says_what_it_waits_for_and_rests_meanwhile() {
         let ended = scope.spawn(move || exercise.wait_with_output().unwrap());
         // Its accounts are open, and it is at work.
         world.status_until(|shown| {
-            shown.iter().any(|one| one["figures"]["transactions_committed_total"].as_u64() > Some(200))
+            shown.iter().any(|one| one["metrics"]["transactions_committed_total"].as_u64() > Some(200))
         });
         world.signal("brick-1", Signal::KILL);
-        world.status_until(|shown| shown.iter().any(|one| one["figures"]["spaces_stopped"] == 1));
+        world.status_until(|shown| shown.iter().any(|one| one["metrics"]["spaces_stopped"] == 1));
         std::thread::sleep(Duration::from_secs(1));
         world.restart("brick-1");
         ended.join().unwrap()

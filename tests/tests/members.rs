@@ -5,13 +5,13 @@
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{PATIENCE, mortar, run, send, wait};
+use mortar_tests::{TEST_TIMEOUT, mortar, run, send, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
 /// What `mortar brick list` or `mortar peer list` says, once `is_fine` is satisfied.
-fn listed_until(world: &Cluster, what: &str, is_fine: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-    let until = Instant::now() + PATIENCE;
+fn list_until(world: &Cluster, what: &str, is_fine: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let listed = world.run(&[what, "list", "--json"]).json();
         if is_fine(&listed) {
@@ -22,7 +22,7 @@ fn listed_until(world: &Cluster, what: &str, is_fine: impl Fn(&[Value]) -> bool)
     }
 }
 
-fn refused(world: &Cluster, args: &[&str], code: i32, words: &str) {
+fn check_refused(world: &Cluster, args: &[&str], code: i32, words: &str) {
     let refused = world.run(args);
     assert_eq!(refused.code, code, "{}", refused.stderr);
     assert!(refused.stderr.contains(words), "{}", refused.stderr);
@@ -39,20 +39,20 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let listed = world.run(&["brick", "list", "--json"]).json();
     let shown: Vec<_> = listed.iter().map(|one| (one["brick"].clone(), one["nodes"].clone())).collect();
     assert_eq!(shown, [(1.into(), 4.into()), (2.into(), 4.into())]);
-    refused(&world, &["brick", "remove", "2"], 2, "mortar remap --drain");
-    refused(&world, &["brick", "remove", "7"], 3, "no brick");
+    check_refused(&world, &["brick", "remove", "2"], 2, "mortar remap --drain");
+    check_refused(&world, &["brick", "remove", "7"], 3, "no brick");
     world.run(&["exercise", "--seconds", "1", "--clients", "2"]).ok();
     let committed = || {
         let status = world.run_at(&["cluster", "status", "--json", "--data"]).json();
         let brick = status.iter().find(|one| one["role"] == "brick" && one["number"] == 2).unwrap();
-        brick["figures"]["parts_committed_total"].as_u64().unwrap()
+        brick["metrics"]["parts_committed_total"].as_u64().unwrap()
     };
     let before = committed();
     world.run(&["remap", "--drain", "2"]).ok();
     assert!(before > 0 && committed() >= before, "what was counted at nodes that have gone stays");
-    refused(&world, &["brick", "remove", "2"], 2, "its own process");
+    check_refused(&world, &["brick", "remove", "2"], 2, "its own process");
     // It gets nothing any more, in none of the ways in which that may be asked for.
-    refused(&world, &["remap", "--node", "1", "--to", "2"], 2, "mortar remap --cancel --drain 2");
+    check_refused(&world, &["remap", "--node", "1", "--to", "2"], 2, "mortar remap --cancel --drain 2");
     assert_eq!(world.run(&["remap", "--spread", "--json"]).json()[0]["nodes"], 0);
     assert!(world.run(&["brick", "list"]).ok().contains("is drained"));
 
@@ -63,7 +63,7 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let status = world.run_at(&["cluster", "status", "--json", "--data"]).json();
     assert_eq!(status.iter().find(|one| one["name"] == gone).unwrap()["number"], 2);
     world.signal(gone, Signal::TERM);
-    listed_until(&world, "brick", |listed| listed[1]["alive"] == false);
+    list_until(&world, "brick", |listed| listed[1]["alive"] == false);
     world.status_until(|shown| state_of(shown, gone) == "down");
     assert_eq!(world.run(&["brick", "remove", "2", "--json"]).json()[0]["removed"], "brick");
     assert_eq!(world.run(&["brick", "list", "--json"]).json().len(), 1);
@@ -83,9 +83,9 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     assert_eq!((&of(stays)["number"], state_of(&status, gone)), (&1.into(), "removed"));
     assert_eq!(of(gone).get("number"), None);
     send(&outside, Signal::TERM);
-    wait(&mut outside, PATIENCE).unwrap();
+    wait(&mut outside, TEST_TIMEOUT).unwrap();
     world.status_until(|shown| state_of(shown, "outside") == "down");
-    listed_until(&world, "brick", |listed| listed[1]["alive"] == false);
+    list_until(&world, "brick", |listed| listed[1]["alive"] == false);
     world.run(&["brick", "remove", "3"]).ok();
     // With what it had it is not let in again.
     let config = world.data().join(format!("{gone}.toml"));
@@ -106,14 +106,14 @@ fn a_peer_server_that_is_gone_is_removed_and_is_a_new_one_when_it_comes_back() {
     let of =
         |name: &str| listed.iter().find(|one| one["addresses"][0] == world.address(name)).unwrap()["peer"].to_string();
     let number = of("peer-2");
-    refused(&world, &["peer", "remove", &number], 2, "its own process");
+    check_refused(&world, &["peer", "remove", &number], 2, "its own process");
     world.signal("peer-2", Signal::KILL);
-    listed_until(&world, "peer", |listed| listed.iter().any(|one| one["alive"] == false));
+    list_until(&world, "peer", |listed| listed.iter().any(|one| one["alive"] == false));
     assert_eq!(world.run(&["peer", "remove", &number, "--json"]).json()[0]["removed"], "peer");
     assert_eq!(world.run(&["peer", "list", "--json"]).json().len(), 1);
-    refused(&world, &["peer", "remove", &number], 3, "no peer server");
+    check_refused(&world, &["peer", "remove", &number], 3, "no peer server");
     world.restart("peer-2");
-    let again = listed_until(&world, "peer", |listed| listed.len() == 2);
+    let again = list_until(&world, "peer", |listed| listed.len() == 2);
     assert_eq!(again[1]["peer"], 3);
 }
 
@@ -142,7 +142,7 @@ fn a_brick_that_has_just_ended_at_another_address_is_not_called_removed() {
     let mut elsewhere = node.arg(config).stdout(log).spawn().unwrap();
     world.status_until(|shown| shown.iter().any(|one| one["name"] == "outside" && one["state"] == "healthy"));
     send(&elsewhere, Signal::KILL);
-    wait(&mut elsewhere, PATIENCE).unwrap();
+    wait(&mut elsewhere, TEST_TIMEOUT).unwrap();
     let status = world.run_at(&["cluster", "status", "--json", "--data"]);
     assert_eq!((status.code, state_of(&status.json(), "brick-1")), (1, "down"), "{}", status.text());
 }

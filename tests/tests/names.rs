@@ -10,7 +10,7 @@ use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
 
 /// Binds some hundreds of names of several kinds, some of them to the same object.
-async fn bind(client: &Client) -> BTreeMap<String, String> {
+async fn bind_names(client: &Client) -> BTreeMap<String, String> {
     let mut bound = BTreeMap::new();
     for part in 0..8 {
         let paths: Vec<String> = (0..50).map(|at| format!("/{}/{part:02}/{at}", ["b", "a", "ä"][at % 3])).collect();
@@ -25,7 +25,7 @@ async fn bind(client: &Client) -> BTreeMap<String, String> {
             })
             .await
             .unwrap();
-        bound.extend(paths.iter().map(|path| (path.clone(), t.real(oid).unwrap_or(oid).to_string())));
+        bound.extend(paths.iter().map(|path| (path.clone(), t.real_oid(oid).unwrap_or(oid).to_string())));
     }
     client.transact(|t| async move { t.unbind("/a/00/1").await }).await.unwrap();
     bound.remove("/a/00/1").unwrap();
@@ -39,8 +39,8 @@ fn all_names_are_listed_in_order_by_prefix_and_in_portions() {
     let bound = runtime.block_on(async {
         let client = Client::connect_with(world.url(), ClusterOptions::default()).await.unwrap();
         assert_eq!(client.names("").next().await.unwrap(), None);
-        let bound = bind(&client).await;
-        let mut names = client.names("").at_a_time(150);
+        let bound = bind_names(&client).await;
+        let mut names = client.names("").portion_size(150);
         let (mut listed, mut portions) = (Vec::new(), Vec::new());
         while let Some(portion) = names.next().await.unwrap() {
             portions.push(portion.len());
@@ -68,7 +68,7 @@ fn all_names_are_listed_in_order_by_prefix_and_in_portions() {
     // Rather nothing than a part: while a brick is away in a space that is stopped.
     world.run(&["space", "set", "main", "--policy", "fail_stop"]).ok();
     world.signal("brick-1", Signal::KILL);
-    world.status_until(|shown| shown.iter().any(|one| one["role"] == "peer" && one["state"] == "ailing"));
+    world.status_until(|shown| shown.iter().any(|one| one["role"] == "peer" && one["state"] == "unhealthy"));
     let stopped = world.run(&["name", "ls"]);
     assert_eq!((stopped.code, stopped.text()), (5, ""), "{}", stopped.stderr);
 }

@@ -3,7 +3,7 @@
 use mortar_tests::Server;
 use serde_json::Value;
 
-fn one(server: &Server, args: &[&str]) -> Value {
+fn run_json(server: &Server, args: &[&str]) -> Value {
     let mut args = args.to_vec();
     args.push("--json");
     let run = server.run(&args);
@@ -40,7 +40,7 @@ fn a_name_that_is_bound_keeps_its_object() {
 fn an_object_that_has_changed_since_is_a_conflict() {
     let server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "one").ok();
-    let version = one(&server, &["stat", "/a"])["version"].to_string();
+    let version = run_json(&server, &["stat", "/a"])["version"].to_string();
     server.run_with_input(&["put", "-", "/a", "--if-version", &version], "two").ok();
     let late = server.run_with_input(&["put", "-", "/a", "--if-version", &version, "--json"], "three");
     assert_eq!(late.code, 4);
@@ -67,7 +67,7 @@ fn stat_tells_kind_names_collections_and_attributes() {
     server.run(&["name", "bind", "/b", &oid]).ok();
     let album = server.run(&["collection", "create", "/album"]).ok().to_owned();
     server.run(&["collection", "add", "/album", "/b"]).ok();
-    let stat = one(&server, &["stat", "/a.html"]);
+    let stat = run_json(&server, &["stat", "/a.html"]);
     assert_eq!(stat["oid"], oid);
     assert_eq!(stat["kind"], "blob");
     assert_eq!(stat["size"], 3);
@@ -149,7 +149,7 @@ fn what_is_removed_is_gone_with_its_names() {
     for name in ["/tree/a", "/tree/b/c", "/treetop"] {
         server.run_with_input(&["put", "-", name], name).ok();
     }
-    assert_eq!(one(&server, &["rm", "-r", "/tree"])["deleted"], 2);
+    assert_eq!(run_json(&server, &["rm", "-r", "/tree"])["deleted"], 2);
     assert_eq!(server.run(&["ls", "-r"]).ok(), "/treetop");
     assert_eq!(server.run(&["rm", "/tree/a"]).code, 3);
     server.run(&["rm", "-f", "/tree/a"]).ok();

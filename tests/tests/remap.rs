@@ -4,13 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use mortar_tests::PATIENCE;
+use mortar_tests::TEST_TIMEOUT;
 use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
 use serde_json::Value;
 
 /// How many logical nodes each brick serves, by the numbers of the bricks.
-fn served(world: &Cluster) -> Vec<usize> {
+fn nodes_per_brick(world: &Cluster) -> Vec<usize> {
     let shown = world.run(&["remap", "--json"]).json();
     let count = |brick: &Value| brick["nodes"]["main"].as_array().map_or(0, Vec::len);
     shown.iter().filter(|line| line["address"].is_string()).map(count).collect()
@@ -19,26 +19,26 @@ fn served(world: &Cluster) -> Vec<usize> {
 #[test]
 fn bricks_are_emptied_and_get_their_part_while_clients_work() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
-    assert_eq!(served(&world), [4, 4]);
+    assert_eq!(nodes_per_brick(&world), [4, 4]);
     world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
     std::thread::scope(|scope| {
         let work = scope.spawn(|| world.run(&["exercise", "--seconds", "8"]));
         let dry = world.run(&["remap", "--drain", "1", "--dry-run", "--json"]).json();
-        assert_eq!((dry.len(), served(&world)), (4, vec![4, 4]));
+        assert_eq!((dry.len(), nodes_per_brick(&world)), (4, vec![4, 4]));
         let drained = world.run(&["remap", "--drain", "1", "--json"]).json();
         assert_eq!(drained[0]["nodes"], 4);
         assert!(drained[0]["rows"].as_u64().unwrap() > 0 && drained[0]["longest_pause_ms"].as_f64().unwrap() > 0.0);
-        assert_eq!(served(&world), [0, 8]);
+        assert_eq!(nodes_per_brick(&world), [0, 8]);
         // It gets nothing by itself any more, unless it is to stay after all.
         assert_eq!(world.run(&["remap", "--spread", "--json"]).json()[0]["nodes"], 0);
         world.run(&["remap", "--cancel", "--drain", "1"]).ok();
         assert!(world.run(&["remap", "--spread"]).ok().starts_with("moved 4 nodes, "));
-        assert_eq!(served(&world), [4, 4]);
+        assert_eq!(nodes_per_brick(&world), [4, 4]);
         let shown = world.run(&["remap", "--json"]).json();
         let node = |brick: usize| shown[brick]["nodes"]["main"][0].as_str().unwrap();
         let both = format!("{},{}", node(0), node(1));
         assert!(world.run(&["remap", "--node", &both, "--to", "1"]).ok().starts_with("moved 1 node, "));
-        assert_eq!(served(&world), [5, 3]);
+        assert_eq!(nodes_per_brick(&world), [5, 3]);
         assert_eq!(world.run(&["remap", "--node", "1", "--to", "9"]).code, 3);
         assert_eq!(world.run(&["remap", "--node", "ff", "--to", "1"]).code, 3);
         work.join().unwrap().ok();
@@ -50,7 +50,7 @@ fn bricks_are_emptied_and_get_their_part_while_clients_work() {
     world.wait_ended();
     world.up(&["--bricks", "4"]);
     world.run(&["remap", "--spread"]).ok();
-    assert_eq!(served(&world), [2, 2, 2, 2]);
+    assert_eq!(nodes_per_brick(&world), [2, 2, 2, 2]);
     assert!(world.run(&["object", "get", "/greeting"]).ok().contains("mortar-tests"));
     assert!(world.run(&["remap"]).ok().starts_with("brick 1"));
 }
@@ -69,7 +69,7 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     let nothing = world.run(&["remap", "--cancel"]);
     assert_eq!((nothing.ok(), nothing.stderr.as_str()), ("no moves were under way", ""));
     // What was asked then is answered by nobody, and given up.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     while !world.log().contains("a move of a logical node") {
         assert!(Instant::now() < until, "{}", world.log());
         std::thread::sleep(Duration::from_millis(50));

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 
-use mortar_tests::{PATIENCE, Server, mortar, run, run_with_input, send, wait};
+use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, run_with_input, send, wait};
 use rustix::process::Signal;
 
 #[test]
@@ -60,7 +60,7 @@ fn every_command_finds_the_server_of_the_directory_here() {
     let log = std::fs::File::create(dir.path().join("log")).unwrap();
     let mut dev = at(&["dev", "--bricks", "1", "--listen", "none", "--http", "none"]);
     let mut dev = dev.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = std::time::Instant::now() + TEST_TIMEOUT;
     while !dir.path().join("mortar-data/mortar.sock").exists() {
         assert!(std::time::Instant::now() < until, "it does not begin");
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -77,7 +77,7 @@ fn every_command_finds_the_server_of_the_directory_here() {
         run(&mut at(&["status", "--quiet"])),
     ];
     send(&dev, Signal::TERM);
-    wait(&mut dev, PATIENCE).unwrap();
+    wait(&mut dev, TEST_TIMEOUT).unwrap();
     for one in &ended {
         assert_eq!(one.code, 0, "{}", one.stderr);
     }
@@ -106,7 +106,7 @@ fn health_and_metrics_are_told_by_http() {
     let address = server.ready()["http"].as_str().expect("it says where").to_owned();
     let ask = |path: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -134,7 +134,7 @@ fn status_shows_figures_and_its_code_says_whether_it_is_up() {
     let mut server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "x").ok();
     let status = server.run(&["status", "--json"]).json().remove(0);
-    assert!(status["figures"]["store_commits_total"].as_u64().unwrap() >= 1, "{status}");
+    assert!(status["metrics"]["store_commits_total"].as_u64().unwrap() >= 1, "{status}");
     assert_eq!(server.run(&["status", "--quiet"]).ok(), "");
     server.stop();
     let url = server.url();

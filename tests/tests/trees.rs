@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use mortar_tests::{PATIENCE, Server, send, wait};
+use mortar_tests::{Server, TEST_TIMEOUT, send, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn make_tree(root: &Path) {
 
 const OBJECTS: u64 = 10;
 
-fn json(server: &Server, args: &[&str], code: i32) -> Value {
+fn run_json(server: &Server, args: &[&str], code: i32) -> Value {
     let mut args = args.to_vec();
     args.push("--json");
     let run = server.run(&args);
@@ -41,11 +41,11 @@ fn json(server: &Server, args: &[&str], code: i32) -> Value {
     run.json().remove(0)
 }
 
-fn imported() -> (Server, std::path::PathBuf) {
+fn import_tree() -> (Server, std::path::PathBuf) {
     let server = Server::start(&[]);
     let root = server.dir().join("tree");
     make_tree(&root);
-    let report = json(&server, &["import", "tree"], 0);
+    let report = run_json(&server, &["import", "tree"], 0);
     assert_eq!(report["imported"], OBJECTS, "{report}");
     assert_eq!(report["prefix"], "/tree");
     (server, root)
@@ -53,7 +53,7 @@ fn imported() -> (Server, std::path::PathBuf) {
 
 #[test]
 fn a_tree_is_imported_with_kinds_attributes_and_members() {
-    let (server, _) = imported();
+    let (server, _) = import_tree();
     assert_eq!(server.run(&["get", "/tree/readme"]).stdout, b"hello\n");
     assert_eq!(server.run(&["attr", "get", "/tree/readme", "posix.mode"]).ok(), "0640");
     assert_eq!(server.run(&["attr", "get", "/tree/readme", "posix.mtime"]).ok(), "1000000000.123456789");
@@ -61,41 +61,41 @@ fn a_tree_is_imported_with_kinds_attributes_and_members() {
     assert_eq!(server.run(&["attr", "get", "/tree/link", "posix.type"]).ok(), "symlink");
     assert_eq!(server.run(&["get", "/tree/link"]).ok(), "sub/deeper");
     assert_eq!(server.run(&["get", "/tree/odd%FF%2541"]).ok(), "odd");
-    assert_eq!(json(&server, &["stat", "/tree/sub/large.bin"], 0)["size"], (2 << 20) + 17);
-    let sub = json(&server, &["stat", "/tree/sub"], 0);
+    assert_eq!(run_json(&server, &["stat", "/tree/sub/large.bin"], 0)["size"], (2 << 20) + 17);
+    let sub = run_json(&server, &["stat", "/tree/sub"], 0);
     assert_eq!((&sub["kind"], &sub["size"]), (&"collection".into(), &2.into()));
-    assert_eq!(json(&server, &["stat", "/tree"], 0)["size"], 6);
+    assert_eq!(run_json(&server, &["stat", "/tree"], 0)["size"], 6);
 }
 
 #[test]
 fn a_second_import_finds_nothing_to_do() {
-    let (server, _) = imported();
+    let (server, _) = import_tree();
     let before = server.run(&["ls", "-r", "--json"]).stdout;
-    let report = json(&server, &["import", "tree"], 0);
+    let report = run_json(&server, &["import", "tree"], 0);
     assert_eq!((&report["unchanged"], &report["imported"]), (&OBJECTS.into(), &0.into()), "{report}");
     assert_eq!(server.run(&["ls", "-r", "--json"]).stdout, before, "not even a version has changed");
 }
 
 #[test]
 fn a_later_import_brings_only_what_changed() {
-    let (server, root) = imported();
+    let (server, root) = import_tree();
     fs::write(root.join("readme"), "changed").unwrap();
     fs::write(root.join("sub/large.bin"), vec![43; 3 << 20]).unwrap();
     fs::write(root.join("sub/new"), "new").unwrap();
     fs::set_permissions(root.join("empty"), Permissions::from_mode(0o600)).unwrap();
-    let report = json(&server, &["import", "tree"], 0);
+    let report = run_json(&server, &["import", "tree"], 0);
     assert_eq!(report["replaced"], 2, "{report}");
     assert_eq!(report["imported"], 1, "{report}");
     // The mode of a file, and the time of the directory that got a new one.
     assert_eq!(report["updated"], 2, "{report}");
     assert_eq!(server.run(&["get", "/tree/readme"]).ok(), "changed");
     assert_eq!(server.run(&["attr", "get", "/tree/empty", "posix.mode"]).ok(), "0600");
-    assert_eq!(json(&server, &["verify", "tree"], 0)["same"], OBJECTS + 1);
+    assert_eq!(run_json(&server, &["verify", "tree"], 0)["same"], OBJECTS + 1);
 }
 
 #[test]
 fn what_comes_out_is_what_went_in() {
-    let (server, root) = imported();
+    let (server, root) = import_tree();
     let run = server.run(&["export", "out", "--prefix", "/tree", "--verify", "--json"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
     let reports = run.json();
@@ -115,7 +115,7 @@ fn what_comes_out_is_what_went_in() {
 
 #[test]
 fn verify_names_what_differs_and_what_is_missing() {
-    let (server, root) = imported();
+    let (server, root) = import_tree();
     server.run_with_input(&["put", "-", "/tree/readme"], "other\n").ok();
     server.run_with_input(&["put", "-", "/tree/extra"], "x").ok();
     fs::write(root.join("sub/new"), "new").unwrap();
@@ -134,10 +134,10 @@ fn special_files_are_counted_and_a_budget_is_kept() {
     let root = server.dir().join("tree");
     make_tree(&root);
     drop(UnixListener::bind(root.join("socket")).unwrap());
-    let report = json(&server, &["import", "tree", "--max-bytes", "1000"], 0);
+    let report = run_json(&server, &["import", "tree", "--max-bytes", "1000"], 0);
     assert_eq!((&report["skipped"], &report["left_out"]), (&1.into(), &1.into()), "{report}");
     assert_eq!(report["imported"], OBJECTS - 1);
-    assert_eq!(json(&server, &["verify", "tree", "--max-bytes", "1000"], 0)["same"], OBJECTS - 1);
+    assert_eq!(run_json(&server, &["verify", "tree", "--max-bytes", "1000"], 0)["same"], OBJECTS - 1);
 }
 
 #[test]
@@ -166,12 +166,12 @@ fn make_many(root: &Path) {
     }
 }
 
-const MANY: u64 = 20 * 200 + 21;
+const MANY_OBJECTS: u64 = 20 * 200 + 21;
 
 /// Starts an import of the tree `many` and waits until some of it is there.
-fn half_import(server: &Server) -> Child {
+fn start_import(server: &Server) -> Child {
     let import = server.command(&["import", "many", "--json"]).stdout(Stdio::null()).spawn().unwrap();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     while !server.run(&["ls", "/many/0"]).stdout.starts_with(b"/many/0/") {
         assert!(Instant::now() < until, "nothing is imported");
     }
@@ -182,29 +182,29 @@ fn half_import(server: &Server) -> Child {
 fn an_import_whose_server_was_killed_goes_on_and_is_whole() {
     let mut server = Server::start(&[]);
     make_many(&server.dir().join("many"));
-    let mut import = half_import(&server);
+    let mut import = start_import(&server);
     server.kill();
     // Its server is gone: whether it notices or is stopped, the next one goes on.
     let _ = import.kill();
     import.wait().unwrap();
     server.restart();
-    assert_eq!(json(&server, &["import", "many"], 0)["failed"], 0);
-    assert_eq!(json(&server, &["verify", "many"], 0)["same"], MANY);
+    assert_eq!(run_json(&server, &["import", "many"], 0)["failed"], 0);
+    assert_eq!(run_json(&server, &["verify", "many"], 0)["same"], MANY_OBJECTS);
 }
 
 #[test]
 fn ctrl_c_ends_an_import_even_when_the_server_does_not_answer() {
     let server = Server::start(&[]);
     make_many(&server.dir().join("many"));
-    let mut import = half_import(&server);
+    let mut import = start_import(&server);
     server.signal(Signal::STOP);
     send(&import, Signal::INT);
-    let status = wait(&mut import, PATIENCE).expect("it ends");
+    let status = wait(&mut import, TEST_TIMEOUT).expect("it ends");
     server.signal(Signal::CONT);
     // It may have been done already.
     assert!(matches!(status.code(), Some(130 | 0)), "{status}");
-    json(&server, &["import", "many"], 0);
-    assert_eq!(json(&server, &["verify", "many"], 0)["same"], MANY);
+    run_json(&server, &["import", "many"], 0);
+    assert_eq!(run_json(&server, &["verify", "many"], 0)["same"], MANY_OBJECTS);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use mortar_tests::{Server, mortar, run};
 use serde_json::Value;
 
-fn filled() -> Server {
+fn filled_server() -> Server {
     let server = Server::start(&[]);
     for number in 0..50_u32 {
         server.run_with_input(&["put", "-", &format!("/small/{number}")], number.to_string()).ok();
@@ -18,7 +18,7 @@ fn filled() -> Server {
     server
 }
 
-fn all_of(server: &Server) -> Vec<Value> {
+fn stat_all(server: &Server) -> Vec<Value> {
     let names = server.run(&["ls", "-r", "--json"]).json();
     let stats = names.iter().flat_map(|line| {
         let stat = server.run(&["stat", "--json", line["name"].as_str().unwrap()]);
@@ -30,8 +30,8 @@ fn all_of(server: &Server) -> Vec<Value> {
 
 #[test]
 fn a_backup_is_restored_whole() {
-    let mut server = filled();
-    let before = all_of(&server);
+    let mut server = filled_server();
+    let before = stat_all(&server);
     server.run(&["backup", "archive"]).ok();
     assert_eq!(server.run(&["backup", "archive"]).code, 4, "it is not overwritten by chance");
     server.run_with_input(&["put", "-", "/later"], "x").ok();
@@ -42,14 +42,14 @@ fn a_backup_is_restored_whole() {
     report.ok();
     assert_eq!(report.json()[0]["objects"], 52);
     server.restart();
-    assert_eq!(all_of(&server), before);
+    assert_eq!(stat_all(&server), before);
     assert_eq!(server.run(&["get", "/large"]).stdout, vec![5; 3 << 20]);
     assert_eq!(server.run(&["get", "/later"]).code, 3);
 }
 
 #[test]
 fn an_archive_travels_through_pipes() {
-    let server = filled();
+    let server = filled_server();
     let archive = server.run(&["backup", "-"]);
     assert_eq!(archive.code, 0, "{}", archive.stderr);
     let mut restore = server.command(&["restore", "-", "--data", "again"]);
@@ -59,7 +59,7 @@ fn an_archive_travels_through_pipes() {
 
 #[test]
 fn a_cut_archive_and_a_directory_in_use_are_refused() {
-    let mut server = filled();
+    let mut server = filled_server();
     server.run(&["backup", "archive"]).ok();
     let archive = fs::read(server.dir().join("archive")).unwrap();
     fs::write(server.dir().join("cut"), &archive[..archive.len() / 2]).unwrap();
@@ -77,7 +77,7 @@ fn a_cut_archive_and_a_directory_in_use_are_refused() {
 
 #[test]
 fn a_sound_store_needs_no_repair() {
-    let mut server = filled();
+    let mut server = filled_server();
     let mut repair = server.command(&["repair", "--data"]);
     assert_eq!(run(repair.arg(server.data())).code, 5, "a server has it");
     server.stop();
@@ -90,7 +90,7 @@ fn a_sound_store_needs_no_repair() {
 }
 
 /// A server that was killed, with damage to transactions that are in its log only.
-fn damaged() -> Server {
+fn damaged_server() -> Server {
     for _ in 0..20 {
         let mut server = Server::start(&[]);
         for number in 0..20 {
@@ -115,7 +115,7 @@ fn damaged() -> Server {
 
 #[test]
 fn damage_to_what_was_acknowledged_is_refused_told_and_given_up_only_when_told() {
-    let mut server = damaged();
+    let mut server = damaged_server();
     server.launch();
     assert_eq!(server.wait_exit().code(), Some(6), "{}", server.log());
     let repair = |server: &Server, args: &[&str]| {
@@ -139,7 +139,7 @@ fn damage_to_what_was_acknowledged_is_refused_told_and_given_up_only_when_told()
 
 #[test]
 fn scrub_names_what_is_damaged_while_the_server_serves() {
-    let server = filled();
+    let server = filled_server();
     let report = server.run(&["scrub", "--json"]);
     report.ok();
     assert_eq!((&report.json()[0]["objects"], &report.json()[0]["damaged"]), (&Value::from(52), &Value::Array(vec![])));

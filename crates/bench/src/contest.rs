@@ -25,15 +25,15 @@ impl<'a> Side<'a> {
 }
 
 /// What each side measured: `values[side][metric][run]`.
-pub(crate) struct Outcome {
+pub(crate) struct ContestResult {
     pub(crate) names: Vec<String>,
     pub(crate) for_reference: Vec<bool>,
     values: Vec<Vec<Vec<f64>>>,
 }
 
-impl Outcome {
+impl ContestResult {
     /// The values of one side's metric, one a run.
-    pub(crate) fn of(&self, side: usize, metric: usize) -> Vec<f64> {
+    pub(crate) fn values(&self, side: usize, metric: usize) -> Vec<f64> {
         self.values[side][metric].clone()
     }
 
@@ -44,7 +44,7 @@ impl Outcome {
 }
 
 /// Runs all sides `repeats` times, interleaved; each round begins with another side.
-pub(crate) fn interleave(title: &str, repeats: usize, sides: &mut [Side<'_>]) -> Result<Outcome> {
+pub(crate) fn interleave(title: &str, repeats: usize, sides: &mut [Side<'_>]) -> Result<ContestResult> {
     let count = sides.len();
     let mut values: Vec<Vec<Vec<f64>>> = vec![Vec::new(); count];
     for round in 0..repeats {
@@ -62,7 +62,7 @@ pub(crate) fn interleave(title: &str, repeats: usize, sides: &mut [Side<'_>]) ->
         }
     }
     let names = sides.iter().map(|side| side.name.clone()).collect();
-    Ok(Outcome { names, for_reference: sides.iter().map(|side| side.for_reference).collect(), values })
+    Ok(ContestResult { names, for_reference: sides.iter().map(|side| side.for_reference).collect(), values })
 }
 
 #[cfg(test)]
@@ -82,6 +82,6 @@ mod tests {
         };
         let outcome = interleave("test", 2, &mut [side("a"), side("b")]).unwrap();
         assert_eq!(*order.borrow(), ["a", "b", "b", "a"]);
-        assert_eq!(outcome.of(1, 1), [2.0, 2.0]);
+        assert_eq!(outcome.values(1, 1), [2.0, 2.0]);
     }
 }

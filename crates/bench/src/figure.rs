@@ -40,7 +40,7 @@ pub(crate) struct Row {
     /// One value a run.
     pub(crate) rival: Vec<f64>,
     /// The ratio that was asked for, where one was.
-    pub(crate) bar: Option<f64>,
+    pub(crate) target_ratio: Option<f64>,
 }
 
 /// One figure or table.
@@ -88,8 +88,8 @@ impl Row {
     }
 
     /// Whether the row reaches what was asked; `None` where nothing was.
-    pub(crate) fn passes(&self) -> Option<bool> {
-        self.bar.map(|bar| self.ratio() >= bar)
+    pub(crate) fn reaches_target(&self) -> Option<bool> {
+        self.target_ratio.map(|bar| self.ratio() >= bar)
     }
 
     /// The row as one line of JSON.
@@ -98,10 +98,10 @@ impl Row {
             figure,
             case: &self.case,
             unit: self.unit,
-            mortar: rounded(median(&self.mortar)),
-            rival: rounded(median(&self.rival)),
+            mortar: round_significant(median(&self.mortar)),
+            rival: round_significant(median(&self.rival)),
             rival_name: &self.rival_name,
-            ratio: rounded(self.ratio()),
+            ratio: round_significant(self.ratio()),
             better: self.better,
             runs: self.mortar.len(),
             reduced,
@@ -122,7 +122,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 }
 
 /// Four significant digits: more would claim what three runs cannot know.
-fn rounded(value: f64) -> f64 {
+fn round_significant(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
@@ -145,7 +145,7 @@ mod tests {
             rival_name: "bare".into(),
             mortar: vec![mortar; 3],
             rival: vec![rival; 3],
-            bar: Some(0.8),
+            target_ratio: Some(0.8),
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn a_ratio_above_one_is_ahead_whatever_the_unit() {
         assert_eq!(row(Better::Higher, 200.0, 100.0).ratio(), 2.0);
         assert_eq!(row(Better::Lower, 50.0, 100.0).ratio(), 2.0);
-        assert_eq!(row(Better::Higher, 70.0, 100.0).passes(), Some(false));
+        assert_eq!(row(Better::Higher, 70.0, 100.0).reaches_target(), Some(false));
     }
 
     #[test]

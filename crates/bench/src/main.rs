@@ -41,7 +41,7 @@ type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 #[command(name = "script/bench", version, max_term_width = 100)]
 struct Arguments {
     /// What to measure.
-    name: Name,
+    name: Benchmark,
     /// Measure one figure (osbdb-2), the figures of one paper (tods), or the cases whose text contains this ("unix get").
     #[arg(long, value_name = "ID")]
     only: Option<String>,
@@ -58,7 +58,7 @@ struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
+enum Benchmark {
     /// Durable transactions of 4 × 512 B, beside append and fdatasync.
     Commit,
     /// Hot reads of 1 KB in process, beside LMDB.
@@ -104,11 +104,12 @@ fn measure(arguments: &Arguments) -> Result<bool> {
     Ok(figures.iter().any(|figure| !figure.skipped.is_empty()))
 }
 
-fn write(arguments: &Arguments, name: Name, out: &Path, figures: &[Figure], machine: &Machine) -> Result<()> {
-    let page = out.join(if name == Name::Figures { "index.html".to_owned() } else { format!("{}.html", name.text()) });
+fn write(arguments: &Arguments, name: Benchmark, out: &Path, figures: &[Figure], machine: &Machine) -> Result<()> {
+    let page =
+        out.join(if name == Benchmark::Figures { "index.html".to_owned() } else { format!("{}.html", name.text()) });
     report::page(&page, name.text(), figures, machine, arguments.quick)?;
     let json = report::json(figures, arguments.quick)?;
-    if name == Name::Figures {
+    if name == Benchmark::Figures {
         fs::write(out.join("figures.json"), &json)?;
     }
     let mut stdout = io::stdout().lock();
@@ -124,7 +125,7 @@ fn write(arguments: &Arguments, name: Name, out: &Path, figures: &[Figure], mach
     Ok(())
 }
 
-impl Name {
+impl Benchmark {
     fn text(self) -> &'static str {
         match self {
             Self::Commit => "commit",
@@ -150,7 +151,7 @@ impl Name {
                 let osbdb = osbdb::FIGURES.iter().map(|figure| ("osbdb", figure));
                 let tods = tods::FIGURES.iter().map(|figure| ("tods", figure));
                 let wanted = osbdb.chain(tods).filter(|(paper, (ids, _))| wants(paper, ids));
-                wanted.map(|(_, (_, measure))| measure(&run.all())).collect()
+                wanted.map(|(_, (_, measure))| measure(&run.without_filter())).collect()
             }
             Self::Commit => workload::commit::measure(run),
             Self::Get => workload::get::measure(run),

@@ -42,7 +42,7 @@ impl Address {
         Ok(Self::Tcp(listener.local_addr()?))
     }
 
-    fn answers(&self) -> bool {
+    fn accepts_connections(&self) -> bool {
         match self {
             Self::Tcp(address) => TcpStream::connect(address).is_ok(),
             Self::Unix(path) => UnixStream::connect(path).is_ok(),
@@ -63,7 +63,7 @@ impl Server {
         let child = command.spawn().map_err(|error| format!("{name} does not start: {error}"))?;
         let mut server = Self { name: name.to_owned(), child };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !addresses.iter().all(Address::answers) {
+        while !addresses.iter().all(Address::accepts_connections) {
             let text = || fs::read_to_string(log).unwrap_or_default();
             if let Some(status) = server.child.try_wait()? {
                 return Err(format!("{name} ended with {status}:\n{}", text()).into());

@@ -38,7 +38,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
                 row.rival_name.clone(),
                 row.unit.to_owned(),
                 format!("{:.2}", row.ratio()),
-                asked(row),
+                target_text(row),
             ]
         }));
     }
@@ -111,7 +111,7 @@ fn section(out: &mut String, figure: &Figure) -> Result<()> {
     *out += "<table><tr><th>case</th><th>paper</th><th>rival</th><th class=\"n\">rival</th><th class=\"n\">Mortar</th>\
              <th>unit</th><th class=\"n\">ratio</th><th>asked</th></tr>";
     for row in &figure.rows {
-        let class = match row.passes() {
+        let class = match row.reaches_target() {
             Some(false) => "behind",
             _ if row.ratio() >= 1.0 => "ahead",
             _ => "",
@@ -123,23 +123,23 @@ fn section(out: &mut String, figure: &Figure) -> Result<()> {
             escape(&row.case),
             if figure.paper.is_empty() { "–" } else { "see above" },
             escape(&row.rival_name),
-            spread(&row.rival),
-            spread(&row.mortar),
+            format_spread(&row.rival),
+            format_spread(&row.mortar),
             escape(row.unit),
             row.ratio(),
-            asked(row),
+            target_text(row),
         )?;
     }
     *out += "</table>";
     Ok(())
 }
 
-fn asked(row: &Row) -> String {
-    row.bar.map_or_else(|| "–".to_owned(), |bar| format!("≥ {bar:.2}"))
+fn target_text(row: &Row) -> String {
+    row.target_ratio.map_or_else(|| "–".to_owned(), |bar| format!("≥ {bar:.2}"))
 }
 
 /// A median with the range of its runs.
-fn spread(values: &[f64]) -> String {
+fn format_spread(values: &[f64]) -> String {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let middle = quantity(median(values));
@@ -168,7 +168,7 @@ mod tests {
             rival_name: rival.into(),
             mortar: vec![10.0, 12.0, 11.0],
             rival: vec![20.0, 21.0, 19.0],
-            bar: Some(0.8),
+            target_ratio: Some(0.8),
         };
         Figure {
             id: "commit",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use crate::Result;
-use crate::contest::Outcome;
+use crate::contest::ContestResult;
 use crate::figure::{Better, Row};
 
 /// One run of the benchmark.
@@ -21,14 +21,14 @@ pub(crate) struct Run {
 
 /// What one metric of a contest is called in the report.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct MetricSpec {
     pub(crate) case: String,
     pub(crate) panel: String,
     pub(crate) point: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
     /// The ratio asked for, beside rivals that are not there for reference only.
-    pub(crate) bar: Option<f64>,
+    pub(crate) target_ratio: Option<f64>,
 }
 
 impl Run {
@@ -36,7 +36,7 @@ impl Run {
     pub(crate) const REPEATS: usize = 3;
 
     /// The same run for a figure that is wanted, whatever its cases are called.
-    pub(crate) fn all(&self) -> Self {
+    pub(crate) fn without_filter(&self) -> Self {
         Self { only: None, ..self.clone() }
     }
 
@@ -52,7 +52,7 @@ impl Run {
     }
 
     /// Whether any of these cases of a figure is to be measured.
-    pub(crate) fn wants(&self, figure: &str, cells: &[Cell]) -> bool {
+    pub(crate) fn wants(&self, figure: &str, cells: &[MetricSpec]) -> bool {
         cells.iter().any(|cell| self.wants_case(figure, &cell.case))
     }
 
@@ -61,7 +61,7 @@ impl Run {
     }
 
     /// The rows of a contest whose first side is Mortar: one for each metric and rival.
-    pub(crate) fn rows(&self, figure: &str, outcome: &Outcome, cells: &[Cell]) -> Vec<Row> {
+    pub(crate) fn rows(&self, figure: &str, outcome: &ContestResult, cells: &[MetricSpec]) -> Vec<Row> {
         let mut rows = Vec::new();
         for (metric, cell) in cells.iter().enumerate().filter(|(_, cell)| self.wants_case(figure, &cell.case)) {
             rows.extend((1..outcome.sides()).map(|side| Row {
@@ -71,9 +71,9 @@ impl Run {
                 unit: cell.unit,
                 better: cell.better,
                 rival_name: outcome.names[side].clone(),
-                mortar: outcome.of(0, metric),
-                rival: outcome.of(side, metric),
-                bar: cell.bar.filter(|_| !outcome.for_reference[side]),
+                mortar: outcome.values(0, metric),
+                rival: outcome.values(side, metric),
+                target_ratio: cell.target_ratio.filter(|_| !outcome.for_reference[side]),
             }));
         }
         rows
@@ -85,9 +85,16 @@ mod tests {
     use super::*;
     use crate::contest::{Side, interleave};
 
-    fn cell(case: &str) -> Cell {
+    fn cell(case: &str) -> MetricSpec {
         let text = String::new;
-        Cell { case: case.into(), panel: text(), point: text(), unit: "s", better: Better::Lower, bar: Some(1.0) }
+        MetricSpec {
+            case: case.into(),
+            panel: text(),
+            point: text(),
+            unit: "s",
+            better: Better::Lower,
+            target_ratio: Some(1.0),
+        }
     }
 
     #[test]
@@ -104,7 +111,8 @@ mod tests {
         let mut sides = ["Mortar", "a", "b"].map(|name| Side::new(name, || Ok(vec![1.0])));
         sides[2].for_reference = true;
         let outcome = interleave("test", 1, &mut sides).unwrap();
-        let bars: Vec<Option<f64>> = run.rows("kv", &outcome, &[cell("x")]).iter().map(|row| row.bar).collect();
+        let bars: Vec<Option<f64>> =
+            run.rows("kv", &outcome, &[cell("x")]).iter().map(|row| row.target_ratio).collect();
         assert_eq!(bars, [Some(1.0), None]);
     }
 }

@@ -28,13 +28,13 @@ pub(crate) struct Index {
 pub(crate) struct Field {
     pub(crate) ident: Ident,
     pub(crate) ty: Type,
-    pub(crate) role: Role,
+    pub(crate) role: FieldRole,
 }
 
 /// What a field of the struct is in the class.
-pub(crate) enum Role {
+pub(crate) enum FieldRole {
     /// A field.
-    Stored(Stored),
+    Stored(StoredField),
     /// The fields of the class that it extends.
     Parent,
     /// Nothing.
@@ -42,16 +42,16 @@ pub(crate) enum Role {
 }
 
 #[derive(Default)]
-pub(crate) struct Stored {
+pub(crate) struct StoredField {
     /// Its name in the class.
     pub(crate) name: String,
     pub(crate) number: Option<u32>,
-    pub(crate) default: Option<Default>,
+    pub(crate) default: Option<DefaultValue>,
     pub(crate) index: bool,
     pub(crate) unique: bool,
 }
 
-pub(crate) enum Default {
+pub(crate) enum DefaultValue {
     /// That of the type.
     OfType,
     Value(Box<Expr>),
@@ -80,7 +80,7 @@ impl Struct {
             fields: fields.named.iter().map(Field::of).collect::<Result<_>>()?,
         };
         let mut named = Vec::new();
-        each(&input.attrs, |meta| of.attribute(&meta, &mut named))?;
+        for_each_attribute(&input.attrs, |meta| of.apply_attribute(&meta, &mut named))?;
         of.check_names()?;
         for (idents, unique) in named {
             let fields = idents.iter().map(|ident| of.name_of(ident)).collect::<Result<_>>()?;
@@ -89,9 +89,9 @@ impl Struct {
         Ok(of)
     }
 
-    fn attribute(&mut self, meta: &ParseNestedMeta<'_>, indexes: &mut Vec<(Vec<Ident>, bool)>) -> Result<()> {
+    fn apply_attribute(&mut self, meta: &ParseNestedMeta<'_>, indexes: &mut Vec<(Vec<Ident>, bool)>) -> Result<()> {
         if meta.path.is_ident("class") {
-            self.class = name(meta)?;
+            self.class = parse_name(meta)?;
         } else if meta.path.is_ident("crate") {
             self.krate = meta.value()?.parse::<LitStr>()?.parse()?;
         } else if meta.path.is_ident("index") || meta.path.is_ident("unique") {
@@ -112,7 +112,7 @@ impl Struct {
         let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
         for (index, field) in self.fields.iter().enumerate() {
             match &field.role {
-                Role::Stored(stored) => {
+                FieldRole::Stored(stored) => {
                     if !names.insert(&stored.name) {
                         let message = format!("the class would have two fields named {:?}", stored.name);
                         return Err(Error::new_spanned(&field.ident, message));
@@ -121,13 +121,13 @@ impl Struct {
                         return Err(Error::new_spanned(&field.ident, "another field has this number"));
                     }
                 }
-                Role::Parent if index > 0 => {
+                FieldRole::Parent if index > 0 => {
                     return Err(Error::new_spanned(
                         &field.ident,
                         "the parent is the first field, and there is one at most",
                     ));
                 }
-                Role::Parent | Role::Skipped => {}
+                FieldRole::Parent | FieldRole::Skipped => {}
             }
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Struct {
 
     fn name_of(&self, ident: &Ident) -> Result<String> {
         let stored = self.fields.iter().find_map(|field| match &field.role {
-            Role::Stored(stored) if field.ident == *ident => Some(stored.name.clone()),
+            FieldRole::Stored(stored) if field.ident == *ident => Some(stored.name.clone()),
             _ => None,
         });
         stored.ok_or_else(|| Error::new_spanned(ident, "the struct stores no field of this name"))
@@ -147,35 +147,36 @@ impl Field {
         let Some(ident) = field.ident.clone() else {
             return Err(Error::new_spanned(field, "the fields of a persistent struct have names"));
         };
-        let mut stored = Stored { name: unraw(&ident), ..Stored::default() };
+        let mut stored = StoredField { name: unraw(&ident), ..StoredField::default() };
         let (mut role, mut says) = (None, false);
-        each(&field.attrs, |meta| {
+        for_each_attribute(&field.attrs, |meta| {
             if meta.path.is_ident("parent") {
-                role = Some(Role::Parent);
+                role = Some(FieldRole::Parent);
             } else if meta.path.is_ident("skip") {
-                role = Some(Role::Skipped);
+                role = Some(FieldRole::Skipped);
             } else {
                 says = true;
-                stored.attribute(&meta)?;
+                stored.apply_attribute(&meta)?;
             }
             Ok(())
         })?;
         if role.is_some() && says {
             return Err(Error::new_spanned(&ident, "a parent and what is skipped have no other attributes"));
         }
-        Ok(Self { ident, ty: field.ty.clone(), role: role.unwrap_or(Role::Stored(stored)) })
+        Ok(Self { ident, ty: field.ty.clone(), role: role.unwrap_or(FieldRole::Stored(stored)) })
     }
 }
 
-impl Stored {
-    fn attribute(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+impl StoredField {
+    fn apply_attribute(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         if meta.path.is_ident("rename") {
-            self.name = name(meta)?;
+            self.name = parse_name(meta)?;
         } else if meta.path.is_ident("number") {
             self.number = Some(meta.value()?.parse::<LitInt>()?.base10_parse()?);
         } else if meta.path.is_ident("default") {
             let has_value = meta.input.peek(syn::Token![=]);
-            self.default = Some(if has_value { Default::Value(meta.value()?.parse()?) } else { Default::OfType });
+            self.default =
+                Some(if has_value { DefaultValue::Value(meta.value()?.parse()?) } else { DefaultValue::OfType });
         } else if meta.path.is_ident("index") {
             self.index = true;
         } else if meta.path.is_ident("unique") {
@@ -188,13 +189,16 @@ impl Stored {
 }
 
 /// Calls with each part of each `#[persistent(...)]`.
-fn each(attributes: &[Attribute], mut visit: impl FnMut(ParseNestedMeta<'_>) -> Result<()>) -> Result<()> {
+fn for_each_attribute(
+    attributes: &[Attribute],
+    mut visit: impl FnMut(ParseNestedMeta<'_>) -> Result<()>,
+) -> Result<()> {
     let mut ours = attributes.iter().filter(|attribute| attribute.path().is_ident("persistent"));
     ours.try_for_each(|attribute| attribute.parse_nested_meta(&mut visit))
 }
 
 /// The name behind `=`.
-fn name(meta: &ParseNestedMeta<'_>) -> Result<String> {
+fn parse_name(meta: &ParseNestedMeta<'_>) -> Result<String> {
     let text: LitStr = meta.value()?.parse()?;
     match text.value() {
         name if name.is_empty() => Err(Error::new_spanned(text, "a name has at least one character")),

@@ -4,13 +4,13 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
-use crate::attributes::{Default, Field, Role, Stored, Struct};
+use crate::attributes::{DefaultValue, Field, FieldRole, StoredField, Struct};
 
 /// The `impl Persistent` of a struct.
 pub(crate) fn expand(of: &Struct) -> TokenStream {
     let Struct { ident, class, krate, .. } = of;
     let persistent = quote!(#krate::persistent);
-    let parent = of.fields.iter().find(|field| matches!(field.role, Role::Parent)).map(|field| &field.ty);
+    let parent = of.fields.iter().find(|field| matches!(field.role, FieldRole::Parent)).map(|field| &field.ty);
     let (parent_name, parent_fields) = match parent {
         Some(parent) => {
             let described = quote_spanned!(parent.span()=> <#parent as #persistent::Persistent>);
@@ -19,7 +19,7 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
         None => (quote!(None), quote!(::std::vec::Vec::new())),
     };
     let described =
-        of.fields.iter().filter_map(|field| stored(field).map(|stored| description(&persistent, field, stored)));
+        of.fields.iter().filter_map(|field| stored_field(field).map(|stored| description(&persistent, field, stored)));
     let indexes = indexes(of, &persistent);
     let related = of.fields.iter().filter_map(|field| related(&persistent, field));
     let writes = of.fields.iter().filter_map(|field| write(&persistent, field));
@@ -60,14 +60,14 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
     }
 }
 
-fn stored(field: &Field) -> Option<&Stored> {
+fn stored_field(field: &Field) -> Option<&StoredField> {
     match &field.role {
-        Role::Stored(stored) => Some(stored),
-        Role::Parent | Role::Skipped => None,
+        FieldRole::Stored(stored) => Some(stored),
+        FieldRole::Parent | FieldRole::Skipped => None,
     }
 }
 
-fn description(persistent: &TokenStream, field: &Field, stored: &Stored) -> TokenStream {
+fn description(persistent: &TokenStream, field: &Field, stored: &StoredField) -> TokenStream {
     let (ty, name) = (&field.ty, &stored.name);
     let value = quote_spanned!(ty.span()=> <#ty as #persistent::FieldValue>);
     let number = match stored.number {
@@ -91,11 +91,11 @@ fn description(persistent: &TokenStream, field: &Field, stored: &Stored) -> Toke
 }
 
 /// The default, as an expression of the field's type.
-fn default(field: &Field, stored: &Stored) -> Option<TokenStream> {
+fn default(field: &Field, stored: &StoredField) -> Option<TokenStream> {
     let ty = &field.ty;
     Some(match stored.default.as_ref()? {
-        Default::OfType => quote_spanned!(ty.span()=> <#ty as ::core::default::Default>::default()),
-        Default::Value(value) => quote!({ let default: #ty = #value; default }),
+        DefaultValue::OfType => quote_spanned!(ty.span()=> <#ty as ::core::default::Default>::default()),
+        DefaultValue::Value(value) => quote!({ let default: #ty = #value; default }),
     })
 }
 
@@ -110,39 +110,41 @@ fn indexes(of: &Struct, persistent: &TokenStream) -> Vec<TokenStream> {
         })
     };
     let several = of.indexes.iter().map(|several| index(&several.fields, several.unique));
-    let one = of.fields.iter().filter_map(stored).filter(|stored| stored.index || stored.unique);
+    let one = of.fields.iter().filter_map(stored_field).filter(|stored| stored.index || stored.unique);
     several.chain(one.map(|stored| index(std::slice::from_ref(&stored.name), stored.unique))).collect()
 }
 
 fn related(persistent: &TokenStream, field: &Field) -> Option<TokenStream> {
     let ty = &field.ty;
     match field.role {
-        Role::Stored(_) => Some(quote_spanned!(ty.span()=> <#ty as #persistent::FieldValue>::related(classes);)),
-        Role::Parent => Some(quote_spanned!(ty.span()=> classes.add::<#ty>();)),
-        Role::Skipped => None,
+        FieldRole::Stored(_) => Some(quote_spanned!(ty.span()=> <#ty as #persistent::FieldValue>::related(classes);)),
+        FieldRole::Parent => Some(quote_spanned!(ty.span()=> classes.add::<#ty>();)),
+        FieldRole::Skipped => None,
     }
 }
 
 fn write(persistent: &TokenStream, field: &Field) -> Option<TokenStream> {
     let Field { ident, ty, role } = field;
     match role {
-        Role::Stored(_) => Some(quote_spanned!(ty.span()=> record.put(&self.#ident)?;)),
-        Role::Parent => Some(quote_spanned!(ty.span()=> #persistent::Persistent::write(&self.#ident, record)?;)),
-        Role::Skipped => None,
+        FieldRole::Stored(_) => Some(quote_spanned!(ty.span()=> record.put(&self.#ident)?;)),
+        FieldRole::Parent => Some(quote_spanned!(ty.span()=> #persistent::Persistent::write(&self.#ident, record)?;)),
+        FieldRole::Skipped => None,
     }
 }
 
 fn read(persistent: &TokenStream, field: &Field) -> TokenStream {
     let Field { ident, ty, role } = field;
     match role {
-        Role::Stored(stored) => match &stored.default {
-            Some(Default::OfType) => {
+        FieldRole::Stored(stored) => match &stored.default {
+            Some(DefaultValue::OfType) => {
                 quote_spanned!(ty.span()=> #ident: record.take_or(<#ty as ::core::default::Default>::default)?)
             }
-            Some(Default::Value(value)) => quote_spanned!(ty.span()=> #ident: record.take_or(|| -> #ty { #value })?),
+            Some(DefaultValue::Value(value)) => {
+                quote_spanned!(ty.span()=> #ident: record.take_or(|| -> #ty { #value })?)
+            }
             None => quote_spanned!(ty.span()=> #ident: record.take()?),
         },
-        Role::Parent => quote_spanned!(ty.span()=> #ident: #persistent::Persistent::read(record)?),
-        Role::Skipped => quote_spanned!(ty.span()=> #ident: <#ty as ::core::default::Default>::default()),
+        FieldRole::Parent => quote_spanned!(ty.span()=> #ident: #persistent::Persistent::read(record)?),
+        FieldRole::Skipped => quote_spanned!(ty.span()=> #ident: <#ty as ::core::default::Default>::default()),
     }
 }

@@ -7,7 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that is run by hand shows what it does")]
 
-use client::cluster::{Cluster, Hint, Transaction};
+use client::cluster::{Cluster, PlacementHint, Transaction};
 use client::{Persistent, Ref, Result};
 
 #[derive(Persistent, Clone, Debug)]
@@ -61,7 +61,7 @@ async fn album(t: Transaction) -> Result<Ref<Album>> {
     for (title, seconds) in [("Sea", 190), ("Sky", 205), ("Ink", 160)] {
         let track = Track { title: title.to_owned(), seconds, played: 0 };
         // Close to its album, so that they are fetched together.
-        let track = t.create_with(track, Hint::Near(album.oid())).await?;
+        let track = t.create_with(track, PlacementHint::Near(album.oid())).await?;
         t.load_mut(album).await?.tracks.push(track);
     }
     t.bind("albums/blue", album).await?;

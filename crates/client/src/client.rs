@@ -268,9 +268,9 @@ impl Client {
     /// # Errors
     /// Those of the operation, with words for people.
     pub async fn cluster_members(&self, request: Vec<u8>) -> Result<Bytes> {
-        let request = Request::AskMembers(proto::members::Ask { request: request.into() });
+        let request = Request::MemberRequest(proto::members::MemberRequest { request: request.into() });
         match self.link.ask_cluster(request).await?.response {
-            Response::Members(answered) => Ok(answered.answer),
+            Response::MemberAnswer(answered) => Ok(answered.answer),
             other => Err(unexpected(&other)),
         }
     }
@@ -281,7 +281,7 @@ impl Client {
     /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server.
     pub async fn nodes(&self) -> Result<Vec<NodeId>> {
         match self.link.read(Request::GetSpace(proto::GetSpace {})).await?.response {
-            Response::SpaceOf(of) => of.nodes.into_iter().map(wire::cluster::node).collect(),
+            Response::ConnectionSpace(of) => of.nodes.into_iter().map(wire::cluster::node).collect(),
             other => Err(unexpected(&other)),
         }
     }
@@ -304,9 +304,9 @@ impl Client {
     pub async fn status(&self) -> Result<Status> {
         match self.link.read(Request::GetStatus(proto::GetStatus {})).await?.response {
             Response::Status(status) => {
-                let figures = status.figures.into_iter().map(|figure| (figure.name, figure.value)).collect();
-                let ailment = Some(status.ailment).filter(|ailment| !ailment.is_empty());
-                Ok(Status { agent: status.agent, figures, role: status.role, ailment, process: status.process })
+                let metrics = status.metrics.into_iter().map(|metric| (metric.name, metric.value)).collect();
+                let health_problem = Some(status.health_problem).filter(|health_problem| !health_problem.is_empty());
+                Ok(Status { agent: status.agent, metrics, role: status.role, health_problem, process: status.process })
             }
             other => Err(unexpected(&other)),
         }

@@ -21,16 +21,16 @@
 mod classes;
 mod core;
 mod events;
-mod found;
-mod late;
 mod link;
 mod loaded;
 mod names;
 mod options;
 mod outcome;
+mod page_allocator;
 mod prefetch;
-mod rooms;
 mod rows;
+mod scan_results;
+mod timeout_error;
 mod transaction;
 mod typed;
 mod unique;
@@ -50,22 +50,22 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use self::core::Core;
-use self::rows::Asking;
+use self::rows::QueryOptions;
 pub use events::{Event, Events};
-pub use found::Found;
 pub use loaded::{Loaded, LoadedMut};
 pub use names::Names;
 pub use options::ClusterOptions;
-pub use outcome::{Clash, Decided};
-pub use rows::{Explained, Rows};
-pub use transaction::{Hint, Level, Transaction};
-pub use wire::cluster::{BrickStanding, Standing};
+pub use outcome::{CommitOutcome, ConflictReason};
+pub use rows::{Explanation, Rows};
+pub use scan_results::ScanResults;
+pub use transaction::{IsolationLevel, PlacementHint, Transaction};
+pub use wire::cluster::{BrickStatus, SpaceStatus};
 
 /// Tries of a transaction that meets others before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
 /// How long a transaction rests after its first conflict, at most; twice as long after each further one.
-const FIRST_REST: Duration = Duration::from_millis(1);
-const LONGEST_REST: Duration = Duration::from_millis(100);
+const FIRST_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(100);
 
 /// A client of a cluster, for one of its spaces. Clones are the same client: they share copies and connection.
 #[derive(Clone, Debug)]
@@ -138,15 +138,15 @@ impl Cluster {
 
     /// How things are in the space, as the peer server told last; `None` if none has told yet.
     #[must_use]
-    pub fn standing(&self) -> Option<Standing> {
-        self.core.lock().ok()?.watched.standing().cloned()
+    pub fn space_status(&self) -> Option<SpaceStatus> {
+        self.core.lock().ok()?.monitor.status().cloned()
     }
 
     // -------------------------------------------------------------------------------------------- transactions
 
     /// Begins a transaction. Dropped before its commit, nothing of it happens.
     #[must_use]
-    pub fn begin(&self, level: Level) -> Transaction {
+    pub fn begin(&self, level: IsolationLevel) -> Transaction {
         Transaction::begin(&self.core, level, None)
     }
 
@@ -165,49 +165,51 @@ impl Cluster {
         F: Future<Output = Result<T>>,
     {
         let mut first: Option<TxnId> = None;
-        let mut rest = FIRST_REST;
+        let mut rest = FIRST_BACKOFF;
         for tries in 0_u32.. {
-            let level = if tries < OPTIMISTIC_TRIES { Level::Optimistic } else { Level::Locks };
+            let level = if tries < OPTIMISTIC_TRIES { IsolationLevel::Optimistic } else { IsolationLevel::Locks };
             let transaction = Transaction::begin(&self.core, level, first);
             first.get_or_insert(transaction.id());
             let result = body(transaction.clone()).await;
             let clash = match result {
                 Ok(value) => match transaction.commit().await {
-                    Ok(Decided::Committed(_)) => return Ok(value),
-                    Ok(Decided::Conflict(clash)) => clash.to_string(),
-                    Ok(Decided::Unknown(txn)) => return Err(self.core.unknown(txn)),
+                    Ok(CommitOutcome::Committed(_)) => return Ok(value),
+                    Ok(CommitOutcome::Conflict(clash)) => clash.to_string(),
+                    Ok(CommitOutcome::Unknown(txn)) => return Err(self.core.unknown_outcome_error(txn)),
                     Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
                     // Whoever has the value may have got it because what was read here has changed.
                     Err(error) if error.kind() == ErrorKind::Exists => match transaction.check().await {
-                        Ok(Decided::Conflict(clash)) => clash.to_string(),
+                        Ok(CommitOutcome::Conflict(clash)) => clash.to_string(),
                         _ => return Err(error),
                     },
                     Err(error) => return Err(error),
                 },
                 Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
                 // It does not know what it would have read: there is nothing to be checked, and nobody to ask.
-                Err(error) if transaction.is_late() && error.kind() == ErrorKind::Unavailable => return Err(error),
+                Err(error) if transaction.has_timed_out() && error.kind() == ErrorKind::Unavailable => {
+                    return Err(error);
+                }
                 // What it read may never have been together: then its error means nothing.
                 Err(error) => match transaction.check().await? {
-                    Decided::Committed(_) => return Err(error),
-                    Decided::Conflict(clash) => clash.to_string(),
-                    Decided::Unknown(_) => "it could not be found out whether what was read was right".to_owned(),
+                    CommitOutcome::Committed(_) => return Err(error),
+                    CommitOutcome::Conflict(clash) => clash.to_string(),
+                    CommitOutcome::Unknown(_) => "it could not be found out whether what was read was right".to_owned(),
                 },
             };
             transaction.abort();
             tracing::debug!(tries, clash, "a transaction is tried again");
             let part: f64 = rand::rng().random();
             time::sleep(rest.mul_f64(part)).await;
-            rest = (rest * 2).min(LONGEST_REST);
+            rest = (rest * 2).min(MAX_BACKOFF);
         }
         Err(Error::new(ErrorKind::Unavailable, "the transaction met others each time"))
     }
 
-    /// Finds out how a transaction has ended whose commit was [`Decided::Unknown`]: if it has not happened, it never will.
+    /// Finds out how a transaction has ended whose commit was [`CommitOutcome::Unknown`]: if it has not happened, it never will.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if nobody who knows answers in time.
-    pub async fn resolve(&self, txn: TxnId) -> Result<Decided> {
+    pub async fn resolve(&self, txn: TxnId) -> Result<CommitOutcome> {
         self.core.resolve(txn).await
     }
 
@@ -222,24 +224,24 @@ impl Cluster {
     /// order in which they were begun.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
         object.check()?;
-        self.core.put(oid, protocol::page_cache::Content::Value(object)).await
+        self.core.put(oid, protocol::page_cache::ObjectState::Value(object)).await
     }
 
     /// The newest durable state of an object, past all copies.
-    pub async fn look(&self, oid: Oid) -> Result<Option<Object>> {
-        self.core.look(oid, false).await
+    pub async fn read_latest(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.read_object(oid, false).await
     }
 
     /// An object as the cache of the peer server has it: for what is read once, and not kept here.
-    pub async fn glance(&self, oid: Oid) -> Result<Option<Object>> {
-        self.core.look(oid, true).await
+    pub async fn read_cached(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.read_object(oid, true).await
     }
 
     /// The objects of some classes of which `filter` holds, as they are at the bricks now: outside of any transaction, in no
-    /// order. They come in portions, with [`Found::next`].
+    /// order. They come in portions, with [`ScanResults::next`].
     #[must_use]
-    pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> Found {
-        Found::new(self.core.clone(), classes.into_iter().collect(), filter)
+    pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> ScanResults {
+        ScanResults::new(self.core.clone(), classes.into_iter().collect(), filter)
     }
 
     /// The names of the space that begin so, in order, with the objects that they are bound to: outside of any transaction, so
@@ -264,15 +266,15 @@ impl Cluster {
     /// [`ErrorKind::Invalid`] if the query does not fit the classes of the space, with its place;
     /// [`ErrorKind::Unavailable`] if no peer server answers in time.
     pub async fn query(&self, query: &Query) -> Result<Rows> {
-        Rows::ask(&self.core, query, Asking::default(), None).await
+        Rows::ask(&self.core, query, QueryOptions::default(), None).await
     }
 
-    /// The same, and tells at the end what was done: [`Rows::explained`].
+    /// The same, and tells at the end what was done: [`Rows::explanation`].
     ///
     /// # Errors
     /// As [`Cluster::query`].
     pub async fn explain(&self, query: &Query) -> Result<Rows> {
-        Rows::ask(&self.core, query, Asking { explain: true, ..Asking::default() }, None).await
+        Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
     }
 
     /// Ends the client: what waits fails, and what it holds is let go of. The same happens when the last of its clones and

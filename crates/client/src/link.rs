@@ -8,7 +8,7 @@ use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::time;
 use tracing::{debug, warn};
 use wire::handshake::{self, Credentials, Introduction, Terms};
-use wire::link::{self, Answer, Answers, Caller, Limits, Mailbox, NoService, Pending};
+use wire::link::{self, Answer, AnswerStream, Caller, Limits, Mailbox, NoService, Pending};
 use wire::proto::request::Request;
 use wire::transport::Stream;
 
@@ -44,7 +44,7 @@ pub(crate) struct Session {
 
 /// A stream of answers on a connection of its own.
 pub(crate) struct OwnAnswers {
-    answers: Answers,
+    answers: AnswerStream,
     _session: Session,
 }
 
@@ -178,7 +178,7 @@ impl Session {
             introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
             introduction.insecure = options.insecure;
             // So its answer is here before the client gives up.
-            introduction.patience = options.patience.map(|patience| patience * 9 / 10);
+            introduction.catalog_timeout = options.patience.map(|patience| patience * 9 / 10);
             let terms = handshake::introduce(&mut stream, &introduction).await?;
             Ok::<_, Error>((stream, terms))
         });
@@ -210,7 +210,7 @@ impl Session {
     }
 
     pub(crate) fn tell(&self, request: Request) {
-        self.caller.tell(request);
+        self.caller.send_one_way(request);
     }
 }
 

@@ -6,20 +6,20 @@ pub struct Status {
     /// The server's software and version.
     pub agent: String,
     /// Counters and gauges by name, as in `/metrics` without the prefix `mortar_`; a name's end tells its unit.
-    pub figures: Vec<(String, u64)>,
+    pub metrics: Vec<(String, u64)>,
     /// What it is: "brick", "peer server" or "meta-server"; empty if it is an older one, which is a brick.
     pub role: String,
     /// Why it is not well, if it is not.
-    pub ailment: Option<String>,
+    pub health_problem: Option<String>,
     /// The number of its process on its machine; 0 if it is an older one.
     pub process: u32,
 }
 
 impl Status {
-    /// The figure of this name.
+    /// The metric of this name.
     #[must_use]
-    pub fn figure(&self, name: &str) -> Option<u64> {
-        self.figures.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        self.metrics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 }
 

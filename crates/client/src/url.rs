@@ -33,7 +33,7 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self> {
         if let Some(path) = text.strip_prefix(UNIX) {
-            return unix(text, path);
+            return parse_unix(text, path);
         }
         let (plain, over_tls) = (text.strip_prefix(TCP), text.strip_prefix(TLS));
         let Some(rest) = plain.or(over_tls) else {
@@ -41,7 +41,7 @@ impl FromStr for Url {
             return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: write {forms}")));
         };
         let (host, space) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, host) = user(text, host)?;
+        let (user, host) = split_user(text, host)?;
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let host = if has_port { host.to_owned() } else { format!("{host}:{DEFAULT_PORT}") };
         let host = if over_tls.is_some() { format!("tls:{host}") } else { host };
@@ -50,7 +50,7 @@ impl FromStr for Url {
 }
 
 /// The user before a host, and the host.
-fn user<'a>(text: &str, host: &'a str) -> Result<(Option<String>, &'a str)> {
+fn split_user<'a>(text: &str, host: &'a str) -> Result<(Option<String>, &'a str)> {
     let Some((user, host)) = host.rsplit_once('@') else { return Ok((None, host)) };
     // What stands there may be a password: it is not repeated.
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -64,10 +64,10 @@ fn user<'a>(text: &str, host: &'a str) -> Result<(Option<String>, &'a str)> {
     Ok((Some(user.to_owned()), host))
 }
 
-fn unix(text: &str, path: &str) -> Result<Url> {
+fn parse_unix(text: &str, path: &str) -> Result<Url> {
     let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: {why}"));
     let (user, path) = match path.find("@/") {
-        Some(at) if !path[..at].contains('/') => (user(text, &path[..=at])?.0, &path[at + 1..]),
+        Some(at) if !path[..at].contains('/') => (split_user(text, &path[..=at])?.0, &path[at + 1..]),
         _ => (None, path),
     };
     if !path.starts_with('/') {

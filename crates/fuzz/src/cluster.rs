@@ -14,13 +14,13 @@ pub(crate) fn run(input: &[u8]) {
         let again = decode_record(&encode_record(&record, version));
         assert_eq!(again.ok(), Some((version, record)));
     }
-    if let Ok(copied) = copied(input) {
+    if let Ok(copied) = decode_copied_rows(input) {
         let (message, raw) = copied.clone().into_proto();
         assert_eq!(CopiedRows::from_proto(message, Raw::Borrowed(&raw.concat())).ok(), Some(copied));
     }
-    let Some((message, raw)) = parts(input) else { return };
+    let Some((message, raw)) = split_message(input) else { return };
     let Ok(proto::Request { request: Some(request) }) = proto::Request::decode(message) else { return };
-    questions(&request, raw);
+    decode_requests(&request, raw);
     let borrowed = Message::decode(request.clone(), Raw::Borrowed(raw)).ok();
     let owned = Message::decode(request, Raw::Owned(Bytes::copy_from_slice(raw))).ok();
     assert_eq!(borrowed, owned);
@@ -31,26 +31,26 @@ pub(crate) fn run(input: &[u8]) {
 }
 
 /// The first two bytes say how long the message is; the raw part follows it.
-fn copied(input: &[u8]) -> Result<CopiedRows, Error> {
-    let (message, raw) = parts(input).unwrap_or_default();
+fn decode_copied_rows(input: &[u8]) -> Result<CopiedRows, Error> {
+    let (message, raw) = split_message(input).unwrap_or_default();
     let message =
         proto::moves::CopiedRows::decode(message).map_err(|_| Error::new(ErrorKind::Invalid, "no message"))?;
     CopiedRows::from_proto(message, Raw::Borrowed(raw))
 }
 
-fn parts(input: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_message(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let ([low, high], bytes) = input.split_first_chunk()?;
     let length = usize::from(u16::from_le_bytes([*low, *high]));
     Some(bytes.split_at(length.min(bytes.len())))
 }
 
-fn questions(request: &Request, raw: &[u8]) {
+fn decode_requests(request: &Request, raw: &[u8]) {
     match request {
-        Request::Query(query) => drop(wire::cluster::Query::from_proto(query.clone(), Raw::Borrowed(raw))),
+        Request::Query(query) => drop(wire::cluster::QueryRequest::from_proto(query.clone(), Raw::Borrowed(raw))),
         Request::Reserve(reserve) => drop(wire::cluster::Reserve::try_from(*reserve)),
         Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
         Request::BuildIndex(build) => drop(wire::cluster::BuildIndex::try_from(*build)),
-        Request::Look(look) => drop(wire::cluster::look_from_proto(*look)),
+        Request::ReadObject(look) => drop(wire::cluster::read_object_from_proto(*look)),
         Request::CopyRows(copy) => drop(wire::cluster::CopyRows::try_from(copy.clone())),
         _ => {}
     }

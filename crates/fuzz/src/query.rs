@@ -22,6 +22,6 @@ fn schema() -> Schema {
         .field(1, "b", Type::Reference(Some(model::ClassId(1))))
         .field(2, "c", Type::String)
         .field(3, "d", Type::list(Type::Float64))
-        .field_or(4, "e", Type::Decimal, model::Decimal::from(1));
+        .field_with_default(4, "e", Type::Decimal, model::Decimal::from(1));
     Schema::new([class]).expect("the classes fit together")
 }

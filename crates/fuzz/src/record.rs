@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use model::{FieldNumber, RecordBuilder, RecordRef, Value};
 
 /// Numbers that are looked up besides those that are there.
-const ASKED: [u32; 6] = [0, 1, 7, 255, 65_536, u32::MAX];
+const PROBED_NUMBERS: [u32; 6] = [0, 1, 7, 255, 65_536, u32::MAX];
 
 pub(crate) fn run(data: &[u8]) {
     if let Ok(record) = RecordRef::new(data) {
-        look(&record);
+        read_all(&record);
     }
     if let Ok(record) = RecordRef::validate(data) {
         check_valid(&record, data);
@@ -18,8 +18,8 @@ pub(crate) fn run(data: &[u8]) {
 }
 
 /// Looks at everything in a record that may be damaged anywhere.
-fn look(record: &RecordRef<'_>) {
-    for number in ASKED {
+fn read_all(record: &RecordRef<'_>) {
+    for number in PROBED_NUMBERS {
         if let Ok(Some(value)) = record.field(FieldNumber(number)) {
             let _ = value.to_value();
         }

@@ -9,9 +9,9 @@ use rand::{RngExt, SeedableRng};
 use crate::Target;
 
 /// Bytes that are often a boundary in a format.
-const TELLING: [u8; 8] = [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0xfe, 0xff];
+const BOUNDARY_BYTES: [u8; 8] = [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0xfe, 0xff];
 /// No input grows beyond this by being changed.
-const LARGEST: usize = 1 << 16;
+const MAX_INPUT_BYTES: usize = 1 << 16;
 
 /// Runs the target on each of `corpus` and on `count` changed copies of them.
 ///
@@ -26,7 +26,7 @@ pub fn smoke(target: Target, corpus: &[Vec<u8>], count: u32) {
         input.clone_from(&corpus[random.random_range(0..corpus.len())]);
         for _ in 0..random.random_range(1..=4) {
             let other = &corpus[random.random_range(0..corpus.len())];
-            change(&mut input, other, &mut random);
+            mutate(&mut input, other, &mut random);
         }
         run(target, &input);
     }
@@ -45,10 +45,10 @@ fn run(target: Target, input: &[u8]) {
 }
 
 /// Makes one small change.
-fn change(input: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
+fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
     let at = random.random_range(0..=input.len());
     let len = random.random_range(0..=(input.len() - at).min(16));
-    let telling = TELLING[random.random_range(0..TELLING.len())];
+    let telling = BOUNDARY_BYTES[random.random_range(0..BOUNDARY_BYTES.len())];
     match random.random_range(0..9) {
         0 => input[at..].iter_mut().take(1).for_each(|byte| *byte ^= 1 << random.random_range(0..8)),
         1 => input[at..].iter_mut().take(1).for_each(|byte| *byte = telling),
@@ -70,5 +70,5 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
             input.splice(at..at + len, part.iter().copied());
         }
     }
-    input.truncate(LARGEST);
+    input.truncate(MAX_INPUT_BYTES);
 }

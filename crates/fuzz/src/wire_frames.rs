@@ -20,21 +20,21 @@ const MAX_FRAME: u32 = 1 << 16;
 pub(crate) fn run(input: &[u8]) {
     let Some(([low, high], bytes)) = input.split_first_chunk() else { return };
     let cut = usize::from(u16::from_le_bytes([*low, *high]));
-    frames(bytes, cut);
+    check_frames(bytes, cut);
     let _ = handshake::decode(bytes);
     let (message, raw) = bytes.split_at(cut.min(bytes.len()));
     let _ = proto::Hello::decode(message);
     let _ = proto::Welcome::decode(message);
-    take(message, &Raw::Borrowed(raw));
-    framed(message, raw);
+    decode_message(message, &Raw::Borrowed(raw));
+    check_round_trip(message, raw);
 }
 
 /// Whole or cut, the same bytes are the same frames.
-fn frames(bytes: &[u8], cut: usize) {
+fn check_frames(bytes: &[u8], cut: usize) {
     let read = |parts: &[&[u8]]| {
         let (mut inbox, mut seen) = (Inbox::new(MAX_FRAME), Vec::new());
         let note = |frame: Frame<'_>| {
-            take(frame.message, &frame.raw);
+            decode_message(frame.message, &frame.raw);
             seen.push((frame.flags, frame.id, frame.message.to_vec(), frame.raw.to_bytes()));
             Ok(Next::Frame)
         };
@@ -50,7 +50,7 @@ fn frames(bytes: &[u8], cut: usize) {
 }
 
 /// A message and its raw part, taken as either side would take them.
-fn take(message: &[u8], raw: &Raw<'_>) {
+fn decode_message(message: &[u8], raw: &Raw<'_>) {
     if let Ok(proto::Request { request: Some(Request::Commit(commit)) }) = proto::Request::decode(message)
         && let Ok(transaction) = convert::transaction_from_proto(commit, raw)
     {
@@ -72,7 +72,7 @@ fn take(message: &[u8], raw: &Raw<'_>) {
 }
 
 /// What is sent arrives.
-fn framed(message: &[u8], raw: &[u8]) {
+fn check_round_trip(message: &[u8], raw: &[u8]) {
     let Ok(request) = proto::Request::decode(message) else { return };
     let mut bytes = Vec::new();
     encode_head(&mut bytes, Flags::REQUEST, 1, &request, raw.len(), crc32c(raw));
@@ -81,7 +81,7 @@ fn framed(message: &[u8], raw: &[u8]) {
     let fed = Inbox::new(MAX_FRAME).feed(&bytes, |frame| {
         count += 1;
         assert_eq!(proto::Request::decode(frame.message).as_ref(), Ok(&request));
-        assert!(frame.raw.as_slice() == raw && frame.raw_is_sound());
+        assert!(frame.raw.as_slice() == raw && frame.is_raw_intact());
         Ok(Next::Frame)
     });
     assert!(fed.is_err() || count == 1);

@@ -6,7 +6,7 @@
 //! | `class`, `field_type`, `evolution`, `adoption`, `index`, `schema` | classes: what records have, and how that changes |
 //! | `path`, `entry`, `names`, `limits` | keys, JSON, and what is allowed |
 //! | `schema_request`, `move_request`, `member_request` | what is asked from outside about classes and indexes, where things are, and who takes part |
-//! | [`Editor`] | all operations, each a compare-and-set loop over a `draft` |
+//! | [`CatalogEditor`] | all operations, each a compare-and-set loop over a `catalog_draft` |
 //! | [`Catalog`] | all of it at one revision, in memory, quick to look things up in |
 //! | [`Follower`] | keeps a [`Catalog`] current |
 //! | [`Presence`] | says that a process lives |
@@ -15,9 +15,9 @@
 
 mod account;
 mod adoption;
+mod catalog_draft;
+mod catalog_editor;
 mod class;
-mod draft;
-mod editor;
 mod entry;
 mod error;
 mod evolution;
@@ -41,25 +41,27 @@ mod schema_request;
 mod snapshot;
 mod space;
 
-pub use account::{ADMINISTRATORS, Group, MEMBER, User};
+pub use account::{ADMINISTRATORS, Group, NODE_CERTIFICATE_NAME, User};
 pub use adoption::{WantedClass, WantedIndex};
+pub use catalog_editor::{CatalogEditor, Edited, hash_password};
 pub use class::{Class, ClassDefinition, Field, FieldDefinition};
-pub use editor::{Edited, Editor, hash_password};
 pub use error::CatalogError;
-pub use evolution::{EvolutionError, Step};
+pub use evolution::{EvolutionError, EvolutionStep};
 pub use field_type::FieldType;
 pub use follower::Follower;
 pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
 pub use literal::Literal;
-pub use member::{Alive, Brick, Peer, Storage};
+pub use member::{BrickRecord, Liveness, PeerRecord, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
-pub use move_request::{ArrivalState, BrickState, MoveAnswer, MoveRequest, NodeState};
+pub use move_request::{BrickState, MoveAnswer, MoveInState, MoveRequest, NodeState};
 pub use parameters::{FORMAT, Parameters};
-pub use password::{Verifier, check_password};
-pub use placement::{Move, MovePhase, Moving, Placed, PlacementMap, Sheet, default_nodes, spread};
-pub use presence::{Life, Presence, Who};
-pub use schema::{Schema, Shape};
+pub use password::{PasswordChecker, check_password};
+pub use placement::{
+    ActiveMove, MovePhase, NodePlacement, PlacementMap, PlacementRange, PlannedMove, default_nodes, spread,
+};
+pub use presence::{Presence, PresenceState, ServerId};
+pub use schema::{ResolvedClass, Schema};
 pub use schema_request::{SchemaAnswer, SchemaRequest};
-pub use snapshot::{Catalog, Member};
+pub use snapshot::{Catalog, CatalogMember};
 pub use space::{Grantee, Permission, Permissions, Space, SpaceOptions};

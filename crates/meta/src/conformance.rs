@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    Batch, Change, Entry, Expect, Key, MetaStore, Pending, Prefix, Revision, SessionId, State, Watch, Watched, Written,
+    Expect, Key, KeyChange, MetaEntry, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
+    WatchBatch, WatchEvent, WriteOutcome,
 };
 
 mod counters;
@@ -22,7 +23,7 @@ mod writes;
 /// What is tested.
 pub trait Subject: Send + Sync {
     /// An empty catalogue.
-    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>>;
+    fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>>;
 
     /// Makes the history up to a revision of a catalogue that `fresh` gave unknown.
     fn forget<'a>(&'a self, store: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()>;
@@ -32,15 +33,15 @@ pub trait Subject: Send + Sync {
 }
 
 /// Longer than anything lasts that has not failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 macro_rules! run_each {
     ($subject:expr, $($module:ident: $($test:ident),+;)+) => {
         $($({
             eprintln!("  {}", stringify!($test));
-            let store = $subject.fresh().await.unwrap();
+            let store = $subject.create_empty().await.unwrap();
             let test = $module::$test($subject, store);
-            tokio::time::timeout(PATIENCE, test).await.expect(concat!(stringify!($test), " does not end"));
+            tokio::time::timeout(TEST_TIMEOUT, test).await.expect(concat!(stringify!($test), " does not end"));
         })+)+
     };
 }
@@ -72,30 +73,30 @@ fn prefix(text: &str) -> Prefix {
     Prefix::new(text).unwrap()
 }
 
-fn put(text: &str, value: &'static str) -> Change {
-    Change::put(key(text), value)
+fn put(text: &str, value: &'static str) -> KeyChange {
+    KeyChange::put(key(text), value)
 }
 
 /// Writes; it must not conflict.
-async fn write(store: &Arc<dyn MetaStore>, expects: Vec<Expect>, changes: Vec<Change>) -> Revision {
+async fn write(store: &Arc<dyn MetaStore>, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Revision {
     match store.write(expects, changes).await.unwrap() {
-        Written::Done(revision) => revision,
-        Written::Conflict => panic!("a write conflicts"),
+        WriteOutcome::Done(revision) => revision,
+        WriteOutcome::Conflict => panic!("a write conflicts"),
     }
 }
 
-fn entry(value: &'static str, revision: Revision) -> Entry {
-    Entry { value: Bytes::from_static(value.as_bytes()), revision, session: None }
+fn entry(value: &'static str, revision: Revision) -> MetaEntry {
+    MetaEntry { value: Bytes::from_static(value.as_bytes()), revision, session: None }
 }
 
 /// Keys and values as text: `a=1 b=2`.
-fn show(state: &State) -> String {
+fn show(state: &MetaSnapshot) -> String {
     let entries = state.entries.iter().map(|(key, entry)| format!("{key}={}", String::from_utf8_lossy(&entry.value)));
     entries.collect::<Vec<_>>().join(" ")
 }
 
 /// A batch as text: `a=1 b-`.
-fn show_batch(batch: &Batch) -> String {
+fn show_batch(batch: &WatchBatch) -> String {
     let mut changes: Vec<String> = batch
         .changes
         .iter()
@@ -108,13 +109,13 @@ fn show_batch(batch: &Batch) -> String {
     changes.join(" ")
 }
 
-async fn next(watch: &mut Box<dyn Watch>) -> Batch {
+async fn next(watch: &mut Box<dyn Watch>) -> WatchBatch {
     match watch.next().await.unwrap() {
-        Watched::Changed(batch) => batch,
-        Watched::Compacted => panic!("the history is gone"),
+        WatchEvent::Changed(batch) => batch,
+        WatchEvent::Compacted => panic!("the history is gone"),
     }
 }
 
-fn attach(text: &str, value: &'static str, session: SessionId) -> Change {
-    Change::attach(key(text), value, session)
+fn attach(text: &str, value: &'static str, session: MetaSessionId) -> KeyChange {
+    KeyChange::attach(key(text), value, session)
 }

@@ -19,20 +19,20 @@ mod history;
 mod memory;
 mod rows;
 mod state;
-mod stored;
+mod store_rows;
 
 use crate::{
-    Change, Expect, Key, MetaStore, Pending, Prefix, Revision, Session, SessionId, State, Watch, Watched, Written,
-    meta_store,
+    Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
+    WatchEvent, WriteOutcome, meta_store,
 };
 use rows::Rows;
-use state::{Catalogue, Prepared};
+use state::{EmbeddedState, PreparedWrite};
 use store::Store;
 
 /// How late the clock of sessions may be before that counts as a stall.
-const LATE: Duration = Duration::from_millis(500);
+const STALL_THRESHOLD: Duration = Duration::from_millis(500);
 /// When the end of a session is tried again after it could not be made durable.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A catalogue in this process. Clones are the same one.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub struct Embedded {
 
 struct Inner {
     rows: Box<dyn Rows>,
-    seen: Arc<Seen>,
+    shared: Arc<SharedState>,
     /// Whoever has its permit writes.
     writer: Arc<Semaphore>,
     /// Wakes the clock of sessions.
@@ -51,8 +51,8 @@ struct Inner {
 
 /// What is shown. Apart from the rows, as a store's own thread shows it: that must not come to hold the last handle of the
 /// store, as it would then wait for itself to end.
-struct Seen {
-    catalogue: Mutex<Catalogue>,
+struct SharedState {
+    state: Mutex<EmbeddedState>,
     /// Moves when something was written.
     revision: watch::Sender<Revision>,
 }
@@ -72,16 +72,16 @@ impl Embedded {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn open(store: &Store) -> Result<Self> {
-        Self::over(Box::new(store.clone()))
+        Self::with_rows(Box::new(store.clone()))
     }
 
     /// Whether there is a catalogue in a store.
     ///
     /// # Errors
     /// What reading a store may fail with.
-    pub fn is_in(store: &Store) -> Result<bool> {
+    pub fn exists_in(store: &Store) -> Result<bool> {
         let mut found = false;
-        store.rows(rows::FIRST, rows::END, |_, _| {
+        store.rows(rows::ROW_PREFIX, rows::ROWS_END, |_, _| {
             found = true;
             ControlFlow::Break(())
         })?;
@@ -96,14 +96,14 @@ impl Embedded {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn in_memory() -> Result<Self> {
-        Self::over(Box::new(memory::MemoryRows::default()))
+        Self::with_rows(Box::new(memory::MemoryRows::default()))
     }
 
-    fn over(rows: Box<dyn Rows>) -> Result<Self> {
-        let catalogue = Mutex::new(Catalogue::load(&*rows, Instant::now())?);
-        let seen = Arc::new(Seen { catalogue, revision: watch::Sender::default() });
+    fn with_rows(rows: Box<dyn Rows>) -> Result<Self> {
+        let catalogue = Mutex::new(EmbeddedState::load(&*rows, Instant::now())?);
+        let seen = Arc::new(SharedState { state: catalogue, revision: watch::Sender::default() });
         let (writer, sessions) = (Arc::new(Semaphore::new(1)), Arc::new(Notify::new()));
-        let inner = Arc::new(Inner { rows, seen, writer, sessions });
+        let inner = Arc::new(Inner { rows, shared: seen, writer, sessions });
         tokio::spawn(end_sessions(Arc::downgrade(&inner), inner.sessions.clone()));
         Ok(Self { inner })
     }
@@ -111,21 +111,21 @@ impl Embedded {
     /// Forgets the history up to a revision, for tests of watches.
     #[cfg(any(test, feature = "conformance"))]
     pub fn forget(&self, up_to: Revision) {
-        self.inner.seen.catalogue.lock().forget(up_to);
+        self.inner.shared.state.lock().forget(up_to);
     }
 }
 
 impl Inner {
-    async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+    async fn acquire_permit(&self) -> Result<OwnedSemaphorePermit> {
         // It is never closed.
         let closed = |_| Error::new(ErrorKind::Internal, "the catalogue's writers were shut out");
         self.writer.clone().acquire_owned().await.map_err(closed)
     }
 
     /// Makes durable what was prepared with this permit, and shows it. That goes on if nobody waits for it any more.
-    async fn finish(&self, permit: OwnedSemaphorePermit, mut prepared: Prepared) -> Result<Revision> {
+    async fn finish(&self, permit: OwnedSemaphorePermit, mut prepared: PreparedWrite) -> Result<Revision> {
         let (done, answer) = oneshot::channel();
-        let (seen, rows) = (self.seen.clone(), prepared.take_rows());
+        let (seen, rows) = (self.shared.clone(), prepared.take_rows());
         if rows.is_empty() {
             return Ok(prepared.revision());
         }
@@ -134,7 +134,7 @@ impl Inner {
             Box::new(move |result| {
                 let result = result.map(|()| {
                     let revision = prepared.revision();
-                    seen.catalogue.lock().apply(prepared, Instant::now());
+                    seen.state.lock().apply(prepared, Instant::now());
                     seen.revision.send_replace(revision);
                     revision
                 });
@@ -147,28 +147,28 @@ impl Inner {
         answer.await.map_err(closed)?
     }
 
-    async fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Result<Written> {
+    async fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Result<WriteOutcome> {
         meta_store::check_write(&expects, &changes)?;
-        let permit = self.permit().await?;
-        let prepared = self.seen.catalogue.lock().prepare(&expects, changes)?;
+        let permit = self.acquire_permit().await?;
+        let prepared = self.shared.state.lock().prepare(&expects, changes)?;
         match prepared {
-            Some(prepared) => Ok(Written::Done(self.finish(permit, prepared).await?)),
-            None => Ok(Written::Conflict),
+            Some(prepared) => Ok(WriteOutcome::Done(self.finish(permit, prepared).await?)),
+            None => Ok(WriteOutcome::Conflict),
         }
     }
 
-    async fn open_session(&self, ttl: Duration) -> Result<Session> {
+    async fn open_session(&self, ttl: Duration) -> Result<MetaSession> {
         meta_store::check_ttl(ttl)?;
-        let permit = self.permit().await?;
-        let (session, prepared) = self.seen.catalogue.lock().prepare_opening(ttl)?;
+        let permit = self.acquire_permit().await?;
+        let (session, prepared) = self.shared.state.lock().prepare_opening(ttl)?;
         self.finish(permit, prepared).await?;
         self.sessions.notify_one();
         Ok(session)
     }
 
-    async fn end_session(&self, session: SessionId) -> Result<()> {
-        let permit = self.permit().await?;
-        let prepared = self.seen.catalogue.lock().prepare_end(session);
+    async fn end_session(&self, session: MetaSessionId) -> Result<()> {
+        let permit = self.acquire_permit().await?;
+        let prepared = self.shared.state.lock().prepare_end(session);
         match prepared {
             Some(prepared) => self.finish(permit, prepared).await.map(drop),
             None => Ok(()),
@@ -177,36 +177,36 @@ impl Inner {
 }
 
 impl MetaStore for Embedded {
-    fn read(&self, prefix: Prefix) -> Pending<'_, State> {
-        Box::pin(async move { self.inner.seen.catalogue.lock().read(&prefix) })
+    fn read(&self, prefix: Prefix) -> Pending<'_, MetaSnapshot> {
+        Box::pin(async move { self.inner.shared.state.lock().read(&prefix) })
     }
 
-    fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, MetaSnapshot> {
         Box::pin(async move {
             meta_store::check_get(&keys)?;
-            Ok(self.inner.seen.catalogue.lock().get(keys))
+            Ok(self.inner.shared.state.lock().get(keys))
         })
     }
 
-    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written> {
+    fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Pending<'_, WriteOutcome> {
         Box::pin(self.inner.write(expects, changes))
     }
 
     fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
-        let moved = self.inner.seen.revision.subscribe();
-        let watch = EmbeddedWatch { inner: self.inner.clone(), prefix, after, moved };
+        let moved = self.inner.shared.revision.subscribe();
+        let watch = EmbeddedWatch { inner: self.inner.clone(), prefix, after, revisions: moved };
         Box::pin(async { Ok(Box::new(watch) as Box<dyn Watch>) })
     }
 
-    fn open_session(&self, ttl: Duration) -> Pending<'_, Session> {
+    fn open_session(&self, ttl: Duration) -> Pending<'_, MetaSession> {
         Box::pin(self.inner.open_session(ttl))
     }
 
-    fn keep(&self, session: SessionId) -> Pending<'_, ()> {
-        Box::pin(async move { self.inner.seen.catalogue.lock().keep(session, Instant::now()) })
+    fn renew_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
+        Box::pin(async move { self.inner.shared.state.lock().renew_session(session, Instant::now()) })
     }
 
-    fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
+    fn end_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
         Box::pin(self.inner.end_session(session))
     }
 }
@@ -216,20 +216,20 @@ struct EmbeddedWatch {
     inner: Arc<Inner>,
     prefix: Prefix,
     after: Revision,
-    moved: watch::Receiver<Revision>,
+    revisions: watch::Receiver<Revision>,
 }
 
 impl Watch for EmbeddedWatch {
-    fn next(&mut self) -> Pending<'_, Watched> {
+    fn next(&mut self) -> Pending<'_, WatchEvent> {
         Box::pin(async {
             loop {
                 // Before looking: what comes afterwards wakes.
-                self.moved.mark_unchanged();
-                if let Some(watched) = self.inner.seen.catalogue.lock().history().next(&self.prefix, &mut self.after) {
+                self.revisions.mark_unchanged();
+                if let Some(watched) = self.inner.shared.state.lock().history().next(&self.prefix, &mut self.after) {
                     return Ok(watched);
                 }
                 let closed = |_| Error::new(ErrorKind::Internal, "the catalogue ended before those who watch it");
-                self.moved.changed().await.map_err(closed)?;
+                self.revisions.changed().await.map_err(closed)?;
             }
         })
     }
@@ -239,7 +239,7 @@ impl Watch for EmbeddedWatch {
 async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
     loop {
         let Some(alive) = inner.upgrade() else { return };
-        let deadline = alive.seen.catalogue.lock().deadline();
+        let deadline = alive.shared.state.lock().deadline();
         drop(alive);
         let Some(deadline) = deadline else {
             woken.notified().await;
@@ -252,13 +252,13 @@ async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
         let Some(alive) = inner.upgrade() else { return };
         let now = Instant::now();
         let over = {
-            let mut catalogue = alive.seen.catalogue.lock();
+            let mut catalogue = alive.shared.state.lock();
             let late = now.saturating_duration_since(deadline);
-            if late > LATE {
+            if late > STALL_THRESHOLD {
                 tracing::warn!(?late, "the meta-server stood still; sessions begin their time anew");
-                catalogue.renew(now);
+                catalogue.renew_all_sessions(now);
             }
-            catalogue.expire(now, AGAIN)
+            catalogue.expire(now, RETRY_PAUSE)
         };
         for session in over {
             if let Err(error) = alive.end_session(session).await {

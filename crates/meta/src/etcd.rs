@@ -17,22 +17,22 @@ mod watch;
 mod write;
 
 use crate::{
-    Change, Entry, Expect, Key, MetaStore, Pending, Prefix, Revision, Session, SessionId, State, Watch, Written,
-    limits, meta_store,
+    Expect, Key, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision,
+    Watch, WriteOutcome, limits, meta_store,
 };
-use api::{Int, LeaseId, Nothing, Op, Range, RangeAnswer, Txn, TxnAnswer};
-use cluster::{Cluster, code, error};
-use http::Failure;
+use api::{EmptyAnswer, JsonInt64, LeaseId, Op, Range, RangeAnswer, Txn, TxnAnswer};
+use cluster::{EtcdCluster, code, to_error};
+use http::RequestFailure;
 use keys::Namespace;
 use watch::EtcdWatch;
 use write::Markers;
 
 /// Addresses of an etcd.
-const MOST_ENDPOINTS: usize = 32;
+const MAX_ENDPOINTS: usize = 32;
 /// Entries that are read at a time.
-const PAGE: i64 = 256;
+const ENTRIES_PER_READ: i64 = 256;
 /// How often a read begins again that a compaction got in the way of.
-const RESTARTS: usize = 10;
+const MAX_READ_RESTARTS: usize = 10;
 
 /// Where an etcd is and how it is used.
 #[derive(Clone)]
@@ -44,9 +44,9 @@ pub struct EtcdConfig {
     /// Name and password, if etcd asks for them.
     pub user: Option<(String, String)>,
     /// How long one member may take to answer before another is asked.
-    pub attempt: Duration,
+    pub attempt_timeout: Duration,
     /// How long an operation may take until it fails: at least as long as choosing another leader takes.
-    pub patience: Duration,
+    pub operation_timeout: Duration,
 }
 
 impl EtcdConfig {
@@ -55,7 +55,13 @@ impl EtcdConfig {
     pub fn new(endpoints: impl IntoIterator<Item = String>) -> Self {
         let (namespace, user) = ("mortar".to_owned(), None);
         let (attempt, patience) = (Duration::from_secs(3), Duration::from_secs(30));
-        Self { endpoints: endpoints.into_iter().collect(), namespace, user, attempt, patience }
+        Self {
+            endpoints: endpoints.into_iter().collect(),
+            namespace,
+            user,
+            attempt_timeout: attempt,
+            operation_timeout: patience,
+        }
     }
 }
 
@@ -66,7 +72,7 @@ pub struct Etcd {
 }
 
 struct Inner {
-    cluster: Cluster,
+    cluster: EtcdCluster,
     namespace: Namespace,
     markers: Markers,
 }
@@ -77,32 +83,33 @@ impl Etcd {
     /// # Errors
     /// [`ErrorKind::Invalid`] for addresses or a namespace that cannot be.
     pub fn new(config: &EtcdConfig) -> Result<Self> {
-        let (cluster, namespace) = (Cluster::new(config)?, Namespace::new(&config.namespace)?);
+        let (cluster, namespace) = (EtcdCluster::new(config)?, Namespace::new(&config.namespace)?);
         Ok(Self { inner: Arc::new(Inner { cluster, namespace, markers: Markers::default() }) })
     }
 }
 
 impl Inner {
     /// Reads a prefix, page by page, all of them as of the first one's revision.
-    async fn read(&self, prefix: &Prefix) -> Result<State> {
-        for _ in 0..RESTARTS {
+    async fn read(&self, prefix: &Prefix) -> Result<MetaSnapshot> {
+        for _ in 0..MAX_READ_RESTARTS {
             match self.read_once(prefix).await {
-                Err(Failure::Refused { code: code::OUT_OF_RANGE, .. }) => {}
-                Err(failure) => return Err(error(failure)),
+                Err(RequestFailure::Refused { code: code::OUT_OF_RANGE, .. }) => {}
+                Err(failure) => return Err(to_error(failure)),
                 Ok(state) => return state,
             }
         }
-        let message =
-            format!("etcd forgot its history {RESTARTS} times while the catalogue was read: compact it less often");
+        let message = format!(
+            "etcd forgot its history {MAX_READ_RESTARTS} times while the catalogue was read: compact it less often"
+        );
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    async fn read_once(&self, prefix: &Prefix) -> Result<Result<State>, Failure> {
+    async fn read_once(&self, prefix: &Prefix) -> Result<Result<MetaSnapshot>, RequestFailure> {
         let (key, range_end) = self.namespace.range(prefix);
-        let mut request = Range { key, range_end, limit: Int(PAGE), revision: Int(0) };
+        let mut request = Range { key, range_end, limit: JsonInt64(ENTRIES_PER_READ), revision: JsonInt64(0) };
         let (mut entries, mut bytes) = (Vec::new(), 0);
         loop {
-            let page: RangeAnswer = match self.cluster.ask("/v3/kv/range", &request).await {
+            let page: RangeAnswer = match self.cluster.request("/v3/kv/range", &request).await {
                 // More than an answer may have: fewer at a time.
                 Err(failure) if is_too_long(&failure) && request.limit.0 > 1 => {
                     request.limit.0 /= 2;
@@ -129,12 +136,12 @@ impl Inner {
                     last.0.push(0);
                     request.key = last;
                 }
-                _ => return Ok(Ok(State { revision: Revision(request.revision.to_u64()), entries })),
+                _ => return Ok(Ok(MetaSnapshot { revision: Revision(request.revision.to_u64()), entries })),
             }
         }
     }
 
-    async fn get(&self, mut keys: Vec<Key>) -> Result<State> {
+    async fn get(&self, mut keys: Vec<Key>) -> Result<MetaSnapshot> {
         keys.sort_unstable();
         keys.dedup();
         let mut ranges: Vec<Range> =
@@ -144,28 +151,28 @@ impl Inner {
             ranges.push(Range { key: self.namespace.marker(0), ..Range::default() });
         }
         let (revision, found) = match self.get_at_once(&ranges).await {
-            Err(failure) if is_too_long(&failure) => self.get_each(ranges).await.map_err(error)?,
-            answered => answered.map_err(error)?,
+            Err(failure) if is_too_long(&failure) => self.get_each(ranges).await.map_err(to_error)?,
+            answered => answered.map_err(to_error)?,
         };
-        let mut entries: Vec<(Key, Entry)> = Vec::new();
+        let mut entries: Vec<(Key, MetaEntry)> = Vec::new();
         for found in found {
             entries.push(self.namespace.entry(found)?);
         }
-        Ok(State { revision, entries })
+        Ok(MetaSnapshot { revision, entries })
     }
 
-    async fn get_at_once(&self, ranges: &[Range]) -> Result<(Revision, Vec<api::KeyValue>), Failure> {
+    async fn get_at_once(&self, ranges: &[Range]) -> Result<(Revision, Vec<api::KeyValue>), RequestFailure> {
         let txn = Txn { success: ranges.iter().cloned().map(Op::Range).collect(), ..Txn::default() };
-        let answer: TxnAnswer = self.cluster.ask("/v3/kv/txn", &txn).await?;
+        let answer: TxnAnswer = self.cluster.request("/v3/kv/txn", &txn).await?;
         let found = answer.responses.into_iter().filter_map(|one| one.response_range).flat_map(|one| one.kvs);
         Ok((Revision(answer.header.revision.to_u64()), found.collect()))
     }
 
     /// One after the other, as of the revision of the first.
-    async fn get_each(&self, ranges: Vec<Range>) -> Result<(Revision, Vec<api::KeyValue>), Failure> {
-        let (mut revision, mut found) = (Int(0), Vec::new());
+    async fn get_each(&self, ranges: Vec<Range>) -> Result<(Revision, Vec<api::KeyValue>), RequestFailure> {
+        let (mut revision, mut found) = (JsonInt64(0), Vec::new());
         for range in ranges {
-            let answer: RangeAnswer = self.cluster.ask("/v3/kv/range", &Range { revision, ..range }).await?;
+            let answer: RangeAnswer = self.cluster.request("/v3/kv/range", &Range { revision, ..range }).await?;
             if revision.0 == 0 {
                 revision = answer.header.revision;
             }
@@ -174,47 +181,47 @@ impl Inner {
         Ok((Revision(revision.to_u64()), found))
     }
 
-    async fn end_session(&self, session: SessionId) -> Result<()> {
-        let revoked: Result<Nothing, Failure> =
-            self.cluster.ask("/v3/lease/revoke", &LeaseId { id: lease(session)? }).await;
+    async fn end_session(&self, session: MetaSessionId) -> Result<()> {
+        let revoked: Result<EmptyAnswer, RequestFailure> =
+            self.cluster.request("/v3/lease/revoke", &LeaseId { id: lease_id(session)? }).await;
         match revoked {
-            Err(Failure::Refused { code: code::NOT_FOUND, .. }) => Ok(()),
-            answered => answered.map(drop).map_err(error),
+            Err(RequestFailure::Refused { code: code::NOT_FOUND, .. }) => Ok(()),
+            answered => answered.map(drop).map_err(to_error),
         }
     }
 
-    async fn keep(&self, session: SessionId) -> Result<()> {
-        let kept = write::keep(&self.cluster, lease(session)?).await?;
+    async fn renew_session(&self, session: MetaSessionId) -> Result<()> {
+        let kept = write::renew_lease(&self.cluster, lease_id(session)?).await?;
         kept.ok_or_else(|| meta_store::session_ended(session))
     }
 }
 
-fn lease(session: SessionId) -> Result<Int> {
-    i64::try_from(session.0).map(Int).map_err(|_| meta_store::session_ended(session))
+fn lease_id(session: MetaSessionId) -> Result<JsonInt64> {
+    i64::try_from(session.0).map(JsonInt64).map_err(|_| meta_store::session_ended(session))
 }
 
 /// Whether an answer was more than could be sent or taken.
-fn is_too_long(failure: &Failure) -> bool {
+fn is_too_long(failure: &RequestFailure) -> bool {
     match failure {
-        Failure::TooLong => true,
-        Failure::Refused { code: code::RESOURCE_EXHAUSTED, message } => message.contains("larger than max"),
+        RequestFailure::TooLong => true,
+        RequestFailure::Refused { code: code::RESOURCE_EXHAUSTED, message } => message.contains("larger than max"),
         _ => false,
     }
 }
 
 impl MetaStore for Etcd {
-    fn read(&self, prefix: Prefix) -> Pending<'_, State> {
+    fn read(&self, prefix: Prefix) -> Pending<'_, MetaSnapshot> {
         Box::pin(async move { self.inner.read(&prefix).await })
     }
 
-    fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, MetaSnapshot> {
         Box::pin(async {
             meta_store::check_get(&keys)?;
             self.inner.get(keys).await
         })
     }
 
-    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written> {
+    fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Pending<'_, WriteOutcome> {
         Box::pin(async {
             meta_store::check_write(&expects, &changes)?;
             let inner = self.inner.clone();
@@ -233,19 +240,19 @@ impl MetaStore for Etcd {
         Box::pin(async { Ok(Box::new(watch) as Box<dyn Watch>) })
     }
 
-    fn open_session(&self, ttl: Duration) -> Pending<'_, Session> {
+    fn open_session(&self, ttl: Duration) -> Pending<'_, MetaSession> {
         Box::pin(async move {
             meta_store::check_ttl(ttl)?;
-            let granted = write::grant(&self.inner.cluster, ttl).await?;
-            Ok(Session { id: SessionId(granted.id.to_u64()), ttl: Duration::from_secs(granted.ttl.to_u64()) })
+            let granted = write::grant_lease(&self.inner.cluster, ttl).await?;
+            Ok(MetaSession { id: MetaSessionId(granted.id.to_u64()), ttl: Duration::from_secs(granted.ttl.to_u64()) })
         })
     }
 
-    fn keep(&self, session: SessionId) -> Pending<'_, ()> {
-        Box::pin(self.inner.keep(session))
+    fn renew_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
+        Box::pin(self.inner.renew_session(session))
     }
 
-    fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
+    fn end_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
         Box::pin(self.inner.end_session(session))
     }
 }

@@ -25,6 +25,6 @@ pub use embedded::Embedded;
 pub use etcd::{Etcd, EtcdConfig};
 pub use key::{Key, Prefix};
 pub use meta_store::{
-    Batch, Change, Changed, Entry, Expect, MetaStore, Pending, Revision, Session, SessionId, State, Watch, Watched,
-    Written,
+    ChangedKey, Expect, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Revision,
+    Watch, WatchBatch, WatchEvent, WriteOutcome,
 };

@@ -31,13 +31,13 @@ pub struct Revision(pub u64);
 
 /// A session: a life that keys are attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
+pub struct MetaSessionId(pub u64);
 
 /// A session that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Session {
+pub struct MetaSession {
     /// Its number; no other session has it.
-    pub id: SessionId,
+    pub id: MetaSessionId,
     /// It ends when it is not kept for so long: at least what was asked for. Its holder counts from when it *sent* the
     /// last call that kept it, so it stops to rely on the session first.
     pub ttl: Duration,
@@ -45,22 +45,22 @@ pub struct Session {
 
 /// What a key has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct MetaEntry {
     /// The value.
     pub value: Bytes,
     /// Which write has put it.
     pub revision: Revision,
     /// The session that it vanishes with.
-    pub session: Option<SessionId>,
+    pub session: Option<MetaSessionId>,
 }
 
 /// What was read, all of it as of one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct MetaSnapshot {
     /// The last write that is in it, or a later one that changed nothing of it.
     pub revision: Revision,
     /// The entries in the order of their keys.
-    pub entries: Vec<(Key, Entry)>,
+    pub entries: Vec<(Key, MetaEntry)>,
 }
 
 /// What a write expects of a key.
@@ -74,7 +74,7 @@ pub struct Expect {
 
 /// What a write does to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum KeyChange {
     /// Gives it a value, and attaches it to a session or, with `None`, to none.
     Put {
         /// The key.
@@ -82,7 +82,7 @@ pub enum Change {
         /// Its value from now on.
         value: Bytes,
         /// What it vanishes with.
-        session: Option<SessionId>,
+        session: Option<MetaSessionId>,
     },
     /// Takes its entry away, if it has one.
     Remove {
@@ -94,7 +94,7 @@ pub enum Change {
 /// How a write ended.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// It happened, as this revision; if it changed nothing, as of this revision.
     Done(Revision),
     /// Something is not as it expected. Nothing was changed: read again.
@@ -103,40 +103,40 @@ pub enum Written {
 
 /// A key that a write has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedKey {
     /// The key.
     pub key: Key,
     /// What it has now; `None` if that was taken away.
-    pub entry: Option<Entry>,
+    pub entry: Option<MetaEntry>,
 }
 
 /// All that one write has changed of what is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct WatchBatch {
     /// The write's revision.
     pub revision: Revision,
     /// The changed keys, each once.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<ChangedKey>,
 }
 
 /// What a watch has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchEvent {
     /// The next write.
-    Changed(Batch),
+    Changed(WatchBatch),
     /// What comes next is no longer known: read again, and watch from there.
     Compacted,
 }
 
 /// The writes to some keys, one after the other.
 pub trait Watch: Send {
-    /// Waits for the next write. Waits as long as nobody can be asked. After [`Watched::Compacted`] it says that again.
+    /// Waits for the next write. Waits as long as nobody can be asked. After [`WatchEvent::Compacted`] it says that again.
     ///
     /// Dropping the answer to come loses nothing: the next call gives it.
     ///
     /// # Errors
     /// Those that waiting does not mend, such as [`ErrorKind::Denied`].
-    fn next(&mut self) -> Pending<'_, Watched>;
+    fn next(&mut self) -> Pending<'_, WatchEvent>;
 }
 
 /// What keeps the catalogue. The module's documentation has the rules.
@@ -146,30 +146,30 @@ pub trait Watch: Send {
 /// [`ErrorKind::Invalid`] if they are against the [`limits`].
 pub trait MetaStore: Send + Sync {
     /// All entries whose keys begin so.
-    fn read(&self, prefix: Prefix) -> Pending<'_, State>;
+    fn read(&self, prefix: Prefix) -> Pending<'_, MetaSnapshot>;
 
     /// The entries of these keys, as of one revision: those that have one, in the order of the keys.
-    fn get(&self, keys: Vec<Key>) -> Pending<'_, State>;
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, MetaSnapshot>;
 
     /// Does all changes, if everything is as expected. No key may be named twice by the changes, nor by the expectations.
     ///
     /// Fails with [`ErrorKind::NotFound`] if a key is to be attached to a session that has
     /// ended, and with [`ErrorKind::Unknown`] if the answer was lost and could not be found out.
-    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written>;
+    fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Pending<'_, WriteOutcome>;
 
     /// The writes to keys that begin so, after a revision.
     fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>>;
 
     /// Opens a session with a time to live within [`limits::TTL`].
-    fn open_session(&self, ttl: Duration) -> Pending<'_, Session>;
+    fn open_session(&self, ttl: Duration) -> Pending<'_, MetaSession>;
 
     /// Gives a session its whole time to live again.
     ///
     /// Fails with [`ErrorKind::NotFound`] if it has ended: open another.
-    fn keep(&self, session: SessionId) -> Pending<'_, ()>;
+    fn renew_session(&self, session: MetaSessionId) -> Pending<'_, ()>;
 
     /// Ends a session: its keys vanish together. One that has ended already is no error.
-    fn end_session(&self, session: SessionId) -> Pending<'_, ()>;
+    fn end_session(&self, session: MetaSessionId) -> Pending<'_, ()>;
 }
 
 impl Expect {
@@ -186,7 +186,7 @@ impl Expect {
     }
 }
 
-impl Change {
+impl KeyChange {
     /// Gives a key a value that stays.
     #[must_use]
     pub fn put(key: Key, value: impl Into<Bytes>) -> Self {
@@ -195,7 +195,7 @@ impl Change {
 
     /// Gives a key a value that vanishes with a session.
     #[must_use]
-    pub fn attach(key: Key, value: impl Into<Bytes>, session: SessionId) -> Self {
+    pub fn attach(key: Key, value: impl Into<Bytes>, session: MetaSessionId) -> Self {
         Self::Put { key, value: value.into(), session: Some(session) }
     }
 
@@ -213,7 +213,7 @@ impl Change {
         }
     }
 
-    fn bytes(&self) -> usize {
+    fn byte_len(&self) -> usize {
         match self {
             Self::Put { key, value, .. } => key.as_str().len() + value.len(),
             Self::Remove { key } => key.as_str().len(),
@@ -221,10 +221,10 @@ impl Change {
     }
 }
 
-impl State {
+impl MetaSnapshot {
     /// The entry of a key.
     #[must_use]
-    pub fn entry(&self, key: &Key) -> Option<&Entry> {
+    pub fn entry(&self, key: &Key) -> Option<&MetaEntry> {
         let at = self.entries.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
         Some(&self.entries[at].1)
     }
@@ -234,7 +234,7 @@ impl State {
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`], with words.
-pub fn check_write(expects: &[Expect], changes: &[Change]) -> Result<()> {
+pub fn check_write(expects: &[Expect], changes: &[KeyChange]) -> Result<()> {
     if expects.len() > limits::EXPECTS || changes.len() > limits::CHANGES {
         let (most_expects, most_changes) = (limits::EXPECTS, limits::CHANGES);
         return Err(too_large(format!(
@@ -245,7 +245,7 @@ pub fn check_write(expects: &[Expect], changes: &[Change]) -> Result<()> {
         )));
     }
     for change in changes {
-        if let Change::Put { key, value, .. } = change
+        if let KeyChange::Put { key, value, .. } = change
             && value.len() > limits::VALUE
         {
             let limit = limits::VALUE;
@@ -255,7 +255,7 @@ pub fn check_write(expects: &[Expect], changes: &[Change]) -> Result<()> {
             )));
         }
     }
-    let bytes: usize = changes.iter().map(Change::bytes).sum();
+    let bytes: usize = changes.iter().map(KeyChange::byte_len).sum();
     if bytes > limits::WRITE {
         let limit = limits::WRITE;
         return Err(too_large(format!(
@@ -263,7 +263,7 @@ pub fn check_write(expects: &[Expect], changes: &[Change]) -> Result<()> {
         )));
     }
     let expected: BTreeSet<&Key> = expects.iter().map(|expect| &expect.key).collect();
-    let changed: BTreeSet<&Key> = changes.iter().map(Change::key).collect();
+    let changed: BTreeSet<&Key> = changes.iter().map(KeyChange::key).collect();
     if expected.len() != expects.len() || changed.len() != changes.len() {
         return Err(Error::new(ErrorKind::Invalid, "a write to the catalogue names a key twice"));
     }
@@ -297,7 +297,7 @@ pub fn check_ttl(ttl: Duration) -> Result<()> {
 
 /// The error for a session that is not there.
 #[must_use]
-pub fn session_ended(session: SessionId) -> Error {
+pub fn session_ended(session: MetaSessionId) -> Error {
     let message = format!("session {} has ended: it was not kept in time, or was closed; open another", session.0);
     Error::new(ErrorKind::NotFound, message)
 }

@@ -43,13 +43,13 @@ pub fn crc32c_parts(parts: &[impl AsRef<[u8]>]) -> u32 {
 /// is worked out once for each run of parts of one length, so a part costs one multiplication. (zlib does the same;
 /// crc-fast works the factor out by squaring matrices at each call, which took most of a server's time.)
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Joined {
+pub struct ChecksumCombiner {
     checksum: u32,
     /// The length of the last part, and x to the power of eight times it.
     factor: Option<(usize, u32)>,
 }
 
-impl Joined {
+impl ChecksumCombiner {
     /// Puts a part of `len` bytes with this checksum behind those before it.
     pub fn push(&mut self, checksum: u32, len: usize) {
         if self.checksum == 0 {
@@ -104,7 +104,7 @@ mod tests {
     fn parts_have_the_checksum_of_the_whole() {
         let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
         for cuts in [&[0, 0, 1, 2, 3][..], &[65_536, 131_072, 196_608, 262_144], &[1, 300_000], &[5, 5, 77, 299_999]] {
-            let mut joined = Joined::default();
+            let mut joined = ChecksumCombiner::default();
             let mut start = 0;
             for end in cuts.iter().copied().chain([bytes.len()]) {
                 joined.push(crc32c(&bytes[start..end]), end - start);

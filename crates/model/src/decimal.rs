@@ -35,7 +35,7 @@ impl Decimal {
     /// The number `unscaled × 10^-scale`.
     #[must_use]
     pub fn new(unscaled: i128, scale: i32) -> Self {
-        Self { scale, unscaled: minimal(&unscaled.to_be_bytes()).into() }
+        Self { scale, unscaled: strip_sign_extension(&unscaled.to_be_bytes()).into() }
     }
 
     /// The number of a big-endian two's complement integer (Java's `BigInteger.toByteArray`) and a scale.
@@ -46,7 +46,7 @@ impl Decimal {
         if unscaled.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "a decimal needs at least one byte of digits"));
         }
-        let unscaled = minimal(unscaled);
+        let unscaled = strip_sign_extension(unscaled);
         if unscaled.len() > limits::DECIMAL {
             return Err(too_large(unscaled.len()));
         }
@@ -70,7 +70,7 @@ impl<'a> DecimalRef<'a> {
     /// The number whose encoded form this is, or `None` unless `unscaled` is minimal and within the limit.
     pub(crate) fn from_encoded(unscaled: &'a [u8], scale: i32) -> Option<Self> {
         let fits = (1..=limits::DECIMAL).contains(&unscaled.len());
-        (fits && minimal(unscaled).len() == unscaled.len()).then_some(Self { scale, unscaled })
+        (fits && strip_sign_extension(unscaled).len() == unscaled.len()).then_some(Self { scale, unscaled })
     }
 
     /// How many digits stand behind the point; a negative scale stands for zeros before it.
@@ -110,7 +110,7 @@ impl<'a> DecimalRef<'a> {
     /// Orders this number and an integer.
     #[must_use]
     pub fn compare_i64(self, other: i64) -> Ordering {
-        self.compare(DecimalRef { scale: 0, unscaled: minimal(&other.to_be_bytes()) })
+        self.compare(DecimalRef { scale: 0, unscaled: strip_sign_extension(&other.to_be_bytes()) })
     }
 
     /// Orders this number and a finite floating-point number, exactly: 0.1 is less than the double nearest to it.
@@ -159,7 +159,7 @@ fn compare_small(a: i128, a_scale: i32, b: i128, b_scale: i32) -> Option<Orderin
 }
 
 /// `bytes` without the leading ones that only repeat the sign.
-pub(crate) fn minimal(bytes: &[u8]) -> &[u8] {
+pub(crate) fn strip_sign_extension(bytes: &[u8]) -> &[u8] {
     let redundant = bytes.windows(2).take_while(|pair| matches!((pair[0], pair[1]), (0, 0..=0x7f) | (0xff, 0x80..)));
     &bytes[redundant.count()..]
 }

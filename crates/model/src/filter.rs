@@ -20,7 +20,7 @@ use std::fmt;
 
 use thiserror::Error as ThisError;
 
-use crate::record::Malformed;
+use crate::record::EncodingError;
 use crate::{Error, ErrorKind, FieldNumber, RecordRef, Result, Value, ValueRef, limits, order};
 
 /// A question about a record.
@@ -121,8 +121,8 @@ impl Operand {
     }
 
     /// Where a value stands among values in total order: before those that equal the operand, among, or behind them.
-    fn place(&self, value: ValueRef<'_>) -> Ordering {
-        self.0.as_scalar().map_or(Ordering::Less, |operand| order::place(value, operand))
+    fn compare_for_search(&self, value: ValueRef<'_>) -> Ordering {
+        self.0.as_scalar().map_or(Ordering::Less, |operand| order::compare_for_search(value, operand))
     }
 }
 
@@ -136,7 +136,7 @@ impl Operands {
     /// Whether one of the operands equals the field.
     #[must_use]
     pub fn contains(&self, field: ValueRef<'_>) -> bool {
-        self.0.binary_search_by(|operand| operand.place(field).reverse()).is_ok()
+        self.0.binary_search_by(|operand| operand.compare_for_search(field).reverse()).is_ok()
     }
 }
 
@@ -180,10 +180,10 @@ impl Filter {
         Ok(self.evaluate(record, limits::FILTER_NESTING)?)
     }
 
-    fn evaluate(&self, record: &RecordRef<'_>, levels: usize) -> Result<bool, Flaw> {
+    fn evaluate(&self, record: &RecordRef<'_>, levels: usize) -> Result<bool, FilterError> {
         match self {
             Self::And(parts) => {
-                let below = deeper(levels)?;
+                let below = levels_below(levels)?;
                 for part in parts {
                     if !part.evaluate(record, below)? {
                         return Ok(false);
@@ -192,7 +192,7 @@ impl Filter {
                 Ok(true)
             }
             Self::Or(parts) => {
-                let below = deeper(levels)?;
+                let below = levels_below(levels)?;
                 for part in parts {
                     if part.evaluate(record, below)? {
                         return Ok(true);
@@ -200,17 +200,17 @@ impl Filter {
                 }
                 Ok(false)
             }
-            Self::Not(part) => Ok(!part.evaluate(record, deeper(levels)?)?),
+            Self::Not(part) => Ok(!part.evaluate(record, levels_below(levels)?)?),
             Self::IsNull(field) => {
-                let value = record.look_up(*field).map_err(Flaw::Record)?;
+                let value = record.look_up(*field).map_err(FilterError::Record)?;
                 Ok(matches!(value, None | Some(ValueRef::Null)))
             }
-            test => test.test(record).map_err(Flaw::Record),
+            test => test.test(record).map_err(FilterError::Record),
         }
     }
 
     /// Evaluates a test of a field: false if the field is absent or of another family.
-    fn test(&self, record: &RecordRef<'_>) -> Result<bool, Malformed> {
+    fn test(&self, record: &RecordRef<'_>) -> Result<bool, EncodingError> {
         let (Self::Compare(field, ..)
         | Self::StartsWith(field, _)
         | Self::ContainsText(field, _)
@@ -237,13 +237,13 @@ impl Filter {
 }
 
 /// How many levels there may be below one that may have `levels`.
-fn deeper(levels: usize) -> Result<usize, Flaw> {
-    levels.checked_sub(1).ok_or(Flaw::Nesting)
+fn levels_below(levels: usize) -> Result<usize, FilterError> {
+    levels.checked_sub(1).ok_or(FilterError::Nesting)
 }
 
 /// What keeps a filter from being read, written or answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
-enum Flaw {
+enum FilterError {
     #[error("it is cut off")]
     CutOff,
     #[error("bytes are left over behind it")]
@@ -265,21 +265,21 @@ enum Flaw {
     #[error("an operand is null, a list, a set or a map")]
     Operand,
     #[error("an operand is not well formed: {0}")]
-    Value(Malformed),
+    Value(EncodingError),
     #[error("the operands of a choice are out of order")]
     Order,
     /// Nothing is wrong with the filter.
     #[error(transparent)]
-    Record(Malformed),
+    Record(EncodingError),
 }
 
-impl From<Flaw> for Error {
+impl From<FilterError> for Error {
     #[cold]
-    fn from(flaw: Flaw) -> Self {
+    fn from(flaw: FilterError) -> Self {
         let kind = match flaw {
-            Flaw::Record(malformed) => return malformed.stored(),
-            Flaw::Version(_) | Flaw::Code(_) => ErrorKind::Unsupported,
-            Flaw::Size(_) | Flaw::Nesting | Flaw::Nodes => ErrorKind::TooLarge,
+            FilterError::Record(malformed) => return malformed.into_corrupt(),
+            FilterError::Version(_) | FilterError::Code(_) => ErrorKind::Unsupported,
+            FilterError::Size(_) | FilterError::Nesting | FilterError::Nodes => ErrorKind::TooLarge,
             _ => ErrorKind::Invalid,
         };
         Self::new(kind, format!("a filter is not well formed: {flaw}"))

@@ -47,14 +47,14 @@ pub struct PageId {
 
 impl PageId {
     /// A number that orders as the parts do, one after the other: compared as one, where trees of pages are walked through.
-    const fn order(self) -> u128 {
+    const fn sort_key(self) -> u128 {
         (self.space.0 as u128) << 96 | (self.node.0 as u128) << 64 | self.number as u128
     }
 }
 
 impl Ord for PageId {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.order().cmp(&other.order())
+        self.sort_key().cmp(&other.sort_key())
     }
 }
 

@@ -5,7 +5,7 @@
 //! - [`compare`] is what a person means by `<`, `=` and `>`, and what filters ask: only values of one family compare,
 //!   and all numbers are one family. 1 = 1.0 = 1.00 = 0x3ff0000000000000, exactly, whatever the types: a field
 //!   that was an integer when an old record was written may be a decimal in today's class.
-//! - [`total`] is the order of keys and of sets: by family, then by [`compare`], then by what `compare` ignores, which is
+//! - [`total_cmp`] is the order of keys and of sets: by family, then by [`compare`], then by what `compare` ignores, which is
 //!   the type of a number (int64, float64, decimal), the sign of a zero (-0.0 < 0.0) and the scale of a decimal
 //!   (1.0 < 1.00). Two values are equal in it only if their encodings are.
 //!
@@ -57,19 +57,19 @@ pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
 }
 
 /// Orders two values of which at least one is a scalar.
-pub(crate) fn total(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
+pub(crate) fn total_cmp(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     match compare(a, b) {
-        Some(order) => order.then_with(|| tie(a, b)),
+        Some(order) => order.then_with(|| break_tie(a, b)),
         None => a.family().cmp(&b.family()),
     }
 }
 
 /// Where a value stands among values in total order: before those that equal the scalar, among, or behind them.
-pub(crate) fn place(value: ValueRef<'_>, scalar: ValueRef<'_>) -> Ordering {
-    compare(value, scalar).unwrap_or_else(|| total(value, scalar))
+pub(crate) fn compare_for_search(value: ValueRef<'_>, scalar: ValueRef<'_>) -> Ordering {
+    compare(value, scalar).unwrap_or_else(|| total_cmp(value, scalar))
 }
 
-fn tie(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
+fn break_tie(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     match (a, b) {
         // The sign of a NaN means nothing.
         (ValueRef::Float64(a), ValueRef::Float64(b)) if a == b => b.is_sign_negative().cmp(&a.is_sign_negative()),

@@ -19,7 +19,7 @@ use std::fmt;
 
 pub use builder::RecordBuilder;
 pub(crate) use builder::{encode_ref, encode_value};
-pub(crate) use layout::Malformed;
+pub(crate) use layout::EncodingError;
 pub use value_ref::{Elements, Entries, ValueRef};
 
 use crate::{Result, Value, limits};
@@ -53,7 +53,7 @@ impl<'a> RecordRef<'a> {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the record was written by a newer Mortar.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
-        Self::parse(bytes).map_err(Malformed::stored)
+        Self::parse(bytes).map_err(EncodingError::into_corrupt)
     }
 
     /// Checks a record from a writer, whole: that it is well formed and that this is its only encoding.
@@ -71,7 +71,7 @@ impl<'a> RecordRef<'a> {
             }
             Ok(record)
         };
-        check().map_err(Malformed::received)
+        check().map_err(EncodingError::into_invalid)
     }
 
     /// How many fields the record has.
@@ -92,19 +92,19 @@ impl<'a> RecordRef<'a> {
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the field is damaged.
     #[inline]
     pub fn field(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>> {
-        self.look_up(field).map_err(Malformed::stored)
+        self.look_up(field).map_err(EncodingError::into_corrupt)
     }
 
     /// [`field`](Self::field) for callers in a loop: this error is one byte or so.
     #[inline]
-    pub(crate) fn look_up(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>, Malformed> {
+    pub(crate) fn look_up(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>, EncodingError> {
         self.table.find(field.0).map(|index| self.table.value(index)).transpose()
     }
 
     /// The fields, by ascending number.
     pub fn fields(&self) -> impl Iterator<Item = Result<(FieldNumber, ValueRef<'a>)>> + use<'a> {
         let record = *self;
-        (0..record.len()).map(move |index| record.entry(index).map_err(Malformed::stored))
+        (0..record.len()).map(move |index| record.entry(index).map_err(EncodingError::into_corrupt))
     }
 
     /// All fields with all that belongs to them.
@@ -115,19 +115,19 @@ impl<'a> RecordRef<'a> {
         self.fields().map(|field| field.and_then(|(number, value)| Ok((number, value.to_value()?)))).collect()
     }
 
-    fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, EncodingError> {
         if bytes.len() > limits::RECORD {
-            return Err(Malformed::Size { bytes: bytes.len() });
+            return Err(EncodingError::Size { bytes: bytes.len() });
         }
         match bytes.split_first() {
             Some((&VERSION, table)) => Ok(Self { table: Table::parse(table, true)? }),
-            Some((&version, _)) => Err(Malformed::Version(version)),
-            None => Err(Malformed::Empty),
+            Some((&version, _)) => Err(EncodingError::Version(version)),
+            None => Err(EncodingError::Empty),
         }
     }
 
-    fn entry(&self, index: usize) -> Result<(FieldNumber, ValueRef<'a>), Malformed> {
-        let number = self.table.number(index).ok_or(Malformed::Header)?;
+    fn entry(&self, index: usize) -> Result<(FieldNumber, ValueRef<'a>), EncodingError> {
+        let number = self.table.number(index).ok_or(EncodingError::Header)?;
         Ok((FieldNumber(number), self.table.value(index)?))
     }
 }

@@ -22,7 +22,7 @@ pub struct Timestamp {
     nanos: u32,
 }
 
-const NANOS: i128 = 1_000_000_000;
+const NANOS_PER_SEC: i128 = 1_000_000_000;
 
 impl Timestamp {
     /// The moment `nanos` nanoseconds after `seconds` seconds since 1970-01-01T00:00Z.
@@ -30,7 +30,7 @@ impl Timestamp {
     /// # Errors
     /// [`ErrorKind::Invalid`] if `nanos` is a second or more.
     pub fn new(seconds: i64, nanos: u32) -> Result<Self> {
-        if i128::from(nanos) >= NANOS {
+        if i128::from(nanos) >= NANOS_PER_SEC {
             return Err(Error::new(ErrorKind::Invalid, format!("{nanos} nanoseconds are more than a second")));
         }
         Ok(Self { seconds, nanos })
@@ -53,11 +53,14 @@ impl Timestamp {
     pub fn from_nanos(nanos: i128) -> Option<Self> {
         // Division of 128 bits is slow, and the years 1678 to 2262 need but 64.
         if let Ok(nanos) = i64::try_from(nanos) {
-            const NANOS: i64 = 1_000_000_000;
-            return Some(Self { seconds: nanos.div_euclid(NANOS), nanos: nanos.rem_euclid(NANOS) as u32 });
+            const NANOS_PER_SEC: i64 = 1_000_000_000;
+            return Some(Self {
+                seconds: nanos.div_euclid(NANOS_PER_SEC),
+                nanos: nanos.rem_euclid(NANOS_PER_SEC) as u32,
+            });
         }
-        let seconds = i64::try_from(nanos.div_euclid(NANOS)).ok()?;
-        Some(Self { seconds, nanos: nanos.rem_euclid(NANOS) as u32 })
+        let seconds = i64::try_from(nanos.div_euclid(NANOS_PER_SEC)).ok()?;
+        Some(Self { seconds, nanos: nanos.rem_euclid(NANOS_PER_SEC) as u32 })
     }
 
     /// Whole seconds since 1970-01-01T00:00Z, rounded down.
@@ -75,7 +78,7 @@ impl Timestamp {
     /// Nanoseconds since 1970-01-01T00:00Z.
     #[must_use]
     pub fn as_nanos(self) -> i128 {
-        i128::from(self.seconds) * NANOS + i128::from(self.nanos)
+        i128::from(self.seconds) * NANOS_PER_SEC + i128::from(self.nanos)
     }
 }
 
@@ -161,7 +164,7 @@ mod tests {
     #[test]
     fn a_second_of_nanoseconds_is_refused() {
         assert_eq!(Timestamp::new(0, 1_000_000_000).unwrap_err().kind(), ErrorKind::Invalid);
-        assert_eq!(Timestamp::from_nanos((i128::from(i64::MAX) + 1) * NANOS), None);
+        assert_eq!(Timestamp::from_nanos((i128::from(i64::MAX) + 1) * NANOS_PER_SEC), None);
     }
 
     #[test]

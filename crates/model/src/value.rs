@@ -100,7 +100,7 @@ impl Ord for Value {
             (Self::Set(a), Self::Set(b)) => a.cmp(b),
             (Self::Map(a), Self::Map(b)) => a.cmp(b),
             _ => match (self.as_scalar(), other.as_scalar()) {
-                (Some(a), Some(b)) => order::total(a, b),
+                (Some(a), Some(b)) => order::total_cmp(a, b),
                 _ => self.family().cmp(&other.family()),
             },
         }

@@ -3,7 +3,7 @@
 //! A store in memory allocates a row for each write, and a peer server what each message brings; mimalloc does that quicker.
 //! It keeps blocks of each size apart and for long: a durable store, which holds rows only until they are in the B-tree, would
 //! take three times what it has in use. A durable brick has mimalloc for small blocks alone, which are those of messages and of what
-//! the machines of the protocol remember. docs/decisions/allocator.md has the figures.
+//! the machines of the protocol remember. docs/decisions/allocator.md has the metrics.
 //!
 //! So a process begins with the C library's allocator and may change to mimalloc, once; what was allocated before is told
 //! by where it lies.
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mimalloc::MiMalloc;
 
 /// The allocator of the binary.
-pub(crate) struct Chosen;
+pub(crate) struct SwitchingAllocator;
 
 /// Bytes of blocks, up to which mimalloc allocates from now on. Set before there are threads, so that all of them see it.
-static MIMALLOC: AtomicUsize = AtomicUsize::new(0);
+static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of a block that mimalloc may lay where it does not know it again by its address.
 const LARGE: usize = 1 << 30;
 /// Bytes of a small block: all that a message brings which is cut into rows.
@@ -26,32 +26,32 @@ const SMALL: usize = 2 << 10;
 /// Arenas of the C library for all threads. Few threads of a server allocate at one time, and a block is often freed by
 /// another thread than made it: each arena more grows to what passes through it.
 #[cfg(target_env = "gnu")]
-const ARENAS: i32 = 2;
+const MAX_ARENAS: i32 = 2;
 /// Bytes from which on an allocation is a mapping of its own, which is given back when it is freed.
 #[cfg(target_env = "gnu")]
-const MAPPED: i32 = 128 << 10;
+const MMAP_THRESHOLD_BYTES: i32 = 128 << 10;
 /// Bytes that stay free at the top of an arena.
 #[cfg(target_env = "gnu")]
-const KEPT: i32 = 4 << 20;
+const TRIM_THRESHOLD_BYTES: i32 = 4 << 20;
 
 /// Sets this process up for rows in memory, or for passing messages on: quick. Call it before there are threads.
-pub(crate) fn for_memory() {
-    MIMALLOC.store(LARGE - 1, Ordering::Relaxed);
+pub(crate) fn configure_for_memory() {
+    MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
 }
 
 /// Sets this process up for a durable store, and for passing messages on to it. Call it before there are threads.
-pub(crate) fn for_messages_and_disk() {
-    for_disk();
-    MIMALLOC.store(SMALL, Ordering::Relaxed);
+pub(crate) fn configure_for_messages_and_disk() {
+    configure_for_disk();
+    MIMALLOC_MAX_BYTES.store(SMALL, Ordering::Relaxed);
 }
 
 /// Sets this process up for a durable store: its memory stays near to what it uses. Call it before there are threads.
-pub(crate) fn for_disk() {
+pub(crate) fn configure_for_disk() {
     #[cfg(target_env = "gnu")]
     for (parameter, name, value) in [
-        (libc::M_ARENA_MAX, "MALLOC_ARENA_MAX", ARENAS),
-        (libc::M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", MAPPED),
-        (libc::M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", KEPT),
+        (libc::M_ARENA_MAX, "MALLOC_ARENA_MAX", MAX_ARENAS),
+        (libc::M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", MMAP_THRESHOLD_BYTES),
+        (libc::M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", TRIM_THRESHOLD_BYTES),
     ] {
         // Who starts the server may know better.
         if std::env::var_os(name).is_none() {
@@ -63,17 +63,17 @@ pub(crate) fn for_disk() {
 
 /// Whether mimalloc makes blocks of this size.
 fn is_for_mimalloc(size: usize) -> bool {
-    size <= MIMALLOC.load(Ordering::Relaxed)
+    size <= MIMALLOC_MAX_BYTES.load(Ordering::Relaxed)
 }
 
 /// Whether mimalloc made this block.
-fn is_of_mimalloc(block: *const u8) -> bool {
+fn is_mimalloc_block(block: *const u8) -> bool {
     // SAFETY: it looks the address up and does not follow it.
-    MIMALLOC.load(Ordering::Relaxed) > 0 && unsafe { libmimalloc_sys::mi_is_in_heap_region(block.cast()) }
+    MIMALLOC_MAX_BYTES.load(Ordering::Relaxed) > 0 && unsafe { libmimalloc_sys::mi_is_in_heap_region(block.cast()) }
 }
 
 // SAFETY: each block is freed by the allocator that made it; the rest is theirs to keep.
-unsafe impl GlobalAlloc for Chosen {
+unsafe impl GlobalAlloc for SwitchingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is handed on.
         unsafe { if is_for_mimalloc(layout.size()) { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
@@ -88,14 +88,16 @@ unsafe impl GlobalAlloc for Chosen {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise is handed on.
-        unsafe { if is_of_mimalloc(block) { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) } }
+        unsafe {
+            if is_mimalloc_block(block) { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) }
+        }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller's promise is handed on; what outgrows its allocator is copied to a block of the other one, which
         // has room for it, and freed where it was made.
         unsafe {
-            match (is_of_mimalloc(block), is_for_mimalloc(size)) {
+            match (is_mimalloc_block(block), is_for_mimalloc(size)) {
                 (true, true) => MiMalloc.realloc(block, layout, size),
                 (false, _) => System.realloc(block, layout, size),
                 (true, false) => {
@@ -118,22 +120,22 @@ mod tests {
     #[test]
     fn a_block_that_outgrows_its_allocator_keeps_its_bytes() {
         // The other tests of this process go on with what they have.
-        MIMALLOC.store(SMALL, Ordering::Relaxed);
+        MIMALLOC_MAX_BYTES.store(SMALL, Ordering::Relaxed);
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
         // SAFETY: each block is used within its size, and freed once, with the size that it has then.
         unsafe {
-            let mut block = Chosen.alloc(layout(100));
-            assert!(is_of_mimalloc(block));
+            let mut block = SwitchingAllocator.alloc(layout(100));
+            assert!(is_mimalloc_block(block));
             block.write_bytes(7, 100);
             let mut size = 100;
             for next in [SMALL, SMALL + 1, 1 << 20, 64] {
-                block = Chosen.realloc(block, layout(size), next);
-                assert_eq!(is_of_mimalloc(block), next <= SMALL && size <= SMALL, "{size} to {next}");
+                block = SwitchingAllocator.realloc(block, layout(size), next);
+                assert_eq!(is_mimalloc_block(block), next <= SMALL && size <= SMALL, "{size} to {next}");
                 assert!((0..size.min(next)).all(|at| *block.add(at) == 7), "{size} to {next}");
                 block.write_bytes(7, next);
                 size = next;
             }
-            Chosen.dealloc(block, layout(size));
+            SwitchingAllocator.dealloc(block, layout(size));
         }
     }
 }

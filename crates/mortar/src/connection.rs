@@ -22,12 +22,12 @@ pub(crate) const SOCKET: &str = "mortar.sock";
 /// Where `mortar dev` listens unless told otherwise.
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
 /// The URL of that.
-const PORT_URL: &str = "mortar://127.0.0.1:6678/main";
+const DEFAULT_URL: &str = "mortar://127.0.0.1:6678/main";
 /// How this program names itself to servers.
 const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
 /// What every command that talks to a server has: where to print, and whom to ask.
-pub(crate) struct Session {
+pub(crate) struct CommandContext {
     /// Where results go.
     pub(crate) output: Output,
     /// The server's URL, if one was given.
@@ -44,7 +44,7 @@ pub(crate) struct Session {
     password: OnceLock<String>,
 }
 
-impl Session {
+impl CommandContext {
     /// A session that prints to `output` and connects as the command line says.
     pub(crate) fn new(output: Output, global: &Global) -> Self {
         let (server, space) = (global.server.clone(), global.space.clone());
@@ -68,11 +68,11 @@ impl Session {
         if let Some(password) = self.password.get() {
             return Ok(Some(Credentials { user, password: password.clone() }));
         }
-        let password = match password::given(self.identity.password_file.as_deref())? {
+        let password = match password::read_given(self.identity.password_file.as_deref())? {
             Some(given) => given,
             // The certificate says who it is.
             None if self.identity.cert.is_some() => String::new(),
-            None => password::ask(&format!("Password of {user}: "))?,
+            None => password::prompt(&format!("Password of {user}: "))?,
         };
         let password = self.password.get_or_init(|| password).clone();
         Ok(Some(Credentials { user, password }))
@@ -80,7 +80,7 @@ impl Session {
 
     /// The user that connects, as far as it is said.
     pub(crate) fn user(&self) -> Option<String> {
-        let url = self.server.as_deref().map(each).unwrap_or_default();
+        let url = self.server.as_deref().map(split_hosts).unwrap_or_default();
         let of_url = url.first().and_then(|url| url.parse::<Url>().ok()).and_then(|url| url.user);
         self.identity.user.clone().or(of_url)
     }
@@ -91,32 +91,32 @@ impl Session {
     }
 
     /// From now on what a server cannot do now is tried again for so long only.
-    pub(crate) fn retry_for(&mut self, retry: Duration) {
+    pub(crate) fn set_retry(&mut self, retry: Duration) {
         self.retry = Some(retry);
     }
 
     /// The servers that are meant, in the order in which they are tried: those that were named, else the one of the data directory
     /// here, and the one at the usual port.
-    fn meant(&self) -> Vec<String> {
+    fn candidate_urls(&self) -> Vec<String> {
         match &self.server {
-            Some(url) => each(url),
+            Some(url) => split_hosts(url),
             // A socket that nobody answers behind was left by a crash.
             None => socket_in(Path::new(DATA))
                 .map(|socket| socket_url(&socket))
                 .into_iter()
-                .chain([PORT_URL.to_owned()])
+                .chain([DEFAULT_URL.to_owned()])
                 .collect(),
         }
     }
 
     /// A connection to the first server that answers of those that are meant.
     pub(crate) async fn connect(&self) -> Result<Client> {
-        first_that_answers(self.meant(), async |url| self.connect_as(&url, false).await).await
+        first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, false).await).await
     }
 
     /// The same for what concerns the whole cluster, such as its users.
     pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
-        first_that_answers(self.meant(), async |url| self.connect_as(&url, true).await).await
+        first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, true).await).await
     }
 
     /// A client of the cluster that was named, by one or several of its peer servers.
@@ -133,20 +133,20 @@ impl Session {
         options.credentials = self.credentials(self.user().as_deref())?;
         options.insecure = self.identity.plaintext;
         // The client itself goes from one to the next of those that were named.
-        let urls = self.server.as_ref().map_or_else(|| self.meant(), |url| vec![url.clone()]);
+        let urls = self.server.as_ref().map_or_else(|| self.candidate_urls(), |url| vec![url.clone()]);
         let connect = async |url: String| {
             let url = match space.or(self.space.as_deref()) {
-                Some(space) => in_space(&url, space)?,
+                Some(space) => with_space(&url, space)?,
                 None => url,
             };
-            Cluster::connect_with(&url, options.clone()).await.map_err(not_connected)
+            Cluster::connect_with(&url, options.clone()).await.map_err(explain_connect)
         };
         first_that_answers(urls, connect).await
     }
 
     /// The URLs of all servers that were named: of a cluster there may be several peer servers.
     pub(crate) fn servers(&self) -> Vec<String> {
-        self.server.as_deref().map(each).unwrap_or_default()
+        self.server.as_deref().map(split_hosts).unwrap_or_default()
     }
 
     /// The space that was named beside the URL.
@@ -173,12 +173,12 @@ impl Session {
         options.spaceless = spaceless;
         options.patience = Some(self.timeout);
         options.retry = self.retry.unwrap_or(options.retry).min(self.timeout);
-        Client::connect_with(&url.to_string(), options).await.map_err(not_connected)
+        Client::connect_with(&url.to_string(), options).await.map_err(explain_connect)
     }
 }
 
 /// The failure to connect, with what to do if there is nobody.
-fn not_connected(error: Error) -> Failure {
+fn explain_connect(error: Error) -> Failure {
     let refused = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
     let nobody = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
     let is_nobody = refused.is_some_and(|refused| nobody.contains(&refused.kind()));
@@ -205,7 +205,7 @@ async fn first_that_answers<T>(urls: Vec<String>, connect: impl AsyncFn(String) 
 }
 
 /// The same URL with another space.
-fn in_space(url: &str, space: &str) -> Result<String> {
+fn with_space(url: &str, space: &str) -> Result<String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let hosts = rest.split('/').next().unwrap_or_default();
     if scheme.starts_with("mortar") && hosts.contains(',') {
@@ -216,7 +216,7 @@ fn in_space(url: &str, space: &str) -> Result<String> {
 }
 
 /// The URLs that one with several hosts stands for.
-fn each(url: &str) -> Vec<String> {
+fn split_hosts(url: &str) -> Vec<String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
     if !scheme.starts_with("mortar") || scheme == "mortar+unix" || !hosts.contains(',') {
@@ -248,10 +248,10 @@ mod tests {
 
     #[test]
     fn several_hosts_are_several_servers() {
-        assert_eq!(each("mortar://a:1,b:2/x"), ["mortar://a:1/x", "mortar://b:2/x"]);
-        assert_eq!(each("mortars://ann@a:1,b:2/x"), ["mortars://ann@a:1/x", "mortars://ann@b:2/x"]);
+        assert_eq!(split_hosts("mortar://a:1,b:2/x"), ["mortar://a:1/x", "mortar://b:2/x"]);
+        assert_eq!(split_hosts("mortars://ann@a:1,b:2/x"), ["mortars://ann@a:1/x", "mortars://ann@b:2/x"]);
         for one in ["mortar://a:1/x", "mortar+unix:///a,b/x", "a,b"] {
-            assert_eq!(each(one), [one]);
+            assert_eq!(split_hosts(one), [one]);
         }
     }
 
@@ -265,9 +265,9 @@ mod tests {
             ("mortar://a", "mortar://a:6678/y"),
             ("mortar+unix:///a/s/x", "mortar+unix:///a/s/y"),
         ] {
-            assert_eq!(in_space(url, "y").unwrap(), changed);
+            assert_eq!(with_space(url, "y").unwrap(), changed);
         }
-        assert!(in_space("a,b", "y").is_err());
+        assert!(with_space("a,b", "y").is_err());
     }
 
     #[test]

@@ -48,12 +48,12 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
 /// A failure as `--json` prints it, on the error stream.
 #[derive(Serialize)]
-struct Report<'a> {
-    error: Detail<'a>,
+struct JsonFailure<'a> {
+    error: JsonFailureDetail<'a>,
 }
 
 #[derive(Serialize)]
-struct Detail<'a> {
+struct JsonFailureDetail<'a> {
     kind: &'a str,
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ impl Failure {
 
     /// The same failure, with what it is about before it.
     #[must_use]
-    pub(crate) fn about(mut self, what: &str) -> Self {
+    pub(crate) fn context(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
@@ -135,8 +135,8 @@ impl Failure {
 
     /// The failure as one JSON object.
     pub(crate) fn to_json(&self) -> String {
-        let report = Report {
-            error: Detail {
+        let report = JsonFailure {
+            error: JsonFailureDetail {
                 kind: self.kind,
                 message: &self.message,
                 hint: self.hint.as_deref(),

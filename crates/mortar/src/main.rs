@@ -11,8 +11,8 @@ mod failure;
 mod output;
 mod password;
 mod progress;
-mod record;
-mod records;
+mod record_json;
+mod record_reader;
 mod serving;
 mod settings;
 mod stream;
@@ -34,30 +34,30 @@ use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, name, node,
     object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
 #[global_allocator]
-static ALLOCATOR: allocator::Chosen = allocator::Chosen;
+static ALLOCATOR: allocator::SwitchingAllocator = allocator::SwitchingAllocator;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error, &words),
+        Err(error) => return report_clap_error(&error, &words),
     };
     let json = cli.global.json;
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our output has seen enough: `mortar ls | head`.
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(failure) => tell(&failure, json),
+        Err(failure) => print_failure(&failure, json),
     }
 }
 
 /// Says what failed, on the error stream.
-fn tell(failure: &Failure, json: bool) -> ExitCode {
+fn print_failure(failure: &Failure, json: bool) -> ExitCode {
     let mut stderr = io::stderr().lock();
     // Nobody is left to tell when the error stream itself fails.
     let _ = if json { writeln!(stderr, "{}", failure.to_json()) } else { writeln!(stderr, "{failure}") };
@@ -65,14 +65,14 @@ fn tell(failure: &Failure, json: bool) -> ExitCode {
 }
 
 /// Answers a command line that is wrong, or that asks for help.
-fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+fn report_clap_error(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !asks && words.iter().any(|word| word == "--json") {
         let text = error.to_string();
         // What is wrong, and with which arguments; behind it come usage and hints.
         let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let message = what.split_whitespace().collect::<Vec<_>>().join(" ");
-        return tell(&Failure::usage(message).hint("See --help."), true);
+        return print_failure(&Failure::usage(message).hint("See --help."), true);
     }
     // To the standard output or the error stream, as the kind asks; a closed one needs no answer.
     let _ = error.print();
@@ -81,7 +81,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 
 fn run(cli: Cli) -> Result {
     let output = Output::new(cli.global.json, cli.global.quiet);
-    let mut session = Session::new(output, &cli.global);
+    let mut session = CommandContext::new(output, &cli.global);
     match cli.command {
         Command::Dev(args) => dev::run(&args, &mut session.output)?,
         Command::Node(args) => node::run(args, &mut session.output)?,
@@ -94,9 +94,9 @@ fn run(cli: Cli) -> Result {
             // One thread drives the connection; files are read and written by others.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
-            let done = runtime.block_on(interruptible(command, &mut session));
+            let done = runtime.block_on(run_interruptible(command, &mut session));
             // What is half done is cleaned up by threads that need a moment; one that waits for input gets no longer.
-            runtime.shutdown_timeout(CLEANING_UP);
+            runtime.shutdown_timeout(CLEANUP_TIMEOUT);
             // What was printed before a failure is seen before it; the failure counts for more than its output.
             let printed = session.output.flush();
             done?;
@@ -107,12 +107,12 @@ fn run(cli: Cli) -> Result {
 }
 
 /// How long a command that has ended waits for its threads.
-const CLEANING_UP: Duration = Duration::from_millis(200);
+const CLEANUP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Runs a command that talks to a server, until it ends or Ctrl-C stops it.
 ///
 /// Where stopping needs no care, Ctrl-C does what it does to every program: so also while a command waits for input.
-async fn interruptible(command: Command, session: &mut Session) -> Result {
+async fn run_interruptible(command: Command, session: &mut CommandContext) -> Result {
     let (message, hint) = match &command {
         Command::Import(_) => {
             ("stopped; what was imported so far is complete and stays", "The same command goes on from there.")
@@ -126,16 +126,16 @@ async fn interruptible(command: Command, session: &mut Session) -> Result {
         Command::Get(args) if args.writes_file() => {
             ("stopped; there is no file", "The file appears when it is complete.")
         }
-        _ => return online(command, session).await,
+        _ => return run_with_server(command, session).await,
     };
     tokio::select! {
-        done = online(command, session) => done,
+        done = run_with_server(command, session) => done,
         _ = signal::ctrl_c() => Err(Failure::interrupted(message).hint(hint)),
     }
 }
 
 /// Runs a command that talks to a server.
-async fn online(command: Command, session: &mut Session) -> Result {
+async fn run_with_server(command: Command, session: &mut CommandContext) -> Result {
     match command {
         Command::Put(args) => put::run(args, session).await,
         Command::Get(args) => get::run(args, session).await,
@@ -155,8 +155,8 @@ async fn online(command: Command, session: &mut Session) -> Result {
         Command::Query(args) => query::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
         Command::Remap(args) => remap::run(args, session).await,
-        Command::Brick(args) => member::brick(args, session).await,
-        Command::Peer(args) => member::peer(args, session).await,
+        Command::Brick(args) => member::run_brick(args, session).await,
+        Command::Peer(args) => member::run_peer(args, session).await,
         Command::User(args) => user::run(args, session).await,
         Command::Group(args) => user::run_group(args, session).await,
         Command::Import(args) => trees::import(args, session).await,

@@ -9,10 +9,10 @@ use crate::failure::{Failure, Result};
 
 /// Something that a command prints.
 ///
-/// With `--json` it becomes one object on one line; otherwise [`Report::text`] says it for a person.
+/// With `--json` it becomes one object on one line; otherwise [`Report::write_text`] says it for a person.
 pub(crate) trait Report: Serialize {
     /// Writes the lines for a person, each with its end.
-    fn text(&self, out: &mut dyn Write) -> io::Result<()>;
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// Where a command's results go: the standard output, as text or JSON.
@@ -49,13 +49,13 @@ impl Output {
             let line = serde_json::to_string(report).map_err(|e| Failure::new(format!("cannot print as JSON: {e}")))?;
             writeln!(self.stdout, "{line}")?;
         } else {
-            report.text(&mut self.stdout)?;
+            report.write_text(&mut self.stdout)?;
         }
         Ok(())
     }
 
     /// Prints bytes as they are.
-    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result {
+    pub(crate) fn write_raw(&mut self, bytes: &[u8]) -> Result {
         Ok(self.stdout.write_all(bytes)?)
     }
 
@@ -94,9 +94,9 @@ impl fmt::Display for Printable<'_> {
 }
 
 /// A count with its digits in groups: `1,234,567`.
-pub(crate) struct Count(pub(crate) u64);
+pub(crate) struct HumanCount(pub(crate) u64);
 
-impl fmt::Display for Count {
+impl fmt::Display for HumanCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.to_string();
         for (index, digit) in digits.chars().enumerate() {
@@ -110,9 +110,9 @@ impl fmt::Display for Count {
 }
 
 /// A number of bytes in decimal units: `950 B`, `1.5 kB`, `523.4 MB`.
-pub(crate) struct Bytes(pub(crate) u64);
+pub(crate) struct HumanBytes(pub(crate) u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for HumanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
         if self.0 < 1000 {
@@ -130,8 +130,8 @@ impl fmt::Display for Bytes {
 }
 
 /// `singular` or `plural`, with its count in front.
-pub(crate) fn counted(count: u64, singular: &str, plural: &str) -> String {
-    format!("{} {}", Count(count), if count == 1 { singular } else { plural })
+pub(crate) fn pluralize(count: u64, singular: &str, plural: &str) -> String {
+    format!("{} {}", HumanCount(count), if count == 1 { singular } else { plural })
 }
 
 #[cfg(test)]
@@ -146,14 +146,14 @@ mod tests {
 
     #[test]
     fn counts_and_sizes_read_well() {
-        assert_eq!(Count(0).to_string(), "0");
-        assert_eq!(Count(999).to_string(), "999");
-        assert_eq!(Count(1_234_567).to_string(), "1,234,567");
-        assert_eq!(Bytes(999).to_string(), "999 B");
-        assert_eq!(Bytes(1500).to_string(), "1.5 kB");
-        assert_eq!(Bytes(999_960).to_string(), "1.0 MB");
-        assert_eq!(Bytes(u64::MAX).to_string(), "18.4 EB");
-        assert_eq!(counted(1, "object", "objects"), "1 object");
-        assert_eq!(counted(2000, "object", "objects"), "2,000 objects");
+        assert_eq!(HumanCount(0).to_string(), "0");
+        assert_eq!(HumanCount(999).to_string(), "999");
+        assert_eq!(HumanCount(1_234_567).to_string(), "1,234,567");
+        assert_eq!(HumanBytes(999).to_string(), "999 B");
+        assert_eq!(HumanBytes(1500).to_string(), "1.5 kB");
+        assert_eq!(HumanBytes(999_960).to_string(), "1.0 MB");
+        assert_eq!(HumanBytes(u64::MAX).to_string(), "18.4 EB");
+        assert_eq!(pluralize(1, "object", "objects"), "1 object");
+        assert_eq!(pluralize(2000, "object", "objects"), "2,000 objects");
     }
 }

@@ -13,10 +13,10 @@ use crate::failure::{Failure, Result};
 /// The variable that has the password of whoever connects.
 const VARIABLE: &str = "MORTAR_PASSWORD";
 /// The variable that has a password to be set.
-const NEW: &str = "MORTAR_NEW_PASSWORD";
+const NEW_VARIABLE: &str = "MORTAR_NEW_PASSWORD";
 
 /// The password that the environment or a file gives.
-pub(crate) fn given(file: Option<&Path>) -> Result<Option<String>> {
+pub(crate) fn read_given(file: Option<&Path>) -> Result<Option<String>> {
     match (std::env::var(VARIABLE), file) {
         (Ok(password), _) => Ok(Some(password)),
         (Err(_), Some(file)) => read(file).map(Some),
@@ -25,24 +25,24 @@ pub(crate) fn given(file: Option<&Path>) -> Result<Option<String>> {
 }
 
 /// A password to be set: from the environment, a file, or a person, who says it twice.
-pub(crate) fn new(user: &str, file: Option<&Path>) -> Result<String> {
-    if let Ok(password) = std::env::var(NEW) {
-        return checked(password);
+pub(crate) fn read_new(user: &str, file: Option<&Path>) -> Result<String> {
+    if let Ok(password) = std::env::var(NEW_VARIABLE) {
+        return validate(password);
     }
     if let Some(file) = file {
-        return checked(read(file)?);
+        return validate(read(file)?);
     }
-    let hint = format!("Set {NEW}, or give --new-password-file FILE.");
+    let hint = format!("Set {NEW_VARIABLE}, or give --new-password-file FILE.");
     // What is too short need not be said again.
-    let first = checked(ask(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?)?;
-    if ask("The same again: ")? != first {
+    let first = validate(prompt(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?)?;
+    if prompt("The same again: ")? != first {
         return Err(Failure::usage("the two passwords differ; nothing was changed"));
     }
     Ok(first)
 }
 
 /// What is to become a password, if it may.
-fn checked(password: String) -> Result<String> {
+fn validate(password: String) -> Result<String> {
     check_password(&password).map_err(model::Error::from)?;
     Ok(password)
 }
@@ -61,7 +61,7 @@ fn read(file: &Path) -> Result<String> {
 }
 
 /// Asks a person, without showing what it types.
-pub(crate) fn ask(prompt: &str) -> Result<String> {
+pub(crate) fn prompt(prompt: &str) -> Result<String> {
     let nobody = || {
         Failure::usage("a password is needed, and there is nobody to ask")
             .hint(format!("Set {VARIABLE}, or give --password-file FILE."))
@@ -74,7 +74,7 @@ pub(crate) fn ask(prompt: &str) -> Result<String> {
     write!(terminal, "{prompt}").map_err(cannot)?;
     let reading = terminal.try_clone().map_err(cannot)?;
     termios::tcsetattr(&terminal, OptionalActions::Flush, &hidden).map_err(|error| cannot(error.into()))?;
-    let restored = Restore { terminal: &terminal, shown };
+    let restored = RestoreTerminal { terminal: &terminal, original: shown };
     let mut line = String::new();
     let read = BufReader::new(reading).read_line(&mut line);
     drop(restored);
@@ -87,15 +87,15 @@ pub(crate) fn ask(prompt: &str) -> Result<String> {
 }
 
 /// Makes a terminal show again what is typed.
-struct Restore<'a> {
+struct RestoreTerminal<'a> {
     terminal: &'a File,
-    shown: Termios,
+    original: Termios,
 }
 
-impl Drop for Restore<'_> {
+impl Drop for RestoreTerminal<'_> {
     fn drop(&mut self) {
         // Nothing more can be done about a terminal that is gone.
-        let _ = termios::tcsetattr(self.terminal, OptionalActions::Flush, &self.shown);
+        let _ = termios::tcsetattr(self.terminal, OptionalActions::Flush, &self.original);
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::output::{Bytes, Count, Output};
+use crate::output::{HumanBytes, HumanCount, Output};
 
 /// How often the bar is drawn.
-const DRAW: Duration = Duration::from_millis(100);
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// How long there is silence between two plain lines.
-const LINE: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress of one piece of work; cheap to share.
 #[derive(Clone)]
@@ -29,29 +29,29 @@ struct Shared {
     total_bytes: AtomicU64,
     total_objects: AtomicU64,
     ended: AtomicBool,
-    face: Face,
+    display: DisplayMode,
 }
 
-enum Face {
+enum DisplayMode {
     Bar(ProgressBar),
     Lines,
     Hidden,
 }
 
 impl Progress {
-    /// Progress of work that is called `title` ("importing"), of unknown size until [`Progress::expect`] tells it.
+    /// Progress of work that is called `title` ("importing"), of unknown size until [`Progress::set_total`] tells it.
     pub(crate) fn start(title: &'static str, output: &Output) -> Self {
-        Self::of(title, "objects", output)
+        Self::start_with_unit(title, "objects", output)
     }
 
     /// The same of work that is not counted in objects.
-    pub(crate) fn of(title: &'static str, unit: &'static str, output: &Output) -> Self {
+    pub(crate) fn start_with_unit(title: &'static str, unit: &'static str, output: &Output) -> Self {
         let face = if output.hides_progress() {
-            Face::Hidden
+            DisplayMode::Hidden
         } else if io::stderr().is_terminal() {
-            Face::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))
+            DisplayMode::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))
         } else {
-            Face::Lines
+            DisplayMode::Lines
         };
         let progress = Self(Arc::new(Shared {
             title,
@@ -62,7 +62,7 @@ impl Progress {
             total_bytes: AtomicU64::new(0),
             total_objects: AtomicU64::new(0),
             ended: AtomicBool::new(false),
-            face,
+            display: face,
         }));
         progress.style();
         progress.draw_in_background();
@@ -70,7 +70,7 @@ impl Progress {
     }
 
     /// Tells how much work there is in all; 0 bytes when only objects count, and the other way round.
-    pub(crate) fn expect(&self, bytes: u64, objects: u64) {
+    pub(crate) fn set_total(&self, bytes: u64, objects: u64) {
         let bytes_before = self.0.total_bytes.swap(bytes, Ordering::Relaxed);
         let objects_before = self.0.total_objects.swap(objects, Ordering::Relaxed);
         // Some work tells it again and again.
@@ -91,7 +91,7 @@ impl Progress {
     }
 
     /// So much is done in all.
-    pub(crate) fn reach(&self, bytes: u64, objects: u64) {
+    pub(crate) fn set_done(&self, bytes: u64, objects: u64) {
         self.0.bytes.store(bytes, Ordering::Relaxed);
         self.0.objects.store(objects, Ordering::Relaxed);
     }
@@ -102,10 +102,10 @@ impl Progress {
     }
 
     /// Runs `write`, which writes to the error stream, without tearing the bar.
-    pub(crate) fn aside(&self, write: impl FnOnce()) {
-        match &self.0.face {
-            Face::Bar(bar) => bar.suspend(write),
-            Face::Lines | Face::Hidden => write(),
+    pub(crate) fn suspend(&self, write: impl FnOnce()) {
+        match &self.0.display {
+            DisplayMode::Bar(bar) => bar.suspend(write),
+            DisplayMode::Lines | DisplayMode::Hidden => write(),
         }
     }
 
@@ -116,10 +116,10 @@ impl Progress {
 
     /// One thread draws for all that advance, so that advancing costs two additions.
     fn draw_in_background(&self) {
-        let interval = match self.0.face {
-            Face::Bar(_) => DRAW,
-            Face::Lines => LINE,
-            Face::Hidden => return,
+        let interval = match self.0.display {
+            DisplayMode::Bar(_) => BAR_INTERVAL,
+            DisplayMode::Lines => LINE_INTERVAL,
+            DisplayMode::Hidden => return,
         };
         let shared = Arc::downgrade(&self.0);
         thread::spawn(move || {
@@ -134,7 +134,7 @@ impl Progress {
     }
 
     fn style(&self) {
-        let Face::Bar(bar) = &self.0.face else { return };
+        let DisplayMode::Bar(bar) = &self.0.display else { return };
         let (bytes, objects) = self.0.totals();
         let (total, template) = match (bytes, objects) {
             (0, 0) => (None, "{spinner} {prefix}  {done}  {elapsed}"),
@@ -147,10 +147,10 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             let style = style
                 .with_key("done", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-                    let _ = done.upgrade().map(|shared| out.write_str(&shared.done()));
+                    let _ = done.upgrade().map(|shared| out.write_str(&shared.done_text()));
                 })
                 .with_key("left", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-                    let _ = left.upgrade().map(|shared| out.write_str(&shared.left()));
+                    let _ = left.upgrade().map(|shared| out.write_str(&shared.left_text()));
                 })
                 .progress_chars("=> ");
             bar.set_style(style);
@@ -172,7 +172,7 @@ impl Drop for Shared {
 impl Shared {
     fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
-        if let Face::Bar(bar) = &self.face {
+        if let DisplayMode::Bar(bar) = &self.display {
             bar.finish_and_clear();
         }
     }
@@ -184,45 +184,45 @@ impl Shared {
     fn draw(&self) {
         let (total_bytes, _) = self.totals();
         let position = if total_bytes > 0 { &self.bytes } else { &self.objects };
-        match &self.face {
-            Face::Bar(bar) => {
+        match &self.display {
+            DisplayMode::Bar(bar) => {
                 bar.set_position(position.load(Ordering::Relaxed));
                 bar.tick();
             }
-            Face::Lines => {
-                let left = self.left();
+            DisplayMode::Lines => {
+                let left = self.left_text();
                 let separator = if left.is_empty() { "" } else { ", " };
-                let line = format!("{}: {}{separator}{left}\n", self.title, self.done());
+                let line = format!("{}: {}{separator}{left}\n", self.title, self.done_text());
                 // Nobody is left to tell when the error stream itself fails.
                 let _ = io::stderr().lock().write_all(line.as_bytes());
             }
-            Face::Hidden => {}
+            DisplayMode::Hidden => {}
         }
     }
 
     /// `12.0 MB of 50.0 MB, 1,200 of 5,000 objects, 6.0 MB/s`.
-    fn done(&self) -> String {
+    fn done_text(&self) -> String {
         let (total_bytes, total_objects) = self.totals();
         let (bytes, objects) = (self.bytes.load(Ordering::Relaxed), self.objects.load(Ordering::Relaxed));
         let mut parts = Vec::new();
         if total_bytes > 0 {
-            parts.push(format!("{} of {}", Bytes(bytes), Bytes(total_bytes)));
+            parts.push(format!("{} of {}", HumanBytes(bytes), HumanBytes(total_bytes)));
         } else if bytes > 0 {
-            parts.push(Bytes(bytes).to_string());
+            parts.push(HumanBytes(bytes).to_string());
         }
         if total_objects > 0 {
-            parts.push(format!("{} of {} {}", Count(objects), Count(total_objects), self.unit));
+            parts.push(format!("{} of {} {}", HumanCount(objects), HumanCount(total_objects), self.unit));
         } else if objects > 0 {
-            parts.push(format!("{} {}", Count(objects), self.unit));
+            parts.push(format!("{} {}", HumanCount(objects), self.unit));
         }
         if bytes > 0 {
-            parts.push(format!("{}/s", Bytes(rate(bytes, self.started.elapsed()))));
+            parts.push(format!("{}/s", HumanBytes(rate(bytes, self.started.elapsed()))));
         }
         parts.join(", ")
     }
 
     /// `12 s left`, once a rate is known.
-    fn left(&self) -> String {
+    fn left_text(&self) -> String {
         let (total_bytes, total_objects) = self.totals();
         let (done, total) = if total_bytes > 0 {
             (self.bytes.load(Ordering::Relaxed), total_bytes)
@@ -233,7 +233,7 @@ impl Shared {
             return String::new();
         }
         let seconds = self.started.elapsed().as_secs_f64() * (total - done) as f64 / done as f64;
-        format!("{} left", Took(Duration::from_secs_f64(seconds.min(1e9))))
+        format!("{} left", HumanDuration(Duration::from_secs_f64(seconds.min(1e9))))
     }
 }
 
@@ -243,9 +243,9 @@ pub(crate) fn rate(count: u64, time: Duration) -> u64 {
 }
 
 /// A duration in words: `4.2 ms`, `0.35 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
-pub(crate) struct Took(pub(crate) Duration);
+pub(crate) struct HumanDuration(pub(crate) Duration);
 
-impl std::fmt::Display for Took {
+impl std::fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = self.0.as_secs_f64();
         match seconds.round() as u64 {
@@ -267,19 +267,19 @@ mod tests {
         for (milliseconds, words) in
             [(4, "4.0 ms"), (350, "0.35 s"), (12_400, "12 s"), (200_000, "3 min 20 s"), (7_500_000, "2 h 5 min")]
         {
-            assert_eq!(Took(Duration::from_millis(milliseconds)).to_string(), words);
+            assert_eq!(HumanDuration(Duration::from_millis(milliseconds)).to_string(), words);
         }
     }
 
     #[test]
     fn progress_tells_what_is_done_of_how_much() {
         let progress = Progress::start("importing", &Output::new(true, false));
-        progress.expect(50_000_000, 5000);
+        progress.set_total(50_000_000, 5000);
         progress.advance(12_000_000, 1200);
-        let done = progress.0.done();
+        let done = progress.0.done_text();
         assert!(done.starts_with("12.0 MB of 50.0 MB, 1,200 of 5,000 objects, "), "{done}");
-        assert!(progress.0.left().ends_with(" left"));
-        progress.reach(50_000_000, 5000);
-        assert_eq!(progress.0.left(), "");
+        assert!(progress.0.left_text().ends_with(" left"));
+        progress.set_done(50_000_000, 5000);
+        assert_eq!(progress.0.left_text(), "");
     }
 }

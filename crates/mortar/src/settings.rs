@@ -1,6 +1,6 @@
 //! How a process of a cluster is run: a file in TOML, and flags that say otherwise.
 //!
-//! Each setting is one field of [`Given`], which both the file and the command line fill; [`Settings`] is what comes of them.
+//! Each setting is one field of [`PartialSettings`], which both the file and the command line fill; [`Settings`] is what comes of them.
 //! A key that is not known is an error: it would be a setting that somebody relies on and nobody follows.
 
 use std::fmt::Write;
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum, value_parser};
 use client::Url;
 use node::Config;
-use node::doors::Membership;
+use node::auth::ClusterCredentials;
 use serde::{Deserialize, Serialize};
 use wire::transport::Address;
 
-mod doors;
+mod auth;
 
-pub(crate) use doors::Doors;
+pub(crate) use auth::AuthSettings;
 
 use crate::failure::{Failure, Result};
 use crate::serving::LogFormat;
@@ -27,12 +27,12 @@ pub(crate) const NONE: &str = "none";
 /// How much a store in memory may hold unless told otherwise, in MiB.
 pub(crate) const MEMORY_MIB: u32 = 8192;
 /// Where a meta-server listens unless told otherwise.
-const META: &str = "127.0.0.1:6690";
+const DEFAULT_META_ADDRESS: &str = "127.0.0.1:6690";
 
 /// What a process of a cluster is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     /// Keeps objects
     Brick,
     /// What clients connect to
@@ -41,7 +41,7 @@ pub(crate) enum Role {
     Meta,
 }
 
-impl Role {
+impl ProcessRole {
     /// Its name, as it is written.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -60,15 +60,15 @@ impl Role {
         }
     }
 
-    fn listen(self) -> &'static str {
+    fn default_listen(self) -> &'static str {
         match self {
             Self::Brick => "127.0.0.1:6680",
             Self::Peer => "127.0.0.1:6678",
-            Self::Meta => META,
+            Self::Meta => DEFAULT_META_ADDRESS,
         }
     }
 
-    fn data(self) -> Option<&'static str> {
+    fn default_data(self) -> Option<&'static str> {
         match self {
             Self::Brick => Some("mortar-brick"),
             Self::Peer => None,
@@ -80,10 +80,10 @@ impl Role {
 /// The settings that a file or a command line gives.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Given {
+pub(crate) struct PartialSettings {
     /// What the process is
     #[arg(long)]
-    role: Option<Role>,
+    role: Option<ProcessRole>,
     /// Where it keeps its data; made if it does not exist. Of a brick and a meta-server
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -147,7 +147,7 @@ pub(crate) struct Given {
 /// How a process is run.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) role: Role,
+    pub(crate) role: ProcessRole,
     /// The directory of its data; none in memory, and none of a peer server.
     pub(crate) data: Option<PathBuf>,
     pub(crate) memory: bool,
@@ -158,7 +158,7 @@ pub(crate) struct Settings {
     pub(crate) meta: Vec<Address>,
     /// Where a meta-server keeps the catalogue, if not in a store.
     pub(crate) etcd: Option<Etcd>,
-    pub(crate) doors: Doors,
+    pub(crate) auth: AuthSettings,
     pub(crate) insecure: bool,
     pub(crate) io_threads: Option<u16>,
     pub(crate) log: Option<String>,
@@ -174,7 +174,7 @@ pub(crate) struct Etcd {
     pub(crate) namespace: Option<String>,
 }
 
-impl Given {
+impl PartialSettings {
     /// What a file gives. Paths in it begin at its directory.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text =
@@ -193,7 +193,7 @@ impl Given {
     }
 
     /// This, and where it says nothing, what `other` says.
-    pub(crate) fn over(self, other: Self) -> Result<Self> {
+    pub(crate) fn with_fallback(self, other: Self) -> Result<Self> {
         if let (Some(one), Some(two)) = (self.role, other.role)
             && one != two
         {
@@ -227,7 +227,7 @@ impl Given {
 
 impl Settings {
     /// What comes of what is given.
-    pub(crate) fn of(given: Given) -> Result<Self> {
+    pub(crate) fn resolve(given: PartialSettings) -> Result<Self> {
         let role = given.role.ok_or_else(|| {
             Failure::usage("what the process is to be is not said")
                 .hint("Give --role brick, --role peer or --role meta.")
@@ -237,25 +237,25 @@ impl Settings {
             true => Err(Failure::usage(format!("{what} is no setting of a {}: {why}", role.title().to_lowercase()))),
             false => Ok(()),
         };
-        if role == Role::Peer {
+        if role == ProcessRole::Peer {
             refuse(given.data.is_some(), "data", "it keeps nothing")?;
             refuse(memory, "memory", "it keeps nothing")?;
         }
         match role {
-            Role::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
+            ProcessRole::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
             _ => refuse(given.etcd.is_some() || given.etcd_namespace.is_some(), "etcd", "only a meta-server uses it")?,
         }
         if given.etcd.is_some() && (memory || given.data.is_some()) {
             return Err(Failure::usage("the catalogue is either in etcd, or in a data directory, or in memory"));
         }
-        let doors = Doors::of(&given)?;
+        let doors = AuthSettings::of(&given)?;
         let namespace = given.etcd_namespace;
         let etcd = given.etcd.map(|members| Etcd { members, namespace });
-        let listen = given.listen.unwrap_or_else(|| vec![role.listen().to_owned()]);
-        let meta = given.meta.unwrap_or_else(|| vec![format!("mortar://{META}")]);
+        let listen = given.listen.unwrap_or_else(|| vec![role.default_listen().to_owned()]);
+        let meta = given.meta.unwrap_or_else(|| vec![format!("mortar://{DEFAULT_META_ADDRESS}")]);
         let settings = Self {
             role,
-            data: given.data.or_else(|| role.data().map(PathBuf::from)).filter(|_| !memory && etcd.is_none()),
+            data: given.data.or_else(|| role.default_data().map(PathBuf::from)).filter(|_| !memory && etcd.is_none()),
             memory,
             memory_mib: given.memory_mib.unwrap_or(MEMORY_MIB),
             listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
@@ -265,16 +265,16 @@ impl Settings {
                 .iter()
                 .map(|text| Ok(text.parse()?))
                 .collect::<Result<_>>()?,
-            http: http(given.http.as_deref().unwrap_or(NONE))?,
+            http: parse_http_address(given.http.as_deref().unwrap_or(NONE))?,
             meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
             etcd,
-            doors,
+            auth: doors,
             insecure: given.insecure.unwrap_or(false),
             io_threads: given.io_threads,
             log: given.log,
             log_format: given.log_format.unwrap_or_default(),
         };
-        if settings.doors.cert.is_none() && settings.listen.iter().any(|address| matches!(address, Address::Tls(_))) {
+        if settings.auth.cert.is_none() && settings.listen.iter().any(|address| matches!(address, Address::Tls(_))) {
             return Err(Failure::usage("an address that speaks TLS needs a certificate and its key")
                 .hint("Give --tls-cert FILE and --tls-key FILE; `mortar cert` makes some for trying."));
         }
@@ -291,19 +291,19 @@ impl Settings {
     pub(crate) fn config(&self) -> Result<Config> {
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let (listen, http, insecure) = (self.listen.clone(), self.http, self.insecure);
-        let (tls, membership) = (self.doors.loaded()?.tls.clone(), self.membership()?);
-        Ok(Config { listen, tls, membership, http, insecure, threads, ..Config::default() })
+        let (tls, membership) = (self.auth.load()?.tls.clone(), self.membership()?);
+        Ok(Config { listen, tls, cluster_credentials: membership, http, insecure, threads, ..Config::default() })
     }
 
     /// What others of the cluster know it by.
-    pub(crate) fn membership(&self) -> Result<Membership> {
-        Ok(Membership { insecure: self.insecure, ..self.doors.loaded()?.membership.clone() })
+    pub(crate) fn membership(&self) -> Result<ClusterCredentials> {
+        Ok(ClusterCredentials { insecure: self.insecure, ..self.auth.load()?.membership.clone() })
     }
 
     /// A file that says the same, with words about each setting.
     pub(crate) fn to_toml(&self) -> String {
         let mut text = String::new();
-        for (about, line) in self.kept().into_iter().chain(self.reached()).chain(self.served()) {
+        for (about, line) in self.storage_lines().into_iter().chain(self.network_lines()).chain(self.serving_lines()) {
             for about in about.lines() {
                 // Writing to a string cannot fail.
                 let _ = writeln!(text, "# {about}");
@@ -315,85 +315,88 @@ impl Settings {
     }
 
     /// What it is, and where it keeps what it has.
-    fn kept(&self) -> Vec<Line> {
-        let mut lines = vec![line("What the process is: brick, peer or meta.", "role", quoted(self.role.name()))];
-        if self.role == Role::Peer {
+    fn storage_lines(&self) -> Vec<SettingLine> {
+        let mut lines = vec![line("What the process is: brick, peer or meta.", "role", toml_string(self.role.name()))];
+        if self.role == ProcessRole::Peer {
             return lines;
         }
-        let data = self.data.clone().or_else(|| self.role.data().map(PathBuf::from)).unwrap_or_default();
+        let data = self.data.clone().or_else(|| self.role.default_data().map(PathBuf::from)).unwrap_or_default();
         let data = line(
             "Where it keeps its data; made if it does not exist.\n\
              A path that is not absolute begins at this file's directory.",
             "data",
-            quoted(&data.display().to_string()),
+            toml_string(&data.display().to_string()),
         );
-        lines.push(given(self.data.is_some(), data));
+        lines.push(comment_unless(self.data.is_some(), data));
         let about = "Keep everything in memory instead: nothing survives the process.";
         lines.push(line(about, "memory", self.memory.to_string()));
         let about = "How much a store in memory may hold, in MiB.";
         lines.push(line(about, "memory_mib", self.memory_mib.to_string()));
-        if self.role == Role::Meta {
+        if self.role == ProcessRole::Meta {
             let etcd = self
                 .etcd
                 .clone()
                 .unwrap_or_else(|| Etcd { members: vec!["http://127.0.0.1:2379".to_owned()], namespace: None });
             let about = "Keep the catalogue in this etcd, 3.4 or later, in place of data: URLs of its members.";
-            lines.push(given(self.etcd.is_some(), line(about, "etcd", list(etcd.members.iter().cloned()))));
+            lines.push(comment_unless(
+                self.etcd.is_some(),
+                line(about, "etcd", toml_list(etcd.members.iter().cloned())),
+            ));
             let about = "What all keys in etcd begin with, so that clusters can share one.";
-            let namespace = line(about, "etcd_namespace", quoted(etcd.namespace.as_deref().unwrap_or("mortar")));
-            lines.push(given(etcd.namespace.is_some(), namespace));
+            let namespace = line(about, "etcd_namespace", toml_string(etcd.namespace.as_deref().unwrap_or("mortar")));
+            lines.push(comment_unless(etcd.namespace.is_some(), namespace));
         }
         lines
     }
 
     /// Where it is reached, and where it finds others.
-    fn reached(&self) -> Vec<Line> {
-        let addresses = |addresses: &[Address]| list(addresses.iter().map(Address::to_string));
+    fn network_lines(&self) -> Vec<SettingLine> {
+        let addresses = |addresses: &[Address]| toml_list(addresses.iter().map(Address::to_string));
         let about = "Where it listens: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one.";
         let mut lines = vec![line(about, "listen", addresses(&self.listen))];
         let others = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
         let others = line("Where others of the cluster reach it, if not there.", "advertise", addresses(others));
-        lines.push(given(!self.advertise.is_empty(), others));
+        lines.push(comment_unless(!self.advertise.is_empty(), others));
         let http = self.http.map_or_else(|| NONE.to_owned(), |http| http.to_string());
-        lines.push(line("Where it answers /metrics and /health: HOST:PORT, or none.", "http", quoted(&http)));
-        if self.role != Role::Meta {
-            let urls = list(self.meta.iter().map(meta_url));
+        lines.push(line("Where it answers /metrics and /health: HOST:PORT, or none.", "http", toml_string(&http)));
+        if self.role != ProcessRole::Meta {
+            let urls = toml_list(self.meta.iter().map(meta_url));
             lines.push(line("The meta-servers; all serve the same catalogue.", "meta", urls));
         }
         lines
     }
 
     /// How it serves.
-    fn served(&self) -> Vec<Line> {
-        let mut lines = self.doors.lines();
+    fn serving_lines(&self) -> Vec<SettingLine> {
+        let mut lines = self.auth.lines();
         let about = "Allow addresses that other machines can reach, although others can listen, or nobody has to say who \
                      they are.";
         lines.push(line(about, "insecure", self.insecure.to_string()));
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let about = "Threads that serve connections; by default one for every two processors, at most 16.";
-        lines.push(given(self.io_threads.is_some(), line(about, "io_threads", threads.to_string())));
+        lines.push(comment_unless(self.io_threads.is_some(), line(about, "io_threads", threads.to_string())));
         let log = line(
             "How much is logged on the error stream: error, warn, info, debug, trace, or by part: warn,store=debug.\n\
              The environment variable MORTAR_LOG counts for more.",
             "log",
-            quoted(self.log.as_deref().unwrap_or("info")),
+            toml_string(self.log.as_deref().unwrap_or("info")),
         );
-        lines.push(given(self.log.is_some(), log));
+        lines.push(comment_unless(self.log.is_some(), log));
         let format = if self.log_format == LogFormat::Json { "json" } else { "text" };
-        lines.push(line("How the log looks: text or json.", "log_format", quoted(format)));
+        lines.push(line("How the log looks: text or json.", "log_format", toml_string(format)));
         lines
     }
 }
 
 /// A setting of a file: words about it, and the line.
-type Line = (&'static str, String);
+type SettingLine = (&'static str, String);
 
-fn line(about: &'static str, key: &str, value: String) -> Line {
+fn line(about: &'static str, key: &str, value: String) -> SettingLine {
     (about, format!("{key} = {value}"))
 }
 
 /// A setting that is only shown if nobody has given it.
-fn given(is_given: bool, (about, line): Line) -> Line {
+fn comment_unless(is_given: bool, (about, line): SettingLine) -> SettingLine {
     (about, if is_given { line } else { format!("# {line}") })
 }
 
@@ -418,7 +421,7 @@ fn is_everywhere(address: &Address) -> bool {
 }
 
 /// The address for HTTP that a text means.
-pub(crate) fn http(text: &str) -> Result<Option<SocketAddr>> {
+pub(crate) fn parse_http_address(text: &str) -> Result<Option<SocketAddr>> {
     if text == NONE {
         return Ok(None);
     }
@@ -428,7 +431,7 @@ pub(crate) fn http(text: &str) -> Result<Option<SocketAddr>> {
 }
 
 /// A text as TOML writes it.
-fn quoted(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
@@ -443,38 +446,38 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-fn list(texts: impl Iterator<Item = String>) -> String {
-    format!("[{}]", texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(", "))
+fn toml_list(texts: impl Iterator<Item = String>) -> String {
+    format!("[{}]", texts.map(|text| toml_string(&text)).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Settings> {
-        Settings::of(toml::from_str(text).map_err(|e| Failure::usage(e.to_string()))?)
+    fn parse(text: &str) -> Result<Settings> {
+        Settings::resolve(toml::from_str(text).map_err(|e| Failure::usage(e.to_string()))?)
     }
 
     #[test]
     fn what_is_written_is_read_again() {
-        for role in [Role::Brick, Role::Peer, Role::Meta] {
-            let given = Given { role: Some(role), ..Given::default() };
-            let first = Settings::of(given).unwrap();
-            let again = parsed(&first.to_toml()).unwrap();
+        for role in [ProcessRole::Brick, ProcessRole::Peer, ProcessRole::Meta] {
+            let given = PartialSettings { role: Some(role), ..PartialSettings::default() };
+            let first = Settings::resolve(given).unwrap();
+            let again = parse(&first.to_toml()).unwrap();
             assert_eq!(format!("{first:?}"), format!("{again:?}"));
         }
-        let mut odd = parsed("role = 'brick'\nio_threads = 3\nlog = 'warn'").unwrap();
+        let mut odd = parse("role = 'brick'\nio_threads = 3\nlog = 'warn'").unwrap();
         odd.data = Some(PathBuf::from("a \"b\"\\\u{7f}\n"));
-        odd.http = http("127.0.0.1:9").unwrap();
+        odd.http = parse_http_address("127.0.0.1:9").unwrap();
         odd.advertise = vec!["example.org:7".parse().unwrap()];
         odd.meta.push("unix:/run/meta".parse().unwrap());
-        assert_eq!(format!("{odd:?}"), format!("{:?}", parsed(&odd.to_toml()).unwrap()));
+        assert_eq!(format!("{odd:?}"), format!("{:?}", parse(&odd.to_toml()).unwrap()));
         let doors = "role = 'peer'\ntls_cert = 'c'\ntls_key = 'k'\ntls_ca = 'a'\ntls_client_ca = 'b'\n\
                      tls_require_client_cert = true\ncluster_secret = 's'\nlisten = ['tls:h:1']";
-        let doors = parsed(doors).unwrap();
-        assert_eq!(format!("{doors:?}"), format!("{:?}", parsed(&doors.to_toml()).unwrap()));
-        let etcd = parsed("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
-        assert_eq!(format!("{etcd:?}"), format!("{:?}", parsed(&etcd.to_toml()).unwrap()));
+        let doors = parse(doors).unwrap();
+        assert_eq!(format!("{doors:?}"), format!("{:?}", parse(&doors.to_toml()).unwrap()));
+        let etcd = parse("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
+        assert_eq!(format!("{etcd:?}"), format!("{:?}", parse(&etcd.to_toml()).unwrap()));
     }
 
     #[test]
@@ -482,7 +485,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("brick.toml");
         fs::write(&path, "role = \"brick\"\nlistne = [\"127.0.0.1:0\"]\n").unwrap();
-        let failure = Given::read(&path).unwrap_err().to_string();
+        let failure = PartialSettings::read(&path).unwrap_err().to_string();
         assert!(
             failure.contains("brick.toml") && failure.contains("line 2") && failure.contains("listne"),
             "{failure}"
@@ -494,11 +497,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("brick.toml");
         fs::write(&path, "role = \"brick\"\ndata = \"here\"\nmemory_mib = 7\n").unwrap();
-        let flags = Given { memory_mib: Some(9), ..Given::default() };
-        let settings = Settings::of(flags.over(Given::read(&path).unwrap()).unwrap()).unwrap();
+        let flags = PartialSettings { memory_mib: Some(9), ..PartialSettings::default() };
+        let settings = Settings::resolve(flags.with_fallback(PartialSettings::read(&path).unwrap()).unwrap()).unwrap();
         assert_eq!((settings.data, settings.memory_mib), (Some(dir.path().join("here")), 9));
-        let other = Given { role: Some(Role::Peer), ..Given::default() };
-        assert!(other.over(Given::read(&path).unwrap()).is_err());
+        let other = PartialSettings { role: Some(ProcessRole::Peer), ..PartialSettings::default() };
+        assert!(other.with_fallback(PartialSettings::read(&path).unwrap()).is_err());
     }
 
     #[test]
@@ -519,7 +522,7 @@ mod tests {
             "role = 'brick'\netcd = ['http://h:1']",
             "role = 'meta'\netcd = ['http://h:1']\ndata = 'x'",
         ] {
-            assert!(parsed(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::task;
 
 /// Bytes of one read.
-const PIECE: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 /// Pieces that are read but not sent.
-const AHEAD: usize = 2;
+const READ_AHEAD_PIECES: usize = 2;
 
 /// Content that is staged at the server, complete but not finished.
 pub(crate) struct Staged<R> {
@@ -45,7 +45,7 @@ pub(crate) async fn stage<R: Read + Send + 'static>(
     source: R,
     sent: impl Fn(u64),
 ) -> Result<Staged<R>, StageError> {
-    let (pieces, mut read) = mpsc::channel(AHEAD);
+    let (pieces, mut read) = mpsc::channel(READ_AHEAD_PIECES);
     let reader = task::spawn_blocking(move || read_pieces(source, &pieces));
     let mut bytes = 0;
     let mut writer = client.writer();
@@ -65,8 +65,8 @@ pub(crate) async fn stage<R: Read + Send + 'static>(
 
 fn read_pieces<R: Read>(mut source: R, pieces: &mpsc::Sender<Bytes>) -> io::Result<R> {
     loop {
-        let mut piece = Vec::with_capacity(PIECE);
-        (&mut source).take(PIECE as u64).read_to_end(&mut piece)?;
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
         // A closed channel means that sending failed: that error says why.
         if piece.is_empty() || pieces.blocking_send(piece.into()).is_err() {
             return Ok(source);

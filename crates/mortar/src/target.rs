@@ -21,14 +21,14 @@ pub(crate) enum Target {
     /// An object's identifier.
     Oid(Oid),
     /// A name in the space of the connection.
-    Path(Path),
+    Path(NamePath),
 }
 
 /// A name's path, checked to be one that a store takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Path(String);
+pub(crate) struct NamePath(String);
 
-impl Path {
+impl NamePath {
     /// The path as an operand of a transaction.
     pub(crate) fn in_space(&self, space: SpaceId) -> Name {
         Name { space, path: self.0.clone() }
@@ -40,7 +40,7 @@ impl Path {
     }
 
     /// The path of this text, if a store takes it.
-    pub(crate) fn checked(text: &str) -> std::result::Result<Self, String> {
+    pub(crate) fn try_new(text: &str) -> std::result::Result<Self, String> {
         if text.is_empty() {
             return Err("a name has at least one character".to_owned());
         }
@@ -54,20 +54,20 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for NamePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Printable(&self.0))
     }
 }
 
 /// A name: `/path`, or `name:` and anything.
-impl FromStr for Path {
+impl FromStr for NamePath {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.strip_prefix("name:") {
-            Some(path) => Self::checked(path),
-            None if text.starts_with('/') => Self::checked(text),
+            Some(path) => Self::try_new(path),
+            None if text.starts_with('/') => Self::try_new(text),
             None => Err(format!(
                 "a name is written /path, or name:path if it does not begin with a slash; did you mean /{text} ?"
             )),
@@ -115,7 +115,7 @@ impl Target {
 }
 
 /// Nothing has this name.
-pub(crate) fn no_such_name(path: &Path) -> Failure {
+pub(crate) fn no_such_name(path: &NamePath) -> Failure {
     Failure::not_found(format!("nothing has the name {path}")).hint("`mortar ls` shows the names there are.")
 }
 
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn identifiers_and_names_are_told_apart() {
         assert!(matches!("1.0.0.2a.3".parse(), Ok(Target::Oid(_))));
-        assert_eq!("/1.0.0.2a.3".parse(), Ok(Target::Path(Path("/1.0.0.2a.3".into()))));
-        assert_eq!("name:1.0.0.2a.3".parse(), Ok(Target::Path(Path("1.0.0.2a.3".into()))));
+        assert_eq!("/1.0.0.2a.3".parse(), Ok(Target::Path(NamePath("/1.0.0.2a.3".into()))));
+        assert_eq!("name:1.0.0.2a.3".parse(), Ok(Target::Path(NamePath("1.0.0.2a.3".into()))));
         assert_eq!("name:/a".parse::<Target>(), "/a".parse());
     }
 
@@ -149,6 +149,6 @@ mod tests {
 
     #[test]
     fn an_identifier_is_no_name() {
-        assert!("1.0.0.2a.3".parse::<Path>().is_err());
+        assert!("1.0.0.2a.3".parse::<NamePath>().is_err());
     }
 }

@@ -7,27 +7,27 @@
 //!     └─ what may block: on threads that may
 //! ```
 
-mod arriving;
+mod answer_counts;
 mod blocking;
-mod changed;
-mod chores;
+mod brick_session;
+mod changed_rows;
 mod completions;
 pub(crate) mod guards;
-mod hosted;
 mod index_rows;
 mod indexes;
-mod leaving;
 mod listing;
 mod long_job;
+mod move_in;
+mod move_out;
+mod node_driver;
+mod node_inbox;
 mod nodes;
 mod page_rows;
 mod plant;
-mod recent;
+mod recent_pages;
 mod resident;
 mod scan;
 mod service;
-mod session;
-mod verdicts;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -37,27 +37,27 @@ use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
 use store::Store;
 use tokio::sync::{Semaphore, watch};
-use wire::driving::Post;
+use wire::driving::PeerHandle;
 use wire::handshake::Terms;
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
-use crate::doors::Who;
-use crate::placement::BrickId;
-use crate::realm::Realm;
-use crate::server::{self, Config, Figure, Metrics, Server, TICK, Thread};
+use crate::auth::Principal;
+use crate::cluster_view::ClusterView;
+use crate::node_placement::BrickId;
+use crate::server::{self, Config, Metric, Server, ServerCounters, TICK, Thread};
+use brick_session::BrickSession;
 use completions::Completions;
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
-use service::{Answerer, MAX_READ, Timing};
-use session::Session;
+use service::{BrickConnection, MAX_READ, Timing};
 
 /// A store that is being served.
 ///
 /// Dropped, it goes on serving until the process ends; [`Brick::shutdown`] ends it in good order.
 pub struct Brick {
-    server: Server<Role>,
+    server: Server<BrickRole>,
 }
 
 impl std::fmt::Debug for Brick {
@@ -75,16 +75,16 @@ impl Brick {
     /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine and `config` does not call that
     /// [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
     pub async fn start(store: Store, config: Config) -> Result<Self> {
-        Ok(Self { server: Server::start(Role::new(store, None), config).await? })
+        Ok(Self { server: Server::start(BrickRole::new(store, None), config).await? })
     }
 
     /// The same for a brick of a cluster: it serves the logical nodes that the placement map gives to `id`.
     ///
     /// # Errors
     /// As [`Brick::start`].
-    pub async fn start_in(realm: Arc<Realm>, id: BrickId, store: Store, config: Config) -> Result<Self> {
-        let nodes = Nodes::new(store.clone(), realm, id, config.membership.clone());
-        Ok(Self { server: Server::start(Role::new(store, Some(nodes)), config).await? })
+    pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
+        let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone());
+        Ok(Self { server: Server::start(BrickRole::new(store, Some(nodes)), config).await? })
     }
 
     /// Where it listens, in the order asked for, with the ports that the system chose.
@@ -106,17 +106,17 @@ impl Brick {
 }
 
 /// What all threads of a brick share.
-pub(crate) struct Role {
+pub(crate) struct BrickRole {
     store: Store,
     in_memory: bool,
     /// Places for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
-    sessions: Mutex<Vec<Weak<Session>>>,
+    sessions: Mutex<Vec<Weak<BrickSession>>>,
     /// Its part of a cluster, if it has one.
     nodes: Option<Arc<Nodes>>,
 }
 
-impl Role {
+impl BrickRole {
     fn new(store: Store, nodes: Option<Arc<Nodes>>) -> Self {
         let in_memory = store.status().in_memory;
         let (long_jobs, sessions) = (Arc::new(Semaphore::new(long_job::AT_A_TIME)), Mutex::default());
@@ -129,37 +129,37 @@ impl Role {
         self.nodes.as_ref().ok_or_else(alone)
     }
 
-    fn register(&self, session: &Arc<Session>) {
+    fn register(&self, session: &Arc<BrickSession>) {
         // A list that is whole between any two statements: a panic elsewhere spoils nothing.
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(session));
     }
 
-    fn sessions(&self) -> Vec<Arc<Session>> {
+    fn sessions(&self) -> Vec<Arc<BrickSession>> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-impl server::Role for Role {
-    type Service = Answerer;
+impl server::ServerRole for BrickRole {
+    type Service = BrickConnection;
     type Local = Completions;
-    type Pass = ();
+    type Admission = ();
 
     const NAME: &'static str = "brick";
 
     fn catalog(&self) -> Option<Arc<Catalog>> {
-        self.nodes.as_ref()?.realm.catalog()
+        self.nodes.as_ref()?.cluster_view.catalog()
     }
 
-    fn changed(&self) -> Option<watch::Receiver<Revision>> {
-        self.nodes.as_ref()?.realm.changed()
+    fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
+        self.nodes.as_ref()?.cluster_view.catalog_changes()
     }
 
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Who) -> Result<(Terms, ())> {
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
         // Whoever talks to a brick itself is held back by nothing.
-        who.is_administrator(self.catalog().as_deref())?;
+        who.check_administrator(self.catalog().as_deref())?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let brick = self.nodes.as_ref().map_or(0, |nodes| nodes.id.0);
         let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick };
@@ -177,25 +177,25 @@ impl server::Role for Role {
         Ok((terms(space), ()))
     }
 
-    fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> Answerer {
+    fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> BrickConnection {
         let role = &thread.server.role;
-        let session = Arc::new(Session::new(role.store.clone()));
+        let session = Arc::new(BrickSession::new(role.store.clone()));
         role.register(&session);
-        Answerer {
+        BrickConnection {
             store: role.store.clone(),
             in_memory: role.in_memory,
             config: thread.server.config.clone(),
             session,
             thread: thread.clone(),
             timing: Timing::default(),
-            post: Post::new(mailbox.clone()),
+            post: PeerHandle::new(mailbox.clone()),
         }
     }
 
-    async fn beside(thread: &Thread<Self>) {
-        let completions = thread.local.run(&thread.metrics);
+    async fn run_background(thread: &Thread<Self>) {
+        let completions = thread.local.run(&thread.counters);
         match thread.server.role.nodes.as_ref().filter(|_| thread.is_first) {
-            Some(nodes) => drop(tokio::join!(completions, nodes.look_after())),
+            Some(nodes) => drop(tokio::join!(completions, nodes.run())),
             None => completions.await,
         }
     }
@@ -205,42 +205,42 @@ impl server::Role for Role {
         self.sessions().iter().for_each(|session| session.tick(idle.ceil() as u32));
     }
 
-    fn figures(&self, _: &Metrics) -> Vec<Figure> {
+    fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         let status = self.store.status();
-        let mut figures = vec![
-            Figure::counter("store_version", status.version, "The newest durable position of the log."),
-            Figure::counter("store_commits_total", status.commits, "Transactions committed."),
-            Figure::counter("store_forces_total", status.forces, "Forces of the log."),
-            Figure::counter("store_logged_bytes_total", status.logged_bytes, "Bytes written to the log."),
-            Figure::counter(
+        let mut metrics = vec![
+            Metric::counter("store_version", status.version, "The newest durable position of the log."),
+            Metric::counter("store_commits_total", status.commits, "Transactions committed."),
+            Metric::counter("store_forces_total", status.forces, "Forces of the log."),
+            Metric::counter("store_logged_bytes_total", status.logged_bytes, "Bytes written to the log."),
+            Metric::counter(
                 "store_force_microseconds_total",
                 status.force_us,
                 "Time spent in writing and forcing the log.",
             ),
-            Figure::counter("store_waits_total", status.waits, "Transactions that waited for room in the buffer."),
-            Figure::counter("store_installs_total", status.installs, "Batches installed in the B-tree."),
-            Figure::counter("store_installed_rows_total", status.installed_rows, "Rows installed in the B-tree."),
-            Figure::counter("store_install_microseconds_total", status.install_us, "Time spent in installing."),
-            Figure::gauge("store_buffer_bytes", status.mob_bytes, "Bytes of logged changes in memory."),
-            Figure::gauge("store_buffer_limit_bytes", status.mob_limit, "Bytes of changes that may be in memory."),
-            Figure::gauge("store_log_bytes", status.log_bytes, "Bytes of log segments."),
-            Figure::gauge("store_tree_bytes", status.tree_bytes, "Bytes of the B-tree."),
-            Figure::gauge("store_blob_bytes", status.blob_bytes, "Bytes of blob files, holes included."),
-            Figure::gauge("store_snapshots", status.snapshots, "Snapshots and reads under way."),
-            Figure::gauge("store_uploads", status.uploads, "Unfinished uploads."),
-            Figure::counter("store_incarnation", status.incarnation, "How often the store was opened."),
-            Figure::gauge("store_disk_full", u64::from(status.disk_full), "Whether the disk was found full."),
-            Figure::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
+            Metric::counter("store_waits_total", status.waits, "Transactions that waited for room in the buffer."),
+            Metric::counter("store_installs_total", status.installs, "Batches installed in the B-tree."),
+            Metric::counter("store_installed_rows_total", status.installed_rows, "Rows installed in the B-tree."),
+            Metric::counter("store_install_microseconds_total", status.install_us, "Time spent in installing."),
+            Metric::gauge("store_buffer_bytes", status.mob_bytes, "Bytes of logged changes in memory."),
+            Metric::gauge("store_buffer_limit_bytes", status.mob_limit, "Bytes of changes that may be in memory."),
+            Metric::gauge("store_log_bytes", status.log_bytes, "Bytes of log segments."),
+            Metric::gauge("store_tree_bytes", status.tree_bytes, "Bytes of the B-tree."),
+            Metric::gauge("store_blob_bytes", status.blob_bytes, "Bytes of blob files, holes included."),
+            Metric::gauge("store_snapshots", status.snapshots, "Snapshots and reads under way."),
+            Metric::gauge("store_uploads", status.uploads, "Unfinished uploads."),
+            Metric::counter("store_incarnation", status.incarnation, "How often the store was opened."),
+            Metric::gauge("store_disk_full", u64::from(status.disk_full), "Whether the disk was found full."),
+            Metric::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
         ];
-        figures.extend(self.nodes.iter().flat_map(|nodes| nodes.figures()));
-        figures
+        metrics.extend(self.nodes.iter().flat_map(|nodes| nodes.metrics()));
+        metrics
     }
 
-    fn ailment(&self) -> Option<String> {
+    fn health_problem(&self) -> Option<String> {
         if self.store.status().disk_full {
             return Some("the disk is full: reads are served, writes fail".to_owned());
         }
-        self.nodes.as_ref().and_then(|nodes| nodes.ailment())
+        self.nodes.as_ref().and_then(|nodes| nodes.health_problem())
     }
 
     fn close(&self) -> Result<()> {

@@ -13,16 +13,16 @@
 //!
 //! [`Brick::start`], [`PeerServer::start`] and [`meta::MetaServer::start`] are the ways in.
 
+pub mod auth;
 mod brick;
-pub mod doors;
+mod brick_links;
+pub mod cluster_view;
 pub mod member;
 pub mod meta;
+pub mod node_placement;
 mod peer;
-pub mod placement;
 pub mod purpose;
-pub mod realm;
 mod server;
-mod uplink;
 
 pub use brick::Brick;
 pub use peer::PeerServer;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use meta::catalog::{BrickId, CatalogError, Edited, Editor, PeerId, StartNumber, Storage};
-use meta::{Session, SessionId};
+use meta::catalog::{BrickId, CatalogEditor, CatalogError, Edited, PeerId, StartNumber, Storage};
+use meta::{MetaSession, MetaSessionId};
 use model::{Error, ErrorKind, Result};
 use store::{RowChanges, Store};
 use tokio::sync::watch;
@@ -20,14 +20,14 @@ use tokio::time;
 use tracing::{error, info, warn};
 use wire::transport::Address;
 
-use crate::realm::Realm;
+use crate::cluster_view::ClusterView;
 
 /// The row of a brick's store that says which brick of which cluster it is.
-pub(crate) const ROW: &[u8] = b"member";
+pub(crate) const IDENTITY_ROW: &[u8] = b"member";
 /// How long it waits after the catalogue could not be changed.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How long the end of a session may take when the process ends: it ends by itself too.
-const PARTING: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Who a process is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +49,9 @@ impl std::fmt::Display for Identity {
 
 /// A process that is said to live, as long as this is there.
 pub struct Member {
-    editor: Editor,
+    editor: CatalogEditor,
     task: AbortHandle,
-    session: watch::Receiver<Option<SessionId>>,
+    session: watch::Receiver<Option<MetaSessionId>>,
     ended: watch::Receiver<Option<String>>,
 }
 
@@ -66,13 +66,13 @@ impl std::fmt::Debug for Member {
 /// # Errors
 /// [`ErrorKind::Denied`] if the store belongs to another cluster, or the brick was taken out of this one; if the catalogue
 /// or the store cannot be changed.
-pub async fn brick_of(realm: &Realm, store: &Store, addresses: &[Address]) -> Result<BrickId> {
+pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address]) -> Result<BrickId> {
     let editor = realm.editor()?;
     let cluster = editor.parameters().await?.cluster;
     let row = store.clone();
-    let known = blocking(move || row.row(ROW)).await?;
+    let known = run_blocking(move || row.row(IDENTITY_ROW)).await?;
     if let Some(row) = known {
-        let (of, brick) = parse(&row)?;
+        let (of, brick) = parse_identity(&row)?;
         if of != cluster {
             let what = format!("this store is of cluster {of}; the meta-server is of cluster {cluster}");
             return Err(Error::new(ErrorKind::Denied, what));
@@ -84,18 +84,18 @@ pub async fn brick_of(realm: &Realm, store: &Store, addresses: &[Address]) -> Re
         return Ok(brick);
     }
     let storage = if store.status().in_memory { Storage::Memory } else { Storage::Durable };
-    let Edited { value: brick, revision } = editor.add_brick(&texts(addresses), storage).await?;
+    let Edited { value: brick, revision } = editor.add_brick(&addresses_to_strings(addresses), storage).await?;
     let mut changes = RowChanges::new();
-    changes.put(ROW, Bytes::from(format!("1 {cluster} {}", brick.id)));
+    changes.put(IDENTITY_ROW, Bytes::from(format!("1 {cluster} {}", brick.id)));
     let store = store.clone();
-    blocking(move || store.commit_rows(changes)).await?;
-    realm.reach(revision).await?;
+    run_blocking(move || store.commit_rows(changes)).await?;
+    realm.wait_for_revision(revision).await?;
     info!(brick = brick.id.0, cluster, "this is a new brick");
     Ok(brick.id)
 }
 
 /// What the row of a brick says: of which cluster, and which brick.
-fn parse(row: &[u8]) -> Result<(String, BrickId)> {
+fn parse_identity(row: &[u8]) -> Result<(String, BrickId)> {
     let text = str::from_utf8(row).unwrap_or_default();
     let mut words = text.split(' ');
     let parsed = match (words.next(), words.next(), words.next().map(str::parse), words.next()) {
@@ -112,8 +112,8 @@ fn parse(row: &[u8]) -> Result<(String, BrickId)> {
 ///
 /// # Errors
 /// If the catalogue cannot be changed.
-pub async fn peer_at(realm: &Realm, addresses: &[Address]) -> Result<PeerId> {
-    let addresses = texts(addresses);
+pub async fn peer_at(realm: &ClusterView, addresses: &[Address]) -> Result<PeerId> {
+    let addresses = addresses_to_strings(addresses);
     let catalog = realm.catalog();
     let known = catalog
         .as_ref()
@@ -122,7 +122,7 @@ pub async fn peer_at(realm: &Realm, addresses: &[Address]) -> Result<PeerId> {
         Some(peer) => Ok(peer),
         None => {
             let Edited { value: peer, revision } = realm.editor()?.add_peer(&addresses).await?;
-            realm.reach(revision).await?;
+            realm.wait_for_revision(revision).await?;
             info!(peer = peer.id.0, "this is a new peer server");
             Ok(peer.id)
         }
@@ -135,7 +135,7 @@ impl Member {
     /// # Errors
     /// [`ErrorKind::Denied`] if a later start of it has said so; what keeps the catalogue may fail.
     pub async fn announce(
-        realm: &Arc<Realm>,
+        realm: &Arc<ClusterView>,
         identity: Identity,
         start: StartNumber,
         addresses: &[Address],
@@ -144,12 +144,12 @@ impl Member {
         let (tell_session, session) = watch::channel(None);
         let (tell_end, ended) = watch::channel(None);
         let ttl = Duration::from_millis(editor.parameters().await?.session_ttl_ms);
-        let (addresses, known) = (texts(addresses), Arc::downgrade(realm));
-        let life = Life { editor: editor.clone(), realm: known, identity, start, addresses, ttl };
-        let first = life.begin().await?;
+        let (addresses, known) = (addresses_to_strings(addresses), Arc::downgrade(realm));
+        let life = Announcer { editor: editor.clone(), cluster_view: known, identity, start, addresses, ttl };
+        let first = life.announce().await?;
         tell_session.send_replace(Some(first.id));
         let task = tokio::spawn(async move {
-            let why = life.keep(first, tell_session).await;
+            let why = life.keep_announced(first, tell_session).await;
             error!(%identity, why, "this process is no member of its cluster any more");
             tell_end.send_replace(Some(why));
         });
@@ -172,7 +172,7 @@ impl Member {
         self.task.abort();
         let session = *self.session.borrow();
         if let Some(session) = session {
-            let ending = time::timeout(PARTING, self.editor.store().end_session(session));
+            let ending = time::timeout(LEAVE_TIMEOUT, self.editor.store().end_session(session));
             if let Ok(Err(error)) = ending.await {
                 info!(%error, "that this process ends cannot be said; it will be noticed");
             }
@@ -187,18 +187,18 @@ impl Drop for Member {
 }
 
 /// What a process says of itself.
-struct Life {
-    editor: Editor,
-    realm: Weak<Realm>,
+struct Announcer {
+    editor: CatalogEditor,
+    cluster_view: Weak<ClusterView>,
     identity: Identity,
     start: StartNumber,
     addresses: Vec<String>,
     ttl: Duration,
 }
 
-impl Life {
+impl Announcer {
     /// Says that the process lives, in a new session.
-    async fn begin(&self) -> Result<Session, CatalogError> {
+    async fn announce(&self) -> Result<MetaSession, CatalogError> {
         let session = self.editor.store().open_session(self.ttl).await?;
         match self.identity {
             Identity::Brick(id) => {
@@ -214,21 +214,21 @@ impl Life {
     }
 
     /// Keeps saying that the process lives; returns why it no longer can.
-    async fn keep(&self, mut session: Session, tell: watch::Sender<Option<SessionId>>) -> String {
+    async fn keep_announced(&self, mut session: MetaSession, tell: watch::Sender<Option<MetaSessionId>>) -> String {
         let mut is_away = false;
         loop {
-            time::sleep(if is_away { AGAIN } else { session.ttl * 2 / 5 }).await;
-            if let Some(newer) = self.newer() {
+            time::sleep(if is_away { RETRY_DELAY } else { session.ttl * 2 / 5 }).await;
+            if let Some(newer) = self.newer_start() {
                 let (who, start) = (self.identity, self.start);
                 return format!("{who} was started again as number {newer}; this is number {start}: it ends");
             }
-            match self.editor.store().keep(session.id).await {
+            match self.editor.store().renew_session(session.id).await {
                 Ok(()) if is_away => {
                     is_away = false;
                     info!("the catalogue is back");
                 }
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => match self.begin().await {
+                Err(error) if error.kind() == ErrorKind::NotFound => match self.announce().await {
                     Ok(begun) => {
                         info!("the catalogue had given this process up, and knows now that it lives");
                         session = begun;
@@ -238,16 +238,16 @@ impl Life {
                     Err(error @ (CatalogError::Superseded { .. } | CatalogError::Missing { .. })) => {
                         return error.to_string();
                     }
-                    Err(error) => Self::away(&mut is_away, &error.into()),
+                    Err(error) => Self::warn_unreachable(&mut is_away, &error.into()),
                 },
-                Err(error) => Self::away(&mut is_away, &error),
+                Err(error) => Self::warn_unreachable(&mut is_away, &error),
             }
         }
     }
 
     /// The start of a later process that has taken the place of this one.
-    fn newer(&self) -> Option<StartNumber> {
-        let catalog = self.realm.upgrade()?.catalog()?;
+    fn newer_start(&self) -> Option<StartNumber> {
+        let catalog = self.cluster_view.upgrade()?.catalog()?;
         let alive = match self.identity {
             Identity::Brick(id) => catalog.brick(id)?.alive.clone(),
             Identity::Peer(id) => catalog.peer(id)?.alive.clone(),
@@ -255,19 +255,19 @@ impl Life {
         alive.map(|alive| alive.start).filter(|start| *start > self.start)
     }
 
-    fn away(is_away: &mut bool, error: &Error) {
+    fn warn_unreachable(is_away: &mut bool, error: &Error) {
         if !std::mem::replace(is_away, true) {
             warn!(%error, "the catalogue cannot be reached; what is known of the cluster stays");
         }
     }
 }
 
-fn texts(addresses: &[Address]) -> Vec<String> {
+fn addresses_to_strings(addresses: &[Address]) -> Vec<String> {
     addresses.iter().map(Address::to_string).collect()
 }
 
 /// Does what may block where that holds nobody up.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let ended = |_| Error::new(ErrorKind::Internal, "work on the store was given up");
     tokio::task::spawn_blocking(work).await.map_err(ended)?
 }
@@ -283,27 +283,27 @@ mod tests {
     async fn cluster() -> Arc<dyn MetaStore> {
         let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         let parameters = Parameters { session_ttl_ms: 1_000, ..Parameters::generate() };
-        Editor::new(store.clone()).set_up(&parameters).await.unwrap();
+        CatalogEditor::new(store.clone()).set_up(&parameters).await.unwrap();
         store
     }
 
     #[tokio::test]
     async fn a_store_is_the_same_brick_again_and_of_no_other_cluster() {
-        let realm = Realm::follow(cluster().await).await.unwrap();
+        let realm = ClusterView::follow(cluster().await).await.unwrap();
         let address: Vec<Address> = vec!["127.0.0.1:1".parse().unwrap()];
         let store = Store::in_memory(Options::default()).unwrap();
         let brick = brick_of(&realm, &store, &address).await.unwrap();
         assert_eq!(brick_of(&realm, &store, &address).await.unwrap(), brick);
         let other = Store::in_memory(Options::default()).unwrap();
         assert_ne!(brick_of(&realm, &other, &address).await.unwrap(), brick);
-        let elsewhere = Realm::follow(cluster().await).await.unwrap();
+        let elsewhere = ClusterView::follow(cluster().await).await.unwrap();
         let refused = brick_of(&elsewhere, &store, &address).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
     }
 
     #[tokio::test]
     async fn a_process_whose_place_is_taken_learns_it() {
-        let realm = Realm::follow(cluster().await).await.unwrap();
+        let realm = ClusterView::follow(cluster().await).await.unwrap();
         let address: Vec<Address> = vec!["127.0.0.1:1".parse().unwrap()];
         let peer = peer_at(&realm, &address).await.unwrap();
         assert_eq!(peer_at(&realm, &address).await.unwrap(), peer);
@@ -314,7 +314,7 @@ mod tests {
         }
         assert!(members[0].ended().await.contains("peer server 1"));
         assert!(time::timeout(Duration::from_millis(500), members[1].ended()).await.is_err());
-        let alive = |realm: &Realm| realm.catalog().unwrap().peer(peer).unwrap().alive.is_some();
+        let alive = |realm: &ClusterView| realm.catalog().unwrap().peer(peer).unwrap().alive.is_some();
         assert!(alive(&realm));
         for member in members {
             member.leave().await;
@@ -326,9 +326,9 @@ mod tests {
 
     #[test]
     fn row_of_a_brick_is_read_or_refused() {
-        assert_eq!(parse(b"1 abc 7").unwrap(), ("abc".to_owned(), BrickId(7)));
+        assert_eq!(parse_identity(b"1 abc 7").unwrap(), ("abc".to_owned(), BrickId(7)));
         for wrong in [&b"2 abc 7"[..], b"1 abc", b"1 abc x", b"1 abc 7 8", b"", b"\xff"] {
-            assert_eq!(parse(wrong).unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(parse_identity(wrong).unwrap_err().kind(), ErrorKind::Unsupported);
         }
     }
 }

@@ -4,22 +4,22 @@
 //!   bricks, peer servers, tools ── Remote ──▶ desk ──▶ MetaStore: embedded, or etcd
 //! ```
 //!
-//! [`MetaServer`] serves whatever keeps the catalogue; [`Remote`] is what keeps it as seen from other processes, so that all
+//! [`MetaServer`] serves whatever keeps the catalogue; [`RemoteMetaStore`] is what keeps it as seen from other processes, so that all
 //! that is built on [`MetaStore`] works the same in the process of the meta-server and elsewhere.
 //!
 //! A write is done once, however often it is sent (`once`): whoever has lost the answer asks again, and learns how it has
 //! ended, as long as the meta-server is the same run.
 
+pub(crate) mod call_timeout;
 mod codec;
-mod desk;
-mod once;
-pub(crate) mod patience;
-mod remote;
+mod meta_connection;
+mod remote_meta_store;
+mod write_deduplicator;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use meta::catalog::{Catalog, Editor, Follower, Parameters};
+use meta::catalog::{Catalog, CatalogEditor, Follower, Parameters};
 use meta::{MetaStore, Revision};
 use model::{Result, SpaceId};
 use tokio::sync::watch;
@@ -28,17 +28,17 @@ use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
-use crate::doors::Who;
-use crate::server::{self, Config, Figure, Metrics, Server, Thread};
-use desk::Desk;
-use once::Once;
-pub use remote::Remote;
+use crate::auth::Principal;
+use crate::server::{self, Config, Metric, Server, ServerCounters, Thread};
+use meta_connection::MetaConnection;
+pub use remote_meta_store::RemoteMetaStore;
+use write_deduplicator::WriteDeduplicator;
 
 /// A meta-server that serves.
 ///
 /// Dropped, it goes on serving until the process ends; [`MetaServer::shutdown`] ends it in good order.
 pub struct MetaServer {
-    server: Server<Role>,
+    server: Server<MetaRole>,
 }
 
 impl std::fmt::Debug for MetaServer {
@@ -53,10 +53,10 @@ impl MetaServer {
     /// # Errors
     /// As [`Brick::start`](crate::Brick::start); and if the catalogue cannot be read, or a newer program has written it.
     pub async fn start(store: Arc<dyn MetaStore>, config: Config) -> Result<Self> {
-        let editor = Editor::new(store.clone());
+        let editor = CatalogEditor::new(store.clone());
         editor.set_up(&Parameters::generate()).await?;
         let follower = Follower::start(store.clone()).await?;
-        let role = Role { store, editor, follower, once: Once::new() };
+        let role = MetaRole { store, editor, follower, deduplicator: WriteDeduplicator::new() };
         Ok(Self { server: Server::start(role, config).await? })
     }
 
@@ -79,17 +79,17 @@ impl MetaServer {
 }
 
 /// What all threads of a meta-server share.
-pub(crate) struct Role {
+pub(crate) struct MetaRole {
     store: Arc<dyn MetaStore>,
-    editor: Editor,
+    editor: CatalogEditor,
     follower: Follower,
-    once: Arc<Once>,
+    deduplicator: Arc<WriteDeduplicator>,
 }
 
-impl server::Role for Role {
-    type Service = Desk;
+impl server::ServerRole for MetaRole {
+    type Service = MetaConnection;
     type Local = ();
-    type Pass = Who;
+    type Admission = Principal;
 
     const NAME: &'static str = "meta-server";
 
@@ -97,32 +97,32 @@ impl server::Role for Role {
         Some(self.follower.catalog())
     }
 
-    fn changed(&self) -> Option<watch::Receiver<Revision>> {
-        Some(self.follower.changed())
+    fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
+        Some(self.follower.subscribe())
     }
 
-    fn admit(&self, config: &Config, _: &proto::Hello, who: &Who) -> Result<(Terms, Who)> {
+    fn admit(&self, config: &Config, _: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
         // The catalogue says all of everybody.
-        who.is_administrator(Some(&self.follower.load()))?;
+        who.check_administrator(Some(&self.follower.load()))?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0 }, who.clone()))
     }
 
-    fn serve(thread: &Arc<Thread<Self>>, who: Who, _: &Arc<Mailbox>) -> Desk {
-        Desk::new(thread.clone(), who)
+    fn serve(thread: &Arc<Thread<Self>>, who: Principal, _: &Arc<Mailbox>) -> MetaConnection {
+        MetaConnection::new(thread.clone(), who)
     }
 
-    async fn beside(_: &Thread<Self>) {}
+    async fn run_background(_: &Thread<Self>) {}
 
     fn tick(&self, _: &Config) {}
 
-    fn figures(&self, _: &Metrics) -> Vec<Figure> {
-        figures(&self.follower.load())
+    fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
+        catalog_metrics(&self.follower.load())
     }
 
-    fn ailment(&self) -> Option<String> {
+    fn health_problem(&self) -> Option<String> {
         let catalog = self.follower.load();
-        let flawed: Vec<String> = catalog.flawed().take(3).map(|(key, why)| format!("{key}: {why}")).collect();
+        let flawed: Vec<String> = catalog.invalid_entries().take(3).map(|(key, why)| format!("{key}: {why}")).collect();
         (!flawed.is_empty()).then(|| format!("entries of the catalogue cannot be read: {}", flawed.join("; ")))
     }
 
@@ -132,7 +132,7 @@ impl server::Role for Role {
 }
 
 /// What a catalogue says in numbers.
-pub(crate) fn figures(catalog: &Catalog) -> Vec<Figure> {
+pub(crate) fn catalog_metrics(catalog: &Catalog) -> Vec<Metric> {
     let alive = |alive: &Option<_>| u64::from(alive.is_some());
     let (mut bricks, mut bricks_alive, mut peers, mut peers_alive) = (0, 0, 0, 0);
     for (_, brick) in catalog.bricks() {
@@ -143,20 +143,24 @@ pub(crate) fn figures(catalog: &Catalog) -> Vec<Figure> {
         peers += 1;
         peers_alive += alive(&peer);
     }
-    let (spaces, nodes) = (catalog.spaces().count() as u64, catalog.map().nodes().count() as u64);
+    let (spaces, nodes) = (catalog.spaces().count() as u64, catalog.placement_map().nodes().count() as u64);
     vec![
-        Figure::gauge(
+        Metric::gauge(
             "catalogue_revision",
             catalog.revision().0,
             "The last write to the catalogue that is known here.",
         ),
-        Figure::gauge("placement_epoch", catalog.map().epoch().0, "The last change of the placement map known here."),
-        Figure::gauge("cluster_bricks", bricks, "Bricks of the cluster."),
-        Figure::gauge("cluster_bricks_alive", bricks_alive, "Bricks of the cluster that live."),
-        Figure::gauge("cluster_peers", peers, "Peer servers of the cluster."),
-        Figure::gauge("cluster_peers_alive", peers_alive, "Peer servers of the cluster that live."),
-        Figure::gauge("cluster_spaces", spaces, "Object spaces of the cluster."),
-        Figure::gauge("cluster_nodes", nodes, "Logical nodes of the cluster."),
+        Metric::gauge(
+            "placement_epoch",
+            catalog.placement_map().epoch().0,
+            "The last change of the placement map known here.",
+        ),
+        Metric::gauge("cluster_bricks", bricks, "Bricks of the cluster."),
+        Metric::gauge("cluster_bricks_alive", bricks_alive, "Bricks of the cluster that live."),
+        Metric::gauge("cluster_peers", peers, "Peer servers of the cluster."),
+        Metric::gauge("cluster_peers_alive", peers_alive, "Peer servers of the cluster that live."),
+        Metric::gauge("cluster_spaces", spaces, "Object spaces of the cluster."),
+        Metric::gauge("cluster_nodes", nodes, "Logical nodes of the cluster."),
     ]
 }
 

@@ -11,12 +11,12 @@
 
 mod cache;
 mod classes;
-mod guest;
+mod client_connection;
 mod indexes;
 mod moves;
-mod outcomes;
+mod outcome_counts;
 mod query;
-mod standings;
+mod space_statuses;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -33,38 +33,38 @@ use protocol::redirect::Helpers;
 use tokio::sync::watch;
 use tracing::debug;
 use wire::cluster::Message;
-use wire::driving::{Alarm, Post, Time};
+use wire::driving::{DeadlineTimer, MonotonicClock, PeerHandle};
 use wire::handshake::Terms;
 use wire::link::{Answer, Mailbox};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::transport::Address;
 
+use crate::auth::{ClusterCredentials, Principal};
 use crate::brick::SKEW_MS;
-use crate::doors::{Membership, Who};
-use crate::placement::{BrickId, Place};
-use crate::realm::{Realm, Space, next_change};
-use crate::server::{self, Config, Figure, Metrics, Server, Thread};
-use crate::uplink::{Below, Uplinks};
-use cache::{Looked, ObjectCache};
-use guest::{Guest, Pass};
-use outcomes::Outcomes;
-use standings::Standings;
+use crate::brick_links::{BrickLinkHandler, BrickLinks};
+use crate::cluster_view::{ClusterView, SpaceView, next_change};
+use crate::node_placement::{BrickId, NodePlacement};
+use crate::server::{self, Config, Metric, Server, ServerCounters, Thread};
+use cache::{CachedObject, ObjectCache};
+use client_connection::{Admission, ClientConnection};
+use outcome_counts::OutcomeCounts;
+use space_statuses::SpaceStatuses;
 
 /// Session numbers that a start of a process has.
-pub(crate) const SESSIONS: u32 = 20;
+pub(crate) const SESSION_BITS: u32 = 20;
 /// Bytes of objects that are cached.
 const CACHE_BYTES: usize = 256 << 20;
 /// How soon a tree that its brick did not serve is tried again, in milliseconds: at first, for its logical node may just have
 /// moved, and at the latest.
-const SOON_MS: Ms = 20;
-const AGAIN_MS: Ms = 200;
+const MIN_RETRY_MS: Ms = 20;
+const MAX_RETRY_MS: Ms = 200;
 
 /// A peer server that serves.
 ///
 /// Dropped, it goes on serving until the process ends; [`PeerServer::shutdown`] ends it in good order.
 pub struct PeerServer {
-    server: Server<Role>,
+    server: Server<PeerRole>,
 }
 
 impl std::fmt::Debug for PeerServer {
@@ -78,9 +78,9 @@ impl PeerServer {
     ///
     /// # Errors
     /// As [`Brick::start`](crate::Brick::start).
-    pub async fn start(realm: Arc<Realm>, start: u64, config: Config) -> Result<Self> {
-        let peer = Peer::new(realm, start, config.membership.clone());
-        Ok(Self { server: Server::start(Role { peer }, config).await? })
+    pub async fn start(realm: Arc<ClusterView>, start: u64, config: Config) -> Result<Self> {
+        let peer = PeerDriver::new(realm, start, config.cluster_credentials.clone());
+        Ok(Self { server: Server::start(PeerRole { peer }, config).await? })
     }
 
     /// Where it listens, in the order asked for, with the ports that the system chose.
@@ -102,91 +102,97 @@ impl PeerServer {
 }
 
 /// What all threads of a peer server share.
-pub(crate) struct Role {
-    peer: Arc<Peer>,
+pub(crate) struct PeerRole {
+    peer: Arc<PeerDriver>,
 }
 
-impl server::Role for Role {
-    type Service = Guest;
+impl server::ServerRole for PeerRole {
+    type Service = ClientConnection;
     type Local = ();
-    type Pass = Pass;
+    type Admission = Admission;
 
     const NAME: &'static str = "peer server";
 
     fn catalog(&self) -> Option<Arc<Catalog>> {
-        self.peer.realm.catalog()
+        self.peer.cluster_view.catalog()
     }
 
-    fn changed(&self) -> Option<watch::Receiver<Revision>> {
-        self.peer.realm.changed()
+    fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
+        self.peer.cluster_view.catalog_changes()
     }
 
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Who) -> Result<(Terms, Self::Pass)> {
-        let catalog = self.peer.realm.load_catalog();
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)> {
+        let catalog = self.peer.cluster_view.load_catalog();
         let catalog = catalog.as_deref().map(|catalog| &**catalog);
-        let space = match self.peer.realm.space(&hello.space) {
+        let space = match self.peer.cluster_view.space(&hello.space) {
             // What concerns the whole cluster is asked for in no space.
             _ if hello.space.is_empty() => {
                 who.check(catalog)?;
-                Arc::new(Space { id: SpaceId(0), name: String::new(), nodes: Vec::new() })
+                Arc::new(SpaceView { id: SpaceId(0), name: String::new(), nodes: Vec::new() })
             }
             // Which spaces there are is not everybody's business.
             Err(unknown) => {
-                return Err(who.is_administrator(catalog).err().map_or(unknown, |_| who.finds_none(&hello.space)));
+                return Err(who
+                    .check_administrator(catalog)
+                    .err()
+                    .map_or(unknown, |_| who.space_not_visible_error(&hello.space)));
             }
             Ok(space) => {
-                who.may(Permission::Read, catalog, &space.name)?;
+                who.check_permission(Permission::Read, catalog, &space.name)?;
                 space
             }
         };
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        let patience = Some(hello.patience_ms).filter(|given| *given > 0);
+        let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
         let patience = patience.map(|given| Duration::from_millis(given.into()));
-        let (id, pass) = (space.id, Pass { space, who: who.clone(), patience });
+        let (id, pass) = (space.id, Admission { space, principal: who.clone(), catalog_timeout: patience });
         Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight, brick: 0 }, pass))
     }
 
-    fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Guest {
-        Guest::new(thread.server.role.peer.clone(), pass, Post::new(mailbox.clone()), thread.clone())
+    fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> ClientConnection {
+        ClientConnection::new(thread.server.role.peer.clone(), pass, PeerHandle::new(mailbox.clone()), thread.clone())
     }
 
-    async fn beside(thread: &Thread<Self>) {
+    async fn run_background(thread: &Thread<Self>) {
         if thread.is_first {
             let peer = &thread.server.role.peer;
-            tokio::join!(peer.look_after(), indexes::follow(peer));
+            tokio::join!(peer.run(), indexes::complete_indexes(peer));
         }
     }
 
     fn tick(&self, _: &Config) {
-        self.peer.look_for_bricks();
+        self.peer.check_bricks();
     }
 
-    fn figures(&self, _: &Metrics) -> Vec<Figure> {
+    fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         let Ok(state) = self.peer.lock() else { return Vec::new() };
         let cache = &state.cache;
-        let mut figures = vec![
-            Figure::counter("cache_hits_total", cache.hits, "Reads that found their object in the object cache."),
-            Figure::counter("cache_misses_total", cache.misses, "Reads that did not."),
-            Figure::gauge("cache_bytes", cache.bytes() as u64, "Bytes of objects in the object cache."),
-            Figure::gauge("holders", state.holders.len() as u64, "Sessions of clients."),
+        let mut metrics = vec![
+            Metric::counter("cache_hits_total", cache.hits, "Reads that found their object in the object cache."),
+            Metric::counter("cache_misses_total", cache.misses, "Reads that did not."),
+            Metric::gauge("cache_bytes", cache.bytes() as u64, "Bytes of objects in the object cache."),
+            Metric::gauge("holders", state.holders.len() as u64, "Sessions of clients."),
         ];
-        figures.extend(state.outcomes.figures());
+        metrics.extend(state.outcome_counts.metrics());
         drop(state);
-        let (unreached, stopped) = (self.peer.standings.unreached().len() as u64, self.peer.standings.stopped() as u64);
-        figures.push(Figure::gauge(
-            "bricks_unreached",
+        let (unreached, stopped) = (
+            self.peer.space_statuses.unreachable_bricks().len() as u64,
+            self.peer.space_statuses.stopped_count() as u64,
+        );
+        metrics.push(Metric::gauge(
+            "bricks_unreachable",
             unreached,
             "Bricks that serve something and cannot be reached from here.",
         ));
-        figures.push(Figure::gauge("spaces_stopped", stopped, "Spaces that are refused until their bricks are back."));
-        if let Some(catalog) = self.peer.realm.catalog() {
-            figures.extend(crate::meta::figures(&catalog));
+        metrics.push(Metric::gauge("spaces_stopped", stopped, "Spaces that are refused until their bricks are back."));
+        if let Some(catalog) = self.peer.cluster_view.catalog() {
+            metrics.extend(crate::meta::catalog_metrics(&catalog));
         }
-        figures
+        metrics
     }
 
-    fn ailment(&self) -> Option<String> {
-        self.peer.ailment()
+    fn health_problem(&self) -> Option<String> {
+        self.peer.health_problem()
     }
 
     fn close(&self) -> Result<()> {
@@ -195,75 +201,84 @@ impl server::Role for Role {
 }
 
 /// What is locked while a message is handled.
-struct State {
-    node: CacheNode<Post, Object>,
+struct PeerState {
+    node: CacheNode<PeerHandle, Object>,
     cache: ObjectCache,
-    outcomes: Outcomes,
+    outcome_counts: OutcomeCounts,
     /// Where each holder below is.
-    holders: HashMap<HolderId, Post>,
+    holders: HashMap<HolderId, PeerHandle>,
     /// Where each client is that has called.
-    clients: HashMap<ClientId, (Post, SpaceId)>,
+    clients: HashMap<ClientId, (PeerHandle, SpaceId)>,
     /// Trees whose brick did not serve them: when to try again, and how long that is after the last time.
-    again: HashMap<NodeId, (Ms, Ms)>,
+    retries: HashMap<NodeId, (Ms, Ms)>,
     /// Who serves each logical node, as far as the machine has heard.
-    places: BTreeMap<NodeId, Place>,
+    placements: BTreeMap<NodeId, NodePlacement>,
 }
 
 /// A peer server.
-pub(crate) struct Peer {
+pub(crate) struct PeerDriver {
     /// The number of the process.
     start: u64,
-    state: Mutex<State>,
-    pub(crate) realm: Arc<Realm>,
-    pub(crate) uplinks: Arc<Uplinks>,
-    standings: Standings,
-    queries: query::Admission,
-    alarm: Alarm,
-    time: Time,
+    state: Mutex<PeerState>,
+    pub(crate) cluster_view: Arc<ClusterView>,
+    pub(crate) brick_links: Arc<BrickLinks>,
+    space_statuses: SpaceStatuses,
+    queries: query::QueryLimits,
+    timer: DeadlineTimer,
+    time: MonotonicClock,
 }
 
-impl Peer {
-    fn new(realm: Arc<Realm>, start: u64, membership: Membership) -> Arc<Self> {
-        let node = CacheNode::peer_server(HolderId(start << SESSIONS), Helpers::Nobody, SKEW_MS);
-        let (uplinks, alarm, time) = (Uplinks::new(membership), Alarm::default(), Time::begin());
+impl PeerDriver {
+    fn new(realm: Arc<ClusterView>, start: u64, membership: ClusterCredentials) -> Arc<Self> {
+        let node = CacheNode::peer_server(HolderId(start << SESSION_BITS), Helpers::None, SKEW_MS);
+        let (uplinks, alarm, time) = (BrickLinks::new(membership), DeadlineTimer::default(), MonotonicClock::begin());
         let cache = ObjectCache::new(start, CACHE_BYTES, time.now());
-        let state = State {
+        let state = PeerState {
             node,
             cache,
-            outcomes: Outcomes::default(),
+            outcome_counts: OutcomeCounts::default(),
             holders: HashMap::new(),
             clients: HashMap::new(),
-            again: HashMap::new(),
-            places: BTreeMap::new(),
+            retries: HashMap::new(),
+            placements: BTreeMap::new(),
         };
-        let queries = query::Admission::default();
-        let (state, standings) = (Mutex::new(state), Standings::default());
-        let peer = Self { start, state, realm, uplinks, standings, queries, alarm, time };
-        peer.review();
+        let queries = query::QueryLimits::default();
+        let (state, standings) = (Mutex::new(state), SpaceStatuses::default());
+        let peer = Self {
+            start,
+            state,
+            cluster_view: realm,
+            brick_links: uplinks,
+            space_statuses: standings,
+            queries,
+            timer: alarm,
+            time,
+        };
+        peer.update_space_statuses();
         Arc::new(peer)
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock(&self) -> Result<MutexGuard<'_, PeerState>> {
         // A machine that has panicked may have done half of something.
         self.state.lock().map_err(|_| Error::new(ErrorKind::Internal, "the peer server has panicked"))
     }
 
     /// Gives the machine something, and does what it wants.
-    fn work<T>(&self, act: impl FnOnce(&mut State, Ms) -> T) -> Result<T> {
+    fn with_state<T>(&self, act: impl FnOnce(&mut PeerState, Ms) -> T) -> Result<T> {
         let mut state = self.lock()?;
         let done = act(&mut state, self.time.now());
-        self.drain(&mut state);
+        self.process_outputs(&mut state);
         Ok(done)
     }
 
-    fn drain(&self, state: &mut State) {
+    fn process_outputs(&self, state: &mut PeerState) {
         loop {
             let (outputs, own) = (state.node.outputs(), state.cache.outputs());
             if outputs.is_empty() && own.is_empty() {
                 break;
             }
             for output in outputs {
-                self.output(state, output);
+                self.handle_output(state, output);
             }
             for (node, holder, message) in own {
                 // The cache of this process says nothing of pages that are elsewhere.
@@ -271,10 +286,10 @@ impl Peer {
                 debug_assert!(handled.is_ok(), "{handled:?}");
             }
         }
-        self.alarm.set(state.node.deadline().unwrap_or(Ms::MAX).min(state.cache.deadline()));
+        self.timer.set(state.node.deadline().unwrap_or(Ms::MAX).min(state.cache.deadline()));
     }
 
-    fn output(&self, state: &mut State, output: Output<Post, Object>) {
+    fn handle_output(&self, state: &mut PeerState, output: Output<PeerHandle, Object>) {
         match output {
             Output::Up(node, holder, message) => {
                 self.send_up(node, |epoch| Message::Up { node, epoch, holder, message });
@@ -283,8 +298,8 @@ impl Peer {
                 let seen = state.node.clock();
                 self.send_up(node, |epoch| Message::Ask { node, epoch, seen, request });
             }
-            Output::Down(node, holder, message) if holder.0 >> SESSIONS == self.start => {
-                state.cache.down(node, holder, message, self.time.now());
+            Output::Down(node, holder, message) if holder.0 >> SESSION_BITS == self.start => {
+                state.cache.handle_down(node, holder, message, self.time.now());
             }
             Output::Down(node, holder, message) => {
                 if let Some(post) = state.holders.get(&holder) {
@@ -292,12 +307,12 @@ impl Peer {
                 }
             }
             Output::Reply(post, txn, reply) => {
-                state.outcomes.count(&reply);
+                state.outcome_counts.count(&reply);
                 post.send(&Message::Reply { txn, reply });
             }
             Output::Busy(post, txn, node) => {
                 let brick = self
-                    .realm
+                    .cluster_view
                     .placement
                     .of(node)
                     .map_or_else(String::new, |place| format!(" at brick {}", place.brick.0));
@@ -306,7 +321,7 @@ impl Peer {
                      sent there; try later",
                     node.0
                 );
-                post.send(&Message::Held { node, txn, kind: ErrorKind::Unavailable, why });
+                post.send(&Message::Deferred { node, txn, kind: ErrorKind::Unavailable, why });
             }
             Output::Call(..) => debug!("a peer server passes no calls on"),
         }
@@ -314,15 +329,15 @@ impl Peer {
 
     /// Says something to the brick of a logical node. What cannot be said now is said again by the machine.
     fn send_up(&self, node: NodeId, message: impl FnOnce(u64) -> Message) {
-        let Some(place) = self.realm.placement.of(node) else { return };
-        if let Some(post) = self.uplinks.post(place.brick) {
+        let Some(place) = self.cluster_view.placement.of(node) else { return };
+        if let Some(post) = self.brick_links.handle_to(place.brick) {
             post.send(&message(place.epoch));
         }
     }
 
-    /// Asks the brick of a logical node, and waits for its answer: see [`Uplinks::answer`].
-    async fn answer(&self, node: NodeId, request: Request) -> Result<Answer> {
-        self.uplinks.answer(self.brick_of(node)?, request).await
+    /// Asks the brick of a logical node, and waits for its answer: see [`BrickLinks::answer`].
+    async fn call_node(&self, node: NodeId, request: Request) -> Result<Answer> {
+        self.brick_links.call(self.brick_of(node)?, request).await
     }
 
     fn brick_of(&self, node: NodeId) -> Result<BrickId> {
@@ -330,46 +345,47 @@ impl Peer {
             let what = format!("nobody serves logical node {:x} now: try again", node.0);
             Error::new(ErrorKind::Unavailable, what)
         };
-        self.realm.placement.of(node).map(|place| place.brick).ok_or_else(nobody)
+        self.cluster_view.placement.of(node).map(|place| place.brick).ok_or_else(nobody)
     }
 
     /// Whether the brick of a logical node is there.
-    fn reaches(&self, node: NodeId) -> bool {
-        self.brick_of(node).is_ok_and(|brick| self.uplinks.hears(brick))
+    fn is_reachable(&self, node: NodeId) -> bool {
+        self.brick_of(node).is_ok_and(|brick| self.brick_links.is_responsive(brick))
     }
 
     /// An object as the cache has it, if it is at hand.
-    pub(crate) fn look(&self, oid: Oid) -> Result<Option<Looked>> {
+    pub(crate) fn read_cached(&self, oid: Oid) -> Result<Option<CachedObject>> {
         let mut state = self.lock()?;
         let found = state.cache.get(oid, self.time.now());
         if found.is_none() {
-            self.drain(&mut state);
+            self.process_outputs(&mut state);
         }
         Ok(found)
     }
 
     /// The same when it has come.
-    pub(crate) fn look_later(&self, oid: Oid, then: impl FnOnce(Result<Looked>) + Send + 'static) {
-        let place = self.realm.placement.of(oid.page().node);
-        let then = move |found: Result<Looked>| then(found.map_err(|late| waited_for(late, place)));
+    pub(crate) fn read_when_cached(&self, oid: Oid, then: impl FnOnce(Result<CachedObject>) + Send + 'static) {
+        let place = self.cluster_view.placement.of(oid.page().node);
+        let then = move |found: Result<CachedObject>| then(found.map_err(|late| add_brick_to_error(late, place)));
         // Whoever panicked has said so, and who waits is told when this is dropped.
-        let _ = self.work(|state, now| match state.cache.get(oid, now) {
+        let _ = self.with_state(|state, now| match state.cache.get(oid, now) {
             Some(found) => then(Ok(found)),
             None => state.cache.wait(oid, now, Box::new(then)),
         });
     }
 
     /// Why not all can be done here, if it cannot.
-    fn ailment(&self) -> Option<String> {
-        let away: Vec<String> = self.standings.unreached().iter().map(|brick| brick.0.to_string()).collect();
+    fn health_problem(&self) -> Option<String> {
+        let away: Vec<String> =
+            self.space_statuses.unreachable_bricks().iter().map(|brick| brick.0.to_string()).collect();
         (!away.is_empty()).then(|| format!("these bricks cannot be reached: {}", away.join(", ")))
     }
 
     // -------------------------------------------------------------------------------------------- looking after
 
     /// Connects to bricks, and does what it is time for, for ever.
-    async fn look_after(self: &Arc<Self>) {
-        let (mut map, mut catalogue) = (self.realm.placement.watch(), self.realm.changed());
+    async fn run(self: &Arc<Self>) {
+        let (mut map, mut catalogue) = (self.cluster_view.placement.watch(), self.cluster_view.catalog_changes());
         self.follow_map();
         loop {
             tokio::select! {
@@ -379,19 +395,19 @@ impl Peer {
                     }
                     self.follow_map();
                 }
-                () = next_change(&mut catalogue) => self.review(),
-                () = self.alarm.wait(&self.time) => {}
+                () = next_change(&mut catalogue) => self.update_space_statuses(),
+                () = self.timer.wait(&self.time) => {}
             }
-            self.alarm.clear();
-            let polled = self.work(|state, now| {
+            self.timer.clear();
+            let polled = self.with_state(|state, now| {
                 let due: Vec<NodeId> =
-                    state.again.iter().filter(|(_, (at, _))| *at <= now).map(|(node, _)| *node).collect();
+                    state.retries.iter().filter(|(_, (at, _))| *at <= now).map(|(node, _)| *node).collect();
                 for node in due {
-                    state.again.entry(node).and_modify(|(at, _)| *at = Ms::MAX);
+                    state.retries.entry(node).and_modify(|(at, _)| *at = Ms::MAX);
                     self.connect(state, node, now);
                 }
-                if let Some(at) = state.again.values().map(|(at, _)| *at).min() {
-                    self.alarm.set(at);
+                if let Some(at) = state.retries.values().map(|(at, _)| *at).min() {
+                    self.timer.set(at);
                 }
                 state.node.poll(now);
                 state.cache.poll(now);
@@ -404,14 +420,14 @@ impl Peer {
 
     /// There is a map, perhaps another one: trees of nodes that are elsewhere now begin anew there.
     fn follow_map(self: &Arc<Self>) {
-        let map = self.realm.placement.map();
-        self.uplinks.keep(&map.bricks, self);
+        let map = self.cluster_view.placement.snapshot();
+        self.brick_links.set_bricks(&map.bricks, self);
         // Whoever panicked has said so.
-        let _ = self.work(|state, now| {
-            let before = std::mem::replace(&mut state.places, map.nodes.clone());
+        let _ = self.with_state(|state, now| {
+            let before = std::mem::replace(&mut state.placements, map.nodes.clone());
             for node in map.nodes.iter().filter(|(node, place)| before.get(node) != Some(place)).map(|(node, _)| *node)
             {
-                state.again.remove(&node);
+                state.retries.remove(&node);
                 state.node.disconnect(Some(node), now);
                 self.connect(state, node, now);
             }
@@ -419,76 +435,76 @@ impl Peer {
     }
 
     /// Looks which bricks are there; those that the catalogue has given up are doubted.
-    fn look_for_bricks(&self) {
-        let Some(catalog) = self.realm.catalog() else { return };
+    fn check_bricks(&self) {
+        let Some(catalog) = self.cluster_view.catalog() else { return };
         let given_up = catalog.bricks().filter(|(_, alive)| alive.is_none()).map(|(brick, _)| BrickId(brick.id.0));
-        self.uplinks.look(&given_up.collect::<BTreeSet<_>>());
-        self.standings.review(&catalog, &self.uplinks);
+        self.brick_links.check_liveness(&given_up.collect::<BTreeSet<_>>());
+        self.space_statuses.update(&catalog, &self.brick_links);
     }
 
     /// Something may have changed for spaces.
-    fn review(&self) {
-        if let Some(catalog) = self.realm.catalog() {
-            self.standings.review(&catalog, &self.uplinks);
+    fn update_space_statuses(&self) {
+        if let Some(catalog) = self.cluster_view.catalog() {
+            self.space_statuses.update(&catalog, &self.brick_links);
         }
     }
 
-    fn connect(&self, state: &mut State, node: NodeId, now: Ms) {
-        let place = self.realm.placement.of(node);
-        if place.is_some_and(|place| self.uplinks.post(place.brick).is_some()) {
+    fn connect(&self, state: &mut PeerState, node: NodeId, now: Ms) {
+        let place = self.cluster_view.placement.of(node);
+        if place.is_some_and(|place| self.brick_links.handle_to(place.brick).is_some()) {
             state.node.connect(Some(node), now);
-            state.node.hurry(node);
+            state.node.retry_now(node);
         }
     }
 
     fn nodes_of(&self, brick: BrickId) -> Vec<NodeId> {
-        let map = self.realm.placement.map();
+        let map = self.cluster_view.placement.snapshot();
         map.nodes.iter().filter(|(_, place)| place.brick == brick).map(|(node, _)| *node).collect()
     }
 }
 
 /// An error of who has waited in vain, with the brick.
-fn waited_for(late: Error, place: Option<Place>) -> Error {
+fn add_brick_to_error(late: Error, place: Option<NodePlacement>) -> Error {
     match place.filter(|_| late.kind() == ErrorKind::Unavailable) {
         Some(place) => Error::new(late.kind(), format!("{late}; it is at brick {}", place.brick.0)),
         None => late,
     }
 }
 
-impl Below for Peer {
-    fn connected(&self, brick: BrickId) {
-        let _ = self.work(|state, now| {
+impl BrickLinkHandler for PeerDriver {
+    fn on_connected(&self, brick: BrickId) {
+        let _ = self.with_state(|state, now| {
             for node in self.nodes_of(brick) {
                 state.node.connect(Some(node), now);
-                state.node.hurry(node);
+                state.node.retry_now(node);
             }
         });
-        self.review();
+        self.update_space_statuses();
     }
 
-    fn message(&self, _: BrickId, message: Message) -> Result<()> {
-        self.work(|state, now| match message {
+    fn handle_message(&self, _: BrickId, message: Message) -> Result<()> {
+        self.with_state(|state, now| match message {
             Message::Down { node, holder, message } => {
                 state.node.handle_down(node, holder, message, now);
                 Ok(())
             }
             Message::Answer { node, seen, answer, locked } => {
-                let learned = state.node.answered(node, answer, locked, seen, now);
+                let learned = state.node.handle_answer(node, answer, locked, seen, now);
                 learned.map_err(|ahead| Error::new(ErrorKind::Invalid, ahead.to_string()))
             }
-            Message::Held { txn, .. } => {
+            Message::Deferred { txn, .. } => {
                 if let Some((post, _)) = state.clients.get(&txn.client) {
                     post.send(&message);
                 }
                 Ok(())
             }
-            Message::Elsewhere { node, .. } => {
+            Message::NotServedHere { node, .. } => {
                 state.node.disconnect(Some(node), now);
-                let (at, pause) = state.again.entry(node).or_insert((Ms::MAX, SOON_MS / 2));
+                let (at, pause) = state.retries.entry(node).or_insert((Ms::MAX, MIN_RETRY_MS / 2));
                 if *at == Ms::MAX {
-                    *pause = (*pause * 2).min(AGAIN_MS);
+                    *pause = (*pause * 2).min(MAX_RETRY_MS);
                     *at = now + *pause;
-                    self.alarm.set(*at);
+                    self.timer.set(*at);
                 }
                 Ok(())
             }
@@ -496,12 +512,12 @@ impl Below for Peer {
         })?
     }
 
-    fn disconnected(&self, brick: BrickId) {
-        let _ = self.work(|state, now| {
+    fn on_disconnected(&self, brick: BrickId) {
+        let _ = self.with_state(|state, now| {
             for node in self.nodes_of(brick) {
                 state.node.disconnect(Some(node), now);
             }
         });
-        self.review();
+        self.update_space_statuses();
     }
 }

@@ -16,7 +16,7 @@ pub enum Purpose {
     /// The catalogue of a cluster.
     Catalogue,
     /// Objects of its own.
-    Alone,
+    Standalone,
 }
 
 impl fmt::Display for Purpose {
@@ -24,7 +24,7 @@ impl fmt::Display for Purpose {
         f.write_str(match self {
             Self::Brick => "a brick's",
             Self::Catalogue => "a meta-server's",
-            Self::Alone => "that of a store of its own (`mortar dev`)",
+            Self::Standalone => "that of a store of its own (`mortar dev`)",
         })
     }
 }
@@ -35,7 +35,7 @@ impl Purpose {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is; as reading it.
     pub fn check(self, store: &Store) -> Result<()> {
-        match Self::of(store)? {
+        match Self::detect(store)? {
             Some(found) if found != self => {
                 let what =
                     format!("this data directory is {found}, not {self}: name the right one; nothing was changed");
@@ -45,16 +45,16 @@ impl Purpose {
         }
     }
 
-    fn of(store: &Store) -> Result<Option<Self>> {
-        if store.row(member::ROW)?.is_some() {
+    fn detect(store: &Store) -> Result<Option<Self>> {
+        if store.row(member::IDENTITY_ROW)?.is_some() {
             return Ok(Some(Self::Brick));
         }
-        if Embedded::is_in(store)? {
+        if Embedded::exists_in(store)? {
             return Ok(Some(Self::Catalogue));
         }
         for (space, _) in store.spaces()? {
             if !store.objects(space, None, 1)?.is_empty() {
-                return Ok(Some(Self::Alone));
+                return Ok(Some(Self::Standalone));
             }
         }
         Ok(None)
@@ -65,7 +65,7 @@ impl Purpose {
 mod tests {
     use std::sync::Arc;
 
-    use meta::catalog::{Editor, Parameters};
+    use meta::catalog::{CatalogEditor, Parameters};
     use model::{ClassId, Kind, Oid, Op, Transaction};
     use store::{Options, RowChanges};
 
@@ -76,14 +76,17 @@ mod tests {
         let new = || Store::in_memory(Options::default()).unwrap();
         let (brick, catalogue, alone) = (new(), new(), new());
         let mut changes = RowChanges::new();
-        changes.put(member::ROW, "1 cluster 7".into());
+        changes.put(member::IDENTITY_ROW, "1 cluster 7".into());
         brick.commit_rows(changes).unwrap();
-        Editor::new(Arc::new(Embedded::open(&catalogue).unwrap())).set_up(&Parameters::generate()).await.unwrap();
+        CatalogEditor::new(Arc::new(Embedded::open(&catalogue).unwrap()))
+            .set_up(&Parameters::generate())
+            .await
+            .unwrap();
         let (space, _) = alone.spaces().unwrap().remove(0);
         let oid = Oid::temporary(space, ClassId::NONE, 0);
         let object = Op::Create { oid, kind: Kind::Blob, data: "an object".into(), near: None };
         let _ = alone.commit(Transaction { ops: vec![object] }).unwrap();
-        let stores = [(Purpose::Brick, brick), (Purpose::Catalogue, catalogue), (Purpose::Alone, alone)];
+        let stores = [(Purpose::Brick, brick), (Purpose::Catalogue, catalogue), (Purpose::Standalone, alone)];
         for (is, store) in &stores {
             assert!(is.check(&new()).is_ok());
             for (other, _) in &stores {

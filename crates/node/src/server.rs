@@ -4,9 +4,9 @@
 //! thread, and stays there.
 
 mod config;
-mod figures;
+mod counters;
 mod http;
-mod metrics;
+mod metric;
 mod thread;
 
 use std::net::SocketAddr;
@@ -23,27 +23,27 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::handshake::Terms;
-use wire::link::{Mailbox, Reply, Service};
+use wire::link::{Mailbox, Responder, Service};
 use wire::proto;
 use wire::proto::response::Response;
 use wire::transport::{Address, Listener, beyond_loopback};
 
-use crate::doors::{Guard, Who};
+use crate::auth::{Authenticator, Principal};
 pub use config::Config;
-pub(crate) use figures::Figure;
-pub(crate) use metrics::{Metrics, ThreadMetrics, kind};
+pub(crate) use counters::{ServerCounters, ThreadCounters, kind_index};
+pub(crate) use metric::Metric;
 pub(crate) use thread::{AGENT, TICK, Thread};
 
-use thread::Arrival;
+use thread::AcceptedConnection;
 
 /// What a server is for.
-pub(crate) trait Role: Sized + Send + Sync + 'static {
+pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     /// What answers the requests of one connection. Dropped when the connection has ended.
     type Service: Service + Send;
     /// What each I/O thread has for itself.
     type Local: Default + Send + Sync;
     /// What is known of whoever was let in.
-    type Pass: Send;
+    type Admission: Send;
 
     /// Its name in logs.
     const NAME: &'static str;
@@ -52,29 +52,29 @@ pub(crate) trait Role: Sized + Send + Sync + 'static {
     fn catalog(&self) -> Option<Arc<Catalog>>;
 
     /// Tells when the catalogue has changed.
-    fn changed(&self) -> Option<watch::Receiver<Revision>>;
+    fn catalog_changes(&self) -> Option<watch::Receiver<Revision>>;
 
     /// Whether somebody may come in, and on which terms. Asked again when the catalogue has changed: whoever may not any more
     /// is hung up on.
     ///
     /// # Errors
     /// What whoever may not is told.
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Who) -> Result<(Terms, Self::Pass)>;
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)>;
 
     /// Somebody has come in, and is reached through `mailbox`.
-    fn serve(thread: &Arc<Thread<Self>>, pass: Self::Pass, mailbox: &Arc<Mailbox>) -> Self::Service;
+    fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> Self::Service;
 
     /// What a thread does beside its connections, as long as it runs.
-    fn beside(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
+    fn run_background(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
 
     /// Called once a second.
     fn tick(&self, config: &Config);
 
     /// What it tells of itself.
-    fn figures(&self, metrics: &Metrics) -> Vec<Figure>;
+    fn metrics(&self, metrics: &ServerCounters) -> Vec<Metric>;
 
     /// Why it is not well, if it is not.
-    fn ailment(&self) -> Option<String>;
+    fn health_problem(&self) -> Option<String>;
 
     /// Ends it, when nobody is served any more. May block.
     ///
@@ -87,42 +87,42 @@ pub(crate) trait Role: Sized + Send + Sync + 'static {
 pub(crate) struct Shared<R> {
     pub(crate) role: R,
     pub(crate) config: Arc<Config>,
-    pub(crate) metrics: Metrics,
-    guard: Guard,
-    visitors: Mutex<Vec<(Arc<Visitor>, Weak<Mailbox>)>>,
+    pub(crate) counters: ServerCounters,
+    authenticator: Authenticator,
+    connections: Mutex<Vec<(Arc<AdmittedConnection>, Weak<Mailbox>)>>,
     /// Holds a receiver for every connection, so that their end can be awaited.
     connected: watch::Sender<()>,
 }
 
 /// Somebody who was let in.
-struct Visitor {
+struct AdmittedConnection {
     /// Where from, for logs.
     peer: String,
-    who: Who,
+    principal: Principal,
     /// What it has said, without the password.
     hello: proto::Hello,
 }
 
 /// How long somebody who may not stay has to hear the answers to what was asked.
-const LEAVING: Duration = Duration::from_millis(500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-impl<R: Role> Shared<R> {
-    fn register(&self, visitor: Visitor, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
+impl<R: ServerRole> Shared<R> {
+    fn register(&self, visitor: AdmittedConnection, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
         let visitor = Arc::new(visitor);
         {
-            let mut visitors = self.visitors();
+            let mut visitors = self.lock_connections();
             visitors.retain(|(_, mailbox)| mailbox.strong_count() > 0);
             visitors.push((visitor.clone(), Arc::downgrade(mailbox)));
         }
         // The catalogue may have changed since it was let in, when it was not in the list yet.
-        self.review(&visitor, mailbox);
+        self.recheck_admission(&visitor, mailbox);
         self.connected.subscribe()
     }
 
     /// Hangs up on somebody who would not be let in any more, once what was asked is answered: the first user's administrator
     /// hears that the doors are closed.
-    fn review(&self, visitor: &Visitor, mailbox: &Arc<Mailbox>) {
-        let Visitor { peer, who, hello } = visitor;
+    fn recheck_admission(&self, visitor: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
+        let AdmittedConnection { peer, principal: who, hello } = visitor;
         let Some(catalog) = self.role.catalog() else { return };
         let admitted = who.check(Some(&catalog));
         if let Err(error) = admitted.and_then(|()| self.role.admit(&self.config, hello, who).map(drop)) {
@@ -130,7 +130,7 @@ impl<R: Role> Shared<R> {
             mailbox.drain();
             let mailbox = Arc::downgrade(mailbox);
             tokio::spawn(async move {
-                tokio::time::sleep(LEAVING).await;
+                tokio::time::sleep(DRAIN_TIMEOUT).await;
                 // Some answers never end.
                 if let Some(mailbox) = mailbox.upgrade() {
                     mailbox.hang_up();
@@ -139,14 +139,14 @@ impl<R: Role> Shared<R> {
         }
     }
 
-    fn visitors(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<Visitor>, Weak<Mailbox>)>> {
+    fn lock_connections(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<AdmittedConnection>, Weak<Mailbox>)>> {
         // A list that is whole between any two statements: a panic elsewhere spoils nothing.
-        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn for_each_visitor(&self, each: impl Fn(&Visitor, &Arc<Mailbox>)) {
+    fn for_each_connection(&self, each: impl Fn(&AdmittedConnection, &Arc<Mailbox>)) {
         let visitors: Vec<_> = self
-            .visitors()
+            .lock_connections()
             .iter()
             .filter_map(|(visitor, mailbox)| Some((visitor.clone(), mailbox.upgrade()?)))
             .collect();
@@ -154,11 +154,11 @@ impl<R: Role> Shared<R> {
     }
 
     pub(crate) fn status(&self) -> proto::Status {
-        let figures = figures::figures(self).into_iter();
-        let figures = figures.map(|figure| proto::Figure { name: figure.name.to_owned(), value: figure.value });
-        let (role, ailment) = (R::NAME.to_owned(), self.role.ailment().unwrap_or_default());
+        let metrics = metric::metrics(self).into_iter();
+        let metrics = metrics.map(|metric| proto::Metric { name: metric.name.to_owned(), value: metric.value });
+        let (role, health_problem) = (R::NAME.to_owned(), self.role.health_problem().unwrap_or_default());
         let (agent, process) = (AGENT.to_owned(), std::process::id());
-        proto::Status { agent, figures: figures.collect(), role, ailment, process }
+        proto::Status { agent, metrics: metrics.collect(), role, health_problem, process }
     }
 }
 
@@ -184,13 +184,13 @@ enum Phase {
 }
 
 /// Where a server listens: the addresses asked for, with the ports that the system chose.
-struct Bound {
+struct BoundListeners {
     listeners: Vec<Listener>,
     addresses: Vec<Address>,
     http: Option<(tokio::net::TcpListener, SocketAddr)>,
 }
 
-impl<R: Role> Server<R> {
+impl<R: ServerRole> Server<R> {
     /// Serves `role` as `config` says. When this returns, it listens.
     ///
     /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine without TLS or users and `config` does not call
@@ -200,22 +200,29 @@ impl<R: Role> Server<R> {
             return Err(Error::new(ErrorKind::Invalid, "a server needs an address to listen at"));
         }
         let is_exposed = !config.insecure && is_exposed(&config, role.catalog().as_deref()).await?;
-        let guard = Guard::new(config.membership.clone(), is_exposed);
+        let guard = Authenticator::new(config.cluster_credentials.clone(), is_exposed);
         let count = config.threads.max(1);
         let (visitors, (connected, _)) = (Mutex::default(), watch::channel(()));
-        let (config, metrics) = (Arc::new(config), Metrics::new(count));
-        let shared = Arc::new(Shared { role, config, metrics, guard, visitors, connected });
+        let (config, metrics) = (Arc::new(config), ServerCounters::new(count));
+        let shared = Arc::new(Shared {
+            role,
+            config,
+            counters: metrics,
+            authenticator: guard,
+            connections: visitors,
+            connected,
+        });
         let (phase, watched) = watch::channel(Phase::Serving);
         let mut workers = Vec::new();
         let mut receivers = Vec::new();
-        for (number, metrics) in shared.metrics.threads.iter().enumerate() {
+        for (number, metrics) in shared.counters.threads.iter().enumerate() {
             let (sender, receiver) = mpsc::unbounded_channel();
             workers.push((Thread::new(shared.clone(), metrics.clone(), number == 0), sender));
             receivers.push(receiver);
         }
         let io: Vec<Arc<Thread<R>>> = workers.iter().map(|(thread, _)| thread.clone()).collect();
         let (tell_bound, bound) = oneshot::channel();
-        let mut front = Some(Front { shared: shared.clone(), workers, phase: watched, tell_bound });
+        let mut front = Some(Acceptor { shared: shared.clone(), workers, phase: watched, tell_bound });
         let mut threads = Vec::new();
         for (number, (thread, arrivals)) in io.into_iter().zip(receivers).enumerate() {
             let front = front.take();
@@ -260,26 +267,30 @@ impl<R: Role> Server<R> {
         let patience = self.shared.config.shutdown_timeout;
         let all_ended = async {
             while self.shared.connected.receiver_count() > 0 {
-                self.shared.for_each_visitor(|_, mailbox| how(mailbox));
+                self.shared.for_each_connection(|_, mailbox| how(mailbox));
                 // A connection that was being welcomed registers late, so they are told again.
                 let _ = time::timeout(TICK / 20, self.shared.connected.closed()).await;
             }
         };
         if time::timeout(patience, all_ended).await.is_err() {
-            self.shared.for_each_visitor(|visitor, _| warn!(peer = visitor.peer, "{late}"));
+            self.shared.for_each_connection(|visitor, _| warn!(peer = visitor.peer, "{late}"));
         }
     }
 }
 
 /// What the first I/O thread does besides: it listens, and hands connections out.
-struct Front<R: Role> {
+struct Acceptor<R: ServerRole> {
     shared: Arc<Shared<R>>,
-    workers: Vec<(Arc<Thread<R>>, mpsc::UnboundedSender<Arrival>)>,
+    workers: Vec<(Arc<Thread<R>>, mpsc::UnboundedSender<AcceptedConnection>)>,
     phase: watch::Receiver<Phase>,
     tell_bound: oneshot::Sender<Result<(Vec<Address>, Option<SocketAddr>)>>,
 }
 
-fn run_thread<R: Role>(thread: Arc<Thread<R>>, arrivals: mpsc::UnboundedReceiver<Arrival>, front: Option<Front<R>>) {
+fn run_thread<R: ServerRole>(
+    thread: Arc<Thread<R>>,
+    arrivals: mpsc::UnboundedReceiver<AcceptedConnection>,
+    front: Option<Acceptor<R>>,
+) {
     let runtime = match Builder::new_current_thread().enable_all().max_blocking_threads(64).build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -295,7 +306,7 @@ fn run_thread<R: Role>(thread: Arc<Thread<R>>, arrivals: mpsc::UnboundedReceiver
     });
 }
 
-impl<R: Role> Front<R> {
+impl<R: ServerRole> Acceptor<R> {
     async fn run(mut self) {
         let bound = match bind(&self.shared.config).await {
             Ok(bound) => bound,
@@ -316,8 +327,8 @@ impl<R: Role> Front<R> {
             tokio::spawn(async move { accept(listener, &shared, &workers).await })
         });
         let accepting: Vec<_> = accepting.collect();
-        tokio::spawn(review(self.shared.clone()));
-        tokio::spawn(expire(self.shared));
+        tokio::spawn(recheck_on_catalog_change(self.shared.clone()));
+        tokio::spawn(run_ticks(self.shared));
         if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
             // The handle was dropped: it serves until the process ends.
             std::future::pending::<()>().await;
@@ -329,13 +340,13 @@ impl<R: Role> Front<R> {
 }
 
 /// Answers later with what comes of `work`, whether or not the connection lasts so long.
-pub(crate) fn later(reply: Reply<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
+pub(crate) fn spawn_reply(reply: Responder<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
     let deferred = reply.defer();
     tokio::spawn(async move { deferred.answer(work.await) });
 }
 
 /// Lets the role look, once a second, for what has expired.
-async fn expire<R: Role>(shared: Arc<Shared<R>>) {
+async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
     let mut ticks = time::interval(TICK);
     // A process that was stopped for a while does not make up for the seconds that it has missed.
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -346,18 +357,18 @@ async fn expire<R: Role>(shared: Arc<Shared<R>>) {
 }
 
 /// Looks, whenever the catalogue has changed, who may not stay.
-async fn review<R: Role>(shared: Arc<Shared<R>>) {
-    let Some(mut changed) = shared.role.changed() else { return };
+async fn recheck_on_catalog_change<R: ServerRole>(shared: Arc<Shared<R>>) {
+    let Some(mut changed) = shared.role.catalog_changes() else { return };
     while changed.changed().await.is_ok() {
-        shared.for_each_visitor(|visitor, mailbox| shared.review(visitor, mailbox));
+        shared.for_each_connection(|visitor, mailbox| shared.recheck_admission(visitor, mailbox));
     }
 }
 
 /// Hands what arrives at a listener to the thread with the fewest connections.
-async fn accept<R: Role>(
+async fn accept<R: ServerRole>(
     listener: Listener,
     shared: &Shared<R>,
-    workers: &[(Arc<Thread<R>>, mpsc::UnboundedSender<Arrival>)],
+    workers: &[(Arc<Thread<R>>, mpsc::UnboundedSender<AcceptedConnection>)],
 ) {
     loop {
         let (connection, peer) = match listener.accept().await {
@@ -369,7 +380,7 @@ async fn accept<R: Role>(
                 continue;
             }
         };
-        let metrics = &shared.metrics;
+        let metrics = &shared.counters;
         metrics.accepted.fetch_add(1, Ordering::Relaxed);
         // Beyond this not even a refusal is worth its cost.
         if metrics.open.fetch_add(1, Ordering::Relaxed) >= 2 * shared.config.max_connections as u64 {
@@ -380,14 +391,14 @@ async fn accept<R: Role>(
         let idlest = workers.iter().min_by_key(|(thread, _)| thread.load.load(Ordering::Relaxed));
         let Some((thread, arrivals)) = idlest else { return };
         thread.load.fetch_add(1, Ordering::Relaxed);
-        if arrivals.send(Arrival { connection, peer }).is_err() {
+        if arrivals.send(AcceptedConnection { connection, peer }).is_err() {
             return;
         }
     }
 }
 
-async fn bind(config: &Config) -> Result<Bound> {
-    let mut bound = Bound { listeners: Vec::new(), addresses: Vec::new(), http: None };
+async fn bind(config: &Config) -> Result<BoundListeners> {
+    let mut bound = BoundListeners { listeners: Vec::new(), addresses: Vec::new(), http: None };
     for address in &config.listen {
         let cannot = |error| io_error(&format!("cannot listen at {address}"), error);
         let listener = Listener::bind(address, config.tls.as_ref()).await.map_err(cannot)?;
@@ -421,7 +432,7 @@ async fn is_exposed(config: &Config, catalog: Option<&Catalog>) -> Result<bool> 
                 ", and nobody has to say who they are: listen on loopback or a Unix socket, run a cluster, which has users, \
                  or say --insecure",
             )?,
-            (Address::Tls(_), Some(catalog)) if !catalog.is_open() => {}
+            (Address::Tls(_), Some(catalog)) if !catalog.allows_anonymous() => {}
             (Address::Tls(_), _) => denied(
                 address,
                 ", and nobody has to say who they are, as there are no users yet: create the first one while all listen on \

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, Decided, Hint, Level};
+use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
 use client::{ErrorKind, Oid};
 use model::{ClassId, NodeId, Object, SpaceId};
-use node::placement::{BrickId, Map, Place};
-use node::realm::{Realm, Space};
+use node::cluster_view::{ClusterView, SpaceView};
+use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
 use node::{Brick, Config, PeerServer};
 use store::{Options, Store};
 use wire::transport::Address;
 
 struct World {
-    realm: Arc<Realm>,
+    cluster_view: Arc<ClusterView>,
     bricks: Vec<Brick>,
     peers: Vec<PeerServer>,
 }
@@ -43,23 +43,24 @@ impl World {
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let numbers = AtomicU64::new(100);
-        let realm = Realm::new(move |count| {
+        let realm = ClusterView::new(move |count| {
             let first = numbers.fetch_add(count, Ordering::Relaxed);
             Box::pin(async move { Ok(first) })
         });
         let nodes: Vec<NodeId> = (1..=bricks).map(NodeId).collect();
-        realm.set_spaces([Space { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.clone() }]);
-        let mut world = Self { realm, bricks: Vec::new(), peers: Vec::new() };
-        let mut map = Map::default();
+        realm.set_spaces([SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.clone() }]);
+        let mut world = Self { cluster_view: realm, bricks: Vec::new(), peers: Vec::new() };
+        let mut map = PlacementSnapshot::default();
         for number in 1..=bricks {
-            let brick = Brick::start_in(world.realm.clone(), BrickId(number), store(number), config()).await.unwrap();
+            let brick =
+                Brick::start_in(world.cluster_view.clone(), BrickId(number), store(number), config()).await.unwrap();
             map.bricks.insert(BrickId(number), brick.addresses()[0].clone());
-            map.nodes.insert(NodeId(number), Place { brick: BrickId(number), epoch: 1, moves: 0 });
+            map.nodes.insert(NodeId(number), NodePlacement { brick: BrickId(number), epoch: 1, moves: 0 });
             world.bricks.push(brick);
         }
-        world.realm.placement.set(map);
+        world.cluster_view.placement.set(map);
         for number in 1..=peers {
-            world.peers.push(PeerServer::start(world.realm.clone(), number, config()).await.unwrap());
+            world.peers.push(PeerServer::start(world.cluster_view.clone(), number, config()).await.unwrap());
         }
         world
     }
@@ -108,7 +109,7 @@ async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
             let names = &names;
             async move {
                 for (node, name) in (1..).zip(names) {
-                    let oid = t.create_object(ClassId::NONE, blob(0), Hint::At(NodeId(node)))?;
+                    let oid = t.create_object(ClassId::NONE, blob(0), PlacementHint::At(NodeId(node)))?;
                     t.bind(name, oid).await?;
                 }
                 Ok(())
@@ -116,7 +117,7 @@ async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
         })
         .await
         .unwrap();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let mut oids = Vec::new();
     for name in &names {
         oids.push(t.resolve(name).await.unwrap().unwrap());
@@ -130,20 +131,20 @@ async fn what_one_client_commits_another_one_reads() {
     let (one, other) = (world.client().await, world.client().await);
     let oids = counters(&one, 2).await;
     assert_ne!(oids[0].page().node, oids[1].page().node);
-    let t = one.begin(Level::Optimistic);
+    let t = one.begin(IsolationLevel::Optimistic);
     for oid in &oids {
         t.put(*oid, blob(7)).await.unwrap();
     }
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    let read = other.begin(Level::Optimistic);
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let read = other.begin(IsolationLevel::Optimistic);
     for oid in &oids {
         assert_eq!(number(read.get(*oid).await.unwrap()), 7);
     }
-    assert!(matches!(read.commit().await.unwrap(), Decided::Committed(_)));
+    assert!(matches!(read.commit().await.unwrap(), CommitOutcome::Committed(_)));
     // What was validated is there for those too who ask outside of transactions.
     for oid in &oids {
-        assert_eq!(number(other.look(*oid).await.unwrap()), 7);
-        assert_eq!(number(other.glance(*oid).await.unwrap()), 7);
+        assert_eq!(number(other.read_latest(*oid).await.unwrap()), 7);
+        assert_eq!(number(other.read_cached(*oid).await.unwrap()), 7);
     }
     world.end().await;
 }
@@ -183,12 +184,12 @@ async fn transfers_between_bricks_keep_the_sum() {
                 (0..30_u64).map(move |step| if (task + step) % 3 == (task + 2 * step + 1) % 3 { 1 } else { 2 })
             })
             .sum();
-        let t = setup.begin(Level::Optimistic);
+        let t = setup.begin(IsolationLevel::Optimistic);
         let mut sum = 0;
         for oid in &oids {
             sum += number(t.get(*oid).await.unwrap());
         }
-        assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
         assert_eq!(sum, expected);
         world.end().await;
     }
@@ -199,12 +200,12 @@ async fn stale_read_is_a_conflict_that_names_the_object() {
     let world = World::start(1, 1, None).await;
     let (one, other) = (world.client().await, world.client().await);
     let oid = counters(&one, 1).await[0];
-    let slow = other.begin(Level::Optimistic);
+    let slow = other.begin(IsolationLevel::Optimistic);
     assert_eq!(number(slow.get(oid).await.unwrap()), 0);
     one.transact(|t| async move { t.put(oid, blob(1)).await }).await.unwrap();
     slow.put(oid, blob(5)).await.unwrap();
     match slow.commit().await.unwrap() {
-        Decided::Conflict(clash) => assert!(clash.to_string().contains(&oid.to_string()), "{clash}"),
+        CommitOutcome::Conflict(clash) => assert!(clash.to_string().contains(&oid.to_string()), "{clash}"),
         other => panic!("{other:?}"),
     }
     world.end().await;
@@ -221,7 +222,7 @@ async fn locks_make_others_wait() {
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
                 loop {
-                    let t = cluster.begin(Level::Locks);
+                    let t = cluster.begin(IsolationLevel::Locks);
                     let tried = async {
                         for oid in &oids {
                             let old = number(t.get_for_update(*oid).await?);
@@ -230,7 +231,7 @@ async fn locks_make_others_wait() {
                         t.commit().await
                     };
                     match tried.await {
-                        Ok(Decided::Committed(_)) => break,
+                        Ok(CommitOutcome::Committed(_)) => break,
                         Ok(_) => {}
                         Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
                     }
@@ -242,7 +243,7 @@ async fn locks_make_others_wait() {
         task.await.unwrap();
     }
     for oid in oids {
-        assert_eq!(number(cluster.look(oid).await.unwrap()), 40);
+        assert_eq!(number(cluster.read_latest(oid).await.unwrap()), 40);
     }
     world.end().await;
 }
@@ -254,10 +255,10 @@ async fn who_waits_for_a_lock_in_vain_is_told_that_it_is_one() {
     patience.timeout = Duration::from_millis(500);
     let (holder, other) = (world.client().await, Cluster::connect_with(&world.url(), patience).await.unwrap());
     let oid = counters(&holder, 1).await[0];
-    let holds = holder.begin(Level::Locks);
+    let holds = holder.begin(IsolationLevel::Locks);
     // The older one is not made to give way.
     let waits = loop {
-        let waits = other.begin(Level::Locks);
+        let waits = other.begin(IsolationLevel::Locks);
         if waits.id() > holds.id() {
             break waits;
         }
@@ -297,14 +298,14 @@ async fn snapshot_sees_one_time() {
     while !writing.is_finished() || committed == 0 {
         // What is at hand is read without a pause.
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let t = reader.begin(Level::Snapshot);
+        let t = reader.begin(IsolationLevel::Snapshot);
         let read = async { Ok::<_, client::Error>((t.get(wanted[0]).await?, t.get(wanted[1]).await?)) };
         let (a, b) = match read.await {
             Ok((a, b)) => (number(a), number(b)),
             Err(error) if error.kind() == ErrorKind::Conflict => continue,
             Err(error) => panic!("{error}"),
         };
-        if let Decided::Committed(_) = t.commit().await.unwrap() {
+        if let CommitOutcome::Committed(_) = t.commit().await.unwrap() {
             assert_eq!(a, b);
             assert!(seen <= a, "a snapshot is older than the one before");
             (seen, committed) = (a, committed + 1);
@@ -321,27 +322,27 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
     let world = World::start(2, 1, None).await;
     let cluster = world.client().await;
     let class = ClassId(5);
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let leaf = t.create_blob("leaf").unwrap();
     let record = |leaf| {
         let mut record = RecordBuilder::new();
         record.set(FieldNumber(1), ValueRef::Reference(leaf)).unwrap();
         Object::record(class, record.build().unwrap())
     };
-    let root = t.create_object(class, record(leaf), Hint::Anywhere).unwrap();
+    let root = t.create_object(class, record(leaf), PlacementHint::Anywhere).unwrap();
     t.bind("root", root).await.unwrap();
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    let (leaf, root) = (t.real(leaf).unwrap(), t.real(root).unwrap());
-    let other = world.client().await.begin(Level::Optimistic);
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let (leaf, root) = (t.real_oid(leaf).unwrap(), t.real_oid(root).unwrap());
+    let other = world.client().await.begin(IsolationLevel::Optimistic);
     assert_eq!(other.resolve("root").await.unwrap(), Some(root));
     let found = other.get(root).await.unwrap().unwrap();
     let field = RecordRef::new(&found.data).unwrap().field(FieldNumber(1)).unwrap().unwrap();
     assert!(matches!(field, ValueRef::Reference(oid) if oid == leaf), "{field:?}");
     // A hint puts objects into the same page.
-    let t = cluster.begin(Level::Optimistic);
-    let near = t.create_object(ClassId::NONE, blob(1), Hint::Near(root)).unwrap();
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    assert_eq!(t.real(near).unwrap().page(), root.page());
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let near = t.create_object(ClassId::NONE, blob(1), PlacementHint::Near(root)).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(t.real_oid(near).unwrap().page(), root.page());
     world.end().await;
 }
 
@@ -356,20 +357,20 @@ async fn scan_finds_what_its_filter_holds_of_in_all_bricks() {
         record.set(FieldNumber(1), value).unwrap();
         Object::record(class, record.build().unwrap())
     };
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let mut created = Vec::new();
     for value in 0..3_000 {
-        let node = Hint::At(NodeId(1 + value % 3));
+        let node = PlacementHint::At(NodeId(1 + value % 3));
         created.push(t.create_object(class, record(class, value.into()), node).unwrap());
     }
-    t.create_object(other, record(other, 7), Hint::Anywhere).unwrap();
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    t.create_object(other, record(other, 7), PlacementHint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     // What is deleted is found no more.
-    let gone = t.real(created[11]).unwrap();
+    let gone = t.real_oid(created[11]).unwrap();
     cluster.transact(|t| async move { t.delete(gone).await }).await.unwrap();
     let below = Filter::Compare(FieldNumber(1), Comparison::Less, Operand::new(Value::Int64(100)).unwrap());
     // The commit is told before the bricks have all heard of it; a read that is validated waits for that.
-    for oid in [t.real(created[0]).unwrap(), t.real(created[1]).unwrap(), gone] {
+    for oid in [t.real_oid(created[0]).unwrap(), t.real_oid(created[1]).unwrap(), gone] {
         cluster.transact(|t| async move { t.get(oid).await.map(drop) }).await.unwrap();
     }
     for (filter, count) in [(None, 2_999), (Some(below), 99)] {
@@ -412,24 +413,27 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
     let world = World::start(2, 1, Some(dir.path())).await;
     let cluster = world.client().await;
     let large = |fill: u8| Object::blob(vec![fill; model::limits::OBJECT].into());
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let mut created = Vec::new();
     for fill in 0..4 {
-        let hint = Hint::At(NodeId(1 + u32::from(fill) % 2));
+        let hint = PlacementHint::At(NodeId(1 + u32::from(fill) % 2));
         created.push((fill, t.create_object(ClassId::NONE, large(fill), hint).unwrap()));
     }
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    let oids: Vec<(u8, Oid)> = created.into_iter().map(|(fill, oid)| (fill, t.real(oid).unwrap())).collect();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let oids: Vec<(u8, Oid)> = created.into_iter().map(|(fill, oid)| (fill, t.real_oid(oid).unwrap())).collect();
     cluster.close();
     world.end().await;
     let world = World::start(2, 1, Some(dir.path())).await;
     let cluster = world.client().await;
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     for (fill, oid) in oids {
         assert_eq!(t.get(oid).await.unwrap(), Some(large(fill)));
     }
     let too_large = Object::blob(vec![0; model::limits::OBJECT + 1].into());
-    assert_eq!(t.create_object(ClassId::NONE, too_large, Hint::Anywhere).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(
+        t.create_object(ClassId::NONE, too_large, PlacementHint::Anywhere).unwrap_err().kind(),
+        ErrorKind::TooLarge
+    );
     world.end().await;
 }
 
@@ -444,10 +448,10 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     let large = || Object::blob(vec![7; 1 << 20].into());
     let (mut refused, mut stored) = (None, Vec::new());
     for _ in 0..16 {
-        let t = cluster.begin(Level::Optimistic);
-        let made = t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        let made = t.create_object(ClassId::NONE, large(), PlacementHint::Anywhere).unwrap();
         match t.commit().await {
-            Ok(Decided::Committed(_)) => stored.push(t.real(made).unwrap()),
+            Ok(CommitOutcome::Committed(_)) => stored.push(t.real_oid(made).unwrap()),
             Ok(other) => refused = Some(format!("{other:?}")),
             Err(error) => refused = Some(error.to_string()),
         }
@@ -457,8 +461,8 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     }
     // The first is taken before it is known that there is no room; the next is told so.
     assert!(refused.is_some());
-    let t = cluster.begin(Level::Optimistic);
-    t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.create_object(ClassId::NONE, large(), PlacementHint::Anywhere).unwrap();
     let told = t.commit().await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Full, "it has not happened, and never will");
     assert!(told.to_string().contains("no room"), "{told}");
@@ -467,15 +471,15 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
     assert_eq!(number(world.client().await.get(oid).await.unwrap()), 0);
     // Who replaces it by less, or removes it, makes room: outside of transactions, and in them with something else that is new.
     cluster.put(stored[0], Object::blob(vec![7; 900 << 10].into())).await.unwrap();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     t.delete(stored[1]).await.unwrap();
     t.delete(stored[2]).await.unwrap();
-    t.create_object(ClassId::NONE, blob(5), Hint::Anywhere).unwrap();
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    t.create_object(ClassId::NONE, blob(5), PlacementHint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     cluster.transact(|t| async move { t.delete(oid).await }).await.unwrap();
-    let t = cluster.begin(Level::Optimistic);
-    t.create_object(ClassId::NONE, large(), Hint::Anywhere).unwrap();
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.create_object(ClassId::NONE, large(), PlacementHint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     world.end().await;
 }
 
@@ -497,7 +501,7 @@ async fn bricks_have_after_a_restart_what_they_had() {
     world.end().await;
     let world = World::start(2, 1, Some(dir.path())).await;
     let cluster = world.client().await;
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let mut found = BTreeMap::new();
     for oid in oids {
         found.insert(oid, number(t.get(oid).await.unwrap()));
@@ -508,11 +512,11 @@ async fn bricks_have_after_a_restart_what_they_had() {
 }
 
 /// Reads objects with a client that ends in some way, while it has locked them.
-async fn whoever_leaves_holds_nothing(leave: impl AsyncFnOnce(Cluster, client::cluster::Transaction)) {
+async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::Transaction)) {
     let world = World::start(2, 1, None).await;
     let (gone, other) = (world.client().await, world.client().await);
     let oids = counters(&other, 2).await;
-    let t = gone.begin(Level::Locks);
+    let t = gone.begin(IsolationLevel::Locks);
     for oid in &oids {
         assert_eq!(number(gone.get(*oid).await.unwrap()), 0);
         assert_eq!(number(t.get_for_update(*oid).await.unwrap()), 0);
@@ -532,10 +536,10 @@ async fn whoever_leaves_holds_nothing(leave: impl AsyncFnOnce(Cluster, client::c
 
 #[tokio::test]
 async fn client_that_is_closed_makes_nobody_wait() {
-    whoever_leaves_holds_nothing(async |client: Cluster, _| client.close()).await;
+    check_locks_released(async |client: Cluster, _| client.close()).await;
 }
 
 #[tokio::test]
 async fn client_that_is_dropped_makes_nobody_wait() {
-    whoever_leaves_holds_nothing(async |client: Cluster, t| drop((client, t))).await;
+    check_locks_released(async |client: Cluster, t| drop((client, t))).await;
 }

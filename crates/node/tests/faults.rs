@@ -19,10 +19,10 @@ use wire::handshake;
 use wire::outbox::encode_head;
 use wire::proto;
 use wire::proto::request::Request;
-use wire::transport::{Address, Peer, Stream};
-use world::{World, committed, pattern, run};
+use wire::transport::{Address, RemoteEndpoint, Stream};
+use world::{World, expect_committed, pattern, run};
 
-fn impatient() -> ConnectOptions {
+fn without_retries() -> ConnectOptions {
     let mut options = ConnectOptions::default();
     options.retry = Duration::ZERO;
     options
@@ -32,7 +32,7 @@ async fn socket(world: &World) -> UnixStream {
     UnixStream::connect(world.dir.path().join("socket")).await.unwrap()
 }
 
-async fn all_that_comes(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
+async fn read_all(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {
         Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("{error}"),
@@ -46,11 +46,11 @@ fn hello(required: u64, space: &str) -> proto::Hello {
 }
 
 /// What the server answers to an opening.
-async fn refusal(world: &World, opening: &[u8]) -> (u16, proto::Error) {
+async fn read_refusal(world: &World, opening: &[u8]) -> (u16, proto::Error) {
     let mut stream = socket(world).await;
     stream.write_all(opening).await.unwrap();
-    let answer = all_that_comes(&mut stream).await;
-    let handshake::Opening::Mortar { version, length } = handshake::decode(&answer) else { panic!("{answer:?}") };
+    let answer = read_all(&mut stream).await;
+    let handshake::Preamble::Mortar { version, length } = handshake::decode(&answer) else { panic!("{answer:?}") };
     let welcome = proto::Welcome::decode(&answer[12..12 + length]).unwrap();
     let Some(proto::welcome::Answer::Refused(error)) = welcome.answer else { panic!("{welcome:?}") };
     (version, error)
@@ -65,7 +65,7 @@ fn frame(id: u32, request: Request, raw: &[u8]) -> Vec<u8> {
 }
 
 /// A connection after its handshake, in the test's own hands.
-async fn opened(world: &World) -> Stream {
+async fn open_connection(world: &World) -> Stream {
     let mut stream = Stream::Unix(socket(world).await);
     handshake::dial(&mut stream, "main", "test").await.unwrap();
     stream
@@ -78,7 +78,7 @@ fn stranger_gets_an_answer_that_a_browser_shows() {
         let host = world.tcp().replace("mortar://", "").replace("/main", "");
         let mut stream = TcpStream::connect(host).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-        let answer = String::from_utf8(all_that_comes(&mut stream).await).unwrap();
+        let answer = String::from_utf8(read_all(&mut stream).await).unwrap();
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
         assert!(answer.contains("mortar://"), "{answer}");
         world.client().await.ping().await.unwrap();
@@ -89,15 +89,15 @@ fn stranger_gets_an_answer_that_a_browser_shows() {
 fn clients_that_cannot_be_served_are_told_why() {
     run(async {
         let world = World::in_memory().await;
-        let (version, error) = refusal(&world, &handshake::encode(99, &hello(0, "main"))).await;
+        let (version, error) = read_refusal(&world, &handshake::encode(99, &hello(0, "main"))).await;
         assert_eq!((version, error.kind), (handshake::VERSION, ErrorKind::Unsupported as u32));
-        let (_, error) = refusal(&world, &handshake::encode(handshake::VERSION, &hello(1 << 60, "main"))).await;
+        let (_, error) = read_refusal(&world, &handshake::encode(handshake::VERSION, &hello(1 << 60, "main"))).await;
         assert_eq!(error.kind, ErrorKind::Unsupported as u32);
-        let (_, error) = refusal(&world, &handshake::encode(handshake::VERSION, &hello(0, "nowhere"))).await;
+        let (_, error) = read_refusal(&world, &handshake::encode(handshake::VERSION, &hello(0, "nowhere"))).await;
         assert_eq!(error.kind, ErrorKind::NotFound as u32);
         let mut garbled = handshake::encode(handshake::VERSION, &hello(0, "main"));
         garbled[12] = 0xff;
-        let (_, error) = refusal(&world, &garbled).await;
+        let (_, error) = read_refusal(&world, &garbled).await;
         assert_eq!(error.kind, ErrorKind::Invalid as u32);
     });
 }
@@ -130,7 +130,7 @@ fn who_does_not_say_hello_is_shown_out() {
         for opening in [&b""[..], b"MOR", b"MORTAR\x01\x00\x10\x00\x00\x00hal"] {
             let mut stream = socket(&world).await;
             stream.write_all(opening).await.unwrap();
-            assert_eq!(all_that_comes(&mut stream).await, b"");
+            assert_eq!(read_all(&mut stream).await, b"");
         }
     });
 }
@@ -141,14 +141,14 @@ fn bad_frame_ends_its_connection_and_no_other() {
         let world = World::in_memory().await;
         let client = world.client().await;
         for bad in [pattern(1000, 1), vec![0xff; 100], vec![0; 64], b"GET / HTTP/1.1\r\n\r\nxxxxxxxxx".to_vec()] {
-            let mut stream = opened(&world).await;
+            let mut stream = open_connection(&world).await;
             stream.write_all(&frame(1, Request::Ping(proto::Ping {}), b"")).await.unwrap();
             stream.write_all(&bad).await.unwrap();
             stream.shutdown().await.unwrap();
-            assert!(!all_that_comes(&mut stream).await.is_empty(), "the ping before it was answered");
+            assert!(!read_all(&mut stream).await.is_empty(), "the ping before it was answered");
             client.ping().await.unwrap();
         }
-        assert_eq!(client.status().await.unwrap().figure("protocol_violations_total"), Some(4));
+        assert_eq!(client.status().await.unwrap().metric("protocol_violations_total"), Some(4));
     });
 }
 
@@ -156,13 +156,13 @@ fn bad_frame_ends_its_connection_and_no_other() {
 fn damaged_upload_is_refused_and_the_connection_goes_on() {
     run(async {
         let world = World::in_memory().await;
-        let mut stream = opened(&world).await;
+        let mut stream = open_connection(&world).await;
         let mut bytes = frame(1, Request::Upload(proto::Upload { upload: 1 }), b"content");
         *bytes.last_mut().unwrap() ^= 1;
         bytes.extend(frame(2, Request::Ping(proto::Ping {}), b""));
         stream.write_all(&bytes).await.unwrap();
         stream.shutdown().await.unwrap();
-        let answers = all_that_comes(&mut stream).await;
+        let answers = read_all(&mut stream).await;
         let mut kinds = Vec::new();
         let note = |frame: wire::frame::Frame<'_>| {
             let response = proto::Response::decode(frame.message).unwrap().response.unwrap();
@@ -178,7 +178,7 @@ fn damaged_upload_is_refused_and_the_connection_goes_on() {
 fn answers_to_one_connection_keep_the_order_of_quick_requests() {
     run(async {
         let world = World::in_memory().await;
-        let mut stream = opened(&world).await;
+        let mut stream = open_connection(&world).await;
         let requests: Vec<u8> = (0..500).flat_map(|id| frame(id, Request::Ping(proto::Ping {}), b"")).collect();
         stream.write_all(&requests).await.unwrap();
         stream.shutdown().await.unwrap();
@@ -187,7 +187,7 @@ fn answers_to_one_connection_keep_the_order_of_quick_requests() {
             ids.push(frame.id);
             Ok(wire::inbox::Next::Frame)
         };
-        wire::inbox::Inbox::new(1 << 20).feed(&all_that_comes(&mut stream).await, note).unwrap();
+        wire::inbox::Inbox::new(1 << 20).feed(&read_all(&mut stream).await, note).unwrap();
         assert_eq!(ids, (0..500).collect::<Vec<_>>());
     });
 }
@@ -219,7 +219,7 @@ fn unused_snapshot_expires() {
         let client = world.client().await;
         let snapshot = client.snapshot().await.unwrap();
         snapshot.names("", None, 1).await.unwrap();
-        while client.status().await.unwrap().figure("store_snapshots") != Some(0) {
+        while client.status().await.unwrap().metric("store_snapshots") != Some(0) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert_eq!(snapshot.names("", None, 1).await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -230,7 +230,7 @@ fn unused_snapshot_expires() {
 fn shutdown_answers_what_was_asked() {
     run(async {
         let world = World::durable().await;
-        let client = Client::connect_with(&world.unix(), impatient()).await.unwrap();
+        let client = Client::connect_with(&world.unix(), without_retries()).await.unwrap();
         let mut commits = Vec::new();
         for number in 0..200_u32 {
             let client = client.clone();
@@ -242,7 +242,7 @@ fn shutdown_answers_what_was_asked() {
             }));
         }
         // They are all on their way once the last has begun.
-        while client.status().await.unwrap().figure("store_commits_total") == Some(0) {
+        while client.status().await.unwrap().metric("store_commits_total") == Some(0) {
             tokio::task::yield_now().await;
         }
         world.brick.shutdown().await.unwrap();
@@ -250,7 +250,7 @@ fn shutdown_answers_what_was_asked() {
         for (number, commit) in commits.into_iter().enumerate() {
             match commit.await.unwrap() {
                 Ok(outcome) => {
-                    committed(outcome);
+                    expect_committed(outcome);
                     done.push(number);
                 }
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}"),
@@ -281,7 +281,7 @@ fn reads_go_on_when_the_server_comes_back() {
         let mut tx = client.transaction();
         let oid = tx.create_blob("kept");
         tx.bind("name", oid);
-        committed(client.commit(tx.clone()).await.unwrap());
+        expect_committed(client.commit(tx.clone()).await.unwrap());
         let snapshot = client.snapshot().await.unwrap();
         brick.shutdown().await.unwrap();
         let reading = tokio::spawn({
@@ -293,7 +293,7 @@ fn reads_go_on_when_the_server_comes_back() {
         let oid = reading.await.unwrap().unwrap().unwrap();
         assert_eq!(client.read(oid, 0, 10).await.unwrap(), "kept");
         assert_eq!(snapshot.read(oid, 0, 10).await.unwrap_err().kind(), ErrorKind::Unavailable);
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         brick.shutdown().await.unwrap();
     });
 }
@@ -313,7 +313,7 @@ fn long_read_goes_on_when_the_server_comes_back() {
         let content = pattern(20 << 20, 9);
         let mut tx = client.transaction();
         tx.create_blob_from(client.upload(content.as_slice()).await.unwrap());
-        let oid = committed(client.commit(tx).await.unwrap()).created[0];
+        let oid = expect_committed(client.commit(tx).await.unwrap()).created[0];
         let (mut same, mut changed) = (client.reader(oid, ..), client.reader(oid, ..));
         let mut read = same.next().await.unwrap().unwrap().to_vec();
         changed.next().await.unwrap();
@@ -325,7 +325,7 @@ fn long_read_goes_on_when_the_server_comes_back() {
         assert!(read == content);
         let mut tx = client.transaction();
         tx.append(oid, "more");
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         let mut last = changed.next().await;
         while let Ok(Some(_)) = last {
             last = changed.next().await;
@@ -341,9 +341,9 @@ fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        struct Door;
-        impl handshake::Doorkeeper for Door {
-            async fn admit(&mut self, _: &proto::Hello, _: &Peer) -> model::Result<handshake::Terms> {
+        struct AdmitAll;
+        impl handshake::HandshakeAuthenticator for AdmitAll {
+            async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> model::Result<handshake::Terms> {
                 let space = client::SpaceId(1);
                 Ok(handshake::Terms { space, max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10, brick: 0 })
             }
@@ -354,7 +354,7 @@ fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
             loop {
                 let mut stream = Stream::Unix(listener.accept().await.unwrap().0);
                 count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                handshake::welcome(&mut stream, &mut Door, "test").await.unwrap();
+                handshake::accept(&mut stream, &mut AdmitAll, "test").await.unwrap();
                 let mut request = [0; 10];
                 stream.read_exact(&mut request).await.unwrap();
             }
@@ -407,7 +407,7 @@ fn address_in_use_is_an_error_and_an_abandoned_socket_is_replaced() {
 async fn http(world: &World, request: &str) -> String {
     let mut stream = TcpStream::connect(world.brick.http().unwrap()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    String::from_utf8(all_that_comes(&mut stream).await).unwrap()
+    String::from_utf8(read_all(&mut stream).await).unwrap()
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn metrics_and_health_are_told_by_http() {
         let client = world.client().await;
         let mut tx = client.transaction();
         tx.create_blob("content");
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         let get = |path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let metrics = http(&world, &get("/metrics")).await;
         for expected in [

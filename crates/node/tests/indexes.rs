@@ -6,16 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::cluster::{Cluster, Hint};
-use meta::catalog::{self, ClassDefinition, Editor, FieldDefinition, Parameters, SpaceOptions, Storage};
+use client::cluster::{Cluster, PlacementHint};
+use meta::catalog::{self, CatalogEditor, ClassDefinition, FieldDefinition, Parameters, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
 use model::{
     ClassId, Error, ErrorKind, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Result, SpaceId, ValueRef,
 };
-use node::placement::BrickId;
-use node::realm::Realm;
+use node::cluster_view::ClusterView;
+use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
-use query::key::Range;
+use query::key::KeyRange;
 use store::{Options, Store};
 use wire::cluster::{BuildIndex, IndexRange, Scan, Scanned};
 use wire::frame::Raw;
@@ -33,8 +33,8 @@ fn config() -> Config {
 }
 
 struct World {
-    realm: Arc<Realm>,
-    editor: Editor,
+    cluster_view: Arc<ClusterView>,
+    editor: CatalogEditor,
     id: catalog::BrickId,
     nodes: Vec<NodeId>,
     brick: Brick,
@@ -48,23 +48,28 @@ impl World {
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
-        let editor = Editor::new(catalogue.clone());
+        let editor = CatalogEditor::new(catalogue.clone());
         editor.set_up(&Parameters::generate()).await.unwrap();
         let id = editor.add_brick(&["127.0.0.1:1".to_owned()], Storage::Durable).await.unwrap().value.id;
         let session = editor.store().open_session(Duration::from_secs(600)).await.unwrap().id;
         let start = editor.start_number().await.unwrap();
         editor.announce_brick(id, start, session).await.unwrap();
-        let realm = Realm::follow(catalogue).await.unwrap();
+        let realm = ClusterView::follow(catalogue).await.unwrap();
         let options = SpaceOptions { nodes: Some(2), ..SpaceOptions::default() };
         let nodes = realm.create_space("main", options).await.unwrap().nodes.clone();
         let fields = vec![FieldDefinition::required("age", "int64".parse().unwrap())];
         let person = ClassDefinition { name: "Person".to_owned(), parent: None, fields };
         assert_eq!(editor.define("main", &[person]).await.unwrap().value[0].id, PERSON);
         let (brick, caller) = Self::serve(&realm, &editor, id, dir).await;
-        Self { realm, editor, id, nodes, brick, caller }
+        Self { cluster_view: realm, editor, id, nodes, brick, caller }
     }
 
-    async fn serve(realm: &Arc<Realm>, editor: &Editor, id: catalog::BrickId, dir: Option<&Path>) -> (Brick, Caller) {
+    async fn serve(
+        realm: &Arc<ClusterView>,
+        editor: &CatalogEditor,
+        id: catalog::BrickId,
+        dir: Option<&Path>,
+    ) -> (Brick, Caller) {
         let store = match dir {
             Some(dir) => Store::open(&dir.join("brick"), Options::default()).unwrap(),
             None => Store::in_memory(Options::default()).unwrap(),
@@ -72,7 +77,7 @@ impl World {
         let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
         let address = brick.addresses()[0].clone();
         let moved = editor.set_brick_addresses(id, &[address.to_string()]).await.unwrap();
-        realm.reach(moved.revision).await.unwrap();
+        realm.wait_for_revision(moved.revision).await.unwrap();
         let mut stream = Stream::connect(&address).await.unwrap();
         let terms = wire::handshake::dial(&mut stream, "", "test").await.unwrap();
         let mailbox = Arc::new(Mailbox::default());
@@ -81,10 +86,10 @@ impl World {
         (brick, caller)
     }
 
-    async fn reopened(self, dir: &Path) -> Self {
+    async fn reopen(self, dir: &Path) -> Self {
         self.caller.hang_up();
         self.brick.shutdown().await.unwrap();
-        let (brick, caller) = Self::serve(&self.realm, &self.editor, self.id, Some(dir)).await;
+        let (brick, caller) = Self::serve(&self.cluster_view, &self.editor, self.id, Some(dir)).await;
         Self { brick, caller, ..self }
     }
 
@@ -93,7 +98,7 @@ impl World {
     }
 
     /// Asks until all logical nodes have all objects in an index.
-    async fn built(&self, index: u32) {
+    async fn wait_until_built(&self, index: u32) {
         for node in &self.nodes {
             let build = || Request::BuildIndex(BuildIndex { space: SPACE, node: *node, index }.into());
             for attempt in 0.. {
@@ -118,7 +123,7 @@ impl World {
 
     /// The ages that an index has at all logical nodes, each in its order.
     async fn ages(&self, index: u32) -> Result<Vec<i64>> {
-        let Range { from, to } = Range::all();
+        let KeyRange { from, to } = KeyRange::all();
         let range = Some(IndexRange { index, from: from.into(), to: to.into(), reverse: false });
         let mut all = Vec::new();
         for node in self.nodes.iter().copied() {
@@ -171,7 +176,7 @@ async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64
         cluster
             .transact(|t| async move {
                 for age in some {
-                    t.create_object(PERSON, person(*age), Hint::At(nodes[*age as usize % nodes.len()]))?;
+                    t.create_object(PERSON, person(*age), PlacementHint::At(nodes[*age as usize % nodes.len()]))?;
                 }
                 Ok(())
             })
@@ -182,7 +187,7 @@ async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64
 
 async fn index_is_made_while_clients_write(dir: Option<&Path>) {
     let mut world = World::start(dir).await;
-    let peer = PeerServer::start(world.realm.clone(), 1, config()).await.unwrap();
+    let peer = PeerServer::start(world.cluster_view.clone(), 1, config()).await.unwrap();
     let Address::Tcp(host) = peer.addresses()[0].clone() else { panic!("it listens elsewhere") };
     let cluster = Cluster::connect(&format!("mortar://{host}/main")).await.unwrap();
     populate(&cluster, &world.nodes, 0..200).await;
@@ -191,15 +196,15 @@ async fn index_is_made_while_clients_write(dir: Option<&Path>) {
     let (writer, nodes) = (cluster.clone(), world.nodes.clone());
     let writing = tokio::spawn(async move { populate(&writer, &nodes, 200..400).await });
     let index = world.index("by_age").await;
-    world.built(index).await;
+    world.wait_until_built(index).await;
     writing.await.unwrap();
     let all: Vec<i64> = (0..400).collect();
     assert_eq!(world.ages(index).await.unwrap(), all);
     if let Some(dir) = dir {
         cluster.close();
         peer.shutdown().await.unwrap();
-        world = world.reopened(dir).await;
-        world.built(index).await;
+        world = world.reopen(dir).await;
+        world.wait_until_built(index).await;
         assert_eq!(world.ages(index).await.unwrap(), all);
     }
     world.editor.remove_index("main", "by_age").await.unwrap();

@@ -6,7 +6,7 @@ mod world;
 
 use bytes::Bytes;
 use client::{Client, Conflict, ErrorKind, Kind, Oid, Outcome};
-use world::{World, committed, pattern, run};
+use world::{World, expect_committed, pattern, run};
 
 /// Runs a test on a store in memory over TCP and on one on disk over a Unix socket.
 fn on_both(test: impl AsyncFn(&World, &Client)) {
@@ -23,7 +23,7 @@ fn on_both(test: impl AsyncFn(&World, &Client)) {
 async fn create(client: &Client, content: impl Into<Bytes>) -> Oid {
     let mut tx = client.transaction();
     tx.create_blob(content);
-    committed(client.commit(tx).await.unwrap()).created[0]
+    expect_committed(client.commit(tx).await.unwrap()).created[0]
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn objects_that_are_not_there_are_told_from_empty_ones() {
         let missing = create(client, "").await;
         let mut tx = client.transaction();
         tx.delete(missing);
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         assert_eq!(client.stat(missing).await.unwrap(), None);
         assert_eq!(client.get(missing, 10).await.unwrap(), None);
         assert_eq!(client.read(missing, 0, 10).await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -74,7 +74,7 @@ fn transaction_of_many_operations_happens_whole() {
             .bind("docs/two", copy)
             .bind("other", all)
             .unbind("other");
-        let done = committed(client.commit(tx).await.unwrap());
+        let done = expect_committed(client.commit(tx).await.unwrap());
         let (blob, copy, all) = (done.created[0], done.created[1], done.created[2]);
         assert_eq!(client.read(blob, 0, 100).await.unwrap(), "01xx\0\x006789end");
         assert_eq!(client.read(copy, 0, 100).await.unwrap(), "01xx\0");
@@ -105,7 +105,7 @@ fn expectation_that_fails_is_a_conflict_and_changes_nothing() {
         let version = client.stat(oid).await.unwrap().unwrap().version;
         let mut tx = client.transaction();
         tx.expect(oid, Some(version)).put(oid, "second").expect_name("free", None);
-        committed(client.commit(tx.clone()).await.unwrap());
+        expect_committed(client.commit(tx.clone()).await.unwrap());
         let Outcome::Conflict(Conflict::Object { oid: at, read, current }) = client.commit(tx).await.unwrap() else {
             panic!("the version has changed");
         };
@@ -125,7 +125,7 @@ fn snapshot_shows_what_was_there_when_it_was_taken() {
         let snapshot = client.snapshot().await.unwrap();
         let mut tx = client.transaction();
         tx.put(oid, "new").bind("name", oid);
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         assert_eq!(snapshot.read(oid, 0, 10).await.unwrap(), "old");
         assert_eq!(snapshot.get(oid, 10).await.unwrap().unwrap().1.unwrap(), "old");
         assert_eq!(snapshot.resolve("name").await.unwrap(), None);
@@ -142,7 +142,7 @@ fn content_of_any_size_is_uploaded_and_read_in_pieces() {
             let upload = client.upload(content.as_slice()).await.unwrap();
             let mut tx = client.transaction();
             tx.create_blob_from(upload);
-            let oid = committed(client.commit(tx).await.unwrap()).created[0];
+            let oid = expect_committed(client.commit(tx).await.unwrap()).created[0];
             assert_eq!(client.stat(oid).await.unwrap().unwrap().size, size as u64);
             assert!(client.read(oid, 0, u64::MAX).await.unwrap() == content, "{size} bytes");
             let (start, end) = (size / 3, size - size / 5);
@@ -163,7 +163,7 @@ fn large_data_within_a_transaction_comes_back() {
         let oid = create(client, content.clone()).await;
         let mut tx = client.transaction();
         tx.write(oid, 100_000, pattern(200_000, 2)).append(oid, pattern(70_000, 3));
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         let mut expected = content;
         expected[100_000..300_000].copy_from_slice(&pattern(200_000, 2));
         expected.extend_from_slice(&pattern(70_000, 3));
@@ -181,7 +181,7 @@ fn upload_belongs_to_its_connection_and_to_one_transaction() {
         assert_eq!(stranger.commit(theft).await.unwrap_err().kind(), ErrorKind::NotFound);
         let mut tx = client.transaction();
         tx.create_blob_from(upload);
-        committed(client.commit(tx.clone()).await.unwrap());
+        expect_committed(client.commit(tx.clone()).await.unwrap());
         assert_eq!(client.commit(tx).await.unwrap_err().kind(), ErrorKind::NotFound);
     });
 }
@@ -191,16 +191,16 @@ fn unfinished_uploads_end_with_their_writer_or_connection() {
     on_both(async |world, client| {
         let mut writer = client.writer();
         writer.write(Bytes::from(pattern(100_000, 1))).await.unwrap();
-        assert_eq!(client.status().await.unwrap().figure("store_uploads"), Some(1));
+        assert_eq!(client.status().await.unwrap().metric("store_uploads"), Some(1));
         drop(writer);
-        while client.status().await.unwrap().figure("store_uploads") != Some(0) {
+        while client.status().await.unwrap().metric("store_uploads") != Some(0) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         let other = world.client().await;
         let _kept = other.upload(&b"content"[..]).await.unwrap();
-        assert_eq!(client.status().await.unwrap().figure("store_uploads"), Some(1));
+        assert_eq!(client.status().await.unwrap().metric("store_uploads"), Some(1));
         drop(other);
-        while client.status().await.unwrap().figure("store_uploads") != Some(0) {
+        while client.status().await.unwrap().metric("store_uploads") != Some(0) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     });
@@ -221,7 +221,7 @@ fn listings_longer_than_one_answer_are_whole() {
         for number in 0..40 {
             tx.set_attribute(all, format!("{number:02}"), pattern(200_000, number));
         }
-        let done = committed(client.commit(tx).await.unwrap());
+        let done = expect_committed(client.commit(tx).await.unwrap());
         let members = client.members(done.created[0], None, usize::MAX).await.unwrap();
         assert_eq!(members.len(), 11_000);
         assert!(members.is_sorted());
@@ -248,7 +248,7 @@ fn spaces_are_apart() {
         let mut tx = other.transaction();
         let oid = tx.create_blob("content");
         tx.bind("name", oid);
-        committed(other.commit(tx).await.unwrap());
+        expect_committed(other.commit(tx).await.unwrap());
         assert!(other.resolve("name").await.unwrap().is_some());
         assert_eq!(client.resolve("name").await.unwrap(), None);
         let missing = Client::connect(&url.replace("photos", "none")).await.unwrap_err();
@@ -265,7 +265,7 @@ fn backup_holds_everything_and_comes_whole() {
             let oid = tx.create_blob(pattern(400_000, number));
             tx.bind(format!("{number}"), oid);
         }
-        let done = committed(client.commit(tx).await.unwrap());
+        let done = expect_committed(client.commit(tx).await.unwrap());
         let (mut archive, mut last) = (Vec::new(), 0);
         let summary = client.backup_with(&mut archive, |progress| last = progress.done).await.unwrap();
         assert_eq!((summary.objects, summary.bytes, last), (20, archive.len() as u64, archive.len() as u64));
@@ -297,7 +297,7 @@ fn backup_that_nobody_takes_any_more_ends() {
         for number in 0..24 {
             tx.create_blob(pattern(1 << 20, number));
         }
-        committed(client.commit(tx).await.unwrap());
+        expect_committed(client.commit(tx).await.unwrap());
         // More than may run at a time; each is dropped when its first piece has come.
         for _ in 0..12 {
             let (began, begun) = tokio::sync::oneshot::channel::<()>();
@@ -342,7 +342,7 @@ fn blocking_client_does_the_same() {
     let mut tx = client.transaction();
     let oid = tx.create_blob_from(upload);
     tx.bind("name", oid);
-    let oid = committed(client.commit(tx).unwrap()).created[0];
+    let oid = expect_committed(client.commit(tx).unwrap()).created[0];
     assert_eq!(client.resolve("name").unwrap(), Some(oid));
     let mut read = Vec::new();
     client.reader(oid, ..).read_to_end(&mut read).unwrap();

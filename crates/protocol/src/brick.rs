@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{NodeId, Oid, PageId};
 
 use crate::commit::coordinator::{self, Coordinator};
-use crate::commit::participant::{self, Participant, Settings};
+use crate::commit::participant::{self, Participant, ParticipantSettings};
 use crate::commit::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request};
 use crate::directory::Directory;
-use crate::ident::{HolderId, Timestamp, TxnId, Version};
-use crate::lease::{Ms, waited_out};
-use crate::locks::Mode;
-use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
+use crate::ident::{HlcTimestamp, HolderId, TxnId, Version};
+use crate::lease::{Ms, holder_expiry};
+use crate::locks::LockMode;
+use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
 use crate::upstream::LEASE_MS;
@@ -33,11 +33,11 @@ const FINISH_MS: u64 = 2_000;
 /// How old transactions may become, in milliseconds: what began before is refused (C3).
 const HORIZON_MS: u64 = 120_000;
 /// How often what is old is looked for, in milliseconds.
-const LOOK_MS: u64 = 1_000;
+const ORPHAN_SCAN_MS: u64 = 1_000;
 
 /// Who asks a participant for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asker<A> {
+enum Requester<A> {
     /// A coordinator at this address.
     Coordinator(A),
     /// A holder that writes outside of transactions.
@@ -51,14 +51,14 @@ pub enum Output<A, T> {
     /// [row](Record::into_row) of the transaction.
     Append(u64, Record<T>),
     /// Nothing is known of these any more: without a log, remove their rows, after all that was appended before.
-    Dropped(Vec<TxnId>),
+    RemoveRows(Vec<TxnId>),
     /// A page has changed, durably: store the new states, and the version also if there are none, for it was only touched.
-    Store(Invalidation, Contents<T>),
-    /// Read a page, and call [`Brick::read`].
-    Read(Ticket),
+    Store(Invalidation, SlotStates<T>),
+    /// Read a page, and call [`Brick::complete_read`].
+    Read(PendingRead),
     /// Answer a coordinator. With [`Answer::Locked`] goes the state of the object.
     Answer(A, Answer),
-    /// Ask a participant, perhaps this one, on behalf of this brick, and call [`Brick::answered`].
+    /// Ask a participant, perhaps this one, on behalf of this brick, and call [`Brick::handle_answer`].
     Ask(NodeId, Request<T>),
     /// Tell a holder.
     Down(HolderId, Down<T>),
@@ -66,7 +66,7 @@ pub enum Output<A, T> {
 
 /// A page to be read, for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct PendingRead {
     /// The page.
     pub page: PageId,
     holder: HolderId,
@@ -76,7 +76,7 @@ pub struct Ticket {
 
 /// A write of which somebody has still to hear.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Settling {
+struct UnsettledWrite {
     holder: HolderId,
     pages: Vec<PageId>,
     version: Version,
@@ -85,41 +85,41 @@ struct Settling {
 /// The brick. `A` is an address of a coordinator, `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Brick<A, T> {
-    participant: Participant<Asker<A>, T>,
+    participant: Participant<Requester<A>, T>,
     directory: Directory,
     /// The pages of writes that are under way, with who waits for them.
     writing: BTreeMap<TxnId, (HolderId, Vec<PageId>)>,
-    settling: BTreeMap<TxnId, Settling>,
+    settling: BTreeMap<TxnId, UnsettledWrite>,
     /// The same, by the pages of which somebody has still to hear.
     unsettled: BTreeMap<PageId, BTreeSet<TxnId>>,
     /// Until when old copies may be about that this brick knows nothing of.
-    quiet_until: Ms,
+    unknown_copies_until: Ms,
     /// When what is prepared was first noticed, and those who finish it.
-    noticed: BTreeMap<TxnId, Ms>,
+    prepared_since: BTreeMap<TxnId, Ms>,
     finishing: BTreeMap<TxnId, Coordinator<T>>,
     /// Who wants closed timestamps (G1), and when to close one.
     subscribers: BTreeSet<HolderId>,
-    close: Ms,
-    look: Ms,
+    next_close: Ms,
+    next_orphan_scan: Ms,
     out: Vec<Output<A, T>>,
 }
 
 impl<A: Clone, T: Clone> Brick<A, T> {
     /// One with an empty log, that never was another.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ParticipantSettings) -> Self {
         Self {
             participant: Participant::new(settings),
             directory: Directory::default(),
             writing: BTreeMap::new(),
             settling: BTreeMap::new(),
             unsettled: BTreeMap::new(),
-            quiet_until: 0,
-            noticed: BTreeMap::new(),
+            unknown_copies_until: 0,
+            prepared_since: BTreeMap::new(),
             finishing: BTreeMap::new(),
             subscribers: BTreeSet::new(),
-            close: 0,
-            look: 0,
+            next_close: 0,
+            next_orphan_scan: 0,
             out: Vec::new(),
         }
     }
@@ -129,12 +129,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.recover(at, record)
     }
 
-    /// All records are taken up: see [`Participant::recovered`]. Holders of before may still use what they have.
-    pub fn recovered(&mut self, position: u64, now: Ms) {
-        self.participant.recovered(position);
+    /// All records are taken up: see [`Participant::finish_recovery`]. Holders of before may still use what they have.
+    pub fn finish_recovery(&mut self, position: u64, now: Ms) {
+        self.participant.finish_recovery(position);
         self.drain(now);
         if !planted(Bug::SettledAtRestart) {
-            self.quiet_until = waited_out(now, LEASE_MS);
+            self.unknown_copies_until = holder_expiry(now, LEASE_MS);
         }
     }
 
@@ -143,7 +143,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.out.drain(..)
     }
 
-    fn down(&mut self, holder: HolderId, message: Down<T>) {
+    fn send_down(&mut self, holder: HolderId, message: Down<T>) {
         self.out.push(Output::Down(holder, message));
     }
 
@@ -153,25 +153,25 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     ///
     /// # Errors
     /// If nobody who follows the rules can have sent it: nothing has happened.
-    pub fn request(
+    pub fn handle_request(
         &mut self,
         from: A,
         request: Request<T>,
-        seen: Timestamp,
+        seen: HlcTimestamp,
         now: Ms,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
-        let handled = self.participant.handle(Asker::Coordinator(from), request, seen, now, stored);
+        let handled = self.participant.handle(Requester::Coordinator(from), request, seen, now, stored);
         self.drain(now);
         handled
     }
 
     /// A participant answers what this brick has asked it: see [`Output::Ask`].
-    pub fn answered(&mut self, node: NodeId, answer: Answer, now: Ms) {
+    pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms) {
         let txn = answer.txn();
         let mut out = Vec::new();
         if let Some(coordinator) = self.finishing.get_mut(&txn) {
-            coordinator.answered(node, answer, now, &mut out);
+            coordinator.handle_answer(node, answer, now, &mut out);
         }
         self.finish(txn, out);
     }
@@ -185,36 +185,40 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
         if self.finishing.get(&txn).is_some_and(Coordinator::is_done) {
             self.finishing.remove(&txn);
-            self.noticed.remove(&txn);
+            self.prepared_since.remove(&txn);
         }
     }
 
     // ------------------------------------------------------------------------------------------ the log
 
     /// The log is durable up to `position`.
-    pub fn forced(&mut self, position: u64, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
-        self.participant.forced(position, stored);
+    pub fn handle_forced(&mut self, position: u64, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+        self.participant.handle_forced(position, stored);
         self.drain(now);
     }
 
-    /// Appends again what records up to a position still have to say: see [`Participant::carry`].
-    pub fn carry(&mut self, upto: u64, now: Ms) {
-        self.participant.carry(upto);
+    /// Appends again what records up to a position still have to say: see [`Participant::carry_forward`].
+    pub fn carry_forward(&mut self, upto: u64, now: Ms) {
+        self.participant.carry_forward(upto);
         self.drain(now);
     }
 
     /// Passes on what the participant wants.
     fn drain(&mut self, now: Ms) {
-        let outputs: Vec<participant::Output<Asker<A>, T>> = self.participant.outputs().collect();
+        let outputs: Vec<participant::Output<Requester<A>, T>> = self.participant.outputs().collect();
         for output in outputs {
             match output {
                 participant::Output::Append(position, record) => self.out.push(Output::Append(position, record)),
-                participant::Output::Dropped(txns) => self.out.push(Output::Dropped(txns)),
-                participant::Output::Changed(invalidation, contents) => self.changed(invalidation, contents, now),
-                participant::Output::Answer(Asker::Coordinator(to), answer) => {
+                participant::Output::RemoveRows(txns) => self.out.push(Output::RemoveRows(txns)),
+                participant::Output::Changed(invalidation, contents) => {
+                    self.publish_change(invalidation, contents, now)
+                }
+                participant::Output::Answer(Requester::Coordinator(to), answer) => {
                     self.out.push(Output::Answer(to, answer));
                 }
-                participant::Output::Answer(Asker::Writer(holder), answer) => self.written(holder, answer, now),
+                participant::Output::Answer(Requester::Writer(holder), answer) => {
+                    self.complete_write(holder, answer, now)
+                }
             }
         }
         if planted(Bug::ReplyBeforeInvalidation) {
@@ -223,15 +227,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    fn changed(&mut self, message: Invalidation, contents: Contents<T>, now: Ms) {
+    fn publish_change(&mut self, message: Invalidation, contents: SlotStates<T>, now: Ms) {
         let (page, version) = (message.page, message.version);
         self.out.push(Output::Store(message.clone(), contents));
         if planted(Bug::ClosedOvertakes) {
             let (at, subscribers) = (self.participant.clock(), self.subscribers.clone());
-            subscribers.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+            subscribers.into_iter().for_each(|holder| self.send_down(holder, Down::Close { at }));
         }
-        for holder in self.directory.changed(page, version, now) {
-            self.down(holder, Down::Invalidate { message: message.clone(), contents: None });
+        for holder in self.directory.mark_changed(page, version, now) {
+            self.send_down(holder, Down::Invalidate { message: message.clone(), contents: None });
         }
         self.retire(page, version);
     }
@@ -255,7 +259,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         now: Ms,
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
-        if let Some(page) = message.foreign(self.participant.node()) {
+        if let Some(page) = message.foreign_page(self.participant.node()) {
             return Err(Rejected::Foreign(page));
         }
         if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
@@ -263,15 +267,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 self.remove(before, now, stored);
             }
             if !open && !self.directory.knows(holder) {
-                self.down(holder, Down::Closed);
+                self.send_down(holder, Down::Closed);
             } else {
                 let lease_ms = self.renew(holder, height, wanted_ms, subscribe, now);
-                self.down(holder, Down::Leased { asked, lease_ms, sync });
+                self.send_down(holder, Down::Leased { asked, lease_ms, sync });
             }
             return Ok(());
         }
         if !self.directory.knows(holder) {
-            self.down(holder, Down::Closed);
+            self.send_down(holder, Down::Closed);
             return Ok(());
         }
         match message {
@@ -280,15 +284,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 if !planted(Bug::LateListing) {
                     self.directory.list(page, holder, fetch);
                 }
-                self.out.push(Output::Read(Ticket { page, holder, fetch, have }));
+                self.out.push(Output::Read(PendingRead { page, holder, fetch, have }));
             }
             Up::Acknowledge { page, version } => {
                 self.directory.acknowledge(holder, page, version);
-                self.heard(page, now, stored);
+                self.handle_heard(page, now, stored);
             }
             Up::Evict { page, fetch } => {
                 self.directory.evict(page, holder, fetch);
-                self.heard(page, now, stored);
+                self.handle_heard(page, now, stored);
             }
             Up::Write { write, writes } => {
                 return self.write(holder, write, Part { writes, ..Part::default() }, now, stored);
@@ -311,14 +315,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         stored: &mut dyn FnMut(PageId) -> Version,
     ) -> Result<(), Rejected> {
         if !self.directory.knows(holder) {
-            self.down(holder, Down::Closed);
+            self.send_down(holder, Down::Closed);
             return Ok(());
         }
         let mut pages: Vec<PageId> = part.writes.keys().map(|oid| oid.page()).collect();
         pages.dedup();
         self.writing.insert(write, (holder, pages));
         let request = Request::Commit { txn: write, part };
-        let handled = self.participant.handle(Asker::Writer(holder), request, write.start, now, stored);
+        let handled = self.participant.handle(Requester::Writer(holder), request, write.start, now, stored);
         if handled.is_err() {
             self.writing.remove(&write);
         }
@@ -337,36 +341,36 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     fn remove(&mut self, holder: HolderId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
         let pages: Vec<PageId> = self.directory.pages(holder).collect();
         self.directory.remove(holder);
-        pages.into_iter().for_each(|page| self.heard(page, now, stored));
+        pages.into_iter().for_each(|page| self.handle_heard(page, now, stored));
     }
 
     /// Somebody has heard of a page, or has it no more.
-    fn heard(&mut self, page: PageId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+    fn handle_heard(&mut self, page: PageId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
         self.retire(page, stored(page));
         let writes = self.unsettled.get(&page).map(|writes| writes.iter().copied().collect());
         self.settle(writes.unwrap_or_default(), now);
     }
 
     /// A page was read, as it is now: see [`Output::Read`].
-    pub fn read(&mut self, ticket: Ticket, fetched: Fetched<T>) {
-        let Ticket { page, holder, fetch, have } = ticket;
+    pub fn complete_read(&mut self, ticket: PendingRead, fetched: PageImage<T>) {
+        let PendingRead { page, holder, fetch, have } = ticket;
         if planted(Bug::LateListing) {
             self.directory.list(page, holder, fetch);
         }
         let reply = match have {
-            None => Reply::Page(fetched),
-            Some(version) if version == fetched.version || planted(Bug::StaleCalledCurrent) => Reply::Current,
-            Some(_) => Reply::Stale,
+            None => FetchReply::Page(fetched),
+            Some(version) if version == fetched.version || planted(Bug::StaleCalledCurrent) => FetchReply::Current,
+            Some(_) => FetchReply::Stale,
         };
         if self.directory.knows(holder) {
-            self.down(holder, Down::Fetched { page, fetch, reply });
+            self.send_down(holder, Down::Fetched { page, fetch, reply });
         }
     }
 
     // ------------------------------------------------------------------------------------------ writes
 
     /// A write outside of transactions is over (N1).
-    fn written(&mut self, holder: HolderId, answer: Answer, now: Ms) {
+    fn complete_write(&mut self, holder: HolderId, answer: Answer, now: Ms) {
         let write = answer.txn();
         let result = match answer {
             Answer::Ended { outcome: Outcome::Committed(timestamp), version, .. } => {
@@ -375,7 +379,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                     for page in &pages {
                         self.unsettled.entry(*page).or_default().insert(write);
                     }
-                    self.settling.insert(write, Settling { holder: last, pages, version });
+                    self.settling.insert(write, UnsettledWrite { holder: last, pages, version });
                 }
                 Ok(timestamp)
             }
@@ -383,27 +387,27 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             _ => Err(Refusal::Aborted),
         };
         self.writing.remove(&write);
-        self.down(holder, Down::Written { write, result });
+        self.send_down(holder, Down::Written { write, result });
         self.settle(vec![write], now);
     }
 
     /// Tells the writers of these, if everybody has heard of them.
     fn settle(&mut self, writes: Vec<TxnId>, now: Ms) {
-        if now < self.quiet_until {
+        if now < self.unknown_copies_until {
             return;
         }
         for write in writes {
             let Some(one) = self.settling.get(&write) else { continue };
             let holder = one.holder;
             if one.pages.iter().all(|page| self.directory.is_settled(*page, one.version)) {
-                self.unsettle(write);
-                self.down(holder, Down::Settled { write });
+                self.forget_write(write);
+                self.send_down(holder, Down::Settled { write });
             }
         }
     }
 
     /// Nobody waits for it any more.
-    fn unsettle(&mut self, write: TxnId) {
+    fn forget_write(&mut self, write: TxnId) {
         for page in self.settling.remove(&write).map(|one| one.pages).unwrap_or_default() {
             if let Some(writes) = self.unsettled.get_mut(&page) {
                 writes.remove(&write);
@@ -420,24 +424,24 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     pub fn poll(&mut self, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
         for (holder, pages) in self.directory.expire_with_pages(now) {
             let gone = self.settling.iter().filter(|(_, one)| one.holder == holder).map(|(write, _)| *write);
-            gone.collect::<Vec<_>>().into_iter().for_each(|write| self.unsettle(write));
-            pages.into_iter().for_each(|page| self.heard(page, now, stored));
+            gone.collect::<Vec<_>>().into_iter().for_each(|write| self.forget_write(write));
+            pages.into_iter().for_each(|page| self.handle_heard(page, now, stored));
         }
-        if now >= self.close {
-            self.close = now + CLOSE_MS;
+        if now >= self.next_close {
+            self.next_close = now + CLOSE_MS;
             let directory = &self.directory;
             self.subscribers.retain(|holder| directory.knows(*holder));
             let subscribers: Vec<HolderId> = self.subscribers.iter().copied().collect();
             if !subscribers.is_empty() {
-                let at = self.participant.close(now);
-                subscribers.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+                let at = self.participant.close_timestamp(now);
+                subscribers.into_iter().for_each(|holder| self.send_down(holder, Down::Close { at }));
             }
         }
         self.participant.expire(now);
-        if now >= self.look {
-            self.look = now + LOOK_MS;
-            self.participant.raise_horizon(Timestamp::at(now.saturating_sub(HORIZON_MS)));
-            self.look_for_orphans(now);
+        if now >= self.next_orphan_scan {
+            self.next_orphan_scan = now + ORPHAN_SCAN_MS;
+            self.participant.raise_horizon(HlcTimestamp::at(now.saturating_sub(HORIZON_MS)));
+            self.finish_orphans(now);
             let writes = self.settling.keys().copied().collect();
             self.settle(writes, now);
         }
@@ -453,12 +457,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     }
 
     /// Finishes what was prepared long ago, and acknowledges what ended long ago.
-    fn look_for_orphans(&mut self, now: Ms) {
-        let open = self.participant.prepared().chain(self.participant.lingering());
+    fn finish_orphans(&mut self, now: Ms) {
+        let open = self.participant.prepared().chain(self.participant.unacknowledged());
         let open: BTreeMap<TxnId, Vec<NodeId>> = open.map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
-        self.noticed.retain(|txn, _| open.contains_key(txn));
+        self.prepared_since.retain(|txn, _| open.contains_key(txn));
         for (txn, nodes) in open {
-            let since = *self.noticed.entry(txn).or_insert(now);
+            let since = *self.prepared_since.entry(txn).or_insert(now);
             let is_late = since + FINISH_MS <= now && !self.finishing.contains_key(&txn);
             if is_late && !planted(Bug::NobodyFinishes) {
                 let mut out = Vec::new();
@@ -472,9 +476,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     #[must_use]
     pub fn deadline(&self) -> Ms {
         let finishing = self.finishing.values().filter_map(Coordinator::deadline);
-        let expiry = self.directory.deadline().into_iter().chain(self.participant.expires());
-        let close = self.subscribers.first().map(|_| self.close);
-        finishing.chain(expiry).chain(close).chain([self.look]).min().unwrap_or(self.look)
+        let expiry = self.directory.deadline().into_iter().chain(self.participant.next_expiry());
+        let close = self.subscribers.first().map(|_| self.next_close);
+        finishing.chain(expiry).chain(close).chain([self.next_orphan_scan]).min().unwrap_or(self.next_orphan_scan)
     }
 
     // ------------------------------------------------------------------------------------------ looking
@@ -498,7 +502,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     /// The largest timestamp that it knows.
     #[must_use]
-    pub fn clock(&self) -> Timestamp {
+    pub fn clock(&self) -> HlcTimestamp {
         self.participant.clock()
     }
 
@@ -508,35 +512,35 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         &self.directory
     }
 
-    /// All that it knows, for the brick that its logical node moves to: see [`Participant::state`]. Nothing may be asked of
+    /// All that it knows, for the brick that its logical node moves to: see [`Participant::state_records`]. Nothing may be asked of
     /// it any more.
     #[must_use]
-    pub fn state(&self) -> Vec<Record<T>> {
-        self.participant.state()
+    pub fn state_records(&self) -> Vec<Record<T>> {
+        self.participant.state_records()
     }
 
     /// Checks what must always hold.
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&mut self) -> Result<(), String> {
-        self.participant.invariants()?;
+    pub fn check_invariants(&mut self) -> Result<(), String> {
+        self.participant.check_invariants()?;
         let listed = |page: &PageId, write| self.unsettled.get(page).is_some_and(|writes| writes.contains(write));
         let lost = self.settling.iter().find(|(write, one)| !one.pages.iter().all(|page| listed(page, write)));
         match lost {
             Some((write, _)) => Err(format!("N1: nobody looks whether {write:?} is settled")),
-            None => self.directory.invariants(),
+            None => self.directory.check_invariants(),
         }
     }
 }
 
 /// An object that a datastore transaction has locked, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locked<T> {
+pub struct LockedObject<T> {
     /// The object.
     pub oid: Oid,
     /// What for.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The version of its page.
     pub version: Version,
     /// The object; `None` if there is none.

@@ -8,17 +8,17 @@ use std::ops::Bound;
 
 use model::NodeId;
 
-use crate::brick::Locked;
-use crate::clock::Ahead;
+use crate::brick::LockedObject;
+use crate::clock::ClockSkewError;
 use crate::commit::coordinator;
 use crate::commit::{Answer, Rejected, Request};
 use crate::gateway::{self, Call, Gateway, Reply};
-use crate::ident::{HolderId, Timestamp, TxnId};
+use crate::ident::{HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
+use crate::memory_size::MemorySize;
 use crate::redirect::{self, Helpers, Redirector};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
-use crate::weigh::Weigh;
 
 /// Something that a node in the middle wants done, in this order. `A` is the address of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +53,11 @@ pub struct CacheNode<A, T> {
     connected: bool,
 }
 
-impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
+impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
     /// A redirector, below a peer server.
     #[must_use]
     pub fn redirector(first_holder: HolderId) -> Self {
-        Self::new(first_holder, Helpers::Everybody, None)
+        Self::new(first_holder, Helpers::All, None)
     }
 
     fn new(first_holder: HolderId, helpers: Helpers, gateway: Option<Gateway<A, T>>) -> Self {
@@ -75,7 +75,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
         }
     }
 
-    /// A peer server, above which are bricks. It believes clocks that are at most so far ahead. With [`Helpers::Everybody`]
+    /// A peer server, above which are bricks. It believes clocks that are at most so far ahead. With [`Helpers::All`]
     /// it is its clients' redirector too.
     #[must_use]
     pub fn peer_server(first_holder: HolderId, helpers: Helpers, skew_ms: u64) -> Self {
@@ -126,7 +126,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     /// If nobody who follows the rules can have sent it: nothing has happened. Whoever sent it is disconnected here; passed on,
     /// its lie would be this node's own.
     pub fn handle_up(&mut self, node: NodeId, holder: HolderId, message: Up<T>, now: Ms) -> Result<(), Rejected> {
-        if let Some(page) = message.foreign(node) {
+        if let Some(page) = message.foreign_page(node) {
             return Err(Rejected::Foreign(page));
         }
         self.with_tree(node, now, |tree| {
@@ -146,11 +146,17 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     ///
     /// # Errors
     /// If nobody who follows the rules can have called so: nothing has happened.
-    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<Option<Output<A, T>>, Rejected> {
+    pub fn handle_call(
+        &mut self,
+        from: A,
+        txn: TxnId,
+        call: Call<T>,
+        now: Ms,
+    ) -> Result<Option<Output<A, T>>, Rejected> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
         }
-        let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.is_busy(txn, &call, now).is_some());
+        let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.busy_participant(txn, &call, now).is_some());
         if let Call::Commit { parts, creates: false } = &call
             && !is_busy
         {
@@ -160,7 +166,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
             }
         }
         match &mut self.gateway {
-            Some(gateway) => gateway.call(from, txn, call, now).map(|()| None),
+            Some(gateway) => gateway.handle_call(from, txn, call, now).map(|()| None),
             None => {
                 // Nobody answers that locks are let go of.
                 if !matches!(call, Call::Release { .. }) {
@@ -172,9 +178,9 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     }
 
     /// A call that was passed on is answered.
-    pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) -> Option<Output<A, T>> {
-        if matches!(reply, Reply::Ended(coordinator::Reply::Refused(_))) {
-            self.trees.values_mut().for_each(|tree| tree.refused(txn));
+    pub fn handle_reply(&mut self, txn: TxnId, reply: Reply<T>) -> Option<Output<A, T>> {
+        if matches!(reply, Reply::Ended(coordinator::CommitReply::Refused(_))) {
+            self.trees.values_mut().for_each(|tree| tree.forget_update(txn));
         }
         let is_over = !matches!(reply, Reply::Locked(_));
         let to = if is_over { self.callers.remove(&txn) } else { self.callers.get(&txn).cloned() };
@@ -185,35 +191,35 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     ///
     /// # Errors
     /// If that is further ahead than clocks may differ: the answer does not count.
-    pub fn answered(
+    pub fn handle_answer(
         &mut self,
         node: NodeId,
         answer: Answer,
-        locked: Option<Locked<T>>,
-        seen: Timestamp,
+        locked: Option<LockedObject<T>>,
+        seen: HlcTimestamp,
         now: Ms,
-    ) -> Result<(), Ahead> {
+    ) -> Result<(), ClockSkewError> {
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
         gateway.learn(seen, now)?;
-        gateway.answered(node, answer, locked, now);
+        gateway.handle_answer(node, answer, locked, now);
         Ok(())
     }
 
     /// The largest timestamp that it knows.
     #[must_use]
-    pub fn clock(&self) -> Timestamp {
-        self.gateway.as_ref().map_or(Timestamp::ZERO, Gateway::clock)
+    pub fn clock(&self) -> HlcTimestamp {
+        self.gateway.as_ref().map_or(HlcTimestamp::ZERO, Gateway::clock)
     }
 
     /// The connection to a client or redirector below is gone.
-    pub fn disconnected(&mut self, below: &A, holders: impl Fn(NodeId, HolderId) -> bool, now: Ms) {
+    pub fn handle_disconnected(&mut self, below: &A, holders: impl Fn(NodeId, HolderId) -> bool, now: Ms) {
         if let Some(gateway) = &mut self.gateway {
-            gateway.disconnected(below);
+            gateway.handle_disconnected(below);
         }
         self.callers.retain(|_, caller| caller != below);
         self.with_trees(None, |node, tree| {
-            let gone: Vec<HolderId> = tree.directory().known().filter(|holder| holders(node, *holder)).collect();
-            gone.into_iter().for_each(|holder| tree.disconnected(holder, now));
+            let gone: Vec<HolderId> = tree.directory().all_holders().filter(|holder| holders(node, *holder)).collect();
+            gone.into_iter().for_each(|holder| tree.handle_disconnected(holder, now));
         });
     }
 
@@ -232,10 +238,10 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
         self.with_trees(node, |_, tree| tree.disconnect(now));
     }
 
-    /// The participant of a logical node can be reached again: see [`Gateway::hurry`].
-    pub fn hurry(&mut self, node: NodeId) {
+    /// The participant of a logical node can be reached again: see [`Gateway::retry_now`].
+    pub fn retry_now(&mut self, node: NodeId) {
         if let Some(gateway) = &mut self.gateway {
-            gateway.hurry(node);
+            gateway.retry_now(node);
         }
     }
 
@@ -276,7 +282,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
 
     /// The part of one tree, for checkers.
     #[must_use]
-    pub fn redirect(&self, node: NodeId) -> Option<&Redirector<T>> {
+    pub fn tree(&self, node: NodeId) -> Option<&Redirector<T>> {
         self.trees.get(&node)
     }
 
@@ -284,8 +290,8 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> CacheNode<A, T> {
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
-        self.trees.values().try_for_each(Redirector::invariants)?;
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.trees.values().try_for_each(Redirector::check_invariants)?;
         match self.trees.iter().find(|(node, tree)| self.polling.at(**node) != tree.deadline()) {
             Some((node, tree)) => Err(format!("D4: {node:?} is to be polled at {:?}, and is not", tree.deadline())),
             None => Ok(()),

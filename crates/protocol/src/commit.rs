@@ -26,21 +26,21 @@ use std::fmt;
 
 use model::{NodeId, Oid, PageId};
 
-use crate::clock::Ahead;
-use crate::ident::{Timestamp, TxnId, Version};
-use crate::locks::Mode;
-use crate::page_cache::{Content, Contents};
-use crate::validate::{Conflict, Footprint, Read};
+use crate::clock::ClockSkewError;
+use crate::ident::{HlcTimestamp, TxnId, Version};
+use crate::locks::LockMode;
+use crate::page_cache::{ObjectState, SlotStates};
+use crate::validate::{Footprint, Read, ValidationConflict};
 
 pub mod coordinator;
 pub mod participant;
 
 /// The new states of objects.
-pub type Writes<T> = BTreeMap<Oid, Content<T>>;
+pub type Writes<T> = BTreeMap<Oid, ObjectState<T>>;
 
 /// The new states, page by page.
-pub fn by_page<T>(writes: impl IntoIterator<Item = (Oid, Content<T>)>) -> BTreeMap<PageId, Contents<T>> {
-    let mut pages: BTreeMap<PageId, Contents<T>> = BTreeMap::new();
+pub fn group_by_page<T>(writes: impl IntoIterator<Item = (Oid, ObjectState<T>)>) -> BTreeMap<PageId, SlotStates<T>> {
+    let mut pages: BTreeMap<PageId, SlotStates<T>> = BTreeMap::new();
     for (oid, content) in writes {
         pages.entry(oid.page()).or_default().insert(oid.slot(), content);
     }
@@ -54,7 +54,7 @@ pub struct Part<T> {
     pub reads: Vec<Read>,
     /// What it writes there.
     pub writes: Writes<T>,
-    /// What it touches there: [guards](Mode::Touch) of what others may have looked for.
+    /// What it touches there: [guards](LockMode::Touch) of what others may have looked for.
     pub touches: BTreeSet<Oid>,
 }
 
@@ -91,7 +91,7 @@ pub struct Change<T> {
     /// The transaction.
     pub txn: TxnId,
     /// When it committed.
-    pub timestamp: Timestamp,
+    pub timestamp: HlcTimestamp,
     /// What it wrote.
     pub writes: Writes<T>,
     /// What it touched.
@@ -100,22 +100,22 @@ pub struct Change<T> {
 
 impl<T> Change<T> {
     /// What a transaction has changed that is aborted.
-    pub(crate) fn nothing(txn: TxnId) -> Self {
-        Self { txn, timestamp: Timestamp::ZERO, writes: Writes::new(), touches: BTreeSet::new() }
+    pub(crate) fn empty(txn: TxnId) -> Self {
+        Self { txn, timestamp: HlcTimestamp::ZERO, writes: Writes::new(), touches: BTreeSet::new() }
     }
 
     /// Whether no page has changed.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.touches.is_empty()
     }
 
     /// The pages that have another version since, each with the slots that changed and the new states. What was touched has no
     /// state.
     #[must_use]
-    pub fn pages(self) -> BTreeMap<PageId, (BTreeSet<u16>, Contents<T>)> {
-        let mut pages: BTreeMap<PageId, (BTreeSet<u16>, Contents<T>)> = BTreeMap::new();
-        for (page, contents) in by_page(self.writes) {
+    pub fn pages(self) -> BTreeMap<PageId, (BTreeSet<u16>, SlotStates<T>)> {
+        let mut pages: BTreeMap<PageId, (BTreeSet<u16>, SlotStates<T>)> = BTreeMap::new();
+        for (page, contents) in group_by_page(self.writes) {
             pages.insert(page, (contents.keys().copied().collect(), contents));
         }
         for oid in self.touches {
@@ -129,7 +129,7 @@ impl<T> Change<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it happened, at this time.
-    Committed(Timestamp),
+    Committed(HlcTimestamp),
     /// Nothing of it happened, and nothing will.
     Aborted,
 }
@@ -138,7 +138,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Something stands against it.
-    Conflict(Conflict),
+    Conflict(ValidationConflict),
     /// It was aborted before: somebody finished it, or it was wounded.
     Aborted,
     /// It is older than what is remembered (C3): whether it ever happened is not known any more.
@@ -191,7 +191,7 @@ pub enum Request<T> {
         /// What it read here.
         reads: Vec<Read>,
         /// When it is to have happened.
-        at: Timestamp,
+        at: HlcTimestamp,
     },
     /// Lock an object for a datastore transaction, and look at it. Asked again, it says that the transaction is still there.
     Lock {
@@ -202,7 +202,7 @@ pub enum Request<T> {
         /// The object.
         oid: Oid,
         /// What for.
-        mode: Mode,
+        mode: LockMode,
     },
 }
 
@@ -239,7 +239,7 @@ impl<T> Request<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// It knows a time that is further ahead than clocks may differ (L1).
-    Ahead(Ahead),
+    Ahead(ClockSkewError),
     /// It is about a page of another logical node, or leaves this one out of the participants.
     Elsewhere(TxnId),
     /// This page is of another logical node than what is said of it.
@@ -261,8 +261,8 @@ impl fmt::Display for Rejected {
 
 impl Error for Rejected {}
 
-impl From<Ahead> for Rejected {
-    fn from(ahead: Ahead) -> Self {
+impl From<ClockSkewError> for Rejected {
+    fn from(ahead: ClockSkewError) -> Self {
         Self::Ahead(ahead)
     }
 }
@@ -275,7 +275,7 @@ pub enum Answer {
         /// The transaction.
         txn: TxnId,
         /// When it may commit, as far as this participant is concerned; not earlier.
-        proposal: Timestamp,
+        proposal: HlcTimestamp,
         /// All participants: for whoever finishes it.
         participants: Vec<NodeId>,
         /// The round of the question; 0 if that was a prepare.
@@ -302,7 +302,7 @@ pub enum Answer {
         /// The transaction.
         txn: TxnId,
         /// What stands against it, if anything does.
-        verdict: Result<(), Conflict>,
+        verdict: Result<(), ValidationConflict>,
     },
     /// An object is locked: whoever drives the participant reads it, and sends its state along.
     Locked {
@@ -311,7 +311,7 @@ pub enum Answer {
         /// The object.
         oid: Oid,
         /// What for.
-        mode: Mode,
+        mode: LockMode,
     },
 }
 
@@ -341,14 +341,14 @@ pub enum Record<T> {
         /// What it read and writes here.
         part: Part<T>,
         /// The proposed timestamp.
-        proposal: Timestamp,
+        proposal: HlcTimestamp,
     },
     /// Committed, with no other participant.
     Committed {
         /// The transaction.
         txn: TxnId,
         /// When.
-        timestamp: Timestamp,
+        timestamp: HlcTimestamp,
         /// What it writes.
         writes: Writes<T>,
         /// What it touches: its pages get another version.
@@ -374,9 +374,9 @@ pub enum Record<T> {
         txn: TxnId,
     },
     /// Nothing is promised or closed at or above this before a later bound is durable (V4).
-    Bound(Timestamp),
+    Bound(HlcTimestamp),
     /// Transactions that began at or before this are refused if nothing is known of them (C3).
-    Horizon(Timestamp),
+    Horizon(HlcTimestamp),
     /// An outcome, as it counts when its pages are stored: said again when everybody has acknowledged it, when the segment of
     /// the log that it was in is freed, and when its node moves.
     Ended {
@@ -419,7 +419,7 @@ impl<T> Record<T> {
             _ => return None,
         };
         let change = Change { txn, timestamp, writes: writes.clone(), touches: touches.clone() };
-        (!change.is_nothing()).then_some(change)
+        (!change.is_empty()).then_some(change)
     }
 
     /// What a brick keeps of a record that was appended `at` this version, if it stores the pages together with it and has

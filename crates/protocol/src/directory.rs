@@ -10,7 +10,7 @@
 //!   least this one. A node in the middle acknowledges upward when all below that it concerns have.
 //! - **D4.** A holder whose lease has run out is expired: nobody waits for it, and it uses nothing until it has come back.
 //!   A lease is never longer than what is left of the node's own. One who has left an invalidation unanswered for longer
-//!   than [`PATIENCE_MS`] gets no other lease: else it could keep everybody waiting who waits for its acknowledgement (N1).
+//!   than [`ACK_TIMEOUT_MS`] gets no other lease: else it could keep everybody waiting who waits for its acknowledgement (N1).
 //!
 //! What it says to others: [`Directory::settled`], up to which version of a page nobody has still to hear of a change. The
 //! validator retires entries by it (V3), non-transactional writes are released by it (N1), and acknowledgements go upward
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::PageId;
 
 use crate::ident::{HolderId, Version};
-use crate::lease::{Ms, waited_out};
+use crate::lease::{Ms, holder_expiry};
 use crate::page_cache::FetchId;
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
@@ -30,26 +30,26 @@ use crate::upstream::LEASE_MS;
 /// How long an invalidation may stay unanswered before a client that has to answer it gets no other lease, in milliseconds. A
 /// node in the middle has so much more time for each level below it that those there are expired before: it does not
 /// suffer for them (R3).
-pub const PATIENCE_MS: u64 = 10_000;
-const PATIENCE_BELOW_MS: u64 = 2 * PATIENCE_MS + LEASE_MS;
+pub const ACK_TIMEOUT_MS: u64 = 10_000;
+const ACK_TIMEOUT_PER_LEVEL_MS: u64 = 2 * ACK_TIMEOUT_MS + LEASE_MS;
 
 /// How many levels may be below a node, at most: whoever says that there are more is not waited for longer.
-const TALLEST: u8 = 4;
+const MAX_HEIGHT: u8 = 4;
 
 /// The copy of a page that a holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Holding {
+struct ListedCopy {
     /// The fetch that brought, or will bring, it.
     fetch: FetchId,
     /// The newest version that it was told of.
-    told: Version,
+    sent: Version,
     /// The newest version that it has acknowledged. Between the two it has still to hear something.
-    heard: Version,
+    acknowledged: Version,
 }
 
-impl Holding {
+impl ListedCopy {
     fn is_pending(&self) -> bool {
-        self.heard < self.told
+        self.acknowledged < self.sent
     }
 }
 
@@ -67,7 +67,7 @@ struct Holder {
 /// Who holds what, directly below one node.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    pages: BTreeMap<PageId, BTreeMap<HolderId, Holding>>,
+    pages: BTreeMap<PageId, BTreeMap<HolderId, ListedCopy>>,
     holders: BTreeMap<HolderId, Holder>,
     /// When holders expire.
     expiring: Schedule<HolderId>,
@@ -94,8 +94,8 @@ impl Directory {
             return 0;
         }
         let entry = self.holders.entry(holder).or_default();
-        entry.height = entry.height.max(height.min(TALLEST));
-        entry.expires = entry.expires.max(waited_out(now, lease_ms));
+        entry.height = entry.height.max(height.min(MAX_HEIGHT));
+        entry.expires = entry.expires.max(holder_expiry(now, lease_ms));
         self.expiring.set(holder, Some(entry.expires));
         lease_ms
     }
@@ -103,7 +103,7 @@ impl Directory {
     /// Whether a holder has left something unanswered for too long.
     fn is_silent(&self, holder: HolderId, now: Ms) -> bool {
         let Some(entry) = self.holders.get(&holder) else { return false };
-        let patience_ms = PATIENCE_MS + u64::from(entry.height) * PATIENCE_BELOW_MS;
+        let patience_ms = ACK_TIMEOUT_MS + u64::from(entry.height) * ACK_TIMEOUT_PER_LEVEL_MS;
         entry.pending.values().min().is_some_and(|since| since + patience_ms <= now)
     }
 
@@ -153,7 +153,7 @@ impl Directory {
     pub fn list(&mut self, page: PageId, holder: HolderId, fetch: FetchId) -> bool {
         let Some(entry) = self.holders.get_mut(&holder) else { return false };
         entry.pages.insert(page);
-        let nothing = Holding { fetch, told: Version::ZERO, heard: Version::ZERO };
+        let nothing = ListedCopy { fetch, sent: Version::ZERO, acknowledged: Version::ZERO };
         let holding = self.pages.entry(page).or_default().entry(holder).or_insert(nothing);
         holding.fetch = holding.fetch.max(fetch);
         true
@@ -172,14 +172,14 @@ impl Directory {
     }
 
     /// What is to be said upward of a page may have changed.
-    fn touch(&mut self, page: PageId) {
+    fn mark_touched(&mut self, page: PageId) {
         if self.upward.contains_key(&page) {
             self.touched.insert(page);
         }
     }
 
     fn unlist(&mut self, page: PageId, holder: HolderId) {
-        self.touch(page);
+        self.mark_touched(page);
         if let Some(holders) = self.pages.get_mut(&page) {
             holders.remove(&holder);
             if holders.is_empty() {
@@ -196,40 +196,40 @@ impl Directory {
     // ------------------------------------------------------------------------------------------ changes
 
     /// A page has changed: these have to be told. Each of them is pending until it acknowledges this version.
-    pub fn changed(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
+    pub fn mark_changed(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let holders: Vec<HolderId> = self.holders(page).collect();
-        holders.iter().for_each(|holder| self.told(*holder, page, version, now));
+        holders.iter().for_each(|holder| self.mark_sent(*holder, page, version, now));
         holders
     }
 
     /// A holder of a page is told of a change, alone: it has joined those who wait for the page.
-    pub fn told(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
+    pub fn mark_sent(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
-        holding.told = holding.told.max(version);
+        holding.sent = holding.sent.max(version);
         if holding.is_pending() {
             entry.pending.entry(page).or_insert(now);
         }
     }
 
     /// The same at a node in the middle: when all below have heard of it, it is to be acknowledged upward.
-    pub fn passed_on(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
+    pub fn mark_passed_on(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let upward = self.upward.entry(page).or_default();
         upward.newest = version.max(upward.newest);
-        self.touch(page);
-        self.changed(page, version, now)
+        self.mark_touched(page);
+        self.mark_changed(page, version, now)
     }
 
     /// A holder says that its copy's version is at least this one. From one that has expired it means nothing.
     pub fn acknowledge(&mut self, holder: HolderId, page: PageId, version: Version) {
         if let Some(holding) = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder)) {
-            holding.heard = holding.heard.max(version);
+            holding.acknowledged = holding.acknowledged.max(version);
             if !holding.is_pending()
                 && let Some(entry) = self.holders.get_mut(&holder)
             {
                 entry.pending.remove(&page);
             }
-            self.touch(page);
+            self.mark_touched(page);
         }
     }
 
@@ -247,7 +247,7 @@ impl Directory {
     }
 
     /// Everybody who is known.
-    pub fn known(&self) -> impl Iterator<Item = HolderId> {
+    pub fn all_holders(&self) -> impl Iterator<Item = HolderId> {
         self.holders.keys().copied()
     }
 
@@ -255,7 +255,7 @@ impl Directory {
     #[must_use]
     pub fn settled(&self, page: PageId) -> Option<Version> {
         let holders = self.pages.get(&page)?;
-        holders.values().filter(|holding| holding.is_pending()).map(|holding| holding.heard).min()
+        holders.values().filter(|holding| holding.is_pending()).map(|holding| holding.acknowledged).min()
     }
 
     /// Whether everybody has heard of this version of a page, or has expired.
@@ -287,7 +287,7 @@ impl Directory {
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), String> {
         for (page, holders) in &self.pages {
             for holder in holders.keys() {
                 if !self.holders.get(holder).is_some_and(|entry| entry.pages.contains(page)) {

@@ -18,18 +18,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{NodeId, Oid};
 
-use crate::brick::Locked;
-use crate::clock::{Ahead, Clock};
+use crate::brick::LockedObject;
+use crate::clock::{Clock, ClockSkewError};
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
-use crate::ident::{Timestamp, TxnId};
+use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
-use crate::locks::Mode;
-use crate::page_cache::Content;
+use crate::locks::LockMode;
+use crate::memory_size::MemorySize;
+use crate::page_cache::ObjectState;
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
 use crate::validate::Read;
-use crate::weigh::Weigh;
 
 mod backlog;
 
@@ -38,9 +38,9 @@ use backlog::Backlog;
 /// How long an answer is waited for before the question is repeated, in milliseconds.
 const REPEAT_MS: u64 = 200;
 /// How long a commit is wanted that its client has not called for again, in milliseconds: clients repeat their calls each second.
-const WANTED_MS: Ms = 10_000;
+const ABANDON_AFTER_MS: Ms = 10_000;
 /// Bytes of transactions that wait for participants which do not answer.
-const LIMIT: usize = 256 << 20;
+const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
 /// What a client calls for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum Call<T> {
         /// What was read at each logical node.
         reads: BTreeMap<NodeId, Vec<Read>>,
         /// The largest timestamp of what was read.
-        seen: Timestamp,
+        seen: HlcTimestamp,
     },
     /// Lock an object, and say what is in it.
     Lock {
@@ -71,7 +71,7 @@ pub enum Call<T> {
         /// The object.
         oid: Oid,
         /// What for.
-        mode: Mode,
+        mode: LockMode,
     },
     /// Let go of what it has locked.
     Release {
@@ -80,11 +80,11 @@ pub enum Call<T> {
     },
 }
 
-impl<T: Weigh> Call<T> {
+impl<T: MemorySize> Call<T> {
     /// About how many bytes are kept of it until it is done.
-    fn weight(&self) -> usize {
+    fn memory_size(&self) -> usize {
         match self {
-            Self::Commit { parts, .. } => parts.values().map(Part::weight).sum(),
+            Self::Commit { parts, .. } => parts.values().map(Part::memory_size).sum(),
             Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => 0,
         }
     }
@@ -94,9 +94,10 @@ impl<T> Call<T> {
     /// Whether nothing of it is to be stored. What only deletes may be what others wait for: it makes room.
     fn stores_nothing(&self) -> bool {
         match self {
-            Self::Commit { parts, .. } => {
-                parts.values().flat_map(|part| part.writes.values()).all(|content| matches!(content, Content::Absent))
-            }
+            Self::Commit { parts, .. } => parts
+                .values()
+                .flat_map(|part| part.writes.values())
+                .all(|content| matches!(content, ObjectState::Absent)),
             Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => true,
         }
     }
@@ -118,11 +119,11 @@ impl<T> Call<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<T> {
     /// How the transaction has ended.
-    Ended(coordinator::Reply),
+    Ended(coordinator::CommitReply),
     /// It has happened at this time, or something stands against it.
-    Checked(Result<Timestamp, Refusal>),
+    Checked(Result<HlcTimestamp, Refusal>),
     /// An object is locked.
-    Locked(Locked<T>),
+    Locked(LockedObject<T>),
 }
 
 /// Something that a gateway wants done.
@@ -138,9 +139,9 @@ pub enum Output<A, T> {
 
 /// A transaction that has only read.
 #[derive(Clone, Debug)]
-struct Checking<A> {
+struct PendingCheck<A> {
     from: A,
-    at: Timestamp,
+    at: HlcTimestamp,
     reads: BTreeMap<NodeId, Vec<Read>>,
     /// Who has still to answer.
     open: BTreeSet<NodeId>,
@@ -149,10 +150,10 @@ struct Checking<A> {
 
 /// A transaction that is brought to its end.
 #[derive(Clone, Debug)]
-struct Coordinating<A, T> {
+struct PendingCommit<A, T> {
     client: A,
     /// When it has called last.
-    called: Ms,
+    last_call: Ms,
     coordinator: Coordinator<T>,
 }
 
@@ -160,8 +161,8 @@ struct Coordinating<A, T> {
 #[derive(Clone, Debug)]
 pub struct Gateway<A, T> {
     clock: Clock,
-    coordinators: BTreeMap<TxnId, Coordinating<A, T>>,
-    checking: BTreeMap<TxnId, Checking<A>>,
+    coordinators: BTreeMap<TxnId, PendingCommit<A, T>>,
+    checking: BTreeMap<TxnId, PendingCheck<A>>,
     /// When they ask again.
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
@@ -171,18 +172,18 @@ pub struct Gateway<A, T> {
     out: Vec<Output<A, T>>,
 }
 
-impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
+impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     /// One that believes clocks that are at most so far ahead.
     #[must_use]
     pub fn new(skew_ms: u64) -> Self {
         Self {
-            clock: Clock::new(Timestamp::ZERO, skew_ms),
+            clock: Clock::new(HlcTimestamp::ZERO, skew_ms),
             coordinators: BTreeMap::new(),
             checking: BTreeMap::new(),
             coordinating: Schedule::default(),
             asking: Schedule::default(),
             locking: BTreeMap::new(),
-            backlog: Backlog::new(LIMIT),
+            backlog: Backlog::new(BACKLOG_LIMIT_BYTES),
             out: Vec::new(),
         }
     }
@@ -203,14 +204,16 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     /// Why a call is not taken now: too much waits for this participant, which does not answer. What was taken goes on, and who
     /// repeats its call is heard.
     #[must_use]
-    pub fn is_busy(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<NodeId> {
+    pub fn busy_participant(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<NodeId> {
         if self.coordinators.contains_key(&txn) {
             return None;
         }
         let is_little = call.stores_nothing();
         match call {
-            Call::Commit { parts, .. } => self.backlog.is_full(parts.keys().copied(), is_little, now),
-            Call::Resolve { participants } => self.backlog.is_full(participants.iter().copied(), is_little, now),
+            Call::Commit { parts, .. } => self.backlog.full_participant(parts.keys().copied(), is_little, now),
+            Call::Resolve { participants } => {
+                self.backlog.full_participant(participants.iter().copied(), is_little, now)
+            }
             // They are kept as long as their clients are there, who have sent them.
             Call::Check { .. } | Call::Lock { .. } | Call::Release { .. } => None,
         }
@@ -223,7 +226,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
 
     /// The largest timestamp that it knows: what participants are to learn with every question (L1).
     #[must_use]
-    pub fn clock(&self) -> Timestamp {
+    pub fn clock(&self) -> HlcTimestamp {
         self.clock.last()
     }
 
@@ -231,7 +234,7 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     ///
     /// # Errors
     /// If it is further ahead than clocks may differ.
-    pub fn learn(&mut self, seen: Timestamp, now: Ms) -> Result<(), Ahead> {
+    pub fn learn(&mut self, seen: HlcTimestamp, now: Ms) -> Result<(), ClockSkewError> {
         self.clock.learn(seen, now)
     }
 
@@ -239,27 +242,27 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     ///
     /// # Errors
     /// If nobody who follows the rules can have called so: nothing has happened.
-    pub fn call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Rejected> {
+    pub fn handle_call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Rejected> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
         }
-        if let Some(node) = self.is_busy(txn, &call, now) {
+        if let Some(node) = self.busy_participant(txn, &call, now) {
             self.out.push(match planted(Bug::BusyIsRefused) {
-                true => Output::Reply(from, txn, Reply::Ended(coordinator::Reply::Refused(Refusal::Aborted))),
+                true => Output::Reply(from, txn, Reply::Ended(coordinator::CommitReply::Refused(Refusal::Aborted))),
                 false => Output::Busy(from, txn, node),
             });
             return Ok(());
         }
-        let bytes = call.weight();
+        let bytes = call.memory_size();
         match call {
             // It has done nothing, and that it has.
             Call::Commit { parts, .. } if parts.is_empty() => {
-                let reply = coordinator::Reply::Committed(self.clock.tick(now));
+                let reply = coordinator::CommitReply::Committed(self.clock.tick(now));
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
             // There is nobody who could know.
             Call::Resolve { participants } if participants.is_empty() => {
-                let reply = coordinator::Reply::Refused(Refusal::TooOld);
+                let reply = coordinator::CommitReply::Refused(Refusal::TooOld);
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
             Call::Commit { parts, .. } => {
@@ -299,18 +302,18 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         let mut out = Vec::new();
         match self.coordinators.get_mut(&txn) {
             Some(one) => {
-                (one.client, one.called) = (from.clone(), now);
+                (one.client, one.last_call) = (from.clone(), now);
                 if let Some(reply) = one.coordinator.reply() {
                     self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
                 }
             }
             None => {
                 let coordinator = begin(now, &mut out);
-                self.backlog.begins(txn, bytes, coordinator.waited_for().collect(), now);
-                self.coordinators.insert(txn, Coordinating { client: from, called: now, coordinator });
+                self.backlog.begin(txn, bytes, coordinator.unanswered().collect(), now);
+                self.coordinators.insert(txn, PendingCommit { client: from, last_call: now, coordinator });
             }
         }
-        self.coordinated(txn, out);
+        self.handle_coordinator_outputs(txn, out);
     }
 
     /// A commit is not wanted any more, if it was.
@@ -319,11 +322,11 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         if let Some(one) = self.coordinators.get_mut(&txn) {
             one.coordinator.give_up(now, &mut out);
         }
-        self.coordinated(txn, out);
+        self.handle_coordinator_outputs(txn, out);
     }
 
-    fn coordinated(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
-        let Some(Coordinating { client, coordinator, .. }) = self.coordinators.get(&txn) else { return };
+    fn handle_coordinator_outputs(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
+        let Some(PendingCommit { client, coordinator, .. }) = self.coordinators.get(&txn) else { return };
         for output in out {
             self.out.push(match output {
                 coordinator::Output::Send(node, request) => Output::Ask(node, request),
@@ -331,10 +334,10 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
             });
         }
         self.coordinating.set(txn, coordinator.deadline());
-        self.backlog.goes_on(txn, coordinator.waited_for(), coordinator.has_parts());
+        self.backlog.update(txn, coordinator.unanswered(), coordinator.has_parts());
         if coordinator.is_done() {
             self.coordinators.remove(&txn);
-            self.backlog.ends(txn);
+            self.backlog.end(txn);
         }
     }
 
@@ -347,11 +350,11 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
             return self.out.push(Output::Reply(from, txn, Reply::Checked(Ok(at))));
         }
         let open = reads.keys().copied().collect();
-        self.checking.insert(txn, Checking { from, at, reads, open, repeat: now });
-        self.ask_checks(txn, now);
+        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat: now });
+        self.send_checks(txn, now);
     }
 
-    fn ask_checks(&mut self, txn: TxnId, now: Ms) {
+    fn send_checks(&mut self, txn: TxnId, now: Ms) {
         let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
         checking.repeat = now + REPEAT_MS;
         self.asking.set(txn, Some(checking.repeat));
@@ -362,10 +365,10 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
     }
 
     /// A participant answers; `locked` is the object's state with [`Answer::Locked`].
-    pub fn answered(&mut self, node: NodeId, answer: Answer, locked: Option<Locked<T>>, now: Ms) {
+    pub fn handle_answer(&mut self, node: NodeId, answer: Answer, locked: Option<LockedObject<T>>, now: Ms) {
         let txn = answer.txn();
         match (&answer, locked) {
-            (Answer::Checked { verdict, .. }, _) => return self.checked(node, txn, *verdict),
+            (Answer::Checked { verdict, .. }, _) => return self.handle_checked(node, txn, *verdict),
             (Answer::Locked { .. }, Some(locked)) => {
                 if let Some((client, waiting)) = self.locking.get_mut(&txn) {
                     waiting.take_if(|request| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid));
@@ -377,19 +380,19 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         }
         let mut out = Vec::new();
         match self.coordinators.get_mut(&txn) {
-            Some(one) => one.coordinator.answered(node, answer, now, &mut out),
+            Some(one) => one.coordinator.handle_answer(node, answer, now, &mut out),
             // It was wounded, or its locks have fallen.
             None => {
                 if let (Some((client, _)), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
-                    let reply = Reply::Ended(coordinator::Reply::Refused(why));
+                    let reply = Reply::Ended(coordinator::CommitReply::Refused(why));
                     self.out.push(Output::Reply(client, txn, reply));
                 }
             }
         }
-        self.coordinated(txn, out);
+        self.handle_coordinator_outputs(txn, out);
     }
 
-    fn checked(&mut self, node: NodeId, txn: TxnId, verdict: Result<(), crate::validate::Conflict>) {
+    fn handle_checked(&mut self, node: NodeId, txn: TxnId, verdict: Result<(), crate::validate::ValidationConflict>) {
         let Some(checking) = self.checking.get_mut(&txn) else { return };
         checking.open.remove(&node);
         let result = match verdict {
@@ -405,17 +408,17 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
 
     /// A client is gone. What it has called for to be committed is brought to its end, for it may call for it elsewhere; nobody waits for
     /// the rest.
-    pub fn disconnected(&mut self, client: &A) {
+    pub fn handle_disconnected(&mut self, client: &A) {
         let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
         gone.for_each(|(txn, _)| self.asking.set(txn, None));
         self.locking.retain(|_, (from, _)| from != client);
     }
 
     /// A participant can be reached again, perhaps at another brick: it is asked again now what it has not answered.
-    pub fn hurry(&mut self, node: NodeId) {
+    pub fn retry_now(&mut self, node: NodeId) {
         let mut asked = Vec::new();
         for one in self.coordinators.values() {
-            one.coordinator.hurry(node, &mut asked);
+            one.coordinator.retry_now(node, &mut asked);
         }
         self.out.extend(asked.into_iter().filter_map(|output| match output {
             coordinator::Output::Send(node, request) => Some(Output::Ask(node, request)),
@@ -439,14 +442,14 @@ impl<A: Clone + PartialEq, T: Clone + Weigh> Gateway<A, T> {
         for txn in self.coordinating.due(now) {
             let mut out = Vec::new();
             if let Some(one) = self.coordinators.get_mut(&txn) {
-                if one.called + WANTED_MS <= now {
+                if one.last_call + ABANDON_AFTER_MS <= now {
                     one.coordinator.give_up(now, &mut out);
                 }
                 one.coordinator.poll(now, &mut out);
             }
-            self.coordinated(txn, out);
+            self.handle_coordinator_outputs(txn, out);
         }
-        self.asking.due(now).into_iter().for_each(|txn| self.ask_checks(txn, now));
+        self.asking.due(now).into_iter().for_each(|txn| self.send_checks(txn, now));
     }
 
     /// When [`Gateway::poll`] has something to do.

@@ -16,25 +16,25 @@ pub struct HolderId(pub u64);
 /// Timestamps order transactions. They are never versions: transactions on one page may be applied out of the order of
 /// their timestamps.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(pub u64);
+pub struct HlcTimestamp(pub u64);
 
 /// Bits of a timestamp that count within a millisecond.
-const COUNTER: u32 = 16;
+const COUNTER_BITS: u32 = 16;
 
-impl Timestamp {
+impl HlcTimestamp {
     /// Before all others.
     pub const ZERO: Self = Self(0);
 
     /// The first timestamp of a millisecond.
     #[must_use]
     pub const fn at(ms: u64) -> Self {
-        Self(ms << COUNTER)
+        Self(ms << COUNTER_BITS)
     }
 
     /// The millisecond that it is in.
     #[must_use]
     pub const fn ms(self) -> u64 {
-        self.0 >> COUNTER
+        self.0 >> COUNTER_BITS
     }
 
     /// The next larger one.
@@ -50,7 +50,7 @@ impl Timestamp {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId {
     /// When it began, by its client's clock; a client begins no two at one time.
-    pub start: Timestamp,
+    pub start: HlcTimestamp,
     /// Who began it.
     pub client: ClientId,
 }
@@ -85,9 +85,9 @@ impl fmt::Debug for HolderId {
     }
 }
 
-impl fmt::Debug for Timestamp {
+impl fmt::Debug for HlcTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.ms(), self.0 & ((1 << COUNTER) - 1))
+        write!(f, "{}.{}", self.ms(), self.0 & ((1 << COUNTER_BITS) - 1))
     }
 }
 

@@ -21,7 +21,7 @@ const DRIFT: u64 = 20;
 
 /// When the upstream may stop to wait for a holder that it has answered now.
 #[must_use]
-pub fn waited_out(answered: Ms, lease_ms: u64) -> Ms {
+pub fn holder_expiry(answered: Ms, lease_ms: u64) -> Ms {
     if planted(Bug::NoDrift) {
         return answered + lease_ms;
     }
@@ -38,7 +38,7 @@ pub struct Lease {
 
 impl Lease {
     /// The answer to a renewal that was sent at `asked`: so long from then.
-    pub fn granted(&mut self, asked: Ms, lease_ms: u64, now: Ms) {
+    pub fn extend(&mut self, asked: Ms, lease_ms: u64, now: Ms) {
         let asked = if planted(Bug::LeaseFromAnswer) { now } else { asked.min(now) };
         self.until = self.until.max(asked.saturating_add(lease_ms));
     }
@@ -57,7 +57,7 @@ impl Lease {
 
     /// How much of a lease may be granted to others below: no more than is left of this one.
     #[must_use]
-    pub fn left(&self, now: Ms) -> u64 {
+    pub fn remaining_ms(&self, now: Ms) -> u64 {
         self.until.saturating_sub(now)
     }
 }
@@ -72,19 +72,19 @@ mod tests {
     fn a_lease_counts_from_when_the_renewal_was_sent() {
         let mut lease = Lease::default();
         assert!(!lease.is_valid(0));
-        lease.granted(100, 50, 160);
+        lease.extend(100, 50, 160);
         assert!(lease.is_valid(149) && !lease.is_valid(150));
-        assert_eq!((lease.left(120), lease.left(200)), (30, 0));
+        assert_eq!((lease.remaining_ms(120), lease.remaining_ms(200)), (30, 0));
     }
 
     /// Found by reading: the second answer was once taken for one to the third question.
     #[test]
     fn late_answers_count_from_their_own_questions() {
         let mut lease = Lease::default();
-        lease.granted(200, 50, 210);
-        lease.granted(100, 50, 240);
+        lease.extend(200, 50, 210);
+        lease.extend(100, 50, 240);
         assert_eq!(lease.until(), 250);
-        lease.granted(9_000, 50, 300);
+        lease.extend(9_000, 50, 300);
         assert_eq!(lease.until(), 350, "what was not asked yet was asked now at the latest");
     }
 
@@ -97,9 +97,9 @@ mod tests {
             let holder_clock = |real: u64| real * per_mille / 1000;
             let mut lease = Lease::default();
             let answered = 5000 + way;
-            lease.granted(holder_clock(5000), lease_ms, holder_clock(answered + back));
+            lease.extend(holder_clock(5000), lease_ms, holder_clock(answered + back));
             let now = answered + back + after;
-            if now >= waited_out(answered, lease_ms) {
+            if now >= holder_expiry(answered, lease_ms) {
                 prop_assert!(!lease.is_valid(holder_clock(now)));
             }
         }

@@ -15,7 +15,7 @@
 //! | [`pram`] | the order of writes outside of transactions | N1 |
 //! | [`redirect`] | how a group helps itself | R1 to R4, D1 to D4 |
 //! | [`placement`] | which bricks serve a logical node, and from when on | M1 |
-//! | [`residents`] | which copies stay when there is not room for all | |
+//! | [`eviction`] | which copies stay when there is not room for all | |
 //! | [`replica`] | what all members of a group hold, so that it counts | M1 |
 //!
 //! and what a process consists of, each put together from these:
@@ -26,7 +26,7 @@
 //! | [`cache_node`] | a redirector or a peer server; the latter has a [`gateway`] for commits |
 //! | [`session`] | a client |
 //! | [`tree`] | what they say to each other about pages |
-//! | [`weigh`] | how much memory objects take that are kept for others |
+//! | [`memory_size`] | how much memory objects take that are kept for others |
 //!
 //! [`plant`] has the mistakes that the simulator plants to see whether it would notice.
 
@@ -35,20 +35,20 @@ pub mod cache_node;
 pub mod clock;
 pub mod commit;
 pub mod directory;
+pub mod eviction;
 pub mod gateway;
 pub mod ident;
 pub mod lease;
 pub mod locks;
+pub mod memory_size;
 pub mod page_cache;
 pub mod placement;
 pub mod plant;
 pub mod pram;
 pub mod redirect;
 pub mod replica;
-pub mod residents;
 mod schedule;
 pub mod session;
 pub mod tree;
 pub mod upstream;
 pub mod validate;
-pub mod weigh;

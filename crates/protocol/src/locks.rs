@@ -23,7 +23,7 @@ use crate::plant::{Bug, planted};
 
 /// What an object is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
+pub enum LockMode {
     /// Reading: together with others who read.
     Shared,
     /// Touching a *guard*: together with others who touch it, not with those who read it. A guard is an object without
@@ -35,7 +35,7 @@ pub enum Mode {
     Exclusive,
 }
 
-impl Mode {
+impl LockMode {
     const fn conflicts(self, other: Self) -> bool {
         !matches!((self, other), (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch))
     }
@@ -48,7 +48,7 @@ impl Mode {
 
     /// The weakest mode that covers both.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn join(self, other: Self) -> Self {
         match (self, other) {
             (Self::Shared, Self::Shared) => Self::Shared,
             (Self::Touch, Self::Touch) => Self::Touch,
@@ -59,7 +59,7 @@ impl Mode {
 
 /// What becomes of a request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum LockResult {
     /// It is held.
     Granted,
     /// It is waited for. These younger transactions are in the way and must be aborted; [`Locks::release`] says when the
@@ -71,23 +71,23 @@ pub enum Asked {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waiter {
+struct LockWaiter {
     txn: TxnId,
-    mode: Mode,
+    mode: LockMode,
     /// What it has asked for.
     oid: Oid,
 }
 
 /// The identifier that stands for a place, whatever class an object has there.
-fn place(oid: Oid) -> Oid {
+fn slot_key(oid: Oid) -> Oid {
     if oid.class() == ClassId::NONE { oid } else { Oid::new(ClassId::NONE, oid.page(), oid.slot()) }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lock {
-    holders: BTreeMap<TxnId, Mode>,
+    holders: BTreeMap<TxnId, LockMode>,
     /// By age, the oldest first; tries of one transaction are as old as its first.
-    waiters: BTreeMap<(TxnId, TxnId), Waiter>,
+    waiters: BTreeMap<(TxnId, TxnId), LockWaiter>,
 }
 
 /// The locks of a logical node.
@@ -95,21 +95,21 @@ struct Lock {
 pub struct Locks {
     locks: BTreeMap<Oid, Lock>,
     /// The objects that each transaction holds or waits for.
-    of: BTreeMap<TxnId, BTreeSet<Oid>>,
+    by_txn: BTreeMap<TxnId, BTreeSet<Oid>>,
     /// The first tries of datastore transactions: how old they are.
     ages: BTreeMap<TxnId, TxnId>,
     /// Those that are prepared.
     prepared: BTreeSet<TxnId>,
     /// What datastore transactions hold, by page, and the version that the page had until it changed for the first time since.
-    since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
+    stable_since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
 }
 
 impl Locks {
     /// Who stands in the way of a prepare: somebody who holds the object, or waits for it, in a mode that conflicts. Nobody,
     /// if the transaction holds the object already.
     #[must_use]
-    pub fn bars(&self, txn: TxnId, oid: Oid, mode: Mode) -> Option<TxnId> {
-        let lock = self.locks.get(&place(oid))?;
+    pub fn blocker(&self, txn: TxnId, oid: Oid, mode: LockMode) -> Option<TxnId> {
+        let lock = self.locks.get(&slot_key(oid))?;
         if lock.holders.get(&txn).is_some_and(|held| held.covers(mode)) {
             return None;
         }
@@ -122,41 +122,41 @@ impl Locks {
     /// Takes an object for a transaction that is about to be prepared.
     ///
     /// # Panics
-    /// If somebody holds it: [`Locks::bars`] was not asked.
-    pub fn take(&mut self, txn: TxnId, oid: Oid, mode: Mode) {
-        let oid = place(oid);
+    /// If somebody holds it: [`Locks::blocker`] was not asked.
+    pub fn take(&mut self, txn: TxnId, oid: Oid, mode: LockMode) {
+        let oid = slot_key(oid);
         let lock = self.locks.entry(oid).or_default();
         let other = lock.holders.iter().find(|(other, held)| **other != txn && held.conflicts(mode));
         let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
         assert!(other.is_none() || blind, "V2: {txn:?} takes {oid}, which {other:?} holds");
         let held = lock.holders.entry(txn).or_insert(mode);
-        *held = held.and(mode);
-        self.of.entry(txn).or_default().insert(oid);
+        *held = held.join(mode);
+        self.by_txn.entry(txn).or_default().insert(oid);
     }
 
     /// Asks for an object for a datastore transaction, of which `first` was the first try.
-    pub fn ask(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode) -> Asked {
+    pub fn request(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode) -> LockResult {
         let asked = oid;
-        let oid = place(oid);
+        let oid = slot_key(oid);
         self.ages.insert(txn, first);
-        self.of.entry(txn).or_default().insert(oid);
+        self.by_txn.entry(txn).or_default().insert(oid);
         let lock = self.locks.entry(oid).or_default();
         let held = lock.holders.get(&txn).copied();
         if held.is_some_and(|held| held.covers(mode)) {
-            return Asked::Granted;
+            return LockResult::Granted;
         }
         // Who reads and touches needs it alone.
-        let mode = held.map_or(mode, |held| held.and(mode));
-        lock.waiters.insert((first, txn), Waiter { txn, mode, oid: asked });
+        let mode = held.map_or(mode, |held| held.join(mode));
+        lock.waiters.insert((first, txn), LockWaiter { txn, mode, oid: asked });
         if self.grant(oid).iter().any(|(granted, _)| *granted == txn) {
-            return Asked::Granted;
+            return LockResult::Granted;
         }
-        Asked::Waits { wound: self.in_the_way(oid, txn, first, mode) }
+        LockResult::Waits { wound: self.to_wound(oid, txn, first, mode) }
     }
 
     /// The younger transactions that hold what an older one asks for, and are not prepared. Those that wait for it hold
     /// nothing here, and are granted it after the older one.
-    fn in_the_way(&self, oid: Oid, txn: TxnId, first: TxnId, mode: Mode) -> Vec<TxnId> {
+    fn to_wound(&self, oid: Oid, txn: TxnId, first: TxnId, mode: LockMode) -> Vec<TxnId> {
         let Some(lock) = self.locks.get(&oid) else { return Vec::new() };
         let younger = |other: &TxnId| self.ages.get(other).is_some_and(|age| *age > first);
         let holders = lock.holders.iter().filter(|(other, held)| **other != txn && held.conflicts(mode));
@@ -180,17 +180,17 @@ impl Locks {
         self.prepared.remove(&txn);
         let age = self.ages.remove(&txn);
         let mut granted = Vec::new();
-        for oid in self.of.remove(&txn).unwrap_or_default() {
+        for oid in self.by_txn.remove(&txn).unwrap_or_default() {
             if let Some(lock) = self.locks.get_mut(&oid) {
                 lock.holders.remove(&txn);
                 if let Some(age) = age {
                     lock.waiters.remove(&(age, txn));
                 }
             }
-            if let Some(of_page) = self.since.get_mut(&oid.page()) {
+            if let Some(of_page) = self.stable_since.get_mut(&oid.page()) {
                 of_page.remove(&(txn, oid));
                 if of_page.is_empty() {
-                    self.since.remove(&oid.page());
+                    self.stable_since.remove(&oid.page());
                 }
             }
             granted.extend(self.grant(oid));
@@ -206,14 +206,14 @@ impl Locks {
         let mut granted = Vec::new();
         let Some(lock) = self.locks.get_mut(&oid) else { return granted };
         while let Some(first) = lock.waiters.first_entry() {
-            let Waiter { txn, mode, oid: asked } = *first.get();
+            let LockWaiter { txn, mode, oid: asked } = *first.get();
             if lock.holders.iter().any(|(other, held)| *other != txn && held.conflicts(mode)) {
                 break;
             }
             first.remove();
             let held = lock.holders.entry(txn).or_insert(mode);
-            *held = held.and(mode);
-            self.since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
+            *held = held.join(mode);
+            self.stable_since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
             granted.push((txn, asked));
         }
         granted
@@ -221,19 +221,19 @@ impl Locks {
 
     /// Whether a transaction holds an object in this mode, or a stronger one.
     #[must_use]
-    pub fn holds(&self, txn: TxnId, oid: Oid, mode: Mode) -> bool {
-        self.held(txn, oid).is_some_and(|held| held.covers(mode))
+    pub fn holds(&self, txn: TxnId, oid: Oid, mode: LockMode) -> bool {
+        self.held_mode(txn, oid).is_some_and(|held| held.covers(mode))
     }
 
     /// How a transaction holds an object, if it does.
     #[must_use]
-    pub fn held(&self, txn: TxnId, oid: Oid) -> Option<Mode> {
-        self.locks.get(&place(oid))?.holders.get(&txn).copied()
+    pub fn held_mode(&self, txn: TxnId, oid: Oid) -> Option<LockMode> {
+        self.locks.get(&slot_key(oid))?.holders.get(&txn).copied()
     }
 
     /// A page changes, which had this version before.
-    pub fn changes(&mut self, page: PageId, before: Version) {
-        for since in self.since.get_mut(&page).into_iter().flat_map(BTreeMap::values_mut) {
+    pub fn note_change(&mut self, page: PageId, before: Version) {
+        for since in self.stable_since.get_mut(&page).into_iter().flat_map(BTreeMap::values_mut) {
             since.get_or_insert(before);
         }
     }
@@ -241,22 +241,22 @@ impl Locks {
     /// Whether a datastore transaction has locked an object since its page had this version, or an earlier one: then that
     /// state of it is still the newest. Of a page that has not changed since it says no: its version tells as much.
     #[must_use]
-    pub fn has_kept(&self, txn: TxnId, oid: Oid, version: Version) -> bool {
-        let since = self.since.get(&oid.page()).and_then(|of_page| of_page.get(&(txn, place(oid))));
+    pub fn is_unchanged_since(&self, txn: TxnId, oid: Oid, version: Version) -> bool {
+        let since = self.stable_since.get(&oid.page()).and_then(|of_page| of_page.get(&(txn, slot_key(oid))));
         since.copied().flatten().is_some_and(|since| version >= since)
     }
 
     /// Whether nobody holds or waits for anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.by_txn.is_empty()
     }
 
     /// Checks what must always hold.
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), String> {
         for (oid, lock) in &self.locks {
             let mut others = lock.holders.iter().skip(1);
             if let Some((first, mode)) = lock.holders.first_key_value()
@@ -267,7 +267,7 @@ impl Locks {
             if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains(&waiter.txn)) {
                 return Err(format!("W1: {:?} is prepared and waits for {oid}", waiter.txn));
             }
-            let known = |txn: &TxnId| self.of.get(txn).is_some_and(|oids| oids.contains(oid));
+            let known = |txn: &TxnId| self.by_txn.get(txn).is_some_and(|oids| oids.contains(oid));
             let waiting = lock.waiters.values().map(|waiter| &waiter.txn);
             if let Some(txn) = lock.holders.keys().chain(waiting).find(|txn| !known(txn)) {
                 return Err(format!("W1: {txn:?} holds or waits for {oid}, and will never let go"));

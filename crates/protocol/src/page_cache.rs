@@ -43,10 +43,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{NodeId, Oid, PageId};
 
-use crate::ident::{Timestamp, TxnId, Version};
+use crate::ident::{HlcTimestamp, TxnId, Version};
+use crate::memory_size::MemorySize;
 use crate::plant::{Bug, planted};
-use crate::validate::{Read, Seen};
-use crate::weigh::Weigh;
+use crate::validate::{Read, ReadVersion};
 
 /// What a brick says of a durable change of a page (rule D2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,14 +60,14 @@ pub struct Invalidation {
     /// Its version since.
     pub version: Version,
     /// When the transaction committed.
-    pub timestamp: Timestamp,
+    pub timestamp: HlcTimestamp,
     /// The transaction.
     pub txn: TxnId,
 }
 
 /// The state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<T> {
+pub enum ObjectState<T> {
     /// It is this.
     Value(T),
     /// There is none.
@@ -75,24 +75,24 @@ pub enum Content<T> {
 }
 
 /// States of objects of a page, by slot.
-pub type Contents<T> = BTreeMap<u16, Content<T>>;
+pub type SlotStates<T> = BTreeMap<u16, ObjectState<T>>;
 
 /// Whole pages come with every object that they have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched<T> {
+pub struct PageImage<T> {
     /// The version of the page.
     pub version: Version,
     /// The largest commit timestamp of the page.
-    pub timestamp: Timestamp,
+    pub timestamp: HlcTimestamp,
     /// Its objects.
     pub objects: BTreeMap<u16, T>,
 }
 
 /// The answer to a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply<T> {
+pub enum FetchReply<T> {
     /// The page.
-    Page(Fetched<T>),
+    Page(PageImage<T>),
     /// The version that is there is the page's.
     Current,
     /// The version that is there is not the page's any more.
@@ -105,7 +105,7 @@ pub struct FetchId(pub u64);
 
 /// What a look at the cache finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a, T> {
+pub enum Lookup<'a, T> {
     /// The object.
     Value(&'a T),
     /// There is no such object.
@@ -116,9 +116,9 @@ pub enum Found<'a, T> {
 
 /// How new an object is that is newer than its copy, and when its state was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Newer {
-    seen: Seen,
-    timestamp: Timestamp,
+struct VcacheEntry {
+    seen: ReadVersion,
+    timestamp: HlcTimestamp,
 }
 
 /// How new something is that was found in a copy.
@@ -127,92 +127,92 @@ pub struct AsOf {
     /// The version of the page's copy.
     pub version: Version,
     /// Which state of the object it is.
-    pub seen: Seen,
+    pub seen: ReadVersion,
     /// A time at or after which that was committed.
-    pub timestamp: Timestamp,
+    pub timestamp: HlcTimestamp,
 }
 
 impl Default for AsOf {
     fn default() -> Self {
-        Self { version: Version::ZERO, seen: Seen::At(Version::ZERO), timestamp: Timestamp::ZERO }
+        Self { version: Version::ZERO, seen: ReadVersion::At(Version::ZERO), timestamp: HlcTimestamp::ZERO }
     }
 }
 
 #[derive(Clone, Debug)]
-struct Copy<T> {
+struct CachedPage<T> {
     /// Which copy of the page it is: each fetch brings another.
     number: u64,
     version: Version,
-    timestamp: Timestamp,
+    timestamp: HlcTimestamp,
     /// `None` is invalid. What is not there does not exist.
     slots: BTreeMap<u16, Option<T>>,
-    vcache: BTreeMap<u16, Newer>,
+    vcache: BTreeMap<u16, VcacheEntry>,
     /// Messages behind a gap, by the version that they follow.
     ahead: BTreeMap<Version, Invalidation>,
 }
 
 /// How much of the messages is kept that come while a fetch is out, in bytes.
-pub(crate) const MESSAGES_LIMIT: usize = 8 << 20;
+pub(crate) const MESSAGES_LIMIT_BYTES: usize = 8 << 20;
 /// What a message takes without new states, in bytes.
-const MESSAGE: usize = 1 << 10;
+const MESSAGE_BYTES: usize = 1 << 10;
 
 /// About how many bytes a message takes.
-pub(crate) fn message_weight<T: Weigh>(contents: Option<&Contents<T>>) -> usize {
-    MESSAGE + contents.map_or(0, Weigh::weight)
+pub(crate) fn message_bytes<T: MemorySize>(contents: Option<&SlotStates<T>>) -> usize {
+    MESSAGE_BYTES + contents.map_or(0, MemorySize::memory_size)
 }
 
 #[derive(Clone, Debug)]
-struct Fetch<T> {
+struct PendingFetch<T> {
     id: FetchId,
-    messages: Vec<(Invalidation, Option<Contents<T>>)>,
+    messages: Vec<(Invalidation, Option<SlotStates<T>>)>,
     /// About how many bytes they are. If it is too much they are gone, and what the fetch brings is of no use.
-    weight: usize,
+    bytes: usize,
 }
 
 /// A read of a running transaction.
 #[derive(Clone, Copy, Debug)]
-struct Looked {
-    seen: Seen,
+struct TrackedRead {
+    seen: ReadVersion,
     copy: u64,
     /// Its interval (G2): from here,
-    from: Timestamp,
+    from: HlcTimestamp,
     /// to before here, if it has ended.
-    until: Option<Timestamp>,
+    until: Option<HlcTimestamp>,
 }
 
 #[derive(Clone, Debug)]
-struct Running<T> {
-    reads: BTreeMap<Oid, Looked>,
-    writes: BTreeMap<Oid, Content<T>>,
+struct RunningTxn<T> {
+    reads: BTreeMap<Oid, TrackedRead>,
+    writes: BTreeMap<Oid, ObjectState<T>>,
     doomed: Option<Oid>,
 }
 
 /// What a committing transaction writes to one page.
 #[derive(Clone, Debug)]
-struct Committing<T> {
+struct CommittingWrites<T> {
     copy: u64,
     /// Without those that a message has named since.
-    writes: Contents<T>,
+    writes: SlotStates<T>,
 }
 
 /// What a transaction has done: what its commit sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished<T> {
+pub struct FinishedTxn<T> {
     /// What it read.
     pub reads: Vec<Read>,
     /// The largest commit timestamp of the copies that it read.
-    pub seen: Timestamp,
+    pub seen: HlcTimestamp,
     /// What it wrote.
-    pub writes: BTreeMap<Oid, Content<T>>,
+    pub writes: BTreeMap<Oid, ObjectState<T>>,
 }
 
 /// Whether a transaction that only reads is a group snapshot (G2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Snapshot {
+pub enum SnapshotCheck {
     /// It is: of this time.
-    At(Timestamp),
+    At(HlcTimestamp),
     /// It will be when this node has closed this time.
-    Wait(NodeId, Timestamp),
+    Wait(NodeId, HlcTimestamp),
     /// No time lies in all intervals; this object's had ended.
     Conflict(Oid),
 }
@@ -220,14 +220,14 @@ pub enum Snapshot {
 /// The page cache of one client; objects are of type `T`.
 #[derive(Clone, Debug)]
 pub struct PageCache<T> {
-    copies: BTreeMap<PageId, Copy<T>>,
+    copies: BTreeMap<PageId, CachedPage<T>>,
     /// Copies of whose pages no messages may have come lately.
-    aside: BTreeMap<PageId, Copy<T>>,
+    suspended: BTreeMap<PageId, CachedPage<T>>,
     /// Up to when each node's changes have been heard, in the session that is open (G1).
-    closed: BTreeMap<NodeId, Timestamp>,
-    fetches: BTreeMap<PageId, Fetch<T>>,
-    running: BTreeMap<TxnId, Running<T>>,
-    committing: BTreeMap<TxnId, BTreeMap<PageId, Committing<T>>>,
+    closed: BTreeMap<NodeId, HlcTimestamp>,
+    fetches: BTreeMap<PageId, PendingFetch<T>>,
+    running: BTreeMap<TxnId, RunningTxn<T>>,
+    committing: BTreeMap<TxnId, BTreeMap<PageId, CommittingWrites<T>>>,
     last_copy: u64,
     last_fetch: u64,
 }
@@ -236,7 +236,7 @@ impl<T> Default for PageCache<T> {
     fn default() -> Self {
         Self {
             copies: BTreeMap::new(),
-            aside: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             closed: BTreeMap::new(),
             fetches: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -247,43 +247,43 @@ impl<T> Default for PageCache<T> {
     }
 }
 
-impl<T: Clone + Weigh> PageCache<T> {
+impl<T: Clone + MemorySize> PageCache<T> {
     // ------------------------------------------------------------------------------------------ transactions
 
     /// Begins a transaction.
     pub fn begin(&mut self, txn: TxnId) {
-        let running = Running { reads: BTreeMap::new(), writes: BTreeMap::new(), doomed: None };
+        let running = RunningTxn { reads: BTreeMap::new(), writes: BTreeMap::new(), doomed: None };
         let before = self.running.insert(txn, running);
         assert!(before.is_none() && !self.committing.contains_key(&txn), "{txn:?} has begun already");
     }
 
     /// Reads an object in a transaction: its own write, else the copy. The version is fixed by the first read (P3).
-    pub fn read(&mut self, txn: TxnId, oid: Oid) -> Found<'_, T> {
-        let Some(running) = self.running.get_mut(&txn) else { return Found::Miss };
+    pub fn read(&mut self, txn: TxnId, oid: Oid) -> Lookup<'_, T> {
+        let Some(running) = self.running.get_mut(&txn) else { return Lookup::Miss };
         if let Some(written) = running.writes.get(&oid) {
             return match written {
-                Content::Value(value) => Found::Value(value),
-                Content::Absent => Found::Absent,
+                ObjectState::Value(value) => Lookup::Value(value),
+                ObjectState::Absent => Lookup::Absent,
             };
         }
-        let Some(copy) = self.copies.get(&oid.page()) else { return Found::Miss };
-        let found = copy.look(oid.slot());
+        let Some(copy) = self.copies.get(&oid.page()) else { return Lookup::Miss };
+        let found = copy.lookup(oid.slot());
         if found.is_miss() {
             return found;
         }
-        let Newer { seen, timestamp } = copy.newer(oid.slot());
-        let looked = Looked { seen, copy: copy.number, from: timestamp, until: None };
+        let VcacheEntry { seen, timestamp } = copy.vcache_entry(oid.slot());
+        let looked = TrackedRead { seen, copy: copy.number, from: timestamp, until: None };
         let first = running.reads.entry(oid).or_insert(looked);
         // Another state than the first read's: its message has doomed the transaction, or another copy hides it.
         if first.seen != looked.seen {
-            first.until = Some(Timestamp::ZERO);
+            first.until = Some(HlcTimestamp::ZERO);
             running.doomed.get_or_insert(oid);
         }
         found
     }
 
     /// Writes an object in a transaction. Others see it when it is committed. Says whether the transaction is running.
-    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) -> bool {
+    pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> bool {
         let Some(running) = self.running.get_mut(&txn) else { return false };
         running.writes.insert(oid, content);
         true
@@ -300,81 +300,81 @@ impl<T: Clone + Weigh> PageCache<T> {
         self.running.remove(&txn);
     }
 
-    /// Ends a transaction's reading and writing. What it wrote is kept until [`PageCache::decided`].
+    /// Ends a transaction's reading and writing. What it wrote is kept until [`PageCache::handle_outcome`].
     ///
     /// # Errors
     /// The object that dooms it; it is forgotten then.
-    pub fn finish(&mut self, txn: TxnId) -> Result<Finished<T>, Option<Oid>> {
-        let Running { reads, writes, doomed } = self.running.remove(&txn).ok_or(None)?;
+    pub fn finish(&mut self, txn: TxnId) -> Result<FinishedTxn<T>, Option<Oid>> {
+        let RunningTxn { reads, writes, doomed } = self.running.remove(&txn).ok_or(None)?;
         if doomed.is_some() {
             return Err(doomed);
         }
-        let mut committing: BTreeMap<PageId, Committing<T>> = BTreeMap::new();
+        let mut committing: BTreeMap<PageId, CommittingWrites<T>> = BTreeMap::new();
         for (oid, content) in &writes {
             let Some(copy) = self.copies.get(&oid.page()) else { continue };
             // Nothing changes where nothing is: the copy is right as it is, and a brick may send no message for that.
-            if matches!((content, copy.look(oid.slot())), (Content::Absent, Found::Absent)) {
+            if matches!((content, copy.lookup(oid.slot())), (ObjectState::Absent, Lookup::Absent)) {
                 continue;
             }
             let page = committing
                 .entry(oid.page())
-                .or_insert_with(|| Committing { copy: copy.number, writes: BTreeMap::new() });
+                .or_insert_with(|| CommittingWrites { copy: copy.number, writes: BTreeMap::new() });
             page.writes.insert(oid.slot(), content.clone());
         }
         self.committing.insert(txn, committing);
         let seen = reads.values().map(|looked| looked.from).max().unwrap_or_default();
         let late = planted(Bug::VersionAtCommit);
-        let now = |oid: &Oid| self.copies.get(&oid.page()).map(|copy| Seen::At(copy.version)).filter(|_| late);
+        let now = |oid: &Oid| self.copies.get(&oid.page()).map(|copy| ReadVersion::At(copy.version)).filter(|_| late);
         let reads =
             reads.into_iter().map(|(oid, looked)| Read { oid, seen: now(&oid).unwrap_or(looked.seen) }).collect();
-        Ok(Finished { reads, seen, writes })
+        Ok(FinishedTxn { reads, seen, writes })
     }
 
     /// The outcome of a transaction has come: when it committed, if it did (P4).
-    pub fn decided(&mut self, txn: TxnId, committed: Option<Timestamp>) {
+    pub fn handle_outcome(&mut self, txn: TxnId, committed: Option<HlcTimestamp>) {
         let (Some(pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
-        for (page, Committing { copy: number, writes }) in pages {
+        for (page, CommittingWrites { copy: number, writes }) in pages {
             // Over another copy it could be older than what is there.
-            let same = |copy: &&mut Copy<T>| copy.number == number || planted(Bug::OwnWriteBlind);
+            let same = |copy: &&mut CachedPage<T>| copy.number == number || planted(Bug::OwnWriteBlind);
             let Some(copy) = self.copies.get_mut(&page).filter(same) else { continue };
             for (slot, content) in writes {
-                copy.put(slot, content, Newer { seen: Seen::Written(txn), timestamp });
+                copy.put(slot, content, VcacheEntry { seen: ReadVersion::Written(txn), timestamp });
             }
         }
     }
 
     /// Ends a transaction that has only read as a group snapshot, not before `last`, if it can be one (G2). It is forgotten,
     /// unless it has to wait. `None` if there is no such transaction.
-    pub fn snapshot(&mut self, txn: TxnId, last: Timestamp) -> Option<Snapshot> {
+    pub fn snapshot(&mut self, txn: TxnId, last: HlcTimestamp) -> Option<SnapshotCheck> {
         let running = self.running.get(&txn)?;
         let from = running.reads.values().map(|looked| looked.from).max().unwrap_or(last).max(last);
         let ends = running.reads.iter().filter_map(|(oid, looked)| Some((looked.until?, *oid)));
         let first = ends.min();
         let closed = running.reads.keys().map(|oid| (self.closed(oid.page().node), oid.page().node));
         let found = match (first, closed.min()) {
-            (Some((until, oid)), _) if until <= from => Snapshot::Conflict(oid),
+            (Some((until, oid)), _) if until <= from => SnapshotCheck::Conflict(oid),
             (_, Some((closed, node))) if closed < from && !planted(Bug::BeyondClosed) => {
-                return Some(Snapshot::Wait(node, from));
+                return Some(SnapshotCheck::Wait(node, from));
             }
             (first, Some((closed, _))) => {
-                let latest = first.map_or(closed, |(until, _)| closed.min(Timestamp(until.0 - 1)));
-                Snapshot::At(latest.max(from))
+                let latest = first.map_or(closed, |(until, _)| closed.min(HlcTimestamp(until.0 - 1)));
+                SnapshotCheck::At(latest.max(from))
             }
-            (_, None) => Snapshot::At(from),
+            (_, None) => SnapshotCheck::At(from),
         };
         self.running.remove(&txn);
         Some(found)
     }
 
     /// A node has closed a time: all changes of pages that are held, up to then, have come (G1).
-    pub fn close(&mut self, node: NodeId, at: Timestamp) {
+    pub fn close(&mut self, node: NodeId, at: HlcTimestamp) {
         let closed = self.closed.entry(node).or_default();
         *closed = at.max(*closed);
     }
 
     /// The closed timestamp of a node, in the session that is open.
     #[must_use]
-    pub fn closed(&self, node: NodeId) -> Timestamp {
+    pub fn closed(&self, node: NodeId) -> HlcTimestamp {
         self.closed.get(&node).copied().unwrap_or_default()
     }
 
@@ -400,36 +400,36 @@ impl<T: Clone + Weigh> PageCache<T> {
         }
         self.last_fetch += 1;
         let id = FetchId(self.last_fetch);
-        self.fetches.insert(page, Fetch { id, messages: Vec::new(), weight: 0 });
-        Some((id, self.aside.get(&page).map(|copy| copy.version)))
+        self.fetches.insert(page, PendingFetch { id, messages: Vec::new(), bytes: 0 });
+        Some((id, self.suspended.get(&page).map(|copy| copy.version)))
     }
 
     /// A fetch is answered. Says whether it was the one waited for (D3). If more has come meanwhile than can be kept, what it
     /// brings is not taken, and whoever needs it fetches it again.
-    pub fn fetched(&mut self, page: PageId, id: FetchId, reply: Reply<T>) -> bool {
+    pub fn handle_fetched(&mut self, page: PageId, id: FetchId, reply: FetchReply<T>) -> bool {
         let Some(fetch) = self.fetches.remove(&page) else { return false };
         if fetch.id != id && !planted(Bug::AnyReply) {
             self.fetches.insert(page, fetch);
             return false;
         }
-        let aside = self.aside.remove(&page);
-        if fetch.weight > MESSAGES_LIMIT {
+        let aside = self.suspended.remove(&page);
+        if fetch.bytes > MESSAGES_LIMIT_BYTES {
             return true;
         }
         let copy = match reply {
-            Reply::Page(fetched) => {
+            FetchReply::Page(fetched) => {
                 self.last_copy += 1;
-                Some(Copy::new(self.last_copy, fetched))
+                Some(CachedPage::new(self.last_copy, fetched))
             }
             // The same copy as before: nothing on its page has changed.
-            Reply::Current => aside,
-            Reply::Stale => None,
+            FetchReply::Current => aside,
+            FetchReply::Stale => None,
         };
         let Some(copy) = copy else { return true };
         let number = copy.number;
         let before = self.copies.insert(page, copy);
         for (message, contents) in fetch.messages {
-            self.arrive(&message, contents.as_ref());
+            self.apply_message(&message, contents.as_ref());
         }
         if let (Some(before), Some(version)) = (before, self.version(page)) {
             self.carry_over(page, before.number, number, version);
@@ -443,7 +443,7 @@ impl<T: Clone + Weigh> PageCache<T> {
     fn carry_over(&mut self, page: PageId, before: u64, number: u64, version: Version) {
         let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
         for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == before) {
-            if looked.seen == Seen::At(version) {
+            if looked.seen == ReadVersion::At(version) {
                 looked.copy = number;
             }
         }
@@ -451,7 +451,7 @@ impl<T: Clone + Weigh> PageCache<T> {
 
     /// Removes a copy. Says whether there was one.
     pub fn evict(&mut self, page: PageId) -> bool {
-        self.aside.remove(&page);
+        self.suspended.remove(&page);
         let Some(copy) = self.copies.remove(&page) else { return false };
         self.end_intervals(page, copy.number);
         true
@@ -470,36 +470,36 @@ impl<T: Clone + Weigh> PageCache<T> {
             self.end_intervals(page, copy.number);
             // What is newer than the copy's version shows that the version is not the page's any more.
             if copy.vcache.is_empty() {
-                self.aside.insert(page, copy);
+                self.suspended.insert(page, copy);
             }
         }
         self.closed.remove(&node);
     }
 
     /// Pages of a node whose copies are aside.
-    pub fn aside(&self, node: NodeId) -> impl Iterator<Item = PageId> {
-        self.aside.keys().copied().filter(move |page| page.node == node)
+    pub fn suspended_pages(&self, node: NodeId) -> impl Iterator<Item = PageId> {
+        self.suspended.keys().copied().filter(move |page| page.node == node)
     }
 
     // ------------------------------------------------------------------------------------------ messages
 
     /// A page has changed. `contents` are the new states, if they came along (R2). Returns the version to acknowledge: up to
     /// which nothing old is left here. Behind a gap that is less than the message's.
-    pub fn invalidate(&mut self, message: Invalidation, contents: Option<Contents<T>>) -> Version {
-        self.arrive(&message, contents.as_ref());
+    pub fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>) -> Version {
+        self.apply_message(&message, contents.as_ref());
         let heard = self.version(message.page).unwrap_or(message.version);
         if let Some(fetch) = self.fetches.get_mut(&message.page).filter(|_| !planted(Bug::NoCrossingLog)) {
-            fetch.weight += message_weight(contents.as_ref());
+            fetch.bytes += message_bytes(contents.as_ref());
             fetch.messages.push((message, contents));
-            if fetch.weight > MESSAGES_LIMIT {
+            if fetch.bytes > MESSAGES_LIMIT_BYTES {
                 fetch.messages.clear();
             }
         }
         heard
     }
 
-    fn arrive(&mut self, message: &Invalidation, contents: Option<&Contents<T>>) {
-        self.doom(message);
+    fn apply_message(&mut self, message: &Invalidation, contents: Option<&SlotStates<T>>) {
+        self.doom_readers(message);
         // What an own transaction wrote is the update, if none came along.
         let own = || self.committing.get(&message.txn)?.get(&message.page).map(|own| own.writes.clone());
         let own = if contents.is_none() { own() } else { None };
@@ -511,7 +511,7 @@ impl<T: Clone + Weigh> PageCache<T> {
             return;
         };
         for slot in &message.slots {
-            copy.change(*slot, message, contents.and_then(|contents| contents.get(slot)));
+            copy.change_slot(*slot, message, contents.and_then(|contents| contents.get(slot)));
         }
         let previous = if planted(Bug::GapsIgnored) { copy.version } else { message.previous };
         copy.ahead.insert(previous, message.clone());
@@ -519,20 +519,22 @@ impl<T: Clone + Weigh> PageCache<T> {
             copy.advance(&next);
             let number = copy.number;
             for running in self.running.values_mut() {
-                running.rise(&next, number);
+                running.advance_reads(&next, number);
             }
         }
         copy.ahead.retain(|previous, _| *previous > copy.version);
     }
 
     /// A message that names what a running transaction has read dooms it (P3).
-    fn doom(&mut self, message: &Invalidation) {
+    fn doom_readers(&mut self, message: &Invalidation) {
         let named = |oid: &Oid| oid.page() == message.page && message.slots.contains(&oid.slot());
         for running in self.running.values_mut() {
             for (oid, looked) in running.reads.iter_mut().filter(|(oid, _)| named(oid)) {
                 match looked.seen {
-                    Seen::At(version) if version >= message.version => {}
-                    Seen::Written(writer) if writer == message.txn => looked.seen = Seen::At(message.version),
+                    ReadVersion::At(version) if version >= message.version => {}
+                    ReadVersion::Written(writer) if writer == message.txn => {
+                        looked.seen = ReadVersion::At(message.version)
+                    }
                     _ if planted(Bug::NoDoom) => {}
                     _ => {
                         running.doomed.get_or_insert(*oid);
@@ -559,35 +561,35 @@ impl<T: Clone + Weigh> PageCache<T> {
 
     /// Looks at an object outside of any transaction.
     #[must_use]
-    pub fn look(&self, oid: Oid) -> Found<'_, T> {
-        self.copies.get(&oid.page()).map_or(Found::Miss, |copy| copy.look(oid.slot()))
+    pub fn lookup(&self, oid: Oid) -> Lookup<'_, T> {
+        self.copies.get(&oid.page()).map_or(Lookup::Miss, |copy| copy.lookup(oid.slot()))
     }
 
     /// The same, and how new it is.
     #[must_use]
-    pub fn look_closely(&self, oid: Oid) -> (Found<'_, T>, AsOf) {
-        let Some(copy) = self.copies.get(&oid.page()) else { return (Found::Miss, AsOf::default()) };
-        let Newer { seen, timestamp } = copy.newer(oid.slot());
-        (copy.look(oid.slot()), AsOf { version: copy.version, seen, timestamp })
+    pub fn lookup_versioned(&self, oid: Oid) -> (Lookup<'_, T>, AsOf) {
+        let Some(copy) = self.copies.get(&oid.page()) else { return (Lookup::Miss, AsOf::default()) };
+        let VcacheEntry { seen, timestamp } = copy.vcache_entry(oid.slot());
+        (copy.lookup(oid.slot()), AsOf { version: copy.version, seen, timestamp })
     }
 
     /// The page as another client may have it (R1): only if every object is valid and none is newer than the version says.
     #[must_use]
-    pub fn complete(&self, page: PageId) -> Option<Fetched<T>> {
+    pub fn complete_page(&self, page: PageId) -> Option<PageImage<T>> {
         let copy = self.copies.get(&page)?;
         if !copy.vcache.is_empty() && !planted(Bug::NewerCalledComplete) {
             return None;
         }
         let whole = copy.slots.iter().filter(|(_, value)| value.is_some() || !planted(Bug::HoleCalledComplete));
         let objects: Option<BTreeMap<u16, T>> = whole.map(|(slot, value)| Some((*slot, value.clone()?))).collect();
-        Some(Fetched { version: copy.version, timestamp: copy.timestamp, objects: objects? })
+        Some(PageImage { version: copy.version, timestamp: copy.timestamp, objects: objects? })
     }
 
     /// Every object of the page that is valid, with the version up to which it is (P1): for checkers.
-    pub fn valid(&self, page: PageId) -> impl Iterator<Item = (u16, &T, Seen)> {
+    pub fn valid_objects(&self, page: PageId) -> impl Iterator<Item = (u16, &T, ReadVersion)> {
         let copy = self.copies.get(&page);
         copy.into_iter().flat_map(|copy| {
-            copy.slots.iter().filter_map(|(slot, value)| Some((*slot, value.as_ref()?, copy.newer(*slot).seen)))
+            copy.slots.iter().filter_map(|(slot, value)| Some((*slot, value.as_ref()?, copy.vcache_entry(*slot).seen)))
         })
     }
 
@@ -595,10 +597,10 @@ impl<T: Clone + Weigh> PageCache<T> {
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), String> {
         for (page, copy) in &self.copies {
             for (slot, newer) in &copy.vcache {
-                if matches!(newer.seen, Seen::At(version) if version <= copy.version) {
+                if matches!(newer.seen, ReadVersion::At(version) if version <= copy.version) {
                     return Err(format!("P2: slot {slot} of {page:?} is at {newer:?}, the copy at {:?}", copy.version));
                 }
             }
@@ -612,59 +614,59 @@ impl<T: Clone + Weigh> PageCache<T> {
     }
 }
 
-impl<T> Found<'_, T> {
+impl<T> Lookup<'_, T> {
     fn is_miss(&self) -> bool {
         matches!(self, Self::Miss)
     }
 }
 
-impl<T> Running<T> {
+impl<T> RunningTxn<T> {
     /// A copy has advanced: reads of it that the message does not name rise with it (P3).
-    fn rise(&mut self, message: &Invalidation, copy: u64) {
+    fn advance_reads(&mut self, message: &Invalidation, copy: u64) {
         for (oid, looked) in &mut self.reads {
             let same = oid.page() == message.page && looked.copy == copy && !message.slots.contains(&oid.slot());
-            if let (true, Seen::At(version)) = (same, looked.seen) {
-                looked.seen = Seen::At(version.max(message.version));
+            if let (true, ReadVersion::At(version)) = (same, looked.seen) {
+                looked.seen = ReadVersion::At(version.max(message.version));
             }
         }
     }
 }
 
-impl<T: Clone> Copy<T> {
-    fn new(number: u64, fetched: Fetched<T>) -> Self {
-        let Fetched { version, timestamp, objects } = fetched;
+impl<T: Clone> CachedPage<T> {
+    fn new(number: u64, fetched: PageImage<T>) -> Self {
+        let PageImage { version, timestamp, objects } = fetched;
         let slots = objects.into_iter().map(|(slot, value)| (slot, Some(value))).collect();
         Self { number, version, timestamp, slots, vcache: BTreeMap::new(), ahead: BTreeMap::new() }
     }
 
-    fn look(&self, slot: u16) -> Found<'_, T> {
+    fn lookup(&self, slot: u16) -> Lookup<'_, T> {
         match self.slots.get(&slot) {
-            Some(Some(value)) => Found::Value(value),
-            Some(None) => Found::Miss,
-            None => Found::Absent,
+            Some(Some(value)) => Lookup::Value(value),
+            Some(None) => Lookup::Miss,
+            None => Lookup::Absent,
         }
     }
 
     /// How new an object is.
-    fn newer(&self, slot: u16) -> Newer {
-        let copy = Newer { seen: Seen::At(self.version), timestamp: self.timestamp };
+    fn vcache_entry(&self, slot: u16) -> VcacheEntry {
+        let copy = VcacheEntry { seen: ReadVersion::At(self.version), timestamp: self.timestamp };
         self.vcache.get(&slot).copied().unwrap_or(copy)
     }
 
-    fn put(&mut self, slot: u16, content: Content<T>, newer: Newer) {
+    fn put(&mut self, slot: u16, content: ObjectState<T>, newer: VcacheEntry) {
         match content {
-            Content::Value(value) => self.slots.insert(slot, Some(value)),
-            Content::Absent => self.slots.remove(&slot),
+            ObjectState::Value(value) => self.slots.insert(slot, Some(value)),
+            ObjectState::Absent => self.slots.remove(&slot),
         };
         self.vcache.insert(slot, newer);
     }
 
     /// Changes an object that a message names, unless it is as new already.
-    fn change(&mut self, slot: u16, message: &Invalidation, content: Option<&Content<T>>) {
-        let newer = Newer { seen: Seen::At(message.version), timestamp: message.timestamp };
+    fn change_slot(&mut self, slot: u16, message: &Invalidation, content: Option<&ObjectState<T>>) {
+        let newer = VcacheEntry { seen: ReadVersion::At(message.version), timestamp: message.timestamp };
         match self.vcache.get(&slot).map(|newer| newer.seen) {
-            Some(Seen::At(version)) if version >= message.version && !planted(Bug::OldUpdates) => return,
-            Some(Seen::Written(txn)) if txn == message.txn => {
+            Some(ReadVersion::At(version)) if version >= message.version && !planted(Bug::OldUpdates) => return,
+            Some(ReadVersion::Written(txn)) if txn == message.txn => {
                 self.vcache.insert(slot, newer);
                 return;
             }
@@ -683,7 +685,7 @@ impl<T: Clone> Copy<T> {
     fn advance(&mut self, message: &Invalidation) {
         self.version = message.version;
         self.timestamp = self.timestamp.max(message.timestamp);
-        self.vcache.retain(|_, newer| !matches!(newer.seen, Seen::At(version) if version <= message.version));
+        self.vcache.retain(|_, newer| !matches!(newer.seen, ReadVersion::At(version) if version <= message.version));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which bricks serve a logical node, and from when on.
 //!
-//! Identifiers name *logical* nodes. The [`Map`] says which group of bricks serves each of them, one or several that hold
+//! Identifiers name *logical* nodes. The [`GroupMap`] says which group of bricks serves each of them, one or several that hold
 //! the same. The meta-server keeps it and changes it: its [`decider`] is the only one that begins an *epoch*. So objects move
 //! while their identifiers stay (the run-time re-mapping of ADHOC, section 3). Elements of ordered collections are placed
 //! over several logical nodes by [`spread`].
@@ -30,7 +30,7 @@
 //!   create         └───────────────────────┘ somebody was lost meanwhile
 //! ```
 //!
-//! A request carries the epoch of the node's group as its sender knows it. Who refuses one says why ([`Stale`]), and by that
+//! A request carries the epoch of the node's group as its sender knows it. Who refuses one says why ([`NotServing`]), and by that
 //! what to do about it ([`Remedy`]).
 
 use std::collections::BTreeMap;
@@ -54,15 +54,15 @@ pub struct MemberId(pub u32);
 
 /// Counts the starts of a brick: the number of each process is larger than that of the one before.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life(pub u64);
+pub struct Incarnation(pub u64);
 
 /// A member of a group: a brick from one start to the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Seat {
+pub struct GroupMember {
     /// The brick.
     pub id: MemberId,
     /// The only process of it that belongs to the epoch (M1.2).
-    pub life: Life,
+    pub incarnation: Incarnation,
 }
 
 /// What a group is doing.
@@ -82,7 +82,7 @@ pub struct Group {
     /// When it began.
     pub epoch: Epoch,
     /// The members. The first of them validates, orders and logs; all of them serve reads.
-    pub members: Vec<Seat>,
+    pub members: Vec<GroupMember>,
     /// How often the logical node has moved: part of its versions.
     pub moves: u32,
     /// What it is doing.
@@ -94,31 +94,31 @@ pub struct Group {
 impl Group {
     /// Who validates, orders and logs; nobody before the first epoch.
     #[must_use]
-    pub fn first(&self) -> Option<Seat> {
+    pub fn first(&self) -> Option<GroupMember> {
         self.members.first().copied()
     }
 
     /// The seat of a brick, if it has one.
     #[must_use]
-    pub fn seat(&self, id: MemberId) -> Option<Seat> {
+    pub fn member(&self, id: MemberId) -> Option<GroupMember> {
         self.members.iter().find(|seat| seat.id == id).copied()
     }
 
     /// Those who are wanted and have no seat: they copy.
     pub fn joining(&self) -> impl Iterator<Item = MemberId> {
-        self.wanted.iter().copied().filter(|id| self.seat(*id).is_none())
+        self.wanted.iter().copied().filter(|id| self.member(*id).is_none())
     }
 }
 
 /// Which group serves each logical node, as far as somebody knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map {
+pub struct GroupMap {
     /// All that was decided up to here is in it; some of what came later may be.
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Group>,
 }
 
-impl Map {
+impl GroupMap {
     /// Up to where it is complete.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
@@ -152,28 +152,28 @@ impl Map {
     }
 
     /// It has all that was decided up to here.
-    pub fn complete(&mut self, epoch: Epoch) {
+    pub fn set_complete(&mut self, epoch: Epoch) {
         self.epoch = self.epoch.max(epoch);
     }
 
     /// What was decided after an epoch.
     #[must_use]
-    pub fn since(&self, epoch: Epoch) -> Vec<(NodeId, Group)> {
+    pub fn changes_since(&self, epoch: Epoch) -> Vec<(NodeId, Group)> {
         self.groups().filter(|(_, group)| group.epoch > epoch).map(|(node, group)| (node, group.clone())).collect()
     }
 }
 
 /// Why a brick does not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stale {
+pub enum NotServing {
     /// Whoever asks has an older map: this epoch has begun meanwhile.
-    Asker(Epoch),
+    StaleRequester(Epoch),
     /// The brick has an older map than whoever asks.
-    Brick,
+    StaleBrick,
     /// By its map the brick does not do what it is asked for.
     Elsewhere,
     /// The brick's lease has run out: others may serve the node by now.
-    Lease,
+    LeaseExpired,
     /// The epoch has not started yet.
     Starting,
     /// The node is about to move.
@@ -189,24 +189,24 @@ pub enum Remedy {
     Wait,
 }
 
-impl Stale {
+impl NotServing {
     /// What whoever asked should do.
     #[must_use]
     pub const fn remedy(self) -> Remedy {
         match self {
-            Self::Asker(_) | Self::Elsewhere => Remedy::Fetch,
-            Self::Brick | Self::Lease | Self::Starting | Self::Sealed => Remedy::Wait,
+            Self::StaleRequester(_) | Self::Elsewhere => Remedy::Fetch,
+            Self::StaleBrick | Self::LeaseExpired | Self::Starting | Self::Sealed => Remedy::Wait,
         }
     }
 }
 
 /// What bricks say to the meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum MetaRequest {
     /// This process lives, and wants a lease.
     Renew {
         /// Which start of the brick it is.
-        life: Life,
+        incarnation: Incarnation,
         /// When this was sent, by the brick's clock: the lease counts from then.
         asked: Ms,
         /// Up to where its map is complete.
@@ -219,17 +219,17 @@ pub enum Ask {
         /// The epoch in which it is so.
         epoch: Epoch,
         /// What is so.
-        report: Report,
+        report: GroupReport,
     },
 }
 
 /// What the first member of a group says to the meta-server, again and again until something comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum GroupReport {
     /// The epoch has started: all members hold all that there was at its beginning.
     Started,
     /// One who is wanted has almost all.
-    CaughtUp(Seat),
+    CaughtUp(GroupMember),
     /// All who are wanted hold all that there is and, as the group is sealed, will ever be; all members know that it is
     /// sealed. Nobody here answers anything any more.
     HandedOver,
@@ -237,11 +237,11 @@ pub enum Report {
 
 /// What the meta-server says to bricks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum MetaNotice {
     /// A lease.
     Granted {
         /// To whom.
-        life: Life,
+        incarnation: Incarnation,
         /// When that asked for it, by its own clock.
         asked: Ms,
         /// For how long from then.
@@ -254,7 +254,7 @@ pub enum Notice {
     /// A new epoch of a node.
     Changed(NodeId, Group),
     /// It was heard that this epoch has started.
-    Heard(NodeId, Epoch),
+    StartAcknowledged(NodeId, Epoch),
 }
 
 impl fmt::Debug for Epoch {
@@ -269,14 +269,14 @@ impl fmt::Debug for MemberId {
     }
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for GroupMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}{:?}", self.id, self.life)
+        write!(f, "{:?}{:?}", self.id, self.incarnation)
     }
 }

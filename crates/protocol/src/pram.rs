@@ -19,12 +19,12 @@ use model::{NodeId, Oid};
 
 use crate::commit::Writes;
 use crate::ident::TxnId;
-use crate::page_cache::Content;
+use crate::page_cache::ObjectState;
 use crate::plant::{Bug, planted};
 
 /// Writes that go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch<T> {
+pub struct WriteBatch<T> {
     /// Where.
     pub node: NodeId,
     /// The new states.
@@ -36,11 +36,11 @@ pub struct Batch<T> {
 /// The writes of one client that are not settled. `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Pram<T> {
-    queue: VecDeque<Batch<T>>,
+    queue: VecDeque<WriteBatch<T>>,
     /// What may not have arrived.
-    sent: Option<(TxnId, Batch<T>)>,
+    sent: Option<(TxnId, WriteBatch<T>)>,
     /// What is durable, and of which somebody may have still to hear; all of it at one node.
-    written: BTreeMap<TxnId, Batch<T>>,
+    written: BTreeMap<TxnId, WriteBatch<T>>,
 }
 
 impl<T> Default for Pram<T> {
@@ -51,27 +51,27 @@ impl<T> Default for Pram<T> {
 
 impl<T: Clone> Pram<T> {
     /// Writes an object. `number` is given back when it is durable.
-    pub fn put(&mut self, oid: Oid, content: Content<T>, number: u64) {
+    pub fn put(&mut self, oid: Oid, content: ObjectState<T>, number: u64) {
         let node = oid.page().node;
         match self.queue.back_mut().filter(|batch| batch.node == node) {
             Some(batch) => {
                 batch.writes.insert(oid, content);
                 batch.numbers.push(number);
             }
-            None => self.queue.push_back(Batch { node, writes: [(oid, content)].into(), numbers: vec![number] }),
+            None => self.queue.push_back(WriteBatch { node, writes: [(oid, content)].into(), numbers: vec![number] }),
         }
     }
 
     /// What was put and is not replied to yet: newer than any copy.
     #[must_use]
-    pub fn look(&self, oid: Oid) -> Option<&Content<T>> {
+    pub fn lookup(&self, oid: Oid) -> Option<&ObjectState<T>> {
         let newest_first = self.queue.iter().rev().chain(self.sent.iter().map(|(_, batch)| batch));
         newest_first.filter_map(|batch| batch.writes.get(&oid)).next()
     }
 
     /// The batch that can be sent now, under this number, if there is one: the one before is written, and all are settled
     /// that went elsewhere.
-    pub fn send(&mut self, write: TxnId) -> Option<&Batch<T>> {
+    pub fn send(&mut self, write: TxnId) -> Option<&WriteBatch<T>> {
         let next = self.queue.front()?.node;
         let elsewhere = self.written.values().any(|batch| batch.node != next);
         if self.sent.is_some() || elsewhere && !planted(Bug::NextWriteAtOnce) {
@@ -84,14 +84,14 @@ impl<T: Clone> Pram<T> {
 
     /// What went to a node and is not settled, in order: to be sent again, when there is a new connection. Written again, it
     /// is written once, and said to be settled again.
-    pub fn again(&self, node: NodeId) -> impl Iterator<Item = (TxnId, &Batch<T>)> {
+    pub fn unsettled_at(&self, node: NodeId) -> impl Iterator<Item = (TxnId, &WriteBatch<T>)> {
         let sent = self.sent.iter().map(|(write, batch)| (*write, batch));
         let written = self.written.iter().map(|(write, batch)| (*write, batch));
         written.chain(sent).filter(move |(_, batch)| batch.node == node)
     }
 
     /// A batch is durable. Returns the client's numbers, the first time.
-    pub fn written(&mut self, write: TxnId) -> Vec<u64> {
+    pub fn handle_written(&mut self, write: TxnId) -> Vec<u64> {
         let Some((_, mut batch)) = self.sent.take_if(|(sent, _)| *sent == write) else { return Vec::new() };
         let numbers = std::mem::take(&mut batch.numbers);
         if planted(Bug::LastWriteSettles) {
@@ -102,7 +102,7 @@ impl<T: Clone> Pram<T> {
     }
 
     /// A batch was not written: something stood against it. It is tried again under another number, before all others.
-    pub fn refused(&mut self, write: TxnId) {
+    pub fn handle_refused(&mut self, write: TxnId) {
         if let Some((_, batch)) = self.sent.take_if(|(sent, _)| *sent == write) {
             self.queue.push_front(batch);
         }
@@ -110,8 +110,8 @@ impl<T: Clone> Pram<T> {
 
     /// Everybody has heard of a batch, so it is durable too: if that is news, returns the client's numbers. (It is if the
     /// batch was sent again, and this says it of the first time.)
-    pub fn settled(&mut self, write: TxnId) -> Vec<u64> {
-        let numbers = self.written(write);
+    pub fn handle_settled(&mut self, write: TxnId) -> Vec<u64> {
+        let numbers = self.handle_written(write);
         self.written.remove(&write);
         numbers
     }
@@ -124,7 +124,7 @@ impl<T: Clone> Pram<T> {
 
     /// Where the next batch goes.
     #[must_use]
-    pub fn next(&self) -> Option<NodeId> {
+    pub fn next_node(&self) -> Option<NodeId> {
         self.queue.front().map(|batch| batch.node)
     }
 }
@@ -134,55 +134,55 @@ mod tests {
     use model::{ClassId, PageId, SpaceId};
 
     use super::*;
-    use crate::ident::{ClientId, Timestamp};
+    use crate::ident::{ClientId, HlcTimestamp};
 
     fn oid(node: u32, slot: u16) -> Oid {
         Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(node), number: 1 }, slot)
     }
 
     fn write(number: u64) -> TxnId {
-        TxnId { start: Timestamp::at(number), client: ClientId(1) }
+        TxnId { start: HlcTimestamp::at(number), client: ClientId(1) }
     }
 
     #[test]
     fn a_write_to_another_node_waits_until_the_last_is_settled() {
         let mut pram = Pram::default();
-        pram.put(oid(1, 1), Content::Value(10), 0);
-        pram.put(oid(2, 1), Content::Value(20), 1);
+        pram.put(oid(1, 1), ObjectState::Value(10), 0);
+        pram.put(oid(2, 1), ObjectState::Value(20), 1);
         assert_eq!(pram.send(write(1)).unwrap().node, NodeId(1));
         assert_eq!(pram.send(write(2)), None, "it is not written");
-        assert_eq!(pram.written(write(1)), [0]);
+        assert_eq!(pram.handle_written(write(1)), [0]);
         assert_eq!(pram.send(write(2)), None, "it is not settled");
-        pram.settled(write(1));
+        pram.handle_settled(write(1));
         assert_eq!(pram.send(write(2)).unwrap().node, NodeId(2));
     }
 
     #[test]
     fn writes_to_one_node_go_together_and_wait_for_no_acknowledgement() {
         let mut pram = Pram::default();
-        pram.put(oid(1, 1), Content::Value(10), 0);
+        pram.put(oid(1, 1), ObjectState::Value(10), 0);
         pram.send(write(1));
-        pram.put(oid(1, 1), Content::Value(11), 1);
-        pram.put(oid(1, 2), Content::Value(12), 2);
-        assert_eq!(pram.look(oid(1, 1)), Some(&Content::Value(11)));
-        pram.written(write(1));
+        pram.put(oid(1, 1), ObjectState::Value(11), 1);
+        pram.put(oid(1, 2), ObjectState::Value(12), 2);
+        assert_eq!(pram.lookup(oid(1, 1)), Some(&ObjectState::Value(11)));
+        pram.handle_written(write(1));
         assert_eq!(pram.send(write(2)).unwrap().writes.len(), 2);
-        assert_eq!(pram.written(write(2)), [1, 2]);
-        assert_eq!(pram.look(oid(1, 1)), None, "the reply has come: the cache knows better");
+        assert_eq!(pram.handle_written(write(2)), [1, 2]);
+        assert_eq!(pram.lookup(oid(1, 1)), None, "the reply has come: the cache knows better");
     }
 
     #[test]
     fn a_write_to_another_node_waits_also_for_those_before_the_last() {
         let mut pram = Pram::default();
         for (number, slot) in [(1, 1), (2, 2)] {
-            pram.put(oid(1, slot), Content::Value(10), number);
+            pram.put(oid(1, slot), ObjectState::Value(10), number);
             pram.send(write(number));
-            pram.written(write(number));
+            pram.handle_written(write(number));
         }
-        pram.put(oid(2, 1), Content::Value(20), 3);
-        pram.settled(write(2));
+        pram.put(oid(2, 1), ObjectState::Value(20), 3);
+        pram.handle_settled(write(2));
         assert_eq!(pram.send(write(3)), None, "somebody may not have heard of the first");
-        pram.settled(write(1));
+        pram.handle_settled(write(1));
         assert!(pram.send(write(3)).is_some());
     }
 
@@ -190,22 +190,22 @@ mod tests {
     #[test]
     fn what_is_settled_is_written() {
         let mut pram = Pram::default();
-        pram.put(oid(1, 1), Content::Value(10), 7);
+        pram.put(oid(1, 1), ObjectState::Value(10), 7);
         pram.send(write(1));
-        assert_eq!(pram.settled(write(1)), [7]);
-        assert_eq!(pram.written(write(1)), []);
+        assert_eq!(pram.handle_settled(write(1)), [7]);
+        assert_eq!(pram.handle_written(write(1)), []);
         assert!(pram.is_settled());
     }
 
     #[test]
     fn what_was_refused_is_tried_again_before_what_follows() {
         let mut pram = Pram::default();
-        pram.put(oid(1, 1), Content::Value(10), 0);
+        pram.put(oid(1, 1), ObjectState::Value(10), 0);
         pram.send(write(1));
-        pram.put(oid(1, 1), Content::Value(11), 1);
-        pram.refused(write(1));
-        assert_eq!(pram.send(write(2)).unwrap().writes[&oid(1, 1)], Content::Value(10));
-        assert_eq!(pram.look(oid(1, 1)), Some(&Content::Value(11)));
-        assert!(pram.again(NodeId(1)).count() == 1 && pram.again(NodeId(2)).count() == 0);
+        pram.put(oid(1, 1), ObjectState::Value(11), 1);
+        pram.handle_refused(write(1));
+        assert_eq!(pram.send(write(2)).unwrap().writes[&oid(1, 1)], ObjectState::Value(10));
+        assert_eq!(pram.lookup(oid(1, 1)), Some(&ObjectState::Value(11)));
+        assert!(pram.unsettled_at(NodeId(1)).count() == 1 && pram.unsettled_at(NodeId(2)).count() == 0);
     }
 }

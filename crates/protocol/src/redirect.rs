@@ -22,28 +22,28 @@ use model::PageId;
 
 use crate::commit::Writes;
 use crate::directory::Directory;
-use crate::ident::{HolderId, Timestamp, TxnId, Version};
+use crate::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use crate::lease::Ms;
-use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
+use crate::memory_size::MemorySize;
+use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
-use crate::weigh::Weigh;
 
 mod fetching;
 mod retained;
 
-use fetching::{Fetching, Stage, Waiter};
-use retained::Retained;
+use fetching::{FetchStage, FetchWaiter, PageFetch};
+use retained::RetainedUpdates;
 
 /// Who may be asked to help with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helpers {
     /// Nobody: this node only passes on.
-    Nobody,
+    None,
     /// Everybody below: this node is a redirector.
-    Everybody,
+    All,
 }
 
 /// Something that a redirector wants done, in this order.
@@ -57,7 +57,7 @@ pub enum Output<T> {
 
 /// A session that waits for the root before it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Opening {
+struct OpeningSession {
     holder: HolderId,
     height: u8,
     asked: Ms,
@@ -73,16 +73,16 @@ pub struct Redirector<T> {
     directory: Directory,
     /// Who below has a complete copy, as far as is known here, and how often each has helped.
     complete: BTreeMap<PageId, BTreeSet<HolderId>>,
-    helped: BTreeMap<HolderId, u64>,
-    fetching: BTreeMap<PageId, Fetching<T>>,
+    help_counts: BTreeMap<HolderId, u64>,
+    fetching: BTreeMap<PageId, PageFetch<T>>,
     /// Until when helpers are waited for.
     helping: Schedule<PageId>,
     /// The fetch by which this node is listed above, for each page.
     listed: BTreeMap<PageId, FetchId>,
     last_fetch: u64,
-    retained: Retained<T>,
+    retained: RetainedUpdates<T>,
     /// Who waits for the answer of the root to which question.
-    syncing: VecDeque<(u64, Opening)>,
+    syncing: VecDeque<(u64, OpeningSession)>,
     /// Who wants closed timestamps (G1).
     subscribers: BTreeSet<HolderId>,
     /// Who waits for the reply to a write.
@@ -90,7 +90,7 @@ pub struct Redirector<T> {
     out: Vec<Output<T>>,
 }
 
-impl<T: Clone + Weigh> Redirector<T> {
+impl<T: Clone + MemorySize> Redirector<T> {
     /// One that knows nobody. Nobody else ever has the session numbers from `holder` on.
     #[must_use]
     pub fn new(helpers: Helpers, holder: HolderId) -> Self {
@@ -99,12 +99,12 @@ impl<T: Clone + Weigh> Redirector<T> {
             upstream: Upstream::new(holder),
             directory: Directory::default(),
             complete: BTreeMap::new(),
-            helped: BTreeMap::new(),
+            help_counts: BTreeMap::new(),
             fetching: BTreeMap::new(),
             helping: Schedule::default(),
             listed: BTreeMap::new(),
             last_fetch: 0,
-            retained: Retained::default(),
+            retained: RetainedUpdates::default(),
             syncing: VecDeque::new(),
             subscribers: BTreeSet::new(),
             writers: BTreeMap::new(),
@@ -117,11 +117,11 @@ impl<T: Clone + Weigh> Redirector<T> {
         self.out.drain(..)
     }
 
-    fn up(&mut self, message: Up<T>) {
+    fn send_up(&mut self, message: Up<T>) {
         self.out.push(Output::Up(self.upstream.holder(), message));
     }
 
-    fn down(&mut self, holder: HolderId, message: Down<T>) {
+    fn send_down(&mut self, holder: HolderId, message: Down<T>) {
         self.out.push(Output::Down(holder, message));
     }
 
@@ -131,45 +131,45 @@ impl<T: Clone + Weigh> Redirector<T> {
     pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) {
         if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
             if !open && !self.directory.knows(holder) {
-                return self.down(holder, Down::Closed);
+                return self.send_down(holder, Down::Closed);
             }
             if let Some(before) = replaces {
-                self.gone(before, now);
+                self.remove_holder(before, now);
             }
             if subscribe {
                 self.subscribers.insert(holder);
             }
-            let opening = Opening { holder, height, asked, wanted_ms, sync };
+            let opening = OpeningSession { holder, height, asked, wanted_ms, sync };
             return if sync == 0 { self.grant(opening, now) } else { self.open(opening, now) };
         }
         if !self.directory.knows(holder) {
-            return self.down(holder, Down::Closed);
+            return self.send_down(holder, Down::Closed);
         }
         match message {
             Up::Renew { .. } => {}
-            Up::Fetch { page, fetch, have } => self.fetch(page, Waiter { holder, fetch, have }, now),
+            Up::Fetch { page, fetch, have } => self.fetch(page, FetchWaiter { holder, fetch, have }, now),
             Up::Acknowledge { page, version } => self.directory.acknowledge(holder, page, version),
             Up::Evict { page, fetch } => {
                 self.directory.evict(page, holder, fetch);
-                self.incomplete(page, holder);
+                self.mark_incomplete(page, holder);
                 self.unlist(page);
             }
-            Up::Helped { page, help, copy } => self.helped(page, holder, help, copy, now),
+            Up::Helped { page, help, copy } => self.handle_helped(page, holder, help, copy, now),
             Up::Write { write, writes } => {
                 self.retain(write, &writes);
                 self.writers.insert(write, holder);
-                self.up(Up::Write { write, writes });
+                self.send_up(Up::Write { write, writes });
             }
         }
         self.acknowledge();
     }
 
     /// A session below opens when the root has answered a question that was asked after this (N1).
-    fn open(&mut self, opening: Opening, now: Ms) {
+    fn open(&mut self, opening: OpeningSession, now: Ms) {
         if planted(Bug::OpenedUnsynced) {
             return self.grant(opening, now);
         }
-        let next = self.upstream.syncs() + 1;
+        let next = self.upstream.last_sync() + 1;
         // Whoever asks again before anything was asked here waits once.
         self.syncing.retain(|(number, other)| *number < next || other.holder != opening.holder);
         self.syncing.push_back((next, opening));
@@ -178,33 +178,33 @@ impl<T: Clone + Weigh> Redirector<T> {
 
     /// Asks the root for those who wait for it, if there is a session to ask in, and that is not done.
     fn ask_root(&mut self, now: Ms) {
-        let asked = self.upstream.syncs();
+        let asked = self.upstream.last_sync();
         if self.upstream.is_valid(now) && self.syncing.back().is_some_and(|(number, _)| *number > asked) {
             let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
             let renew = self.upstream.sync(now, height, subscribe);
-            self.up(renew);
+            self.send_up(renew);
         }
     }
 
-    fn grant(&mut self, opening: Opening, now: Ms) {
-        let Opening { holder, height, asked, wanted_ms, sync } = opening;
-        let lease_ms = self.directory.grant(holder, height, now, wanted_ms, self.upstream.left(now));
-        self.down(holder, Down::Leased { asked, lease_ms, sync });
+    fn grant(&mut self, opening: OpeningSession, now: Ms) {
+        let OpeningSession { holder, height, asked, wanted_ms, sync } = opening;
+        let lease_ms = self.directory.grant(holder, height, now, wanted_ms, self.upstream.remaining_ms(now));
+        self.send_down(holder, Down::Leased { asked, lease_ms, sync });
         self.acknowledge();
     }
 
     /// A holder is gone, or says that it has nothing of that session any more.
-    fn gone(&mut self, holder: HolderId, now: Ms) {
+    fn remove_holder(&mut self, holder: HolderId, now: Ms) {
         self.directory.remove(holder);
-        self.disconnected(holder, now);
+        self.handle_disconnected(holder, now);
         let pages: Vec<PageId> = self.listed.keys().copied().collect();
         pages.into_iter().for_each(|page| self.unlist(page));
     }
 
     /// The connection to a holder is gone: it is not asked for help, and who waits for its help is sent elsewhere (R4).
     /// What it holds it may still use until its lease runs out.
-    pub fn disconnected(&mut self, holder: HolderId, now: Ms) {
-        self.helped.remove(&holder);
+    pub fn handle_disconnected(&mut self, holder: HolderId, now: Ms) {
+        self.help_counts.remove(&holder);
         self.subscribers.remove(&holder);
         self.complete.retain(|_, holders| {
             holders.remove(&holder);
@@ -215,7 +215,7 @@ impl<T: Clone + Weigh> Redirector<T> {
         for page in pages {
             let Some(fetching) = self.fetching.get_mut(&page) else { continue };
             fetching.waiters.retain(|waiter| waiter.holder != holder);
-            if matches!(fetching.stage, Stage::Helping { helper, .. } if helper == holder) {
+            if matches!(fetching.stage, FetchStage::Helping { helper, .. } if helper == holder) {
                 self.dispatch(page, now);
             }
         }
@@ -225,11 +225,11 @@ impl<T: Clone + Weigh> Redirector<T> {
     fn unlist(&mut self, page: PageId) {
         let is_wanted = self.fetching.contains_key(&page) || self.directory.holders(page).next().is_some();
         if !is_wanted && let Some(fetch) = self.listed.remove(&page) {
-            self.up(Up::Evict { page, fetch });
+            self.send_up(Up::Evict { page, fetch });
         }
     }
 
-    fn incomplete(&mut self, page: PageId, holder: HolderId) {
+    fn mark_incomplete(&mut self, page: PageId, holder: HolderId) {
         if let Some(holders) = self.complete.get_mut(&page) {
             holders.remove(&holder);
             if holders.is_empty() {
@@ -241,7 +241,7 @@ impl<T: Clone + Weigh> Redirector<T> {
     /// Acknowledges upward what all below have heard (D2).
     fn acknowledge(&mut self) {
         for (page, version) in self.directory.acknowledge_upward() {
-            self.up(Up::Acknowledge { page, version });
+            self.send_up(Up::Acknowledge { page, version });
         }
     }
 
@@ -254,7 +254,7 @@ impl<T: Clone + Weigh> Redirector<T> {
         }
         match message {
             Down::Leased { asked, lease_ms, sync } => {
-                self.upstream.leased(asked, lease_ms, now);
+                self.upstream.handle_leased(asked, lease_ms, now);
                 while let Some((_, opening)) = self.syncing.pop_front_if(|(number, _)| *number <= sync) {
                     self.grant(opening, now);
                 }
@@ -265,20 +265,19 @@ impl<T: Clone + Weigh> Redirector<T> {
                 self.close_all();
             }
             Down::Fetched { page, fetch, reply } => {
-                let is_it =
-                    |fetching: &Fetching<T>| matches!(fetching.stage, Stage::Above { fetch: out, .. } if out == fetch);
+                let is_it = |fetching: &PageFetch<T>| matches!(fetching.stage, FetchStage::Above { fetch: out, .. } if out == fetch);
                 if self.fetching.get(&page).is_some_and(is_it) {
-                    self.arrived(page, reply, now);
+                    self.handle_arrived(page, reply, now);
                 }
             }
             Down::Invalidate { message, contents } => self.invalidate(message, contents, now),
             // Nothing is kept here, and those below are not asked for others: that would be a longer way.
-            Down::Help { page, help } => self.up(Up::Helped { page, help, copy: None }),
+            Down::Help { page, help } => self.send_up(Up::Helped { page, help, copy: None }),
             Down::Close { at } => {
                 let directory = &self.directory;
                 let below = self.subscribers.iter().copied().filter(|holder| directory.knows(*holder));
                 let below: Vec<HolderId> = below.collect();
-                below.into_iter().for_each(|holder| self.down(holder, Down::Close { at }));
+                below.into_iter().for_each(|holder| self.send_down(holder, Down::Close { at }));
             }
             Down::Written { write, result } => {
                 let Some(writer) = self.writers.get(&write).copied() else { return };
@@ -286,27 +285,27 @@ impl<T: Clone + Weigh> Redirector<T> {
                     self.retained.forget(write);
                     self.writers.remove(&write);
                 }
-                self.down(writer, Down::Written { write, result });
+                self.send_down(writer, Down::Written { write, result });
             }
             Down::Settled { write } => {
                 if let Some(writer) = self.writers.remove(&write) {
-                    self.down(writer, Down::Settled { write });
+                    self.send_down(writer, Down::Settled { write });
                 }
             }
         }
         self.acknowledge();
     }
 
-    fn invalidate(&mut self, message: Invalidation, contents: Option<Contents<T>>, now: Ms) {
+    fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>, now: Ms) {
         let contents = contents.or_else(|| self.retained.take(message.txn, message.page));
         if contents.is_none() && !planted(Bug::HoleCalledComplete) {
             self.complete.remove(&message.page);
         }
         let page = message.page;
-        for holder in self.directory.passed_on(page, message.version, now) {
-            self.down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
+        for holder in self.directory.mark_passed_on(page, message.version, now) {
+            self.send_down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
         }
-        self.told(page, message, contents);
+        self.buffer_message(page, message, contents);
     }
 
     // ------------------------------------------------------------------------------------------ the session above
@@ -329,7 +328,7 @@ impl<T: Clone + Weigh> Redirector<T> {
         let waiting = std::mem::take(&mut self.syncing);
         self.subscribers.clear();
         self.complete.clear();
-        self.helped.clear();
+        self.help_counts.clear();
         self.listed.clear();
         self.writers.clear();
         if planted(Bug::SessionNotReset) {
@@ -338,7 +337,7 @@ impl<T: Clone + Weigh> Redirector<T> {
         // Those who wait to be let in ask again: what was asked above for them will not be answered.
         let waiting = waiting.into_iter().map(|(_, opening)| opening.holder);
         for holder in self.directory.clear().into_iter().chain(waiting) {
-            self.down(holder, Down::Closed);
+            self.send_down(holder, Down::Closed);
         }
     }
 
@@ -351,14 +350,14 @@ impl<T: Clone + Weigh> Redirector<T> {
         if self.upstream.is_due(now) && self.is_used() {
             let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
             let renew = self.upstream.poll(now, height, subscribe);
-            renew.into_iter().for_each(|renew| self.up(renew));
+            renew.into_iter().for_each(|renew| self.send_up(renew));
         }
         for holder in self.directory.expire(now) {
-            self.gone(holder, now);
+            self.remove_holder(holder, now);
         }
         for page in self.helping.due(now).into_iter().filter(|_| !planted(Bug::PatienceWithHelpers)) {
-            if let Some(Stage::Helping { helper, .. }) = self.fetching.get(&page).map(|fetching| fetching.stage) {
-                self.incomplete(page, helper);
+            if let Some(FetchStage::Helping { helper, .. }) = self.fetching.get(&page).map(|fetching| fetching.stage) {
+                self.mark_incomplete(page, helper);
             }
             self.fetch_above(page);
         }
@@ -368,7 +367,7 @@ impl<T: Clone + Weigh> Redirector<T> {
     /// When [`Redirector::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        let upstream = if self.is_used() { self.upstream.deadline() } else { self.upstream.lapses() };
+        let upstream = if self.is_used() { self.upstream.deadline() } else { self.upstream.lease_end() };
         let others = [self.helping.first(), self.directory.deadline(), upstream];
         others.into_iter().flatten().min()
     }
@@ -377,7 +376,7 @@ impl<T: Clone + Weigh> Redirector<T> {
     /// could be used beyond it.
     fn is_used(&self) -> bool {
         let is_held = !self.listed.is_empty() || !self.fetching.is_empty() || !self.writers.is_empty();
-        is_held || !self.syncing.is_empty() || self.directory.known().next().is_some()
+        is_held || !self.syncing.is_empty() || self.directory.all_holders().next().is_some()
     }
 
     // ------------------------------------------------------------------------------------------ commits that pass
@@ -385,7 +384,7 @@ impl<T: Clone + Weigh> Redirector<T> {
     /// A commit passes on its way up: what it writes here is retained (R2). Not if it creates objects: who has them below
     /// would not know what they are called in the end. Nor if those below do not help each other: then this node only passes on.
     pub fn retain(&mut self, txn: TxnId, writes: &Writes<T>) {
-        if self.helpers == Helpers::Nobody {
+        if self.helpers == Helpers::None {
             return;
         }
         self.retained.retain(txn, writes);
@@ -395,7 +394,7 @@ impl<T: Clone + Weigh> Redirector<T> {
     }
 
     /// It was refused: nothing will prove it.
-    pub fn refused(&mut self, txn: TxnId) {
+    pub fn forget_update(&mut self, txn: TxnId) {
         self.retained.forget(txn);
     }
 
@@ -406,12 +405,12 @@ impl<T: Clone + Weigh> Redirector<T> {
             let contents = [(oid.slot(), content.clone())].into();
             let (previous, version) =
                 (Version { moves: 0, position: u64::MAX - 1 }, Version { moves: 0, position: u64::MAX });
-            let timestamp = Timestamp::ZERO;
+            let timestamp = HlcTimestamp::ZERO;
             let message = Invalidation { page: oid.page(), slots, previous, version, timestamp, txn };
             let holders: Vec<HolderId> = self.directory.holders(oid.page()).collect();
             for holder in holders {
                 let (message, contents) = (message.clone(), Some(Clone::clone(&contents)));
-                self.down(holder, Down::Invalidate { message, contents });
+                self.send_down(holder, Down::Invalidate { message, contents });
             }
         }
     }
@@ -432,18 +431,18 @@ impl<T: Clone + Weigh> Redirector<T> {
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
-        self.directory.invariants()?;
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.directory.check_invariants()?;
         for (page, fetching) in &self.fetching {
             for waiter in &fetching.waiters {
                 if !self.directory.holders(*page).any(|holder| holder == waiter.holder) {
                     return Err(format!("D1: {:?} waits for {page:?} and is not listed", waiter.holder));
                 }
             }
-            if matches!(fetching.stage, Stage::Helping { .. }) != self.helping.at(*page).is_some() {
+            if matches!(fetching.stage, FetchStage::Helping { .. }) != self.helping.at(*page).is_some() {
                 return Err(format!("R1: a helper is waited for with {page:?} for ever"));
             }
-            if matches!(fetching.stage, Stage::Above { .. }) && !self.listed.contains_key(page) {
+            if matches!(fetching.stage, FetchStage::Above { .. }) && !self.listed.contains_key(page) {
                 return Err(format!("D1: {page:?} is fetched above, and the fetch is forgotten"));
             }
         }
@@ -455,17 +454,17 @@ impl<T: Clone + Weigh> Redirector<T> {
         Ok(())
     }
 
-    fn helped(&mut self, page: PageId, helper: HolderId, help: FetchId, copy: Option<Fetched<T>>, now: Ms) {
-        let is_it = |fetching: &Fetching<T>| {
-            matches!(fetching.stage, Stage::Helping { help: out, .. } if out == help) || planted(Bug::AnyReply)
+    fn handle_helped(&mut self, page: PageId, helper: HolderId, help: FetchId, copy: Option<PageImage<T>>, now: Ms) {
+        let is_it = |fetching: &PageFetch<T>| {
+            matches!(fetching.stage, FetchStage::Helping { help: out, .. } if out == help) || planted(Bug::AnyReply)
         };
         if !self.fetching.get(&page).is_some_and(is_it) {
             return;
         }
         match copy {
-            Some(copy) => self.arrived(page, Reply::Page(copy), now),
+            Some(copy) => self.handle_arrived(page, FetchReply::Page(copy), now),
             None => {
-                self.incomplete(page, helper);
+                self.mark_incomplete(page, helper);
                 self.dispatch(page, now);
             }
         }

@@ -28,7 +28,7 @@
 //! ```
 //!
 //! Driving it: what the participant wants appended goes to [`Replica::append`]; [`Output::Durable`] goes to
-//! `Participant::forced`. When [`Output::Lead`] comes, a participant is built from the records of the log by
+//! `Participant::handle_forced`. When [`Output::Lead`] comes, a participant is built from the records of the log by
 //! `Participant::recover`: everything in it counts then, as all members hold it. When [`Output::Serving`] says otherwise,
 //! that participant takes no requests; when [`Output::Resign`] comes, it is forgotten.
 
@@ -37,9 +37,9 @@ use std::collections::BTreeMap;
 use model::NodeId;
 
 use crate::lease::Ms;
-use crate::placement::{Epoch, Group, Life, MemberId, Phase, Report, Seat, Stale};
+use crate::placement::{Epoch, Group, GroupMember, GroupReport, Incarnation, MemberId, NotServing, Phase};
 use crate::plant::{Bug, planted};
-use log::{Log, Point};
+use log::{LogPoint, ReplicaLog};
 use message::{LogId, Message};
 use peer::Peer;
 
@@ -62,13 +62,13 @@ pub enum Serving {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<R> {
     /// Append this to the local log, with the epoch.
-    Append(Point, R),
+    Append(LogPoint, R),
     /// Cut off what is behind this position of the local log, before anything that follows is appended.
-    Cut(u64),
+    Truncate(u64),
     /// Send this to a member.
     Send(MemberId, Message<R>),
     /// Say this to the meta-server, in this epoch.
-    Report(NodeId, Epoch, Report),
+    Report(NodeId, Epoch, GroupReport),
     /// All members hold the log up to here: it may be shown, and answered for.
     Durable(u64),
     /// From now on this is the participant: build it from the log, which all members hold, with this many moves.
@@ -81,17 +81,17 @@ pub enum Output<R> {
     /// What may be done from now on. Leases end by themselves: at each request ask [`Replica::admit`].
     Serving(Serving),
     /// Copy the state of this member, whole, up to any point of its log that it has told durable; then call
-    /// [`Replica::copied`]. Comes again until that is done.
+    /// [`Replica::handle_copied`]. Comes again until that is done.
     CopyFrom(MemberId),
 }
 
 /// What a replica is made with.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ReplicaSettings {
     /// The logical node.
     pub node: NodeId,
     /// The brick, and its start: so this process of it.
-    pub me: Seat,
+    pub me: GroupMember,
     /// After how long what has not been answered is said again.
     pub retry_ms: u64,
     /// Records in one message.
@@ -101,7 +101,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum MemberRole {
     Outside,
     Copying,
     Member,
@@ -111,22 +111,22 @@ enum Role {
 /// One member of the group of one logical node. `R` is a record.
 #[derive(Clone, Debug)]
 pub struct Replica<R> {
-    settings: Settings,
-    log: Log<R>,
+    settings: ReplicaSettings,
+    log: ReplicaLog<R>,
     /// How often the log was replaced by a copy, in this life.
     copies: u32,
     group: Option<Group>,
-    role: Role,
+    role: MemberRole,
     /// Until when the lease lasts.
-    until: Ms,
+    lease_until: Ms,
     /// When something is said again.
-    next: Ms,
+    next_retry: Ms,
     /// The end of the log when the epoch began, at the first member.
-    start: u64,
+    start_position: u64,
     /// What all members hold, as it is known in this epoch: `None` until it is known to have started.
-    held: Option<u64>,
+    held_by_all: Option<u64>,
     /// What was told durable, in this life.
-    told: u64,
+    announced: u64,
     /// Everybody else who takes part, at the first member.
     peers: BTreeMap<MemberId, Peer>,
     /// Whether the log goes on from the first member's, in this epoch.
@@ -137,7 +137,7 @@ pub struct Replica<R> {
     leads: bool,
     handed_over: bool,
     /// Whether the meta-server knows that the epoch has started.
-    heard: bool,
+    start_acknowledged: bool,
     serving: Serving,
     out: Vec<Output<R>>,
 }
@@ -146,24 +146,24 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// A member that has just started, with what is left of its log: all of it is durable. It takes part in nothing until
     /// an epoch names this life of it.
     #[must_use]
-    pub fn new(settings: Settings, log: Log<R>) -> Self {
+    pub fn new(settings: ReplicaSettings, log: ReplicaLog<R>) -> Self {
         Self {
             settings,
             log,
             copies: 0,
             group: None,
-            role: Role::Outside,
-            until: 0,
-            next: 0,
-            start: 0,
-            held: None,
-            told: 0,
+            role: MemberRole::Outside,
+            lease_until: 0,
+            next_retry: 0,
+            start_position: 0,
+            held_by_all: None,
+            announced: 0,
             peers: BTreeMap::new(),
             synced: false,
             behind: false,
             leads: false,
             handed_over: false,
-            heard: false,
+            start_acknowledged: false,
             serving: Serving::Nothing,
             out: Vec::new(),
         }
@@ -178,7 +178,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.group.as_ref().map_or(Epoch::default(), |group| group.epoch)
     }
 
-    fn first(&self) -> Option<Seat> {
+    fn first(&self) -> Option<GroupMember> {
         self.group.as_ref().and_then(Group::first)
     }
 
@@ -194,43 +194,43 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             return;
         }
         let me = self.settings.me;
-        let role = match group.seat(me.id) {
-            Some(seat) if seat != me && !planted(Bug::RestartUnnoticed) => Role::Outside,
-            Some(seat) if group.first() == Some(seat) => Role::First,
-            Some(_) => Role::Member,
-            None if group.wanted.contains(&me.id) => Role::Copying,
-            None => Role::Outside,
+        let role = match group.member(me.id) {
+            Some(seat) if seat != me && !planted(Bug::RestartUnnoticed) => MemberRole::Outside,
+            Some(seat) if group.first() == Some(seat) => MemberRole::First,
+            Some(_) => MemberRole::Member,
+            None if group.wanted.contains(&me.id) => MemberRole::Copying,
+            None => MemberRole::Outside,
         };
         let moves = self.group.as_ref().map(|group| group.moves);
-        if self.leads && (role != Role::First || moves != Some(group.moves)) {
+        if self.leads && (role != MemberRole::First || moves != Some(group.moves)) {
             self.leads = false;
             self.out.push(Output::Resign);
         }
         self.role = role;
         self.peers.clear();
-        if role == Role::First {
-            let seats = group.members.iter().map(|seat| (seat.id, seat.life));
-            let joining = group.joining().map(|id| (id, Life::default()));
+        if role == MemberRole::First {
+            let seats = group.members.iter().map(|seat| (seat.id, seat.incarnation));
+            let joining = group.joining().map(|id| (id, Incarnation::default()));
             let others = seats.chain(joining).filter(|(id, _)| *id != me.id);
-            self.peers = others.map(|(id, life)| (id, Peer::silent(life))).collect();
+            self.peers = others.map(|(id, life)| (id, Peer::unknown(life))).collect();
         }
-        (self.start, self.held) = (self.log.end(), None);
+        (self.start_position, self.held_by_all) = (self.log.end(), None);
         (self.synced, self.behind) = (false, false);
-        (self.handed_over, self.heard) = (false, false);
+        (self.handed_over, self.start_acknowledged) = (false, false);
         self.group = Some(group.clone());
-        self.next = now;
+        self.next_retry = now;
         self.poll(now);
     }
 
     /// The lease lasts until then.
-    pub fn leased(&mut self, until: Ms, now: Ms) {
-        self.until = self.until.max(until);
+    pub fn extend_lease(&mut self, until: Ms, now: Ms) {
+        self.lease_until = self.lease_until.max(until);
         self.settle(now);
     }
 
     /// The meta-server knows that this epoch has started.
-    pub fn heard(&mut self, epoch: Epoch) {
-        self.heard |= epoch == self.epoch();
+    pub fn handle_start_acknowledged(&mut self, epoch: Epoch) {
+        self.start_acknowledged |= epoch == self.epoch();
     }
 
     // ------------------------------------------------------------------------------------------ records
@@ -239,15 +239,15 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     ///
     /// # Errors
     /// If this is not the participant any more: whoever wanted it appended must be forgotten.
-    pub fn append(&mut self, record: R, now: Ms) -> Result<u64, Stale> {
-        if !self.leads || self.role != Role::First {
-            return Err(Stale::Elsewhere);
+    pub fn append(&mut self, record: R, now: Ms) -> Result<u64, NotServing> {
+        if !self.leads || self.role != MemberRole::First {
+            return Err(NotServing::Elsewhere);
         }
         if self.handed_over && !planted(Bug::GoesOnAfterHandOver) {
             // Its positions are not those of the log any more: another is built if the move comes to nothing.
             self.leads = false;
             self.out.push(Output::Resign);
-            return Err(Stale::Sealed);
+            return Err(NotServing::Sealed);
         }
         let point = self.log.append(self.epoch(), record.clone());
         self.out.push(Output::Append(point, record));
@@ -257,7 +257,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     }
 
     /// The local log is durable up to this point, which came with the last record that was not cut off since.
-    pub fn forced(&mut self, point: Point, now: Ms) {
+    pub fn handle_forced(&mut self, point: LogPoint, now: Ms) {
         self.log.force(point);
         self.acknowledge();
         self.settle(now);
@@ -265,15 +265,16 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     /// The state of the first member is copied up to this point, and waits to replace what there is here. Says whether it
     /// must: from then on the local log begins behind that point. If not, the copy is not needed any more.
-    pub fn copied(&mut self, point: Point, now: Ms) -> bool {
+    pub fn handle_copied(&mut self, point: LogPoint, now: Ms) -> bool {
         // What was acknowledged in this epoch is not given up.
-        let is_newer = point.position >= if self.synced { self.log.end() } else { self.told };
-        let needed = matches!(self.role, Role::Copying | Role::Member) && (self.behind || !self.synced) && is_newer;
+        let is_newer = point.position >= if self.synced { self.log.end() } else { self.announced };
+        let needed =
+            matches!(self.role, MemberRole::Copying | MemberRole::Member) && (self.behind || !self.synced) && is_newer;
         if needed {
-            self.log = Log::new(point, []);
+            self.log = ReplicaLog::new(point, []);
             self.copies += 1;
             (self.synced, self.behind) = (false, false);
-            self.next = now;
+            self.next_retry = now;
             self.poll(now);
         }
         needed
@@ -281,12 +282,12 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     /// Forgets records up to a position that are installed elsewhere. Only what is held by all can be.
     pub fn trim(&mut self, position: u64) {
-        self.log.trim(position.min(self.told));
+        self.log.trim(position.min(self.announced));
     }
 
     /// The log, as far as it is in memory.
     #[must_use]
-    pub fn log(&self) -> &Log<R> {
+    pub fn log(&self) -> &ReplicaLog<R> {
         &self.log
     }
 
@@ -295,15 +296,15 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Another member has said something. What was said in another epoch, or of another log, says nothing.
     pub fn handle(&mut self, from: MemberId, message: Message<R>, now: Ms) {
         match message {
-            Message::Hello { epoch, log, runs } if epoch == self.epoch() => self.hello(from, log, &runs),
+            Message::Hello { epoch, log, runs } if epoch == self.epoch() => self.handle_hello(from, log, &runs),
             Message::Append { epoch, log, previous, records, durable } if self.is_for_me(from, epoch, log) => {
-                self.take(previous, records, durable);
+                self.handle_append(previous, records, durable);
             }
-            Message::Copy { epoch, log, base } if self.is_for_me(from, epoch, log) => self.copy(from, base, now),
+            Message::Copy { epoch, log, base } if self.is_for_me(from, epoch, log) => self.handle_copy(from, base, now),
             Message::Appended { epoch, log, position, durable }
                 if epoch == self.epoch() || planted(Bug::AckOfAnyEpoch) =>
             {
-                self.appended(from, log, position, durable);
+                self.handle_appended(from, log, position, durable);
             }
             _ => {}
         }
@@ -311,19 +312,19 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     }
 
     fn log_id(&self) -> LogId {
-        LogId { life: self.settings.me.life, copies: self.copies }
+        LogId { incarnation: self.settings.me.incarnation, copies: self.copies }
     }
 
     fn is_for_me(&self, from: MemberId, epoch: Epoch, log: LogId) -> bool {
-        let follows = matches!(self.role, Role::Copying | Role::Member);
+        let follows = matches!(self.role, MemberRole::Copying | MemberRole::Member);
         let is_first = self.first().is_some_and(|first| first.id == from) && epoch == self.epoch();
         follows && (is_first || planted(Bug::AppendOfAnyEpoch)) && log == self.log_id()
     }
 
     /// Somebody says what it has: it is sent what it lacks.
-    fn hello(&mut self, from: MemberId, log: LogId, runs: &[Point]) {
-        let (common, base, epoch) = (self.log.common(runs).position, self.log.base().position, self.epoch());
-        let is_member = self.group.as_ref().is_some_and(|group| group.seat(from).is_some());
+    fn handle_hello(&mut self, from: MemberId, log: LogId, runs: &[LogPoint]) {
+        let (common, base, epoch) = (self.log.common_point(runs).position, self.log.base().position, self.epoch());
+        let is_member = self.group.as_ref().is_some_and(|group| group.member(from).is_some());
         let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.is_new(log, is_member)) else { return };
         if common < base {
             return self.out.push(Output::Send(from, Message::Copy { epoch, log, base }));
@@ -334,17 +335,17 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     /// What is lacking here is not to be had as records. Once this log follows, that is so only if the first member's has
     /// gone on without it.
-    fn copy(&mut self, from: MemberId, base: u64, now: Ms) {
+    fn handle_copy(&mut self, from: MemberId, base: u64, now: Ms) {
         if !self.synced || self.log.end() < base {
             self.behind = self.synced;
-            self.next = now + self.settings.retry_ms;
+            self.next_retry = now + self.settings.retry_ms;
             self.out.push(Output::CopyFrom(from));
         }
     }
 
     /// Records have come from the first member.
-    fn take(&mut self, previous: Point, records: Vec<(Epoch, R)>, durable: Option<u64>) {
-        let known = if previous.position == 0 { Some(Point::default()) } else { self.log.point(previous.position) };
+    fn handle_append(&mut self, previous: LogPoint, records: Vec<(Epoch, R)>, durable: Option<u64>) {
+        let known = if previous.position == 0 { Some(LogPoint::default()) } else { self.log.point(previous.position) };
         if known != Some(previous) && (known.is_none() || !planted(Bug::PreviousUnchecked)) {
             // Something before it was lost, or it is so old that it has been trimmed here.
             return self.acknowledge();
@@ -357,7 +358,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
                     assert!(*same == record, "M1.8: {epoch:?} {at} is {same:?} and {record:?}");
                     continue;
                 }
-                Some(_) => self.cut(at - 1),
+                Some(_) => self.truncate(at - 1),
                 None if at <= self.log.base().position => continue,
                 None => {}
             }
@@ -366,19 +367,23 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
         let is_sync = !std::mem::replace(&mut self.synced, true);
         if is_sync && at < self.log.end() && !planted(Bug::TailKept) {
-            self.cut(at);
+            self.truncate(at);
         }
-        self.held = self.held.max(durable);
+        self.held_by_all = self.held_by_all.max(durable);
         if self.log.forced() == self.log.end() || planted(Bug::AckBeforeForce) {
             self.acknowledge();
         }
     }
 
     /// Discards the tail (M1.11).
-    fn cut(&mut self, position: u64) {
-        assert!(position >= self.told, "M1.11: {} was told durable, and {position} is to be the end", self.told);
-        self.log.cut(position);
-        self.out.push(Output::Cut(position));
+    fn truncate(&mut self, position: u64) {
+        assert!(
+            position >= self.announced,
+            "M1.11: {} was told durable, and {position} is to be the end",
+            self.announced
+        );
+        self.log.truncate(position);
+        self.out.push(Output::Truncate(position));
     }
 
     /// Says to the first member what is durable here (M1.9).
@@ -386,30 +391,30 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         let (true, Some(first)) = (self.synced, self.first()) else { return };
         let (epoch, log) = (self.epoch(), self.log_id());
         let position = if planted(Bug::AckBeforeForce) { self.log.end() } else { self.log.forced() };
-        let message = Message::Appended { epoch, log, position, durable: self.held };
+        let message = Message::Appended { epoch, log, position, durable: self.held_by_all };
         self.out.push(Output::Send(first.id, message));
     }
 
-    fn appended(&mut self, from: MemberId, log: LogId, position: u64, durable: Option<u64>) {
+    fn handle_appended(&mut self, from: MemberId, log: LogId, position: u64, durable: Option<u64>) {
         let (base, end) = (self.log.base().position, self.log.end());
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if peer.log == log && (peer.common.is_some() || peer.behind) && position <= end {
-            peer.acked = peer.acked.max(position);
-            if peer.acked >= base {
-                (peer.common, peer.behind) = (Some(peer.acked), false);
+            peer.acknowledged = peer.acknowledged.max(position);
+            if peer.acknowledged >= base {
+                (peer.common, peer.behind) = (Some(peer.acknowledged), false);
             }
-            peer.sent = peer.sent.max(peer.acked);
+            peer.sent = peer.sent.max(peer.acknowledged);
             peer.durable = peer.durable.max(durable);
             self.send(from, false);
         }
     }
 
     /// What the first member says to be durable: what it has told itself, so that nobody shows more than it does (M1.13).
-    fn news(&self) -> Option<u64> {
+    fn durable_for_peers(&self) -> Option<u64> {
         if planted(Bug::FollowersToldMore) {
-            return self.held;
+            return self.held_by_all;
         }
-        self.held.filter(|_| self.told >= self.start).map(|_| self.told)
+        self.held_by_all.filter(|_| self.announced >= self.start_position).map(|_| self.announced)
     }
 
     fn send_all(&mut self) {
@@ -420,7 +425,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Sends a peer what it lacks, as much as may be on its way; if there is nothing, news only if it must be.
     fn send(&mut self, to: MemberId, must: bool) {
         let (epoch, end, settings, mut must) = (self.epoch(), self.log.end(), self.settings, must);
-        let durable = self.news();
+        let durable = self.durable_for_peers();
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let Some(common) = peer.common else { return };
         while must || (peer.sent < end && peer.sent - common < settings.window) {
@@ -443,14 +448,14 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Finds out what all members hold, and what follows from it.
     fn settle(&mut self, now: Ms) {
         match self.role {
-            Role::First => self.settle_first(now),
-            Role::Member | Role::Copying => {
-                if let Some(held) = self.held {
+            MemberRole::First => self.settle_first(now),
+            MemberRole::Member | MemberRole::Copying => {
+                if let Some(held) = self.held_by_all {
                     let own = if planted(Bug::TellsUnforced) { self.log.end() } else { self.log.forced() };
-                    self.tell(held.min(own));
+                    self.announce_durable(held.min(own));
                 }
             }
-            Role::Outside => {}
+            MemberRole::Outside => {}
         }
         let serving = self.serving(now);
         if serving != self.serving {
@@ -461,27 +466,27 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     fn settle_first(&mut self, now: Ms) {
         let held = self.held_by_members();
-        if held >= self.start {
-            if self.held.is_none() {
-                self.next = now;
+        if held >= self.start_position {
+            if self.held_by_all.is_none() {
+                self.next_retry = now;
             }
-            self.held = self.held.max(Some(held));
+            self.held_by_all = self.held_by_all.max(Some(held));
         }
-        let has_started = self.held.is_some() || planted(Bug::LeadsBeforeStarted);
-        let is_leased = now < self.until || planted(Bug::TellsWithoutLease);
+        let has_started = self.held_by_all.is_some() || planted(Bug::LeadsBeforeStarted);
+        let is_leased = now < self.lease_until || planted(Bug::TellsWithoutLease);
         let is_over = self.handed_over && !planted(Bug::GoesOnAfterHandOver);
         if !has_started || !is_leased || is_over {
             return;
         }
-        self.tell(held);
+        self.announce_durable(held);
         if !self.leads && !self.is_sealed() {
             self.leads = true;
             let moves = self.group.as_ref().map_or(0, |group| group.moves);
             self.out.push(Output::Lead { moves });
         }
-        if self.is_sealed() && self.everybody_has(self.log.end()) {
+        if self.is_sealed() && self.all_hold(self.log.end()) {
             self.handed_over = true;
-            self.next = now;
+            self.next_retry = now;
         }
     }
 
@@ -489,7 +494,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     fn held_by_members(&self) -> u64 {
         let members = self.group.iter().flat_map(|group| &group.members);
         let others = members.filter(|seat| **seat != self.settings.me);
-        let acked = others.map(|seat| self.peers.get(&seat.id).map_or(0, |peer| peer.acked));
+        let acked = others.map(|seat| self.peers.get(&seat.id).map_or(0, |peer| peer.acknowledged));
         let held = acked.chain([self.log.forced()]);
         if planted(Bug::DurableByMajority) {
             let mut held: Vec<u64> = held.collect();
@@ -501,17 +506,17 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     /// Whether all members, and all who are wanted, hold the log up to a position, and
     /// know of this epoch.
-    fn everybody_has(&self, position: u64) -> bool {
+    fn all_hold(&self, position: u64) -> bool {
         let has = |peer: &Peer| match peer.common {
-            Some(_) => peer.acked >= position,
+            Some(_) => peer.acknowledged >= position,
             None => planted(Bug::HandOverIncomplete),
         };
         self.log.forced() >= position && self.peers.values().all(has)
     }
 
-    fn tell(&mut self, position: u64) {
-        if position > self.told {
-            self.told = position;
+    fn announce_durable(&mut self, position: u64) {
+        if position > self.announced {
+            self.announced = position;
             self.out.push(Output::Durable(position));
         }
     }
@@ -521,30 +526,31 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Says again what was not answered, and notes that a lease has run out.
     pub fn poll(&mut self, now: Ms) {
         self.settle(now);
-        if now < self.next || !self.is_busy() {
+        if now < self.next_retry || !self.is_busy() {
             return;
         }
-        self.next = now + self.settings.retry_ms;
+        self.next_retry = now + self.settings.retry_ms;
         match self.role {
-            Role::First => {
+            MemberRole::First => {
                 let ids: Vec<MemberId> = self.peers.keys().copied().collect();
                 for id in ids {
                     self.send_again(id);
                 }
                 self.report();
             }
-            Role::Member | Role::Copying => {
+            MemberRole::Member | MemberRole::Copying => {
                 if let Some(first) = self.first() {
-                    let (epoch, log, runs) = (self.epoch(), self.log_id(), self.log.runs());
+                    let (epoch, log, runs) = (self.epoch(), self.log_id(), self.log.last_points());
                     self.out.push(Output::Send(first.id, Message::Hello { epoch, log, runs }));
                 }
             }
-            Role::Outside => {}
+            MemberRole::Outside => {}
         }
     }
 
     fn send_again(&mut self, to: MemberId) {
-        let (epoch, end, news, base) = (self.epoch(), self.log.end(), self.news(), self.log.base().position);
+        let (epoch, end, news, base) =
+            (self.epoch(), self.log.end(), self.durable_for_peers(), self.log.base().position);
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if peer.behind {
             let log = peer.log;
@@ -559,23 +565,23 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     fn report(&mut self) {
         let Some(group) = &self.group else { return };
-        if self.held.is_none() {
+        if self.held_by_all.is_none() {
             return;
         }
         let (node, epoch, end) = (self.settings.node, group.epoch, self.log.end());
         let mut reports = Vec::new();
-        if !self.heard {
-            reports.push(Report::Started);
+        if !self.start_acknowledged {
+            reports.push(GroupReport::Started);
         }
         if self.handed_over {
-            reports.push(Report::HandedOver);
+            reports.push(GroupReport::HandedOver);
         }
         for id in group.joining() {
             let peer = self.peers.get(&id).filter(|peer| peer.common.is_some());
-            if let Some(peer) = peer.filter(|peer| peer.acked + self.settings.window >= end)
+            if let Some(peer) = peer.filter(|peer| peer.acknowledged + self.settings.window >= end)
                 && group.phase != Phase::Sealed
             {
-                reports.push(Report::CaughtUp(Seat { id, life: peer.log.life }));
+                reports.push(GroupReport::CaughtUp(GroupMember { id, incarnation: peer.log.incarnation }));
             }
         }
         self.out.extend(reports.into_iter().map(|report| Output::Report(node, epoch, report)));
@@ -584,13 +590,13 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Whether something is under way that may have to be said again.
     fn is_busy(&self) -> bool {
         match self.role {
-            Role::Outside => false,
-            Role::Member | Role::Copying => !self.synced || self.behind,
-            Role::First => {
-                let (end, news) = (self.log.end(), self.news());
+            MemberRole::Outside => false,
+            MemberRole::Member | MemberRole::Copying => !self.synced || self.behind,
+            MemberRole::First => {
+                let (end, news) = (self.log.end(), self.durable_for_peers());
                 let joins = |id| self.peers.get(&id).is_some_and(|peer| peer.common.is_some());
                 let joining = self.group.iter().any(|group| group.joining().any(joins));
-                let unheard = self.held.is_some() && !self.heard;
+                let unheard = self.held_by_all.is_some() && !self.start_acknowledged;
                 unheard || self.handed_over || joining || self.peers.values().any(|peer| peer.lacks(end, news))
             }
         }
@@ -599,8 +605,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// When [`Replica::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        let again = self.is_busy().then_some(self.next);
-        let lease = (self.serving != Serving::Nothing).then_some(self.until);
+        let again = self.is_busy().then_some(self.next_retry);
+        let lease = (self.serving != Serving::Nothing).then_some(self.lease_until);
         again.into_iter().chain(lease).min()
     }
 
@@ -609,13 +615,13 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// What may be done now (M1.10, M1.12).
     #[must_use]
     pub fn serving(&self, now: Ms) -> Serving {
-        let is_leased = now < self.until || planted(Bug::ServesWithoutLease);
+        let is_leased = now < self.lease_until || planted(Bug::ServesWithoutLease);
         if !is_leased || self.is_sealed() && !planted(Bug::SealedServes) {
             return Serving::Nothing;
         }
         match self.role {
-            Role::First if self.leads => Serving::All,
-            Role::Member if self.held.is_some() || planted(Bug::ReadsBeforeStarted) => Serving::Reads,
+            MemberRole::First if self.leads => Serving::All,
+            MemberRole::Member if self.held_by_all.is_some() || planted(Bug::ReadsBeforeStarted) => Serving::Reads,
             _ => Serving::Nothing,
         }
     }
@@ -623,64 +629,67 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Whether a request may be served that was sent for this epoch of the node, and needs this.
     ///
     /// # Errors
-    /// Why it may not: see [`Stale::remedy`].
-    pub fn admit(&self, epoch: Epoch, needs: Serving, now: Ms) -> Result<(), Stale> {
+    /// Why it may not: see [`NotServing::remedy`].
+    pub fn admit(&self, epoch: Epoch, needs: Serving, now: Ms) -> Result<(), NotServing> {
         if epoch < self.epoch() {
-            return Err(Stale::Asker(self.epoch()));
+            return Err(NotServing::StaleRequester(self.epoch()));
         }
         if epoch > self.epoch() {
-            return Err(Stale::Brick);
+            return Err(NotServing::StaleBrick);
         }
         let can = match self.role {
-            Role::First => true,
-            Role::Member => needs != Serving::All,
-            Role::Copying | Role::Outside => false,
+            MemberRole::First => true,
+            MemberRole::Member => needs != Serving::All,
+            MemberRole::Copying | MemberRole::Outside => false,
         };
         if !can {
-            return Err(Stale::Elsewhere);
+            return Err(NotServing::Elsewhere);
         }
-        if now >= self.until {
-            return Err(Stale::Lease);
+        if now >= self.lease_until {
+            return Err(NotServing::LeaseExpired);
         }
         match self.serving(now) {
-            Serving::Nothing if self.is_sealed() => Err(Stale::Sealed),
-            Serving::Nothing => Err(Stale::Starting),
+            Serving::Nothing if self.is_sealed() => Err(NotServing::Sealed),
+            Serving::Nothing => Err(NotServing::Starting),
             Serving::Reads | Serving::All => Ok(()),
         }
     }
 
     /// Up to where the log was told durable: what reads are served of (M1.13).
     #[must_use]
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn announced_position(&self) -> u64 {
+        self.announced
     }
 
     /// Checks what must always hold.
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), String> {
         let (end, forced, me) = (self.log.end(), self.log.forced(), self.settings.me);
-        if self.told > forced || forced > end {
-            return Err(format!("M1.9: {me:?} has told {}, forced {forced}, and ends at {end}", self.told));
+        if self.announced > forced || forced > end {
+            return Err(format!("M1.9: {me:?} has told {}, forced {forced}, and ends at {end}", self.announced));
         }
-        let runs = self.log.runs();
+        let runs = self.log.last_points();
         // Who copies may have been given what others did in a later epoch.
-        let takes_part = matches!(self.role, Role::First | Role::Member);
+        let takes_part = matches!(self.role, MemberRole::First | MemberRole::Member);
         let is_ahead = takes_part && runs.last().is_some_and(|run| run.epoch > self.epoch());
         if is_ahead || !runs.is_sorted_by_key(|run| run.epoch) {
             return Err(format!("M1.8: the log of {me:?} in {:?} is {runs:?}", self.epoch()));
         }
-        if self.leads && self.role != Role::First {
+        if self.leads && self.role != MemberRole::First {
             return Err(format!("M1.8: {me:?} leads and is {:?}", self.role));
         }
-        if self.role == Role::First {
-            if let Some(held) = self.held
-                && (held < self.start || held > self.held_by_members())
+        if self.role == MemberRole::First {
+            if let Some(held) = self.held_by_all
+                && (held < self.start_position || held > self.held_by_members())
             {
-                return Err(format!("M1.10: {me:?} began at {}, and counts {held} as held by all", self.start));
+                return Err(format!(
+                    "M1.10: {me:?} began at {}, and counts {held} as held by all",
+                    self.start_position
+                ));
             }
-            if let Some((id, peer)) = self.peers.iter().find(|(_, peer)| peer.acked > end || peer.sent > end) {
+            if let Some((id, peer)) = self.peers.iter().find(|(_, peer)| peer.acknowledged > end || peer.sent > end) {
                 return Err(format!("M1.11: {id:?} has {peer:?}, and the first member ends at {end}"));
             }
         }

@@ -16,9 +16,9 @@
 //! Outside of transactions objects are read from the copies, and written in order ([`crate::pram`], N1). Whatever the
 //! client calls for it repeats until it is answered; each call names its transaction, so it happens once (C3). A session
 //! that ends puts its copies aside; they are validated in the next (D4, R4). What it says to the nodes above, and hears from
-//! them, is in `upper`.
+//! them, is in `upstreams`.
 
-mod upper;
+mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -26,22 +26,22 @@ use std::fmt;
 
 use model::{NodeId, Oid, PageId};
 
-use crate::brick::Locked;
+use crate::brick::LockedObject;
 use crate::clock::Clock;
 use crate::commit::coordinator;
 use crate::commit::{Part, Refusal};
 use crate::gateway::{Call, Reply};
-use crate::ident::{ClientId, HolderId, Timestamp, TxnId};
+use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
-use crate::locks::Mode;
-use crate::page_cache::{AsOf, Content, FetchId, Finished, Found, PageCache, Snapshot};
+use crate::locks::LockMode;
+use crate::memory_size::MemorySize;
+use crate::page_cache::{AsOf, FetchId, FinishedTxn, Lookup, ObjectState, PageCache, SnapshotCheck};
 use crate::plant::{Bug, planted};
 use crate::pram::Pram;
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
-use crate::validate::{Read, Seen};
-use crate::weigh::Weigh;
+use crate::validate::{Read, ReadVersion};
 
 /// How long an answer is waited for before a call is repeated, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
@@ -65,9 +65,9 @@ pub enum Level {
 /// How a transaction has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was refused has changed nothing"]
-pub enum Ended {
+pub enum TxnOutcome {
     /// It happened, at this time.
-    Committed(Timestamp),
+    Committed(HlcTimestamp),
     /// It did not: for this object's sake, as this client knew by itself.
     Doomed(Oid),
     /// It did not: a participant refused it.
@@ -78,23 +78,23 @@ pub enum Ended {
 
 /// Why an object was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unwritten {
+pub enum WriteError {
     /// There is no such transaction, or it is ending.
     NotRunning,
     /// A group snapshot only reads.
-    OnlyReads,
+    ReadOnly,
 }
 
-impl fmt::Display for Unwritten {
+impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotRunning => "the transaction is over, or about to end: begin another",
-            Self::OnlyReads => "a group snapshot only reads: write in a transaction of another level",
+            Self::ReadOnly => "a group snapshot only reads: write in a transaction of another level",
         })
     }
 }
 
-impl Error for Unwritten {}
+impl Error for WriteError {}
 
 /// Something that a client wants done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub enum Output<T> {
     /// Call a gateway.
     Call(TxnId, Call<T>),
     /// A transaction has ended.
-    Ended(TxnId, Ended),
+    Ended(TxnId, TxnOutcome),
     /// A write is durable: the number that it was given.
     Written(u64),
     /// Whether a write happened is not known any more: it was sent too long ago (C3).
@@ -113,21 +113,21 @@ pub enum Output<T> {
 
 /// A transaction of this client.
 #[derive(Clone, Debug)]
-struct Running<T> {
+struct RunningTxn<T> {
     level: Level,
     /// Where a datastore transaction has asked for locks: it may hold some there that it has not heard of.
     asked: BTreeSet<NodeId>,
     /// What it has locked, and writes.
-    locked: BTreeMap<Oid, (Mode, Locked<T>)>,
-    writes: BTreeMap<Oid, Content<T>>,
+    locked: BTreeMap<Oid, (LockMode, LockedObject<T>)>,
+    writes: BTreeMap<Oid, ObjectState<T>>,
     /// Guards that it touches.
     touches: BTreeSet<Oid>,
     /// What it relies on that it has not read here, and a time at or after all of that.
     relied: Vec<Read>,
-    relied_at: Timestamp,
+    relied_at: HlcTimestamp,
 }
 
-impl<T> Running<T> {
+impl<T> RunningTxn<T> {
     fn new(level: Level) -> Self {
         Self {
             level,
@@ -136,7 +136,7 @@ impl<T> Running<T> {
             writes: BTreeMap::new(),
             touches: BTreeSet::new(),
             relied: Vec::new(),
-            relied_at: Timestamp::ZERO,
+            relied_at: HlcTimestamp::ZERO,
         }
     }
 
@@ -156,13 +156,13 @@ pub struct Session<T> {
     /// Sessions are counted from here.
     first_holder: HolderId,
     /// The fetch that brought each copy.
-    brought: BTreeMap<PageId, FetchId>,
+    fetch_ids: BTreeMap<PageId, FetchId>,
     pram: Pram<T>,
     /// When to try a refused write again.
     retry: Option<Ms>,
     /// When to say that datastore transactions are still there.
-    keep: Ms,
-    running: BTreeMap<TxnId, Running<T>>,
+    next_keepalive: Ms,
+    running: BTreeMap<TxnId, RunningTxn<T>>,
     calls: BTreeMap<TxnId, Call<T>>,
     /// When they are repeated.
     repeating: Schedule<TxnId>,
@@ -173,32 +173,32 @@ pub struct Session<T> {
     /// Closed timestamps are wanted.
     subscribe: bool,
     /// The largest timestamp of what this client did (G2).
-    last: Timestamp,
+    last: HlcTimestamp,
     out: Vec<Output<T>>,
 }
 
-impl<T: Clone + Weigh> Session<T> {
+impl<T: Clone + MemorySize> Session<T> {
     /// A client that is not connected. Nobody else ever has its number, nor the session numbers from `first_holder` on, of
     /// which it needs one for each connection.
     #[must_use]
     pub fn new(client: ClientId, first_holder: HolderId, skew_ms: u64) -> Self {
         Self {
             client,
-            clock: Clock::new(Timestamp::ZERO, skew_ms),
+            clock: Clock::new(HlcTimestamp::ZERO, skew_ms),
             cache: PageCache::default(),
             upstreams: BTreeMap::new(),
             first_holder,
-            brought: BTreeMap::new(),
+            fetch_ids: BTreeMap::new(),
             pram: Pram::default(),
             retry: None,
-            keep: 0,
+            next_keepalive: 0,
             running: BTreeMap::new(),
             calls: BTreeMap::new(),
             repeating: Schedule::default(),
             locking: BTreeSet::new(),
             waiting: Vec::new(),
             subscribe: false,
-            last: Timestamp::ZERO,
+            last: HlcTimestamp::ZERO,
             out: Vec::new(),
         }
     }
@@ -222,7 +222,7 @@ impl<T: Clone + Weigh> Session<T> {
     /// Begins a transaction.
     pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
         let txn = self.next_txn(now);
-        self.running.insert(txn, Running::new(level));
+        self.running.insert(txn, RunningTxn::new(level));
         if !matches!(level, Level::Locks { .. }) {
             self.cache.begin(txn);
         }
@@ -230,43 +230,43 @@ impl<T: Clone + Weigh> Session<T> {
     }
 
     /// Reads an object in a transaction. A miss is fetched, or locked; read again when something has come.
-    pub fn read(&mut self, txn: TxnId, oid: Oid, now: Ms) -> Found<'_, T> {
-        self.read_for(txn, oid, Mode::Shared, now)
+    pub fn read(&mut self, txn: TxnId, oid: Oid, now: Ms) -> Lookup<'_, T> {
+        self.read_for(txn, oid, LockMode::Shared, now)
     }
 
     /// Reads an object in a transaction, which will write it if the mode is exclusive: a datastore transaction locks it so.
-    pub fn read_for(&mut self, txn: TxnId, oid: Oid, mode: Mode, now: Ms) -> Found<'_, T> {
+    pub fn read_for(&mut self, txn: TxnId, oid: Oid, mode: LockMode, now: Ms) -> Lookup<'_, T> {
         match self.running.get(&txn).map(|running| running.level) {
             Some(Level::Locks { first }) => self.read_locked(txn, first.unwrap_or(txn), oid, mode, now),
             Some(_) => {
                 let node = oid.page().node;
                 if !self.is_valid(node, now) {
                     self.open(node, now);
-                    return Found::Miss;
+                    return Lookup::Miss;
                 }
-                if matches!(self.cache.read(txn, oid), Found::Miss) {
+                if matches!(self.cache.read(txn, oid), Lookup::Miss) {
                     self.fetch(oid.page());
-                    return Found::Miss;
+                    return Lookup::Miss;
                 }
                 self.cache.read(txn, oid)
             }
-            None => Found::Miss,
+            None => Lookup::Miss,
         }
     }
 
-    fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: Mode, now: Ms) -> Found<'_, T> {
+    fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode, now: Ms) -> Lookup<'_, T> {
         let held = self.running.get(&txn).and_then(|running| running.locked.get(&oid)).map(|(held, _)| *held);
         if !held.is_some_and(|held| held.covers(mode)) {
             if let Some(running) = self.running.get_mut(&txn) {
                 running.asked.insert(oid.page().node);
             }
-            self.call(txn, Call::Lock { first, oid, mode }, now);
-            return Found::Miss;
+            self.send_call(txn, Call::Lock { first, oid, mode }, now);
+            return Lookup::Miss;
         }
-        let Some(running) = self.running.get(&txn) else { return Found::Miss };
+        let Some(running) = self.running.get(&txn) else { return Lookup::Miss };
         match (running.writes.get(&oid), running.locked.get(&oid).and_then(|(_, locked)| locked.value.as_ref())) {
-            (Some(Content::Value(value)), _) | (None, Some(value)) => Found::Value(value),
-            (Some(Content::Absent), _) | (None, None) => Found::Absent,
+            (Some(ObjectState::Value(value)), _) | (None, Some(value)) => Lookup::Value(value),
+            (Some(ObjectState::Absent), _) | (None, None) => Lookup::Absent,
         }
     }
 
@@ -275,15 +275,15 @@ impl<T: Clone + Weigh> Session<T> {
     ///
     /// # Errors
     /// Why it was not written: the transaction goes on without.
-    pub fn write(&mut self, txn: TxnId, oid: Oid, content: Content<T>) -> Result<(), Unwritten> {
-        let running = self.ongoing(txn)?;
+    pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> Result<(), WriteError> {
+        let running = self.running_txn(txn)?;
         match running.level {
-            Level::Optimistic => self.cache.write(txn, oid, content).then_some(()).ok_or(Unwritten::NotRunning),
+            Level::Optimistic => self.cache.write(txn, oid, content).then_some(()).ok_or(WriteError::NotRunning),
             Level::Locks { .. } => {
                 running.writes.insert(oid, content);
                 Ok(())
             }
-            Level::Snapshot => Err(Unwritten::OnlyReads),
+            Level::Snapshot => Err(WriteError::ReadOnly),
         }
     }
 
@@ -293,19 +293,19 @@ impl<T: Clone + Weigh> Session<T> {
     ///
     /// # Errors
     /// Why it cannot be touched.
-    pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool, Unwritten> {
-        let running = self.ongoing(txn)?;
+    pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool, WriteError> {
+        let running = self.running_txn(txn)?;
         match running.level {
-            Level::Snapshot => return Err(Unwritten::OnlyReads),
+            Level::Snapshot => return Err(WriteError::ReadOnly),
             Level::Optimistic => {}
             Level::Locks { first } => {
-                if !running.locked.get(&guard).is_some_and(|(mode, _)| mode.covers(Mode::Touch)) {
-                    let _ = self.read_locked(txn, first.unwrap_or(txn), guard, Mode::Touch, now);
+                if !running.locked.get(&guard).is_some_and(|(mode, _)| mode.covers(LockMode::Touch)) {
+                    let _ = self.read_locked(txn, first.unwrap_or(txn), guard, LockMode::Touch, now);
                     return Ok(false);
                 }
             }
         }
-        self.ongoing(txn)?.touches.insert(guard);
+        self.running_txn(txn)?.touches.insert(guard);
         Ok(true)
     }
 
@@ -315,10 +315,15 @@ impl<T: Clone + Weigh> Session<T> {
     ///
     /// # Errors
     /// Why it cannot. A group snapshot only knows the times of what it reads from copies.
-    pub fn rely(&mut self, txn: TxnId, reads: impl IntoIterator<Item = Read>, at: Timestamp) -> Result<(), Unwritten> {
-        let running = self.ongoing(txn)?;
+    pub fn rely_on(
+        &mut self,
+        txn: TxnId,
+        reads: impl IntoIterator<Item = Read>,
+        at: HlcTimestamp,
+    ) -> Result<(), WriteError> {
+        let running = self.running_txn(txn)?;
         if running.level == Level::Snapshot {
-            return Err(Unwritten::OnlyReads);
+            return Err(WriteError::ReadOnly);
         }
         running.relied.extend(reads);
         running.relied_at = running.relied_at.max(at);
@@ -326,9 +331,9 @@ impl<T: Clone + Weigh> Session<T> {
     }
 
     /// A transaction that has not begun to end.
-    fn ongoing(&mut self, txn: TxnId) -> Result<&mut Running<T>, Unwritten> {
+    fn running_txn(&mut self, txn: TxnId) -> Result<&mut RunningTxn<T>, WriteError> {
         let is_ending = !matches!(self.calls.get(&txn), None | Some(Call::Lock { .. }));
-        self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(Unwritten::NotRunning)
+        self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(WriteError::NotRunning)
     }
 
     /// An object because of which a transaction cannot commit any more.
@@ -344,22 +349,22 @@ impl<T: Clone + Weigh> Session<T> {
             Level::Snapshot => self.snapshot(txn),
             Level::Optimistic => match self.cache.finish(txn) {
                 Ok(finished) => self.finish(txn, finished, now),
-                Err(Some(object)) => self.ended(txn, Ended::Doomed(object)),
+                Err(Some(object)) => self.finish_txn(txn, TxnOutcome::Doomed(object)),
                 Err(None) => {}
             },
             Level::Locks { .. } => {
-                let seen = |locked: &Locked<T>| Read { oid: locked.oid, seen: Seen::At(locked.version) };
+                let seen = |locked: &LockedObject<T>| Read { oid: locked.oid, seen: ReadVersion::At(locked.version) };
                 // What it only touches it has not read: others may touch it too.
-                let read = running.locked.values().filter(|(mode, _)| *mode != Mode::Touch);
+                let read = running.locked.values().filter(|(mode, _)| *mode != LockMode::Touch);
                 let reads = read.map(|(_, locked)| seen(locked)).collect();
                 let writes = running.writes.clone();
-                self.finish(txn, Finished { reads, seen: Timestamp::ZERO, writes }, now);
+                self.finish(txn, FinishedTxn { reads, seen: HlcTimestamp::ZERO, writes }, now);
             }
         }
     }
 
-    fn finish(&mut self, txn: TxnId, finished: Finished<T>, now: Ms) {
-        let Finished { mut reads, mut seen, writes } = finished;
+    fn finish(&mut self, txn: TxnId, finished: FinishedTxn<T>, now: Ms) {
+        let FinishedTxn { mut reads, mut seen, writes } = finished;
         let mut touches = BTreeSet::new();
         if let Some(running) = self.running.get(&txn) {
             touches.clone_from(&running.touches);
@@ -383,14 +388,14 @@ impl<T: Clone + Weigh> Session<T> {
         } else {
             Call::Commit { parts, creates: false }
         };
-        self.call(txn, call, now);
+        self.send_call(txn, call, now);
     }
 
     /// Forgets a transaction. Of one that is being committed nobody will say how it ends.
     pub fn abort(&mut self, txn: TxnId) {
         self.cache.abort(txn);
-        self.cache.decided(txn, None);
-        self.answered(txn);
+        self.cache.handle_outcome(txn, None);
+        self.remove_call(txn);
         self.waiting.retain(|waiting| *waiting != txn);
         self.locking.remove(&txn);
         if let Some(running) = self.running.remove(&txn) {
@@ -400,11 +405,11 @@ impl<T: Clone + Weigh> Session<T> {
 
     /// Ends this client: lets go of its locks and its copies, so that nobody waits until its leases have run out. What is being
     /// committed, or was written, goes on.
-    pub fn leave(&mut self) {
+    pub fn close(&mut self) {
         let commits = |txn: &TxnId| matches!(self.calls.get(txn), Some(Call::Commit { .. } | Call::Resolve { .. }));
         let running: Vec<TxnId> = self.running.keys().copied().filter(|txn| !commits(txn)).collect();
         running.into_iter().for_each(|txn| self.abort(txn));
-        let pages: Vec<PageId> = self.brought.keys().copied().collect();
+        let pages: Vec<PageId> = self.fetch_ids.keys().copied().collect();
         pages.into_iter().for_each(|page| self.evict(page));
     }
 
@@ -412,34 +417,36 @@ impl<T: Clone + Weigh> Session<T> {
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
         let Some(Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };
         let participants = parts.keys().copied().collect();
-        self.call(txn, Call::Resolve { participants }, now);
+        self.send_call(txn, Call::Resolve { participants }, now);
     }
 
     /// A transaction that may have locked something, and has not written, lets go of it.
-    fn release(&mut self, txn: TxnId, running: &Running<T>) {
+    fn release(&mut self, txn: TxnId, running: &RunningTxn<T>) {
         let participants: Vec<NodeId> = running.asked.iter().copied().collect();
         if !participants.is_empty() {
             self.out.push(Output::Call(txn, Call::Release { participants }));
         }
     }
 
-    fn ended(&mut self, txn: TxnId, ended: Ended) {
-        self.answered(txn);
+    fn finish_txn(&mut self, txn: TxnId, ended: TxnOutcome) {
+        self.remove_call(txn);
         self.locking.remove(&txn);
         let running = self.running.remove(&txn);
         match ended {
-            Ended::Committed(timestamp) => {
+            TxnOutcome::Committed(timestamp) => {
                 self.last = self.last.max(timestamp);
                 // Refused only if the clocks of the machines differ too much, which those above have found out before.
                 let _ = self.clock.learn(timestamp, timestamp.ms());
-                self.cache.decided(txn, Some(timestamp));
+                self.cache.handle_outcome(txn, Some(timestamp));
             }
             _ => {
-                self.cache.decided(txn, None);
+                self.cache.handle_outcome(txn, None);
                 self.cache.abort(txn);
             }
         }
-        if let Some(running) = running.filter(|running| running.only_reads() || !matches!(ended, Ended::Committed(_))) {
+        if let Some(running) =
+            running.filter(|running| running.only_reads() || !matches!(ended, TxnOutcome::Committed(_)))
+        {
             self.release(txn, &running);
         }
         self.out.push(Output::Ended(txn, ended));
@@ -448,9 +455,9 @@ impl<T: Clone + Weigh> Session<T> {
     /// Ends a group snapshot, now or when enough is closed (G2).
     fn snapshot(&mut self, txn: TxnId) {
         match self.cache.snapshot(txn, self.last) {
-            Some(Snapshot::At(at)) => self.ended(txn, Ended::Committed(at)),
-            Some(Snapshot::Conflict(oid)) => self.ended(txn, Ended::Doomed(oid)),
-            Some(Snapshot::Wait(..)) => self.waiting.push(txn),
+            Some(SnapshotCheck::At(at)) => self.finish_txn(txn, TxnOutcome::Committed(at)),
+            Some(SnapshotCheck::Conflict(oid)) => self.finish_txn(txn, TxnOutcome::Doomed(oid)),
+            Some(SnapshotCheck::Wait(..)) => self.waiting.push(txn),
             None => {}
         }
     }
@@ -458,41 +465,41 @@ impl<T: Clone + Weigh> Session<T> {
     // ------------------------------------------------------------------------------------------ outside of transactions
 
     /// Reads an object. A miss is fetched; read again when something has come.
-    pub fn get(&mut self, oid: Oid, now: Ms) -> Found<'_, T> {
-        if matches!(self.peek(oid, now), Found::Miss) {
+    pub fn get(&mut self, oid: Oid, now: Ms) -> Lookup<'_, T> {
+        if matches!(self.peek(oid, now), Lookup::Miss) {
             let node = oid.page().node;
             if self.is_valid(node, now) {
                 self.fetch(oid.page());
             } else {
                 self.open(node, now);
             }
-            return Found::Miss;
+            return Lookup::Miss;
         }
         self.peek(oid, now)
     }
 
     /// The same of what is at hand; nothing is fetched.
     #[must_use]
-    pub fn peek(&self, oid: Oid, now: Ms) -> Found<'_, T> {
-        match self.pram.look(oid) {
-            Some(Content::Value(value)) => Found::Value(value),
-            Some(Content::Absent) => Found::Absent,
-            None if self.is_valid(oid.page().node, now) => self.cache.look(oid),
-            None => Found::Miss,
+    pub fn peek(&self, oid: Oid, now: Ms) -> Lookup<'_, T> {
+        match self.pram.lookup(oid) {
+            Some(ObjectState::Value(value)) => Lookup::Value(value),
+            Some(ObjectState::Absent) => Lookup::Absent,
+            None if self.is_valid(oid.page().node, now) => self.cache.lookup(oid),
+            None => Lookup::Miss,
         }
     }
 
     /// The same, and how new it is by the page's copy: what this client wrote lately is newer.
     #[must_use]
-    pub fn peek_closely(&self, oid: Oid, now: Ms) -> (Found<'_, T>, AsOf) {
-        match self.pram.look(oid) {
-            None if self.is_valid(oid.page().node, now) => self.cache.look_closely(oid),
-            _ => (self.peek(oid, now), self.cache.look_closely(oid).1),
+    pub fn peek_versioned(&self, oid: Oid, now: Ms) -> (Lookup<'_, T>, AsOf) {
+        match self.pram.lookup(oid) {
+            None if self.is_valid(oid.page().node, now) => self.cache.lookup_versioned(oid),
+            _ => (self.peek(oid, now), self.cache.lookup_versioned(oid).1),
         }
     }
 
     /// Writes an object. [`Output::Written`] says this number when it is durable.
-    pub fn put(&mut self, oid: Oid, content: Content<T>, number: u64, now: Ms) {
+    pub fn put(&mut self, oid: Oid, content: ObjectState<T>, number: u64, now: Ms) {
         self.pram.put(oid, content, number);
         self.send_writes(now);
     }
@@ -504,7 +511,7 @@ impl<T: Clone + Weigh> Session<T> {
     }
 
     fn send_writes(&mut self, now: Ms) {
-        let Some(node) = self.pram.next().filter(|_| self.retry.is_none_or(|retry| retry <= now)) else { return };
+        let Some(node) = self.pram.next_node().filter(|_| self.retry.is_none_or(|retry| retry <= now)) else { return };
         if !self.is_valid(node, now) {
             return self.open(node, now);
         }
@@ -512,13 +519,13 @@ impl<T: Clone + Weigh> Session<T> {
         let write = self.next_txn(now);
         if let Some(batch) = self.pram.send(write) {
             let writes = batch.writes.clone();
-            self.up(node, Up::Write { write, writes });
+            self.send_up(node, Up::Write { write, writes });
         }
     }
 
     // ------------------------------------------------------------------------------------------ calls
 
-    fn call(&mut self, txn: TxnId, call: Call<T>, now: Ms) {
+    fn send_call(&mut self, txn: TxnId, call: Call<T>, now: Ms) {
         if let (Some(Call::Lock { oid: before, .. }), Call::Lock { oid, .. }) = (self.calls.get(&txn), &call)
             && before == oid
         {
@@ -530,39 +537,46 @@ impl<T: Clone + Weigh> Session<T> {
     }
 
     /// Nothing is called for any more.
-    fn answered(&mut self, txn: TxnId) {
+    fn remove_call(&mut self, txn: TxnId) {
         self.calls.remove(&txn);
         self.repeating.set(txn, None);
     }
 
     /// A call is answered.
-    pub fn reply(&mut self, txn: TxnId, reply: Reply<T>) {
+    pub fn handle_reply(&mut self, txn: TxnId, reply: Reply<T>) {
         match (reply, self.calls.get(&txn)) {
             (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. }))
                 if *oid == locked.oid && locked.mode.covers(*mode) =>
             {
-                self.answered(txn);
+                self.remove_call(txn);
                 if let Some(running) = self.running.get_mut(&txn) {
                     self.locking.insert(txn);
                     // What was read before counts as it was then, and still counts as read: its lock may have been lost
                     // meanwhile, and what is granted now be less.
-                    let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != Mode::Touch);
+                    let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != LockMode::Touch);
                     match before.filter(|_| !planted(Bug::RaisedAnew)) {
-                        Some((held, _)) => *held = held.and(locked.mode),
+                        Some((held, _)) => *held = held.join(locked.mode),
                         None => drop(running.locked.insert(locked.oid, (locked.mode, locked))),
                     }
                 }
             }
-            (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => self.ended(txn, Ended::Committed(at)),
-            (Reply::Checked(Err(why)), Some(Call::Check { .. })) => self.ended(txn, Ended::Refused(why)),
-            (Reply::Ended(coordinator::Reply::Committed(at)), Some(Call::Commit { .. } | Call::Resolve { .. })) => {
-                self.ended(txn, Ended::Committed(at));
+            (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => self.finish_txn(txn, TxnOutcome::Committed(at)),
+            (Reply::Checked(Err(why)), Some(Call::Check { .. })) => self.finish_txn(txn, TxnOutcome::Refused(why)),
+            (
+                Reply::Ended(coordinator::CommitReply::Committed(at)),
+                Some(Call::Commit { .. } | Call::Resolve { .. }),
+            ) => {
+                self.finish_txn(txn, TxnOutcome::Committed(at));
             }
-            (Reply::Ended(coordinator::Reply::Refused(Refusal::TooOld)), Some(_)) => self.ended(txn, Ended::Unknown),
-            (Reply::Ended(coordinator::Reply::Refused(why)), Some(_)) => self.ended(txn, Ended::Refused(why)),
+            (Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld)), Some(_)) => {
+                self.finish_txn(txn, TxnOutcome::Unknown)
+            }
+            (Reply::Ended(coordinator::CommitReply::Refused(why)), Some(_)) => {
+                self.finish_txn(txn, TxnOutcome::Refused(why))
+            }
             // It was wounded while it waited for nothing.
-            (Reply::Ended(coordinator::Reply::Refused(why)), None) if self.running.contains_key(&txn) => {
-                self.ended(txn, Ended::Refused(why));
+            (Reply::Ended(coordinator::CommitReply::Refused(why)), None) if self.running.contains_key(&txn) => {
+                self.finish_txn(txn, TxnOutcome::Refused(why));
             }
             _ => {}
         }
@@ -590,8 +604,8 @@ impl<T: Clone + Weigh> Session<T> {
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
-        self.cache.invariants()
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.cache.check_invariants()
     }
 }
 

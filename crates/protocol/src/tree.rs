@@ -16,9 +16,9 @@
 use model::{NodeId, PageId};
 
 use crate::commit::{Refusal, Writes};
-use crate::ident::{HolderId, Timestamp, TxnId, Version};
+use crate::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use crate::lease::Ms;
-use crate::page_cache::{Contents, FetchId, Fetched, Invalidation, Reply};
+use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates};
 
 /// What a holder says to the node above.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum Up<T> {
         /// The number of the request for help.
         help: FetchId,
         /// The page, if it is complete there.
-        copy: Option<Fetched<T>>,
+        copy: Option<PageImage<T>>,
     },
     /// Writes objects outside of any transaction (N1).
     Write {
@@ -86,7 +86,7 @@ impl<T> Up<T> {
     /// A page that it is about and that is not of this logical node: then nobody who follows the rules has sent it in the tree of
     /// that node.
     #[must_use]
-    pub fn foreign(&self, node: NodeId) -> Option<PageId> {
+    pub fn foreign_page(&self, node: NodeId) -> Option<PageId> {
         let is_foreign = |page: &PageId| page.node != node;
         match self {
             Self::Renew { .. } => None,
@@ -120,14 +120,14 @@ pub enum Down<T> {
         /// The number of the fetch.
         fetch: FetchId,
         /// The answer.
-        reply: Reply<T>,
+        reply: FetchReply<T>,
     },
     /// A page has changed (D2), with its new states, if they are at hand (R2).
     Invalidate {
         /// What has changed.
         message: Invalidation,
         /// To what.
-        contents: Option<Contents<T>>,
+        contents: Option<SlotStates<T>>,
     },
     /// Another holder wants this page: is it complete there? (R1)
     Help {
@@ -139,14 +139,14 @@ pub enum Down<T> {
     /// All changes up to this time have been told (G1).
     Close {
         /// The closed timestamp.
-        at: Timestamp,
+        at: HlcTimestamp,
     },
     /// Answers [`Up::Write`].
     Written {
         /// Its number.
         write: TxnId,
         /// When it was committed, or why it was not.
-        result: Result<Timestamp, Refusal>,
+        result: Result<HlcTimestamp, Refusal>,
     },
     /// Everybody has heard of a write, or uses nothing that is older (N1).
     Settled {

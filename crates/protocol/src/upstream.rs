@@ -15,7 +15,7 @@ use crate::tree::Up;
 /// How long a lease is asked for, in milliseconds.
 pub const LEASE_MS: u64 = 10_000;
 /// How soon a lease is renewed at the earliest: one that is short because the upper node's own is about to be renewed.
-const SOON_MS: u64 = 100;
+const MIN_RENEW_MS: u64 = 100;
 /// Renewals that need not be soon are asked for at whole seconds of the holder's clock: so those of all its trees go together, in
 /// one packet, and nobody who is idle sends more than one a second.
 const ROUND_MS: u64 = 1_000;
@@ -30,7 +30,7 @@ pub struct Upstream {
     open: bool,
     connected: bool,
     /// The session before, if nothing that came by it is used below this node any more.
-    before: Option<HolderId>,
+    previous: Option<HolderId>,
     /// When to ask for a lease.
     renew: Ms,
     /// Questions that the root has to answer.
@@ -41,7 +41,7 @@ impl Upstream {
     /// A session that is about to begin. Nobody else ever has the numbers from `holder` on.
     #[must_use]
     pub fn new(holder: HolderId) -> Self {
-        Self { holder, lease: Lease::default(), open: false, connected: false, before: None, renew: 0, syncs: 0 }
+        Self { holder, lease: Lease::default(), open: false, connected: false, previous: None, renew: 0, syncs: 0 }
     }
 
     /// The number of the session: messages of others are dropped.
@@ -66,8 +66,8 @@ impl Upstream {
         let was_open = std::mem::replace(&mut self.open, false);
         // What was asked for in this session may still be granted to it. One that was open is listed for pages; one that never
         // opened is not.
-        if was_open || self.before.is_none() {
-            self.before = Some(self.holder);
+        if was_open || self.previous.is_none() {
+            self.previous = Some(self.holder);
         }
         self.holder = HolderId(self.holder.0 + 1);
         self.lease = Lease::default();
@@ -88,7 +88,7 @@ impl Upstream {
             return None;
         }
         self.renew = now + REPEAT_MS;
-        let replaces = self.before.filter(|_| height == 0 && !self.open);
+        let replaces = self.previous.filter(|_| height == 0 && !self.open);
         let sync = if self.open { 0 } else { self.next_sync() };
         Some(Up::Renew { asked: now, wanted_ms: LEASE_MS, open: !self.open, sync, subscribe, height, replaces })
     }
@@ -106,18 +106,18 @@ impl Upstream {
 
     /// The number of the last question that the root has to answer.
     #[must_use]
-    pub fn syncs(&self) -> u64 {
+    pub fn last_sync(&self) -> u64 {
         self.syncs
     }
 
     /// The answer to what was `asked` then: so long a lease. Says whether the session is open by it, and was not before.
-    pub fn leased(&mut self, asked: Ms, lease_ms: u64, now: Ms) -> bool {
-        self.lease.granted(asked, lease_ms, now);
+    pub fn handle_leased(&mut self, asked: Ms, lease_ms: u64, now: Ms) -> bool {
+        self.lease.extend(asked, lease_ms, now);
         if lease_ms == 0 || !self.lease.is_valid(now) {
             return false;
         }
-        let renew = now + (self.lease.left(now) / 2).max(SOON_MS);
-        self.renew = Some(renew - renew % ROUND_MS).filter(|round| *round > now + SOON_MS).unwrap_or(renew);
+        let renew = now + (self.lease.remaining_ms(now) / 2).max(MIN_RENEW_MS);
+        self.renew = Some(renew - renew % ROUND_MS).filter(|round| *round > now + MIN_RENEW_MS).unwrap_or(renew);
         !std::mem::replace(&mut self.open, true)
     }
 
@@ -141,20 +141,20 @@ impl Upstream {
 
     /// How much of a lease may be granted to others below.
     #[must_use]
-    pub fn left(&self, now: Ms) -> u64 {
-        if self.open { self.lease.left(now) } else { 0 }
+    pub fn remaining_ms(&self, now: Ms) -> u64 {
+        if self.open { self.lease.remaining_ms(now) } else { 0 }
     }
 
     /// When [`Upstream::poll`] or the lease's end want something done.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let renew = self.connected.then_some(self.renew);
-        self.lapses().into_iter().chain(renew).min()
+        self.lease_end().into_iter().chain(renew).min()
     }
 
     /// When the lease ends, if there is one.
     #[must_use]
-    pub fn lapses(&self) -> Option<Ms> {
+    pub fn lease_end(&self) -> Option<Ms> {
         self.open.then(|| self.lease.until())
     }
 }
@@ -178,7 +178,7 @@ mod tests {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(now);
         assert_eq!(upstream.poll(now, 0, false), Some(opening(now, 1, 0, None)));
-        assert!(upstream.leased(now, LEASE_MS, now + 5));
+        assert!(upstream.handle_leased(now, LEASE_MS, now + 5));
         upstream
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let renew = upstream.deadline().unwrap();
         assert!(renew < 100 + LEASE_MS);
         assert_eq!(upstream.poll(renew, 0, false), Some(renewal(renew)));
-        assert!(!upstream.leased(renew, LEASE_MS, renew + 1), "it was open before");
+        assert!(!upstream.handle_leased(renew, LEASE_MS, renew + 1), "it was open before");
         assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(1_203);
         upstream.poll::<u64>(1_203, 0, false);
-        assert!(upstream.leased(1_203, 300, 1_204));
+        assert!(upstream.handle_leased(1_203, 300, 1_204));
         assert!(upstream.deadline().unwrap() < 1_503);
     }
 
@@ -209,7 +209,7 @@ mod tests {
     fn a_session_that_is_over_has_another_number_and_replaces_the_one_before_if_nobody_below_uses_it() {
         let mut upstream = open(100);
         assert!(upstream.disconnect(200));
-        assert!(!upstream.is_valid(200) && upstream.left(200) == 0);
+        assert!(!upstream.is_valid(200) && upstream.remaining_ms(200) == 0);
         assert_eq!(upstream.poll::<u64>(300, 0, false), None, "there is no connection");
         upstream.connect(400);
         assert_eq!(upstream.holder(), HolderId(8));
@@ -235,7 +235,7 @@ mod tests {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(0);
         upstream.poll::<u64>(0, 0, false);
-        assert!(!upstream.leased(0, 0, 5));
+        assert!(!upstream.handle_leased(0, 0, 5));
         assert!(!upstream.is_valid(5));
         assert!(upstream.deadline() > Some(5));
     }

@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Oid, PageId};
 
 use crate::ident::{TxnId, Version};
-use crate::locks::{Locks, Mode};
+use crate::locks::{LockMode, Locks};
 use crate::plant::{Bug, planted};
 
 /// What a transaction read, as its client tells it.
@@ -43,12 +43,12 @@ pub struct Read {
     /// The object.
     pub oid: Oid,
     /// Which state of it.
-    pub seen: Seen,
+    pub seen: ReadVersion,
 }
 
 /// Which state of an object was read. That there was no such object is a state too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seen {
+pub enum ReadVersion {
     /// That of a page copy of this version (P3).
     At(Version),
     /// What this transaction wrote, whose position its client does not know yet (P4).
@@ -57,7 +57,7 @@ pub enum Seen {
 
 /// Why a transaction may not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct ValidationConflict {
     /// The object.
     pub oid: Oid,
     /// Why.
@@ -86,25 +86,25 @@ pub struct Footprint {
 
 /// The newest change of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
+struct WindowEntry {
     version: Version,
     writer: TxnId,
     /// It is the change of a guard: it stays as long as there is room.
-    kept: bool,
+    is_guard: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Page {
+struct PageWindow {
     version: Version,
     floor: Version,
-    window: BTreeMap<u16, Change>,
+    window: BTreeMap<u16, WindowEntry>,
 }
 
 /// The pages of a logical node, as far as they changed lately, and the transactions that hold objects in them.
 #[derive(Clone, Debug)]
 pub struct Validator {
     /// Pages of whose changes somebody has still to hear. All others have the version that is stored, which is their floor.
-    pages: BTreeMap<PageId, Page>,
+    pages: BTreeMap<PageId, PageWindow>,
     locks: Locks,
     /// Entries that the window of a page may have.
     window_limit: usize,
@@ -129,21 +129,21 @@ impl Validator {
         reads: &[Read],
         footprint: &Footprint,
         stored: &mut dyn FnMut(PageId) -> Version,
-    ) -> Result<(), Conflict> {
-        let bars = |oid: Oid, mode| match self.locks.bars(txn, oid, mode) {
-            Some(other) => Err(Conflict { oid, cause: Cause::Held(other) }),
+    ) -> Result<(), ValidationConflict> {
+        let bars = |oid: Oid, mode| match self.locks.blocker(txn, oid, mode) {
+            Some(other) => Err(ValidationConflict { oid, cause: Cause::Held(other) }),
             None => Ok(()),
         };
         for read in reads {
             self.check_current(txn, read, stored)?;
             if !planted(Bug::HeldWrites) {
-                bars(read.oid, Mode::Shared)?;
+                bars(read.oid, LockMode::Shared)?;
             }
         }
-        let mode = if planted(Bug::HeldReads) { Mode::Shared } else { Mode::Exclusive };
+        let mode = if planted(Bug::HeldReads) { LockMode::Shared } else { LockMode::Exclusive };
         footprint.writes.iter().try_for_each(|oid| bars(*oid, mode))?;
         let mut touches = footprint.touches.iter().filter(|_| !planted(Bug::TouchUnchecked));
-        touches.try_for_each(|oid| bars(*oid, Mode::Touch))
+        touches.try_for_each(|oid| bars(*oid, LockMode::Touch))
     }
 
     /// Whether a read is of the newest durable state (V1).
@@ -152,7 +152,7 @@ impl Validator {
         txn: TxnId,
         read: &Read,
         stored: &mut dyn FnMut(PageId) -> Version,
-    ) -> Result<(), Conflict> {
+    ) -> Result<(), ValidationConflict> {
         if planted(Bug::StaleReads) {
             return Ok(());
         }
@@ -165,14 +165,14 @@ impl Validator {
             (None, None) => stored(read.oid.page()),
         };
         let current = match read.seen {
-            Seen::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,
-            Seen::At(version) => version >= newest || self.locks.has_kept(txn, read.oid, version),
+            ReadVersion::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,
+            ReadVersion::At(version) => version >= newest || self.locks.is_unchanged_since(txn, read.oid, version),
             // Once its entry is retired, nobody knows any more who wrote last; the client learns the version meanwhile.
-            Seen::Written(writer) => {
+            ReadVersion::Written(writer) => {
                 change.is_some_and(|change| change.writer == writer) || planted(Bug::AnyWriterAccepted)
             }
         };
-        if current { Ok(()) } else { Err(Conflict { oid: read.oid, cause: Cause::Stale(newest) }) }
+        if current { Ok(()) } else { Err(ValidationConflict { oid: read.oid, cause: Cause::Stale(newest) }) }
     }
 
     /// Holds what a transaction read and writes until it is released from the locks: it is prepared, or decided and not yet
@@ -181,10 +181,10 @@ impl Validator {
     /// # Panics
     /// If another holds what it writes: [`Validator::check`] was not asked.
     pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
-        footprint.reads.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Shared));
-        footprint.writes.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Exclusive));
+        footprint.reads.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Shared));
+        footprint.writes.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Exclusive));
         if !planted(Bug::TouchUnheld) {
-            footprint.touches.iter().for_each(|oid| self.locks.take(txn, *oid, Mode::Touch));
+            footprint.touches.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Touch));
         }
         self.locks.prepare(txn);
     }
@@ -214,21 +214,21 @@ impl Validator {
     ) -> Version {
         let entry = self.pages.entry(page).or_insert_with(|| {
             let version = stored(page);
-            Page { version, floor: version, window: BTreeMap::new() }
+            PageWindow { version, floor: version, window: BTreeMap::new() }
         });
         let before = entry.version;
         assert!(before < version, "L1: {page:?} is at {before:?}, and {version:?} comes later");
         entry.version = version;
-        self.locks.changes(page, before);
+        self.locks.note_change(page, before);
         for slot in slots {
-            entry.window.insert(slot, Change { version, writer, kept: false });
+            entry.window.insert(slot, WindowEntry { version, writer, is_guard: false });
         }
         while entry.window.len() > self.window_limit {
             let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
             if planted(Bug::WindowDropsEntries) {
                 entry.window.retain(|_, change| change.version != oldest);
             }
-            entry.raise(oldest, false);
+            entry.raise_floor(oldest, false);
         }
         before
     }
@@ -236,11 +236,11 @@ impl Validator {
     /// The last changes of these slots of a page are those of guards, and stay in the window as long as there is room. Who reads a
     /// guard asks a brick and has no copy of its page, so nobody would be waited for (V3), and readers of one guard would conflict
     /// with who touches another.
-    pub fn keep(&mut self, page: PageId, slots: impl IntoIterator<Item = u16>) {
+    pub fn keep_in_window(&mut self, page: PageId, slots: impl IntoIterator<Item = u16>) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
         for slot in slots {
             if let Some(change) = entry.window.get_mut(&slot) {
-                change.kept = true;
+                change.is_guard = true;
             }
         }
     }
@@ -249,7 +249,7 @@ impl Validator {
     /// to there are retired, and the floor rises to the last of them (V3).
     pub fn retire(&mut self, page: PageId, version: Version) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
-        entry.raise(version.min(entry.version), true);
+        entry.raise_floor(version.min(entry.version), true);
         if entry.window.is_empty() {
             // The floor is the version, which is stored by now.
             self.pages.remove(&page);
@@ -272,7 +272,7 @@ impl Validator {
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), String> {
         for (id, page) in &self.pages {
             if page.floor > page.version {
                 return Err(format!(
@@ -281,7 +281,7 @@ impl Validator {
                 ));
             }
             for (slot, change) in &page.window {
-                if change.version <= page.floor && !change.kept || change.version > page.version {
+                if change.version <= page.floor && !change.is_guard || change.version > page.version {
                     return Err(format!("V3: slot {slot} of {id:?} changed at {:?}: {page:?}", change.version));
                 }
             }
@@ -289,14 +289,14 @@ impl Validator {
                 return Err(format!("V3: the window of {id:?} has {} entries", page.window.len()));
             }
         }
-        self.locks.invariants()
+        self.locks.check_invariants()
     }
 }
 
-impl Page {
+impl PageWindow {
     /// Retires the entries up to `version`, perhaps without those that are kept; the floor rises to the last of them.
-    fn raise(&mut self, version: Version, keep: bool) {
-        let stays = |change: &Change| change.version > version || keep && change.kept;
+    fn raise_floor(&mut self, version: Version, keep: bool) {
+        let stays = |change: &WindowEntry| change.version > version || keep && change.is_guard;
         let retired = self.window.values().filter(|change| !stays(change)).map(|change| change.version).max();
         if let Some(last) = retired {
             self.floor = self.floor.max(last);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use model::{ClassId, Comparison, Operand, Result, Value};
 
 pub(crate) use typed::{
-    Any, Cond, Elements, GroupColumn, Groups, Order, OrderBy, Output, Path, Root, Step, Term, TextTest,
+    Any, Cond, Elements, GroupColumn, Groups, Order, OrderBy, Output, Path, PathRoot, PathStep, Term, TextTest,
 };
 
 use crate::schema::nearest_double;
@@ -25,7 +25,7 @@ use crate::{Expr, Function, Query, Schema, Type, number};
 
 /// A query that fits its schema.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct CheckedQuery {
     pub(crate) class: ClassId,
     pub(crate) class_name: String,
     /// The class, with those that extend it if they are asked for.
@@ -53,7 +53,7 @@ impl Query {
     /// # Errors
     /// [`Invalid`](model::ErrorKind::Invalid) with the place if it does not fit, [`NotFound`](model::ErrorKind::NotFound)
     /// if there is no such class, [`TooLarge`](model::ErrorKind::TooLarge) past one of [`limits`](crate::limits).
-    pub fn check(&self, schema: &Schema) -> Result<Checked> {
+    pub fn check(&self, schema: &Schema) -> Result<CheckedQuery> {
         // A query that somebody built may be of any depth.
         self.encode()?;
         let class = schema.class_named(&self.class)?;
@@ -66,7 +66,7 @@ impl Query {
     }
 }
 
-impl Checked {
+impl CheckedQuery {
     /// The class asked for.
     #[must_use]
     pub fn class(&self) -> ClassId {
@@ -87,18 +87,18 @@ impl Checked {
 }
 
 /// What does not fit, and which part of the query it is.
-struct Wrong<'q> {
+struct CheckError<'q> {
     at: &'q Expr,
     message: String,
 }
 
-type Fits<'q, T> = Result<T, Wrong<'q>>;
+type CheckResult<'q, T> = Result<T, CheckError<'q>>;
 
 /// A value and its type; no type if it is always null.
-type Typed = (Term, Option<Type>);
+type TypedTerm = (Term, Option<Type>);
 
-fn wrong<'q, T>(at: &'q Expr, message: impl Into<String>) -> Fits<'q, T> {
-    Err(Wrong { at, message: message.into() })
+fn check_error<'q, T>(at: &'q Expr, message: impl Into<String>) -> CheckResult<'q, T> {
+    Err(CheckError { at, message: message.into() })
 }
 
 struct Checker<'q, 's> {
@@ -110,10 +110,10 @@ struct Checker<'q, 's> {
 }
 
 impl<'q> Checker<'q, '_> {
-    fn cond(&mut self, expr: &'q Expr) -> Fits<'q, Cond> {
+    fn cond(&mut self, expr: &'q Expr) -> CheckResult<'q, Cond> {
         Ok(match expr {
-            Expr::And(parts) => Cond::And(parts.iter().map(|part| self.cond(part)).collect::<Fits<'q, _>>()?),
-            Expr::Or(parts) => Cond::Or(parts.iter().map(|part| self.cond(part)).collect::<Fits<'q, _>>()?),
+            Expr::And(parts) => Cond::And(parts.iter().map(|part| self.cond(part)).collect::<CheckResult<'q, _>>()?),
+            Expr::Or(parts) => Cond::Or(parts.iter().map(|part| self.cond(part)).collect::<CheckResult<'q, _>>()?),
             Expr::Not(part) => Cond::Not(Box::new(self.cond(part)?)),
             Expr::Compare(comparison, a, b) => self.compare(expr, *comparison, a, b)?,
             Expr::Call(Function::StartsWith, of, arguments) => self.text(expr, TextTest::StartsWith, of, arguments)?,
@@ -126,63 +126,68 @@ impl<'q> Checker<'q, '_> {
                 }
                 (term, Some(Type::Bool)) => Cond::Compare(Comparison::Equal, term, Term::literal(true)),
                 (_, ty) => {
-                    return wrong(expr, format!("{} stands where a condition should be", self.words(ty.as_ref())));
+                    return check_error(
+                        expr,
+                        format!("{} stands where a condition should be", self.describe_type(ty.as_ref())),
+                    );
                 }
             },
             Expr::List(_) | Expr::Arithmetic(..) | Expr::Negate(_) | Expr::Call(..) => {
-                return wrong(expr, "a value stands where a condition should be: compare it with something");
+                return check_error(expr, "a value stands where a condition should be: compare it with something");
             }
-            Expr::Aggregate(aggregate, _) => return wrong(expr, misplaced(aggregate.name())),
+            Expr::Aggregate(aggregate, _) => return check_error(expr, misplaced_aggregate(aggregate.name())),
         })
     }
 
-    fn compare(&mut self, at: &'q Expr, comparison: Comparison, a: &'q Expr, b: &'q Expr) -> Fits<'q, Cond> {
+    fn compare(&mut self, at: &'q Expr, comparison: Comparison, a: &'q Expr, b: &'q Expr) -> CheckResult<'q, Cond> {
         let (left, right) = (self.term(a)?, self.term(b)?);
         for (term, other) in [(&left, &right), (&right, &left)] {
             if term.1.is_none() {
-                let is_null = match other.0.known() {
+                let is_null = match other.0.as_literal() {
                     Some(value) => Cond::Constant(*value == Value::Null),
                     None => Cond::IsNull(other.0.clone()),
                 };
                 return match comparison {
                     Comparison::Equal => Ok(is_null),
                     Comparison::NotEqual => Ok(Cond::Not(Box::new(is_null))),
-                    _ => wrong(at, "nothing is less or more than null: ask for == null or != null"),
+                    _ => check_error(at, "nothing is less or more than null: ask for == null or != null"),
                 };
             }
         }
-        let (left, right) = self.agree(at, (a, left), (b, right), "be compared with")?;
-        if let Some((a, b)) = left.known().and_then(Value::as_scalar).zip(right.known().and_then(Value::as_scalar)) {
+        let (left, right) = self.unify(at, (a, left), (b, right), "be compared with")?;
+        if let Some((a, b)) =
+            left.as_literal().and_then(Value::as_scalar).zip(right.as_literal().and_then(Value::as_scalar))
+        {
             return Ok(Cond::Constant(a.compare_as_filters(b).is_some_and(|order| comparison.holds(order))));
         }
         Ok(Cond::Compare(comparison, left, right))
     }
 
     /// Makes two values comparable, if they are.
-    fn agree(
+    fn unify(
         &self,
         at: &'q Expr,
-        (a, (left, left_type)): (&'q Expr, Typed),
-        (b, (right, right_type)): (&'q Expr, Typed),
+        (a, (left, left_type)): (&'q Expr, TypedTerm),
+        (b, (right, right_type)): (&'q Expr, TypedTerm),
         verb: &str,
-    ) -> Fits<'q, (Term, Term)> {
+    ) -> CheckResult<'q, (Term, Term)> {
         let (Some(left_type), Some(right_type)) = (left_type, right_type) else { return Ok((left, right)) };
-        let (left, left_type) = meet(a, left, left_type, &right_type)?;
-        let (right, right_type) = meet(b, right, right_type, &left_type)?;
+        let (left, left_type) = coerce_literal(a, left, left_type, &right_type)?;
+        let (right, right_type) = coerce_literal(b, right, right_type, &left_type)?;
         if left_type.compares_with(&right_type) {
             return Ok((left, right));
         }
-        let (left, right) = (self.words(Some(&left_type)), self.words(Some(&right_type)));
-        wrong(at, format!("{left} cannot {verb} {right}"))
+        let (left, right) = (self.describe_type(Some(&left_type)), self.describe_type(Some(&right_type)));
+        check_error(at, format!("{left} cannot {verb} {right}"))
     }
 
-    fn text(&mut self, at: &'q Expr, test: TextTest, of: &'q Expr, arguments: &'q [Expr]) -> Fits<'q, Cond> {
-        let (of, with) = (self.string(of)?, self.string(only(at, arguments)?)?);
+    fn text(&mut self, at: &'q Expr, test: TextTest, of: &'q Expr, arguments: &'q [Expr]) -> CheckResult<'q, Cond> {
+        let (of, with) = (self.string(of)?, self.string(one_argument(at, arguments)?)?);
         Ok(Cond::Text(test, of, with))
     }
 
-    fn contains(&mut self, at: &'q Expr, of: &'q Expr, arguments: &'q [Expr]) -> Fits<'q, Cond> {
-        let argument = only(at, arguments)?;
+    fn contains(&mut self, at: &'q Expr, of: &'q Expr, arguments: &'q [Expr]) -> CheckResult<'q, Cond> {
+        let argument = one_argument(at, arguments)?;
         if let Expr::List(parts) = of {
             return self.choice(argument, parts);
         }
@@ -191,20 +196,23 @@ impl<'q> Checker<'q, '_> {
             return Ok(Cond::Text(TextTest::Contains, collection, self.string(argument)?));
         }
         let element = self.term(argument)?;
-        if let Some(Value::List(values)) = collection.known() {
+        if let Some(Value::List(values)) = collection.as_literal() {
             return self.known_choice(at, element, values);
         }
         let Some(ty) = ty else { return Ok(Cond::Constant(false)) };
         let Some(of_type) = ty.element() else {
-            return wrong(of, format!("{} has no elements: a list, a set, a map or a text has", self.words(Some(&ty))));
+            return check_error(
+                of,
+                format!("{} has no elements: a list, a set, a map or a text has", self.describe_type(Some(&ty))),
+            );
         };
         let (element, _) =
-            self.agree(at, (argument, element), (of, (Term::literal(Value::Null), Some(of_type.clone()))), "equal")?;
+            self.unify(at, (argument, element), (of, (Term::literal(Value::Null), Some(of_type.clone()))), "equal")?;
         Ok(Cond::In(element, Elements::Of(collection)))
     }
 
     /// One of values that stand there.
-    fn choice(&mut self, element: &'q Expr, parts: &'q [Expr]) -> Fits<'q, Cond> {
+    fn choice(&mut self, element: &'q Expr, parts: &'q [Expr]) -> CheckResult<'q, Cond> {
         let typed = self.term(element)?;
         if is_literal(element) {
             // It may mean something else beside each of them.
@@ -213,7 +221,7 @@ impl<'q> Checker<'q, '_> {
                 .iter()
                 .filter(|part| **part != Expr::Literal(Value::Null))
                 .map(equal)
-                .collect::<Fits<'q, _>>()
+                .collect::<CheckResult<'q, _>>()
                 .map(Cond::Or);
         }
         let mut terms = Vec::with_capacity(parts.len());
@@ -221,14 +229,14 @@ impl<'q> Checker<'q, '_> {
             let one = self.term(part)?;
             // Nothing equals null.
             if one.1.is_some() {
-                terms.push(self.agree(part, (element, typed.clone()), (part, one), "equal")?.1);
+                terms.push(self.unify(part, (element, typed.clone()), (part, one), "equal")?.1);
             }
         }
         if typed.1.is_none() {
             return Ok(Cond::Constant(false));
         }
         let known: Option<Vec<Operand>> =
-            terms.iter().map(|term| term.known().and_then(|value| Operand::new(value.clone()).ok())).collect();
+            terms.iter().map(|term| term.as_literal().and_then(|value| Operand::new(value.clone()).ok())).collect();
         let elements = match known {
             Some(operands) => Elements::Choice(Arc::new(operands.into_iter().collect())),
             None => Elements::Terms(terms),
@@ -237,7 +245,7 @@ impl<'q> Checker<'q, '_> {
     }
 
     /// One of the values of a parameter.
-    fn known_choice(&self, at: &'q Expr, typed: Typed, values: &[Value]) -> Fits<'q, Cond> {
+    fn known_choice(&self, at: &'q Expr, typed: TypedTerm, values: &[Value]) -> CheckResult<'q, Cond> {
         let Some(ty) = &typed.1 else { return Ok(Cond::Constant(false)) };
         let mut operands = Vec::with_capacity(values.len());
         for value in values.iter().filter(|value| **value != Value::Null) {
@@ -245,19 +253,25 @@ impl<'q> Checker<'q, '_> {
             match Operand::new(value.clone()) {
                 Ok(operand) if other.as_ref().is_some_and(|other| ty.compares_with(other)) => operands.push(operand),
                 _ => {
-                    let (one, other) = (self.words(Some(ty)), self.words(other.as_ref()));
-                    return wrong(at, format!("{one} cannot equal {other}, which is among the values of the list"));
+                    let (one, other) = (self.describe_type(Some(ty)), self.describe_type(other.as_ref()));
+                    return check_error(
+                        at,
+                        format!("{one} cannot equal {other}, which is among the values of the list"),
+                    );
                 }
             }
         }
         Ok(Cond::In(typed.0, Elements::Choice(Arc::new(operands.into_iter().collect()))))
     }
 
-    fn any(&mut self, collection: &'q Expr, variable: &'q str, condition: &'q Expr) -> Fits<'q, Cond> {
+    fn any(&mut self, collection: &'q Expr, variable: &'q str, condition: &'q Expr) -> CheckResult<'q, Cond> {
         let (term, ty) = self.term(collection)?;
         let Some(ty) = ty else { return Ok(Cond::Constant(false)) };
         let Some(element) = ty.element() else {
-            return wrong(collection, format!("{} has no elements: a list, a set or a map has", self.words(Some(&ty))));
+            return check_error(
+                collection,
+                format!("{} has no elements: a list, a set or a map has", self.describe_type(Some(&ty))),
+            );
         };
         let number = self.variables.len();
         self.variables.push((variable, element.clone()));
@@ -266,23 +280,23 @@ impl<'q> Checker<'q, '_> {
         Ok(Cond::Any(Box::new(Any { variable: number, collection: term, condition: condition? })))
     }
 
-    fn term(&mut self, expr: &'q Expr) -> Fits<'q, Typed> {
+    fn term(&mut self, expr: &'q Expr) -> CheckResult<'q, TypedTerm> {
         let (term, ty) = self.collection(expr)?;
         match (&term, &ty) {
             (Term::Literal(_), Some(Type::List(_) | Type::Set(_) | Type::Map(..))) => {
-                wrong(expr, "a whole list can only stand behind `in`")
+                check_error(expr, "a whole list can only stand behind `in`")
             }
             _ => Ok((term, ty)),
         }
     }
 
     /// A value that may also be a list that is known.
-    fn collection(&mut self, expr: &'q Expr) -> Fits<'q, Typed> {
+    fn collection(&mut self, expr: &'q Expr) -> CheckResult<'q, TypedTerm> {
         match expr {
             Expr::Literal(value) => Ok((Term::literal(value.clone()), type_of(value))),
             Expr::Parameter(name) => match self.query.parameters.get(name) {
                 Some(value) => Ok((Term::literal(value.clone()), type_of(value))),
-                None => wrong(expr, format!("the parameter :{name} has no value")),
+                None => check_error(expr, format!("the parameter :{name} has no value")),
             },
             Expr::Path(names) => self.path(expr, names),
             Expr::Negate(of) => self.numeric(of, Term::Negate, number::negate),
@@ -291,48 +305,51 @@ impl<'q> Checker<'q, '_> {
                 let (Some(left_type), Some(right_type)) = (left_type, right_type) else {
                     return Ok((Term::literal(Value::Null), None));
                 };
-                let (left, left_type) = meet(a, left, left_type, &right_type)?;
-                let (right, right_type) = meet(b, right, right_type, &left_type)?;
+                let (left, left_type) = coerce_literal(a, left, left_type, &right_type)?;
+                let (right, right_type) = coerce_literal(b, right, right_type, &left_type)?;
                 let ty = match (left_type, right_type) {
                     (Type::Int64, Type::Int64) => Type::Int64,
                     (Type::Float64, _) | (_, Type::Float64) => Type::Float64,
                     _ => Type::Decimal,
                 };
-                let term = match (left.known(), right.known()) {
+                let term = match (left.as_literal(), right.as_literal()) {
                     (Some(a), Some(b)) => match number::apply(*operation, a, b) {
                         Ok(value) => Term::literal(value),
-                        Err(error) => return wrong(expr, error.message()),
+                        Err(error) => return check_error(expr, error.message()),
                     },
                     _ => Term::Arithmetic(*operation, Box::new(left), Box::new(right)),
                 };
                 Ok((term, Some(ty)))
             }
             Expr::Call(Function::Lower, of, arguments) => {
-                none(expr, Function::Lower, arguments)?;
+                no_arguments(expr, Function::Lower, arguments)?;
                 Ok((Term::Lower(Box::new(self.string(of)?)), Some(Type::String)))
             }
             Expr::Call(Function::Upper, of, arguments) => {
-                none(expr, Function::Upper, arguments)?;
+                no_arguments(expr, Function::Upper, arguments)?;
                 Ok((Term::Upper(Box::new(self.string(of)?)), Some(Type::String)))
             }
             Expr::Call(Function::Length, of, arguments) => {
-                none(expr, Function::Length, arguments)?;
+                no_arguments(expr, Function::Length, arguments)?;
                 let (term, ty) = self.term(of)?;
                 match &ty {
                     Some(Type::String | Type::Bytes | Type::List(_) | Type::Set(_) | Type::Map(..)) | None => {
                         Ok((Term::Length(Box::new(term)), Some(Type::Int64)))
                     }
-                    ty => wrong(of, format!("{} has no length: a text or a collection has", self.words(ty.as_ref()))),
+                    ty => check_error(
+                        of,
+                        format!("{} has no length: a text or a collection has", self.describe_type(ty.as_ref())),
+                    ),
                 }
             }
             Expr::Call(Function::Abs, of, arguments) => {
-                none(expr, Function::Abs, arguments)?;
+                no_arguments(expr, Function::Abs, arguments)?;
                 self.numeric(of, Term::Abs, number::abs)
             }
-            Expr::Aggregate(aggregate, _) => wrong(expr, misplaced(aggregate.name())),
-            Expr::List(_) => wrong(expr, "a whole list can only stand behind `in`"),
+            Expr::Aggregate(aggregate, _) => check_error(expr, misplaced_aggregate(aggregate.name())),
+            Expr::List(_) => check_error(expr, "a whole list can only stand behind `in`"),
             Expr::And(_) | Expr::Or(_) | Expr::Not(_) | Expr::Compare(..) | Expr::Call(..) | Expr::Any { .. } => {
-                wrong(expr, "a condition stands where a value should be")
+                check_error(expr, "a condition stands where a value should be")
             }
         }
     }
@@ -343,38 +360,38 @@ impl<'q> Checker<'q, '_> {
         of: &'q Expr,
         term: impl Fn(Box<Term>) -> Term,
         fold: impl Fn(&Value) -> Result<Value>,
-    ) -> Fits<'q, Typed> {
+    ) -> CheckResult<'q, TypedTerm> {
         let (operand, ty) = self.number(of)?;
-        match operand.known() {
+        match operand.as_literal() {
             Some(value) => match fold(value) {
                 Ok(value) => Ok((Term::literal(value), ty)),
-                Err(error) => wrong(of, error.message()),
+                Err(error) => check_error(of, error.message()),
             },
             None => Ok((term(Box::new(operand)), ty)),
         }
     }
 
     /// A number, as its field's type has it.
-    fn number(&mut self, expr: &'q Expr) -> Fits<'q, Typed> {
+    fn number(&mut self, expr: &'q Expr) -> CheckResult<'q, TypedTerm> {
         match self.term(expr)? {
             (term, None) => Ok((term, None)),
             (term, Some(ty)) if ty.is_number() => Ok((as_type(term, &ty), Some(ty))),
-            (_, ty) => wrong(expr, format!("{} is not a number", self.words(ty.as_ref()))),
+            (_, ty) => check_error(expr, format!("{} is not a number", self.describe_type(ty.as_ref()))),
         }
     }
 
-    fn string(&mut self, expr: &'q Expr) -> Fits<'q, Term> {
+    fn string(&mut self, expr: &'q Expr) -> CheckResult<'q, Term> {
         match self.term(expr)? {
             (term, Some(Type::String) | None) => Ok(term),
-            (_, ty) => wrong(expr, format!("{} is not a text", self.words(ty.as_ref()))),
+            (_, ty) => check_error(expr, format!("{} is not a text", self.describe_type(ty.as_ref()))),
         }
     }
 
-    fn path(&self, at: &'q Expr, names: &'q [String]) -> Fits<'q, Typed> {
+    fn path(&self, at: &'q Expr, names: &'q [String]) -> CheckResult<'q, TypedTerm> {
         let variable = names.first().and_then(|name| self.variables.iter().rposition(|(known, _)| known == name));
         let (root, mut ty, rest) = match variable {
-            Some(number) => (Root::Variable(number), self.variables[number].1.clone(), &names[1..]),
-            None => (Root::This, Type::Reference(Some(self.class)), names),
+            Some(number) => (PathRoot::Variable(number), self.variables[number].1.clone(), &names[1..]),
+            None => (PathRoot::This, Type::Reference(Some(self.class)), names),
         };
         let mut steps = Vec::with_capacity(rest.len());
         for (index, name) in rest.iter().enumerate() {
@@ -382,21 +399,24 @@ impl<'q> Checker<'q, '_> {
             let class = match ty {
                 Type::Reference(Some(class)) => class,
                 Type::Reference(None) => {
-                    return wrong(
+                    return check_error(
                         at,
                         format!("{} may be an object of any class: its fields cannot be asked for", before()),
                     );
                 }
                 other => {
-                    return wrong(at, format!("{} is {}, which has no fields", before(), self.words(Some(&other))));
+                    return check_error(
+                        at,
+                        format!("{} is {}, which has no fields", before(), self.describe_type(Some(&other))),
+                    );
                 }
             };
             let Some(field) = self.schema.field_named(class, name) else {
-                return wrong(at, self.no_field(class, name));
+                return check_error(at, self.no_field(class, name));
             };
             let default = Some(&field.default).filter(|default| **default != Value::Null).cloned().map(Arc::new);
             let (classes, required) = (self.schema.family(class), field.required);
-            steps.push(Step { classes, field: field.number, default, required });
+            steps.push(PathStep { classes, field: field.number, default, required });
             ty = field.ty.clone();
         }
         let text = at.to_string().into();
@@ -422,29 +442,29 @@ impl<'q> Checker<'q, '_> {
         }
     }
 
-    fn words(&self, ty: Option<&Type>) -> String {
+    fn describe_type(&self, ty: Option<&Type>) -> String {
         match ty {
-            Some(ty @ Type::Int64) => format!("an {}", self.schema.name_of(ty)),
-            Some(ty) => format!("a {}", self.schema.name_of(ty)),
+            Some(ty @ Type::Int64) => format!("an {}", self.schema.type_name(ty)),
+            Some(ty) => format!("a {}", self.schema.type_name(ty)),
             None => "null".into(),
         }
     }
 }
 
 /// A literal as what it meets.
-fn meet<'q>(expr: &'q Expr, term: Term, ty: Type, other: &Type) -> Fits<'q, (Term, Type)> {
+fn coerce_literal<'q>(expr: &'q Expr, term: Term, ty: Type, other: &Type) -> CheckResult<'q, (Term, Type)> {
     if !is_literal(expr) {
         return Ok((term, ty));
     }
-    let met = match (term.known(), other) {
+    let met = match (term.as_literal(), other) {
         (Some(Value::Decimal(number)), Type::Float64) => Value::Float64(nearest_double(number)),
         (Some(Value::String(text)), Type::Date) => match text.parse() {
             Ok(date) => Value::Date(date),
-            Err(error) => return wrong(expr, error.message()),
+            Err(error) => return check_error(expr, error.message()),
         },
         (Some(Value::String(text)), Type::Timestamp) => match text.parse() {
             Ok(moment) => Value::Timestamp(moment),
-            Err(error) => return wrong(expr, error.message()),
+            Err(error) => return check_error(expr, error.message()),
         },
         _ => return Ok((term, ty)),
     };
@@ -494,21 +514,21 @@ fn type_of(value: &Value) -> Option<Type> {
     })
 }
 
-fn only<'q>(at: &'q Expr, arguments: &'q [Expr]) -> Fits<'q, &'q Expr> {
+fn one_argument<'q>(at: &'q Expr, arguments: &'q [Expr]) -> CheckResult<'q, &'q Expr> {
     match arguments {
         [one] => Ok(one),
-        _ => wrong(at, format!("this takes one value in its ( ), and has {}", arguments.len())),
+        _ => check_error(at, format!("this takes one value in its ( ), and has {}", arguments.len())),
     }
 }
 
-fn none<'q>(at: &'q Expr, function: Function, arguments: &'q [Expr]) -> Fits<'q, ()> {
+fn no_arguments<'q>(at: &'q Expr, function: Function, arguments: &'q [Expr]) -> CheckResult<'q, ()> {
     match arguments {
         [] => Ok(()),
-        _ => wrong(at, format!("{} takes nothing in its ( )", function.name())),
+        _ => check_error(at, format!("{} takes nothing in its ( )", function.name())),
     }
 }
 
-fn misplaced(aggregate: &str) -> String {
+fn misplaced_aggregate(aggregate: &str) -> String {
     format!("{aggregate} is of many objects: it can only be a whole column, or a whole key to order by")
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, RecordRef, Value, ValueRef};
 
-use crate::check::{Any, Cond, Elements, Path, Root, Step, Term, TextTest};
+use crate::check::{Any, Cond, Elements, Path, PathRoot, PathStep, Term, TextTest};
 use crate::{limits, number};
 
 /// Objects that conditions refer to, as far as they are known; `None` for one that does not exist.
@@ -39,17 +39,17 @@ impl From<Error> for Stop {
     }
 }
 
-type Known<T> = Result<T, Stop>;
+type EvalResult<T> = Result<T, Stop>;
 
 /// A value on the way through an evaluation.
 #[derive(Clone, Debug)]
-pub(crate) enum Val<'a> {
+pub(crate) enum EvalValue<'a> {
     /// Within a record, or a scalar of the query.
-    Ref(ValueRef<'a>),
+    Borrowed(ValueRef<'a>),
     /// Part of the query.
-    Part(&'a Value),
+    Literal(&'a Value),
     /// Worked out.
-    Own(Value),
+    Owned(Value),
 }
 
 impl Referenced {
@@ -70,15 +70,15 @@ impl Referenced {
     }
 }
 
-impl<'a> Val<'a> {
-    const NULL: Self = Self::Ref(ValueRef::Null);
+impl<'a> EvalValue<'a> {
+    const NULL: Self = Self::Borrowed(ValueRef::Null);
 
     /// The value, unless it is null, a list, a set or a map.
     pub(crate) fn scalar(&self) -> Option<ValueRef<'_>> {
         let scalar = match self {
-            Self::Ref(value) => Some(*value),
-            Self::Part(value) => value.as_scalar(),
-            Self::Own(value) => value.as_scalar(),
+            Self::Borrowed(value) => Some(*value),
+            Self::Literal(value) => value.as_scalar(),
+            Self::Owned(value) => value.as_scalar(),
         };
         scalar.filter(|scalar| {
             !matches!(scalar, ValueRef::Null | ValueRef::List(_) | ValueRef::Set(_) | ValueRef::Map(_))
@@ -86,48 +86,50 @@ impl<'a> Val<'a> {
     }
 
     pub(crate) fn is_null(&self) -> bool {
-        matches!(self, Self::Ref(ValueRef::Null) | Self::Part(Value::Null) | Self::Own(Value::Null))
+        matches!(self, Self::Borrowed(ValueRef::Null) | Self::Literal(Value::Null) | Self::Owned(Value::Null))
     }
 
     pub(crate) fn to_value(&self) -> Result<Value, Error> {
         match self {
-            Self::Ref(value) => value.to_value(),
-            Self::Part(value) => Ok((*value).clone()),
-            Self::Own(value) => Ok(value.clone()),
+            Self::Borrowed(value) => value.to_value(),
+            Self::Literal(value) => Ok((*value).clone()),
+            Self::Owned(value) => Ok(value.clone()),
         }
     }
 
     fn text(&self) -> Option<&str> {
         match self {
-            Self::Ref(ValueRef::String(text)) => Some(text),
-            Self::Part(Value::String(text)) | Self::Own(Value::String(text)) => Some(text),
+            Self::Borrowed(ValueRef::String(text)) => Some(text),
+            Self::Literal(Value::String(text)) | Self::Owned(Value::String(text)) => Some(text),
             _ => None,
         }
     }
 
     /// The elements of a list or set, the keys of a map.
-    fn elements(self) -> Result<Vec<Val<'a>>, Error> {
+    fn elements(self) -> Result<Vec<EvalValue<'a>>, Error> {
         match self {
-            Self::Ref(ValueRef::List(elements) | ValueRef::Set(elements)) => {
-                elements.iter().map(|element| element.map(Val::Ref)).collect()
+            Self::Borrowed(ValueRef::List(elements) | ValueRef::Set(elements)) => {
+                elements.iter().map(|element| element.map(EvalValue::Borrowed)).collect()
             }
-            Self::Ref(ValueRef::Map(entries)) => entries.iter().map(|entry| Ok(Val::Ref(entry?.0))).collect(),
-            Self::Part(Value::List(values)) => Ok(values.iter().map(Val::Part).collect()),
-            Self::Part(Value::Set(values)) => Ok(values.iter().map(Val::Part).collect()),
-            Self::Part(Value::Map(entries)) => Ok(entries.keys().map(Val::Part).collect()),
-            Self::Own(Value::List(values)) => Ok(values.into_iter().map(Val::Own).collect()),
-            Self::Own(Value::Set(values)) => Ok(values.into_iter().map(Val::Own).collect()),
-            Self::Own(Value::Map(entries)) => Ok(entries.into_keys().map(Val::Own).collect()),
+            Self::Borrowed(ValueRef::Map(entries)) => {
+                entries.iter().map(|entry| Ok(EvalValue::Borrowed(entry?.0))).collect()
+            }
+            Self::Literal(Value::List(values)) => Ok(values.iter().map(EvalValue::Literal).collect()),
+            Self::Literal(Value::Set(values)) => Ok(values.iter().map(EvalValue::Literal).collect()),
+            Self::Literal(Value::Map(entries)) => Ok(entries.keys().map(EvalValue::Literal).collect()),
+            Self::Owned(Value::List(values)) => Ok(values.into_iter().map(EvalValue::Owned).collect()),
+            Self::Owned(Value::Set(values)) => Ok(values.into_iter().map(EvalValue::Owned).collect()),
+            Self::Owned(Value::Map(entries)) => Ok(entries.into_keys().map(EvalValue::Owned).collect()),
             _ => Ok(vec![]),
         }
     }
 
     fn len(&self) -> Option<usize> {
         Some(match self {
-            Self::Ref(ValueRef::List(elements) | ValueRef::Set(elements)) => elements.len(),
-            Self::Ref(ValueRef::Map(entries)) => entries.len(),
-            Self::Ref(ValueRef::Bytes(bytes)) => bytes.len(),
-            Self::Part(value) => match value {
+            Self::Borrowed(ValueRef::List(elements) | ValueRef::Set(elements)) => elements.len(),
+            Self::Borrowed(ValueRef::Map(entries)) => entries.len(),
+            Self::Borrowed(ValueRef::Bytes(bytes)) => bytes.len(),
+            Self::Literal(value) => match value {
                 Value::List(values) => values.len(),
                 Value::Set(values) => values.len(),
                 Value::Map(entries) => entries.len(),
@@ -146,7 +148,7 @@ pub(crate) struct Evaluator<'a> {
     record: RecordRef<'a>,
     referenced: &'a Referenced,
     /// What the variables stand for, the outermost first.
-    variables: Vec<Val<'a>>,
+    variables: Vec<EvalValue<'a>>,
     /// Objects that would have been needed.
     missing: Vec<Oid>,
     /// How many elements of collections may still be looked at.
@@ -164,7 +166,7 @@ impl<'a> Evaluator<'a> {
         self.missing
     }
 
-    pub(crate) fn cond(&mut self, cond: &'a Cond) -> Known<bool> {
+    pub(crate) fn cond(&mut self, cond: &'a Cond) -> EvalResult<bool> {
         match cond {
             Cond::Constant(value) => Ok(*value),
             Cond::And(parts) => {
@@ -204,10 +206,10 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn is_in(&mut self, element: &'a Term, elements: &'a Elements) -> Known<bool> {
+    fn is_in(&mut self, element: &'a Term, elements: &'a Elements) -> EvalResult<bool> {
         let element = self.term(element)?;
         let Some(element) = element.scalar() else { return Ok(false) };
-        let equals = |other: &Val<'_>| {
+        let equals = |other: &EvalValue<'_>| {
             other.scalar().is_some_and(|other| other.compare_as_filters(element).is_some_and(std::cmp::Ordering::is_eq))
         };
         match elements {
@@ -221,7 +223,7 @@ impl<'a> Evaluator<'a> {
                 Ok(false)
             }
             Elements::Of(collection) => match self.term(collection)? {
-                Val::Ref(collection) => Ok(collection.contains(element)?),
+                EvalValue::Borrowed(collection) => Ok(collection.contains(element)?),
                 other => Ok(other.elements()?.iter().any(equals)),
             },
         }
@@ -229,13 +231,13 @@ impl<'a> Evaluator<'a> {
 
     /// Asks the condition of all elements even if an object is missing for one, so that all that are missing are fetched
     /// together.
-    fn any(&mut self, any: &'a Any) -> Known<bool> {
+    fn any(&mut self, any: &'a Any) -> EvalResult<bool> {
         let mut stopped = None;
         for element in self.term(&any.collection)?.elements()? {
             self.elements = self.elements.checked_sub(1).ok_or_else(|| {
                 let message =
                     format!("one object leads to more than {} elements, one within the other", limits::ELEMENTS);
-                named(self.this, Error::new(ErrorKind::TooLarge, message))
+                with_oid(self.this, Error::new(ErrorKind::TooLarge, message))
             })?;
             // Whatever is left of another condition's elements goes.
             self.variables.truncate(any.variable);
@@ -252,43 +254,49 @@ impl<'a> Evaluator<'a> {
         stopped.map_or(Ok(false), Err)
     }
 
-    pub(crate) fn term(&mut self, term: &'a Term) -> Known<Val<'a>> {
+    pub(crate) fn term(&mut self, term: &'a Term) -> EvalResult<EvalValue<'a>> {
         Ok(match term {
-            Term::Literal(value) => Val::Part(value),
+            Term::Literal(value) => EvalValue::Literal(value),
             Term::Path(path) => self.path(path)?,
-            Term::Convert(of, ty) => Val::Own(ty.convert(self.term(of)?.to_value()?)),
-            Term::Negate(of) => Val::Own(number::negate(&self.term(of)?.to_value()?)?),
-            Term::Abs(of) => Val::Own(number::abs(&self.term(of)?.to_value()?)?),
+            Term::Convert(of, ty) => EvalValue::Owned(ty.convert(self.term(of)?.to_value()?)),
+            Term::Negate(of) => EvalValue::Owned(number::negate(&self.term(of)?.to_value()?)?),
+            Term::Abs(of) => EvalValue::Owned(number::abs(&self.term(of)?.to_value()?)?),
             Term::Arithmetic(operation, a, b) => {
                 let (a, b) = (self.term(a)?.to_value()?, self.term(b)?.to_value()?);
-                Val::Own(number::apply(*operation, &a, &b)?)
+                EvalValue::Owned(number::apply(*operation, &a, &b)?)
             }
-            Term::Lower(of) => self.term(of)?.text().map_or(Val::NULL, |text| Val::Own(text.to_lowercase().into())),
-            Term::Upper(of) => self.term(of)?.text().map_or(Val::NULL, |text| Val::Own(text.to_uppercase().into())),
-            Term::Length(of) => self.term(of)?.len().map_or(Val::NULL, |len| Val::Own((len as i64).into())),
+            Term::Lower(of) => {
+                self.term(of)?.text().map_or(EvalValue::NULL, |text| EvalValue::Owned(text.to_lowercase().into()))
+            }
+            Term::Upper(of) => {
+                self.term(of)?.text().map_or(EvalValue::NULL, |text| EvalValue::Owned(text.to_uppercase().into()))
+            }
+            Term::Length(of) => {
+                self.term(of)?.len().map_or(EvalValue::NULL, |len| EvalValue::Owned((len as i64).into()))
+            }
         })
     }
 
-    fn path(&mut self, path: &'a Path) -> Known<Val<'a>> {
+    fn path(&mut self, path: &'a Path) -> EvalResult<EvalValue<'a>> {
         let mut steps = path.steps.iter();
         let mut at = match path.root {
-            Root::This => match steps.next() {
+            PathRoot::This => match steps.next() {
                 Some(step) => self.field(self.this, self.record, step)?,
-                None => Val::Ref(ValueRef::Reference(self.this)),
+                None => EvalValue::Borrowed(ValueRef::Reference(self.this)),
             },
-            Root::Variable(number) => self.variables.get(number).cloned().unwrap_or(Val::NULL),
+            PathRoot::Variable(number) => self.variables.get(number).cloned().unwrap_or(EvalValue::NULL),
         };
         for step in steps {
             let oid = match at.scalar() {
                 Some(ValueRef::Reference(oid)) if step.classes.contains(&oid.class()) => oid,
-                _ => return Ok(Val::NULL),
+                _ => return Ok(EvalValue::NULL),
             };
             let record = if oid == self.this {
                 self.record
             } else {
                 match self.referenced.objects.get(&oid) {
                     Some(Some(record)) => read(oid, record)?,
-                    Some(None) => return Ok(Val::NULL),
+                    Some(None) => return Ok(EvalValue::NULL),
                     None => {
                         self.missing.push(oid);
                         return Err(Stop::Missing);
@@ -300,10 +308,10 @@ impl<'a> Evaluator<'a> {
         Ok(at)
     }
 
-    fn field(&self, oid: Oid, record: RecordRef<'a>, step: &'a Step) -> Known<Val<'a>> {
-        Ok(match record.field(step.field).map_err(|error| named(oid, error))? {
-            Some(value) if !(step.required && matches!(value, ValueRef::Null)) => Val::Ref(value),
-            _ => step.default.as_deref().map_or(Val::NULL, Val::Part),
+    fn field(&self, oid: Oid, record: RecordRef<'a>, step: &'a PathStep) -> EvalResult<EvalValue<'a>> {
+        Ok(match record.field(step.field).map_err(|error| with_oid(oid, error))? {
+            Some(value) if !(step.required && matches!(value, ValueRef::Null)) => EvalValue::Borrowed(value),
+            _ => step.default.as_deref().map_or(EvalValue::NULL, EvalValue::Literal),
         })
     }
 }
@@ -319,12 +327,12 @@ pub(crate) fn holds_by_default(cond: &Cond) -> bool {
 }
 
 fn read(oid: Oid, record: &[u8]) -> Result<RecordRef<'_>, Error> {
-    RecordRef::new(record).map_err(|error| named(oid, error))
+    RecordRef::new(record).map_err(|error| with_oid(oid, error))
 }
 
 /// The error with the object it is of.
 #[cold]
-fn named(oid: Oid, error: Error) -> Error {
+fn with_oid(oid: Oid, error: Error) -> Error {
     let kind: ErrorKind = error.kind();
     Error::new(kind, format!("object {oid}: {}", error.message())).caused_by(error)
 }

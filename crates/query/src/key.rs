@@ -10,7 +10,7 @@
 //!    others; whoever reads it looks at the objects again.
 //! 2. A key with a cut component has a checksum of all values at its end, so that two entries are the same only if their values
 //!    are: a unique index needs to compare nothing but keys.
-//! 3. An entry with a null in it is never a duplicate ([`Entry::has_null`]).
+//! 3. An entry with a null in it is never a duplicate ([`IndexEntry::has_null`]).
 //!
 //! Component: a tag, then
 //! - text and bytes: as they are, a zero byte as `00 ff`; the end is `00 00`, or `00 01` if cut;
@@ -18,7 +18,7 @@
 //!   `01` if cut. All but the tag is inverted in negative numbers;
 //! - dates, time stamps: counts, big-endian, the top bit turned; references: their 16 bytes.
 
-mod first;
+mod first_component;
 mod number;
 
 use model::checksum::crc64;
@@ -26,11 +26,11 @@ use model::{Comparison, FieldNumber, RecordRef, Result, ValueRef};
 
 use crate::limits;
 
-pub use first::{first, fixed};
+pub use first_component::{common_first_component, first_component};
 
 /// What an object stands at in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// The key; at most [`limits::KEY`] bytes.
     pub key: Vec<u8>,
     /// Whether one of the values is null. Then the entry is no duplicate of any.
@@ -39,7 +39,7 @@ pub struct Entry {
 
 /// Keys from one, which is part of the range, to another, which is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct KeyRange {
     /// The least key.
     pub from: Vec<u8>,
     /// What is above the largest key.
@@ -70,7 +70,7 @@ mod tag {
 /// Bytes of the checksum of a key with a cut component.
 const CHECKSUM: usize = 8;
 
-impl Entry {
+impl IndexEntry {
     /// The entry of these values, one for each field of the index.
     ///
     /// # Panics
@@ -78,11 +78,11 @@ impl Entry {
     #[must_use]
     pub fn new(values: &[ValueRef<'_>]) -> Self {
         assert!(values.len() <= limits::KEY_FIELDS, "an index of {} fields", values.len());
-        let mut prefix = Prefix::new(values.len());
+        let mut prefix = KeyPrefix::new(values.len());
         values.iter().for_each(|value| prefix.push(*value));
-        let Prefix { mut key, cut, .. } = prefix;
+        let KeyPrefix { mut key, cut, .. } = prefix;
         if cut {
-            key.extend_from_slice(&crc64(&whole(values)).to_be_bytes());
+            key.extend_from_slice(&crc64(&full_key(values)).to_be_bytes());
         }
         Self { key, has_null: values.iter().any(|value| matches!(value, ValueRef::Null)) }
     }
@@ -101,7 +101,7 @@ impl Entry {
     }
 }
 
-impl Range {
+impl KeyRange {
     /// Every key.
     #[must_use]
     pub fn all() -> Self {
@@ -122,7 +122,7 @@ impl Range {
 
     /// What is in both.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn intersection(self, other: Self) -> Self {
         Self { from: self.from.max(other.from), to: self.to.min(other.to) }
     }
 
@@ -134,17 +134,17 @@ impl Range {
 }
 
 /// What comes of values when nothing is cut: equal bytes of equal values, ordered as they are.
-pub(crate) fn whole(values: &[ValueRef<'_>]) -> Vec<u8> {
+pub(crate) fn full_key(values: &[ValueRef<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for value in values {
-        component(*value, usize::MAX, &mut out);
+        append_component(*value, usize::MAX, &mut out);
     }
     out
 }
 
 /// The beginning of a key: the components of its first fields, up to the first that is cut.
 #[derive(Clone, Debug)]
-pub(crate) struct Prefix {
+pub(crate) struct KeyPrefix {
     key: Vec<u8>,
     /// Whether the last component is cut. What could follow is known of no key then.
     cut: bool,
@@ -152,7 +152,7 @@ pub(crate) struct Prefix {
     fields: usize,
 }
 
-impl Prefix {
+impl KeyPrefix {
     /// The empty beginning of a key of so many fields.
     pub(crate) fn new(fields: usize) -> Self {
         Self { key: vec![], cut: false, fields }
@@ -163,7 +163,7 @@ impl Prefix {
         if !self.cut {
             let share = self.share();
             self.fields = self.fields.saturating_sub(1);
-            self.cut = component(value, share, &mut self.key);
+            self.cut = append_component(value, share, &mut self.key);
         }
     }
 
@@ -177,50 +177,58 @@ impl Prefix {
     }
 
     /// All keys that begin so.
-    pub(crate) fn range(&self) -> Range {
-        if self.key.is_empty() { Range::all() } else { Range::of_prefix(self.key.clone()) }
+    pub(crate) fn range(&self) -> KeyRange {
+        if self.key.is_empty() { KeyRange::all() } else { KeyRange::of_prefix(self.key.clone()) }
     }
 
     /// The keys whose next value compares so, and maybe others that are nearly it.
-    pub(crate) fn compare(&self, comparison: Comparison, value: ValueRef<'_>) -> Range {
+    pub(crate) fn compare(&self, comparison: Comparison, value: ValueRef<'_>) -> KeyRange {
         if self.cut {
             return self.range();
         }
         let (first, end) = family(value);
         let mut key = self.key.clone();
-        let cut = component(value, self.share(), &mut key);
-        let (first, end) = (self.with(first), self.with(end));
+        let cut = append_component(value, self.share(), &mut key);
+        let (first, end) = (self.key_with(first), self.key_with(end));
         match comparison {
-            Comparison::Equal => Range::of_prefix(key),
-            Comparison::NotEqual => Range { from: first, to: end },
-            Comparison::Less if !cut => Range { from: first, to: key },
-            Comparison::Less | Comparison::LessOrEqual => Range { from: first, to: successor(&key) },
-            Comparison::Greater if !cut => Range { from: successor(&key), to: end },
-            Comparison::Greater | Comparison::GreaterOrEqual => Range { from: key, to: end },
+            Comparison::Equal => KeyRange::of_prefix(key),
+            Comparison::NotEqual => KeyRange { from: first, to: end },
+            Comparison::Less if !cut => KeyRange { from: first, to: key },
+            Comparison::Less | Comparison::LessOrEqual => KeyRange { from: first, to: successor(&key) },
+            Comparison::Greater if !cut => KeyRange { from: successor(&key), to: end },
+            Comparison::Greater | Comparison::GreaterOrEqual => KeyRange { from: key, to: end },
         }
     }
 
     /// The keys whose next value is a text that begins so, and maybe others that nearly do.
-    pub(crate) fn starts_with(&self, text: &str) -> Range {
+    pub(crate) fn starts_with(&self, text: &str) -> KeyRange {
         if self.cut {
             return self.range();
         }
-        let mut key = self.with(tag::STRING);
-        escape(text.as_bytes(), self.share() - 3, &mut key);
-        Range::of_prefix(key)
+        let mut key = self.key_with(tag::STRING);
+        append_escaped(text.as_bytes(), self.share() - 3, &mut key);
+        KeyRange::of_prefix(key)
     }
 
     /// The keys whose next value is null.
-    pub(crate) fn null(&self) -> Range {
-        if self.cut { self.range() } else { Range { from: self.with(tag::NULL), to: self.with(tag::NULL + 1) } }
+    pub(crate) fn null(&self) -> KeyRange {
+        if self.cut {
+            self.range()
+        } else {
+            KeyRange { from: self.key_with(tag::NULL), to: self.key_with(tag::NULL + 1) }
+        }
     }
 
     /// The keys whose next value is not null.
-    pub(crate) fn not_null(&self) -> Range {
-        if self.cut { self.range() } else { Range { from: self.with(tag::NULL + 1), to: self.with(tag::END) } }
+    pub(crate) fn not_null(&self) -> KeyRange {
+        if self.cut {
+            self.range()
+        } else {
+            KeyRange { from: self.key_with(tag::NULL + 1), to: self.key_with(tag::END) }
+        }
     }
 
-    fn with(&self, byte: u8) -> Vec<u8> {
+    fn key_with(&self, byte: u8) -> Vec<u8> {
         let mut key = self.key.clone();
         key.push(byte);
         key
@@ -244,16 +252,16 @@ fn family(value: ValueRef<'_>) -> (u8, u8) {
 }
 
 /// Appends a component of at most `share` bytes; says whether it was cut.
-fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
+fn append_component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
     const SIGN: u64 = 1 << 63;
     match value {
         ValueRef::Null => out.push(tag::NULL),
         ValueRef::Bool(value) => out.push(if value { tag::TRUE } else { tag::FALSE }),
         ValueRef::Int64(_) | ValueRef::Float64(_) | ValueRef::Decimal(_) => {
-            return number::component(value, share, out);
+            return number::append_component(value, share, out);
         }
-        ValueRef::String(text) => return text_component(tag::STRING, text.as_bytes(), share, out),
-        ValueRef::Bytes(bytes) => return text_component(tag::BYTES, bytes, share, out),
+        ValueRef::String(text) => return append_text(tag::STRING, text.as_bytes(), share, out),
+        ValueRef::Bytes(bytes) => return append_text(tag::BYTES, bytes, share, out),
         ValueRef::Date(date) => {
             out.push(tag::DATE);
             out.extend_from_slice(&(date.days as u64 ^ SIGN).to_be_bytes());
@@ -272,15 +280,15 @@ fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
     false
 }
 
-fn text_component(tag: u8, bytes: &[u8], share: usize, out: &mut Vec<u8>) -> bool {
+fn append_text(tag: u8, bytes: &[u8], share: usize, out: &mut Vec<u8>) -> bool {
     out.push(tag);
-    let cut = escape(bytes, share - 3, out);
+    let cut = append_escaped(bytes, share - 3, out);
     out.extend_from_slice(&[0, u8::from(cut)]);
     cut
 }
 
 /// Appends what fits `room` of bytes in which a zero takes two; says whether some did not.
-fn escape(bytes: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
+fn append_escaped(bytes: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
     let end = out.len().saturating_add(room);
     for &byte in bytes {
         let escaped: &[u8] = if byte == 0 { &[0, 0xff] } else { &[byte] };

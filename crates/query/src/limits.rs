@@ -23,7 +23,7 @@ pub const KEY_FIELDS: usize = 8;
 /// Digits of a decimal quotient or average that has no end.
 pub const QUOTIENT_DIGITS: u64 = 34;
 /// Bytes of rows and groups that a run holds while it sorts or groups.
-pub const HELD: usize = 256 << 20;
+pub const BUFFERED: usize = 256 << 20;
 /// Bytes of referenced objects that a run keeps.
 pub const REFERENCED: usize = 64 << 20;
 /// Referenced objects that a run asks for at a time, and candidates that wait for them.

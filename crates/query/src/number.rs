@@ -10,7 +10,7 @@ use crate::schema::nearest_double;
 use crate::{Arithmetic, limits};
 
 /// How far apart the exponents of two decimals may be for their sum to be written out.
-const SCALES: u64 = 40_000;
+const MAX_SCALE_DIFFERENCE: u64 = 40_000;
 
 /// What an operation makes of two numbers; null of a null.
 ///
@@ -45,7 +45,7 @@ pub(crate) fn negate(number: &Value) -> Result<Value> {
         },
         Value::Float64(number) => Ok(Value::Float64(-number)),
         Value::Decimal(number) => Ok(Value::Decimal(Decimal::try_from(&-number.to_big())?)),
-        other => Err(no_number(other)),
+        other => Err(not_a_number(other)),
     }
 }
 
@@ -64,7 +64,7 @@ fn integers(operation: Arithmetic, a: i64, b: i64) -> Result<i64> {
         Arithmetic::Add => a.checked_add(b),
         Arithmetic::Subtract => a.checked_sub(b),
         Arithmetic::Multiply => a.checked_mul(b),
-        Arithmetic::Divide | Arithmetic::Remainder if b == 0 => return Err(by_zero(&a)),
+        Arithmetic::Divide | Arithmetic::Remainder if b == 0 => return Err(division_by_zero(&a)),
         Arithmetic::Divide => a.checked_div(b),
         // Of the least number and -1 too, though the quotient has no place.
         Arithmetic::Remainder => Some(a.wrapping_rem(b)),
@@ -74,16 +74,18 @@ fn integers(operation: Arithmetic, a: i64, b: i64) -> Result<i64> {
 
 fn decimals(operation: Arithmetic, a: BigDecimal, b: BigDecimal) -> Result<Decimal> {
     let apart = a.fractional_digit_count().abs_diff(b.fractional_digit_count());
-    if apart > SCALES && operation != Arithmetic::Multiply {
-        let message =
-            format!("the exponents of two decimals are {apart} apart, and may be {SCALES} in {}", operation.sign());
+    if apart > MAX_SCALE_DIFFERENCE && operation != Arithmetic::Multiply {
+        let message = format!(
+            "the exponents of two decimals are {apart} apart, and may be {MAX_SCALE_DIFFERENCE} in {}",
+            operation.sign()
+        );
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let result = match operation {
         Arithmetic::Add => a + b,
         Arithmetic::Subtract => a - b,
         Arithmetic::Multiply => a * b,
-        Arithmetic::Divide | Arithmetic::Remainder if b.sign() == Sign::NoSign => return Err(by_zero(&a)),
+        Arithmetic::Divide | Arithmetic::Remainder if b.sign() == Sign::NoSign => return Err(division_by_zero(&a)),
         Arithmetic::Divide => quotient(&a, &b),
         Arithmetic::Remainder => a % b,
     };
@@ -141,7 +143,7 @@ pub(crate) fn to_double(number: &Value) -> Result<f64> {
         Value::Int64(number) => Ok(*number as f64),
         Value::Float64(number) => Ok(*number),
         Value::Decimal(number) => Ok(nearest_double(number)),
-        other => Err(no_number(other)),
+        other => Err(not_a_number(other)),
     }
 }
 
@@ -149,7 +151,7 @@ pub(crate) fn to_big(number: &Value) -> Result<BigDecimal> {
     match number {
         Value::Int64(number) => Ok(BigDecimal::from(*number)),
         Value::Decimal(number) => Ok(number.to_big()),
-        other => Err(no_number(other)),
+        other => Err(not_a_number(other)),
     }
 }
 
@@ -157,7 +159,7 @@ fn is_negative(decimal: &Decimal) -> bool {
     decimal.as_ref().unscaled().first().is_some_and(|byte| *byte >= 0x80)
 }
 
-fn by_zero(number: &impl std::fmt::Display) -> Error {
+fn division_by_zero(number: &impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("{number} is divided by zero: ask for what is not zero before, with &&"))
 }
 
@@ -167,7 +169,7 @@ fn overflow(of: String) -> Error {
 }
 
 /// A value of another type than its field's, which writers do not write.
-fn no_number(value: &Value) -> Error {
+fn not_a_number(value: &Value) -> Error {
     Error::new(ErrorKind::Invalid, format!("{value} is not a number, and is to be computed with"))
 }
 
@@ -181,24 +183,24 @@ mod tests {
         Value::Decimal(text.parse().unwrap())
     }
 
-    fn computed(a: impl Into<Value>, sign: char, b: impl Into<Value>) -> Result<Value> {
+    fn compute(a: impl Into<Value>, sign: char, b: impl Into<Value>) -> Result<Value> {
         let operation = Arithmetic::ALL.into_iter().find(|operation| operation.sign() == sign).unwrap();
         apply(operation, &a.into(), &b.into())
     }
 
     #[test]
     fn integers_are_exact_or_an_error() {
-        assert_eq!(computed(7, '/', -2).unwrap(), (-3).into());
-        assert_eq!(computed(-7, '%', 2).unwrap(), (-1).into());
-        assert_eq!(computed(i64::MIN, '%', -1).unwrap(), 0.into());
+        assert_eq!(compute(7, '/', -2).unwrap(), (-3).into());
+        assert_eq!(compute(-7, '%', 2).unwrap(), (-1).into());
+        assert_eq!(compute(i64::MIN, '%', -1).unwrap(), 0.into());
         for (a, sign, b) in [(i64::MAX, '+', 1), (i64::MIN, '-', 1), (i64::MAX, '*', 2), (i64::MIN, '/', -1)] {
-            let error = computed(a, sign, b).unwrap_err();
+            let error = compute(a, sign, b).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().contains("does not fit"), "{error}");
         }
         for sign in ['/', '%'] {
-            assert!(computed(1, sign, 0).unwrap_err().message().contains("by zero"));
-            assert!(computed(decimal("1.5"), sign, 0).unwrap_err().message().contains("by zero"));
+            assert!(compute(1, sign, 0).unwrap_err().message().contains("by zero"));
+            assert!(compute(decimal("1.5"), sign, 0).unwrap_err().message().contains("by zero"));
         }
         assert!(negate(&i64::MIN.into()).is_err());
         assert_eq!(abs(&(-3).into()).unwrap(), 3.into());
@@ -206,35 +208,35 @@ mod tests {
 
     #[test]
     fn a_float_makes_floats_and_a_decimal_decimals() {
-        assert_eq!(computed(1, '/', 4.0).unwrap(), 0.25.into());
-        assert_eq!(computed(1.0, '/', 0).unwrap(), f64::INFINITY.into());
-        assert_eq!(computed(decimal("0.1"), '+', 1.0).unwrap(), 1.1.into());
-        assert_eq!(computed(decimal("0.10"), '+', 1).unwrap(), decimal("1.10"));
-        assert_eq!(computed(decimal("-0.5"), '%', decimal("0.3")).unwrap(), decimal("-0.2"));
+        assert_eq!(compute(1, '/', 4.0).unwrap(), 0.25.into());
+        assert_eq!(compute(1.0, '/', 0).unwrap(), f64::INFINITY.into());
+        assert_eq!(compute(decimal("0.1"), '+', 1.0).unwrap(), 1.1.into());
+        assert_eq!(compute(decimal("0.10"), '+', 1).unwrap(), decimal("1.10"));
+        assert_eq!(compute(decimal("-0.5"), '%', decimal("0.3")).unwrap(), decimal("-0.2"));
     }
 
     #[test]
     fn quotients_are_exact_or_have_34_digits() {
-        assert_eq!(computed(decimal("1"), '/', 8).unwrap(), decimal("0.125"));
-        assert_eq!(computed(decimal("1.00"), '/', 2).unwrap(), decimal("0.50"));
-        assert_eq!(computed(decimal("2"), '/', 3).unwrap(), decimal(&format!("0.{}7", "6".repeat(33))));
-        assert_eq!(computed(decimal("-2"), '/', 3).unwrap(), decimal(&format!("-0.{}7", "6".repeat(33))));
-        assert_eq!(computed(decimal("0.0"), '/', 3).unwrap(), decimal("0.0"));
+        assert_eq!(compute(decimal("1"), '/', 8).unwrap(), decimal("0.125"));
+        assert_eq!(compute(decimal("1.00"), '/', 2).unwrap(), decimal("0.50"));
+        assert_eq!(compute(decimal("2"), '/', 3).unwrap(), decimal(&format!("0.{}7", "6".repeat(33))));
+        assert_eq!(compute(decimal("-2"), '/', 3).unwrap(), decimal(&format!("-0.{}7", "6".repeat(33))));
+        assert_eq!(compute(decimal("0.0"), '/', 3).unwrap(), decimal("0.0"));
     }
 
     #[test]
     fn nothing_makes_nothing() {
-        assert_eq!(computed(Value::Null, '/', 0).unwrap(), Value::Null);
-        assert_eq!(computed(0, '+', Value::Null).unwrap(), Value::Null);
+        assert_eq!(compute(Value::Null, '/', 0).unwrap(), Value::Null);
+        assert_eq!(compute(0, '+', Value::Null).unwrap(), Value::Null);
     }
 
     #[test]
     fn exponents_far_apart_are_refused_and_cost_nothing() {
         let (large, small) = (decimal("1e+2000000000"), decimal("1e-2000000000"));
         for sign in ['+', '-', '%', '/'] {
-            assert_eq!(computed(large.clone(), sign, small.clone()).unwrap_err().kind(), ErrorKind::TooLarge);
+            assert_eq!(compute(large.clone(), sign, small.clone()).unwrap_err().kind(), ErrorKind::TooLarge);
         }
-        assert_eq!(computed(large, '*', small).unwrap(), decimal("1"));
+        assert_eq!(compute(large, '*', small).unwrap(), decimal("1"));
     }
 
     proptest! {

@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 
 use model::{ClassId, FieldNumber, Filter, Result};
 
-use crate::check::{Checked, Cond, Output};
-use crate::key::Range;
+use crate::check::{CheckedQuery, Cond, Output};
+use crate::key::KeyRange;
 use crate::{Column, Schema};
 
-pub use explain::{Counts, Step};
+pub use explain::{Counts, PlanStep};
 
 /// An index of a class: an entry for each of its objects and of those of classes that extend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +42,15 @@ pub struct Index {
 /// Where a query is answered.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub(crate) checked: Checked,
-    pub(crate) source: Source,
+    pub(crate) checked: CheckedQuery,
+    pub(crate) source: CandidateSource,
     pub(crate) filter: Filter,
     pub(crate) residual: Option<Cond>,
 }
 
 /// Where candidates come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CandidateSource {
     /// From nowhere: the condition holds of nothing.
     Nothing,
     /// All objects of the classes.
@@ -69,7 +69,7 @@ pub struct IndexRanges {
     /// The index's fields.
     pub fields: Vec<FieldNumber>,
     /// Ranges of keys, ascending.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<KeyRange>,
     /// The last range first, and in each the last entry.
     pub reverse: bool,
     /// Whether entries have to come in order: then a run says when it has enough of them.
@@ -80,26 +80,27 @@ pub struct IndexRanges {
     pub words: String,
 }
 
-impl Checked {
+impl CheckedQuery {
     /// A plan that uses the best of these indexes, if one is any good.
     #[must_use]
     pub fn plan(&self, schema: &Schema, indexes: &[Index]) -> Plan {
         let parts = self.conjuncts();
         if parts.contains(&&Cond::Constant(false)) {
             let filter = Filter::Or(vec![]);
-            return Plan { checked: self.clone(), source: Source::Nothing, filter, residual: None };
+            return Plan { checked: self.clone(), source: CandidateSource::Nothing, filter, residual: None };
         }
-        let (filter, residual) = push::split(&parts);
-        let source = index::choose(self, &parts, schema, indexes).map_or(Source::Extent, Source::Index);
+        let (filter, residual) = push::split_condition(&parts);
+        let source =
+            index::choose(self, &parts, schema, indexes).map_or(CandidateSource::Extent, CandidateSource::Index);
         let source = match source {
-            Source::Index(index) if index.ranges.is_empty() => Source::Nothing,
+            CandidateSource::Index(index) if index.ranges.is_empty() => CandidateSource::Nothing,
             source => source,
         };
         Plan { checked: self.clone(), source, filter, residual }
     }
 }
 
-impl Checked {
+impl CheckedQuery {
     /// What all has to hold.
     fn conjuncts(&self) -> Vec<&Cond> {
         let mut parts = match &self.condition {
@@ -127,7 +128,7 @@ fn flatten(parts: &[Cond]) -> Vec<&Cond> {
 impl Plan {
     /// Where candidates come from.
     #[must_use]
-    pub fn source(&self) -> &Source {
+    pub fn source(&self) -> &CandidateSource {
         &self.source
     }
 
@@ -156,7 +157,7 @@ impl Plan {
     }
 
     /// Whether only the number of objects matters, so that bricks need send no more
-    /// ([`Run::offer_count`](crate::Run::offer_count)).
+    /// ([`QueryRun::offer_count`](crate::QueryRun::offer_count)).
     #[must_use]
     pub fn counts_only(&self) -> bool {
         let Output::Groups(groups) = &self.checked.output else { return false };
@@ -165,7 +166,7 @@ impl Plan {
 
     /// How many candidates are enough from each brick, if that can be said beforehand.
     #[must_use]
-    pub fn enough(&self) -> Option<u64> {
+    pub fn candidate_limit(&self) -> Option<u64> {
         let any_will_do = self.residual.is_none()
             && self.checked.order.is_empty()
             && !matches!(self.checked.output, Output::Groups(_));
@@ -174,10 +175,10 @@ impl Plan {
 
     /// How many candidates to ask each brick for at a time: not many more than there are rows to come, where they come in order.
     #[must_use]
-    pub fn portion(&self) -> Option<u64> {
-        let is_ordered = matches!(&self.source, Source::Index(index) if index.ordered);
+    pub fn batch_size(&self) -> Option<u64> {
+        let is_ordered = matches!(&self.source, CandidateSource::Index(index) if index.ordered);
         let in_order = self.checked.limit.filter(|_| is_ordered).map(|limit| limit.saturating_add(self.checked.skip));
-        self.enough().or(in_order)
+        self.candidate_limit().or(in_order)
     }
 
     /// Whether rows come only when all candidates were seen.

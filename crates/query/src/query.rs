@@ -341,7 +341,7 @@ impl Function {
 
     /// The function of a name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|function| function.name() == name)
     }
 
@@ -373,7 +373,7 @@ impl Aggregate {
 
     /// The aggregate of a name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|aggregate| aggregate.name() == name)
     }
 }

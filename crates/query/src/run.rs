@@ -31,9 +31,9 @@ use model::{Error, ErrorKind, Oid, RecordRef, Result, Value, ValueRef};
 
 use crate::check::{Order, OrderBy, Output, Term};
 use crate::eval::{Evaluator, Referenced, Stop};
-use crate::key::Prefix;
+use crate::key::KeyPrefix;
 use crate::limits;
-use crate::plan::{Counts, Plan, Source};
+use crate::plan::{CandidateSource, Counts, Plan};
 use groups::Grouping;
 use sort::{Sorter, sort_key};
 
@@ -52,7 +52,7 @@ pub enum Progress {
     /// These objects, to be supplied, also if they do not exist. Not more than [`limits::NEEDED`]; some of them will do for
     /// the next step, which asks for the others again.
     Need(Vec<Oid>),
-    /// More candidates, or to hear that there are none: [`Run::end`].
+    /// More candidates, or to hear that there are none: [`QueryRun::end`].
     More,
     /// Nothing: the rows that are wanted are there.
     Enough,
@@ -60,7 +60,7 @@ pub enum Progress {
 
 /// An answer in the making.
 #[derive(Debug)]
-pub struct Run {
+pub struct QueryRun {
     plan: Arc<Plan>,
     candidates: VecDeque<Candidate>,
     referenced: Referenced,
@@ -95,7 +95,7 @@ enum Verdict {
     Missing(Vec<Oid>),
 }
 
-impl Run {
+impl QueryRun {
     /// A run of a plan.
     #[must_use]
     pub fn new(plan: Arc<Plan>) -> Self {
@@ -124,7 +124,7 @@ impl Run {
     }
 
     /// A candidate and its record, from one of the streams that candidates come in. If the plan's index is
-    /// [`ordered`](crate::IndexRanges::ordered), each stream must be in its order, but one of which [`Run::is_done`] is not
+    /// [`ordered`](crate::IndexRanges::ordered), each stream must be in its order, but one of which [`QueryRun::is_done`] is not
     /// asked.
     pub fn offer(&mut self, stream: u32, oid: Oid, record: Bytes) {
         add(&mut self.counts.sent, 1);
@@ -188,7 +188,7 @@ impl Run {
         let (mut waiting, mut missing) = (VecDeque::new(), BTreeSet::new());
         while waiting.len() < self.window && missing.len() < limits::NEEDED && self.wanted > 0 {
             let Some(candidate) = self.candidates.pop_front() else { break };
-            match self.judge(&candidate)? {
+            match self.evaluate(&candidate)? {
                 Verdict::Missing(oids) => {
                     missing.extend(oids);
                     waiting.push_back(candidate);
@@ -198,7 +198,7 @@ impl Run {
                         self.window = limits::NEEDED;
                         self.referenced.clear();
                     }
-                    self.settle(candidate, verdict)?;
+                    self.apply_verdict(candidate, verdict)?;
                 }
             }
         }
@@ -220,7 +220,7 @@ impl Run {
     }
 
     /// Decides about a candidate, changing nothing.
-    fn judge(&self, candidate: &Candidate) -> Result<Verdict> {
+    fn evaluate(&self, candidate: &Candidate) -> Result<Verdict> {
         let checked = &self.plan.checked;
         let mut evaluator = Evaluator::new(candidate.oid, &candidate.record, &self.referenced)?;
         match self.plan.residual.as_ref().map_or(Ok(true), |residual| evaluator.cond(residual)) {
@@ -264,8 +264,8 @@ impl Run {
         if waits { Ok(Verdict::Missing(evaluator.into_missing())) } else { Ok(Verdict::Matched { values, key }) }
     }
 
-    fn settle(&mut self, candidate: Candidate, verdict: Verdict) -> Result<()> {
-        let place = self.place(&candidate)?;
+    fn apply_verdict(&mut self, candidate: Candidate, verdict: Verdict) -> Result<()> {
+        let place = self.index_position(&candidate)?;
         if let (Some(place), Some(sorter)) = (&place, &self.sorter)
             && sorter.is_behind(place)
         {
@@ -282,19 +282,19 @@ impl Run {
         };
         match &mut self.sorter {
             Some(sorter) => sorter.add(key, place, row)?,
-            None => self.give(row),
+            None => self.emit(row),
         }
         Ok(())
     }
 
     /// Where a candidate stands in the order of the index: larger is later. `None` if the index has no order of use.
-    fn place(&self, candidate: &Candidate) -> Result<Option<Vec<u8>>> {
-        let Source::Index(index) = &self.plan.source else { return Ok(None) };
+    fn index_position(&self, candidate: &Candidate) -> Result<Option<Vec<u8>>> {
+        let CandidateSource::Index(index) = &self.plan.source else { return Ok(None) };
         if !index.ordered {
             return Ok(None);
         }
         let record = RecordRef::new(&candidate.record)?;
-        let mut prefix = Prefix::new(index.fields.len());
+        let mut prefix = KeyPrefix::new(index.fields.len());
         for field in &index.fields[..index.leading] {
             prefix.push(record.field(*field)?.unwrap_or(ValueRef::Null));
         }
@@ -305,7 +305,7 @@ impl Run {
         Ok(Some(place))
     }
 
-    fn give(&mut self, row: Row) {
+    fn emit(&mut self, row: Row) {
         if self.skip > 0 {
             self.skip -= 1;
         } else if self.wanted > 0 {
@@ -316,11 +316,11 @@ impl Run {
 
     fn finish(&mut self) -> Result<()> {
         if let Some(sorter) = self.sorter.take() {
-            sorter.into_rows().into_iter().for_each(|row| self.give(row));
+            sorter.into_rows().into_iter().for_each(|row| self.emit(row));
         }
         if let (Some(grouping), Output::Groups(groups)) = (self.grouping.take(), &self.plan.checked.output) {
             let rows = grouping.into_rows(groups, &self.plan.checked.order)?;
-            rows.into_iter().for_each(|row| self.give(row));
+            rows.into_iter().for_each(|row| self.emit(row));
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ impl Plan {
     /// refers to is not known. For those who have changed objects and no brick to ask.
     ///
     /// # Errors
-    /// As of [`Run::step`].
+    /// As of [`QueryRun::step`].
     pub fn matches(
         &self,
         oid: Oid,
@@ -381,8 +381,8 @@ fn value_size(value: &Value) -> usize {
     }
 }
 
-fn too_much(what: &str) -> Error {
-    let most = limits::HELD >> 20;
+fn too_large(what: &str) -> Error {
+    let most = limits::BUFFERED >> 20;
     Error::new(ErrorKind::TooLarge, format!("{what} takes more than {most} MiB: narrow the condition, or set a limit"))
 }
 

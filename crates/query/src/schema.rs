@@ -10,8 +10,8 @@
 //! - a number whose type was widened is compared by its value as it stands, and converted where its type matters: in
 //!   arithmetic, and when it is read ([`Type::convert`]).
 
-mod renew;
 mod types;
+mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) use types::nearest_double;
 /// The classes of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    classes: BTreeMap<ClassId, Entry>,
+    classes: BTreeMap<ClassId, ClassEntry>,
     names: BTreeMap<String, ClassId>,
 }
 
@@ -62,7 +62,7 @@ pub struct Field {
 
 /// A class with what follows from it.
 #[derive(Clone, Debug)]
-struct Entry {
+struct ClassEntry {
     class: Class,
     /// Its fields and those of its ancestors, by number.
     fields: Vec<Field>,
@@ -93,12 +93,18 @@ impl Class {
     /// The class with one more field, which is null in records older than it.
     #[must_use]
     pub fn field(self, number: u32, name: impl Into<String>, ty: Type) -> Self {
-        self.field_or(number, name, ty, Value::Null)
+        self.field_with_default(number, name, ty, Value::Null)
     }
 
     /// The class with one more field, which has this default in records older than it.
     #[must_use]
-    pub fn field_or(mut self, number: u32, name: impl Into<String>, ty: Type, default: impl Into<Value>) -> Self {
+    pub fn field_with_default(
+        mut self,
+        number: u32,
+        name: impl Into<String>,
+        ty: Type,
+        default: impl Into<Value>,
+    ) -> Self {
         let (number, name, default) = (FieldNumber(number), name.into(), default.into());
         let initial = default.clone();
         self.fields.push(Field { number, name, ty, default, initial, required: false });
@@ -108,7 +114,7 @@ impl Class {
     /// The class with one more field, which has this default in records older than it, and where it is null.
     #[must_use]
     pub fn required(self, number: u32, name: impl Into<String>, ty: Type, default: impl Into<Value>) -> Self {
-        let mut class = self.field_or(number, name, ty, default);
+        let mut class = self.field_with_default(number, name, ty, default);
         class.fields.iter_mut().rev().take(1).for_each(|field| field.required = true);
         class
     }
@@ -140,7 +146,7 @@ impl Schema {
                     other.0, class.id.0, class.name
                 )));
             }
-            let entry = Entry { fields: vec![], family: Arc::default(), class };
+            let entry = ClassEntry { fields: vec![], family: Arc::default(), class };
             if let Some(other) = schema.classes.insert(entry.class.id, entry) {
                 return Err(invalid(format!(
                     "two classes have the number {}; one is {}",
@@ -250,15 +256,15 @@ impl Schema {
 
     /// A type in words, with the names of classes.
     #[must_use]
-    pub fn name_of(&self, ty: &Type) -> String {
+    pub fn type_name(&self, ty: &Type) -> String {
         match ty {
             Type::Reference(Some(id)) => match self.class(*id) {
                 Some(class) => format!("reference to {}", class.name),
                 None => format!("reference to class {}", id.0),
             },
-            Type::List(element) => format!("list of {}", self.name_of(element)),
-            Type::Set(element) => format!("set of {}", self.name_of(element)),
-            Type::Map(key, value) => format!("map from {} to {}", self.name_of(key), self.name_of(value)),
+            Type::List(element) => format!("list of {}", self.type_name(element)),
+            Type::Set(element) => format!("set of {}", self.type_name(element)),
+            Type::Map(key, value) => format!("map from {} to {}", self.type_name(key), self.type_name(value)),
             other => other.word().into(),
         }
     }
@@ -294,7 +300,7 @@ impl Schema {
                 field.ty.check_nesting().map_err(|error| invalid(format!("{}: {error}", place())))?;
                 if let Some(default) = [&field.default, &field.initial].into_iter().find(|value| !field.ty.holds(value))
                 {
-                    let ty = self.name_of(&field.ty);
+                    let ty = self.type_name(&field.ty);
                     return Err(invalid(format!("{} has the default {default}, and its type is {ty}", place())));
                 }
                 if !names.insert(&field.name) {

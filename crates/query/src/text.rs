@@ -29,7 +29,7 @@ impl Query {
     /// # Errors
     /// [`ErrorKind::Invalid`] with the place if the text is no query, [`ErrorKind::TooLarge`] past one of [`limits`].
     pub fn parse(text: &str) -> Result<Self> {
-        bounded(Parser::new(text)?.query(None)?)
+        check_size(Parser::new(text)?.query(None)?)
     }
 
     /// Reads what comes behind the class of a query, for where the class is known: `age > 30 order by name limit 10`, or
@@ -38,7 +38,7 @@ impl Query {
     /// # Errors
     /// As of [`Query::parse`].
     pub fn parse_of(class: &str, text: &str) -> Result<Self> {
-        bounded(Parser::new(text)?.query(Some(class))?)
+        check_size(Parser::new(text)?.query(Some(class))?)
     }
 }
 
@@ -48,7 +48,7 @@ impl Expr {
     /// # Errors
     /// As of [`Query::parse`].
     pub fn parse(text: &str) -> Result<Self> {
-        let query = bounded(Query::of("").filter(Parser::new(text)?.whole_expr()?))?;
+        let query = check_size(Query::of("").filter(Parser::new(text)?.whole_expr()?))?;
         query.condition.ok_or_else(|| Error::new(ErrorKind::Internal, "a condition was lost"))
     }
 }
@@ -109,7 +109,7 @@ fn is_word(name: &str, word: &str) -> bool {
 }
 
 /// A query that is not too large; a long sum is deep, although its text is not.
-fn bounded(query: Query) -> Result<Query> {
+fn check_size(query: Query) -> Result<Query> {
     query.encode().map(|_| query)
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use model::{ClassId, FieldNumber, NodeId, Oid, PageId, RecordBuilder, RecordRef, SpaceId, Value};
 
-use crate::key::Entry;
-use crate::{Class, Plan, Schema, Source, Type};
+use crate::key::IndexEntry;
+use crate::{CandidateSource, Class, Plan, Schema, Type};
 
 pub(crate) struct World {
     pub(crate) schema: Schema,
@@ -54,10 +54,11 @@ impl World {
     pub(crate) fn candidates(&self, plan: &Plan, part: u32, parts: u32) -> VecDeque<(Oid, Bytes)> {
         let mine = self.objects.iter().filter(|(oid, _)| u32::from(oid.slot()) % parts == part);
         let scanned: Vec<(Oid, Bytes)> = match plan.source() {
-            Source::Nothing => vec![],
-            Source::Extent => mine.map(|(oid, record)| (*oid, record.clone())).collect(),
-            Source::Index(index) => {
-                let entry = |record: &Bytes| Entry::of(&RecordRef::new(record).unwrap(), &index.fields).unwrap().key;
+            CandidateSource::Nothing => vec![],
+            CandidateSource::Extent => mine.map(|(oid, record)| (*oid, record.clone())).collect(),
+            CandidateSource::Index(index) => {
+                let entry =
+                    |record: &Bytes| IndexEntry::of(&RecordRef::new(record).unwrap(), &index.fields).unwrap().key;
                 let mut entries: Vec<(Vec<u8>, Oid, Bytes)> =
                     mine.map(|(oid, record)| (entry(record), *oid, record.clone())).collect();
                 entries.sort();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use protocol::plant::Bug;
 use serde::Serialize;
-use sim::run::{Report, run};
+use sim::run::{RunReport, run};
 use sim::workload::{Choice, plan};
 
 use crate::{interrupt, screen};
@@ -67,33 +67,33 @@ impl Totals {
 
 /// A seed at which something was found wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Failed {
+pub(crate) struct FailedSeed {
     pub(crate) seed: u64,
     pub(crate) wrong: String,
     /// Two runs were not the same: there is nothing that could be shrunk.
     pub(crate) differs: bool,
 }
 
-impl Failed {
+impl FailedSeed {
     /// Without the operations, which the transcript has.
-    fn shortly(&self) -> String {
+    fn brief(&self) -> String {
         let lines: Vec<&str> = self.wrong.lines().take_while(|line| !line.contains("{\"number\":")).collect();
         lines.join("\n")
     }
 }
 
 /// What has come of all.
-pub(crate) struct Ended {
+pub(crate) struct CampaignResult {
     pub(crate) totals: Totals,
     /// By seed.
-    pub(crate) failed: Vec<Failed>,
+    pub(crate) failed: Vec<FailedSeed>,
     pub(crate) interrupted: bool,
 }
 
 /// One seed is done.
-struct Done {
+struct SeedResult {
     seed: u64,
-    first: Report,
+    first: RunReport,
     runs: u64,
     differs: bool,
     busy: Duration,
@@ -101,7 +101,7 @@ struct Done {
 
 impl Campaign {
     /// Runs the seeds, until all are done, enough have failed, or somebody wants it to stop.
-    pub(crate) fn run(&self) -> Ended {
+    pub(crate) fn run(&self) -> CampaignResult {
         let (next, stop) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
         let began = Instant::now();
         let bar = screen::bar(self.seeds.end.saturating_sub(self.seeds.start));
@@ -111,7 +111,7 @@ impl Campaign {
             let (sender, receiver) = mpsc::channel();
             for _ in 0..self.threads {
                 let (sender, next, stop) = (sender.clone(), &next, &stop);
-                scope.spawn(move || self.work(next, stop, &sender));
+                scope.spawn(move || self.run_seeds(next, stop, &sender));
             }
             drop(sender);
             for done in receiver {
@@ -122,7 +122,7 @@ impl Campaign {
                 bar.inc(1);
                 bar.set_message(message(&totals));
                 if let Some(one) = done.failed() {
-                    bar.suspend(|| screen::tell(format_args!("seed {}: {}", one.seed, one.shortly())));
+                    bar.suspend(|| screen::status(format_args!("seed {}: {}", one.seed, one.brief())));
                     failed.push(one);
                     stop.fetch_or(failed.len() >= self.failures, Ordering::Relaxed);
                 }
@@ -130,12 +130,12 @@ impl Campaign {
         });
         bar.finish_and_clear();
         failed.sort();
-        Ended { totals, failed, interrupted: interrupt::is_asked() }
+        CampaignResult { totals, failed, interrupted: interrupt::is_requested() }
     }
 
     /// What each thread does.
-    fn work(&self, next: &AtomicU64, stop: &AtomicBool, sender: &Sender<Done>) {
-        while !stop.load(Ordering::Relaxed) && !interrupt::is_asked() {
+    fn run_seeds(&self, next: &AtomicU64, stop: &AtomicBool, sender: &Sender<SeedResult>) {
+        while !stop.load(Ordering::Relaxed) && !interrupt::is_requested() {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.seeds.end {
                 break;
@@ -145,14 +145,14 @@ impl Campaign {
             let again = (!self.once).then(|| run(plan(seed, self.choice), self.bug, false));
             let (runs, busy) = (1 + u64::from(again.is_some()), began.elapsed());
             let differs = again.is_some_and(|again| again.digest() != first.digest());
-            if sender.send(Done { seed, first, runs, differs, busy }).is_err() {
+            if sender.send(SeedResult { seed, first, runs, differs, busy }).is_err() {
                 break;
             }
         }
     }
 }
 
-impl Done {
+impl SeedResult {
     fn add_to(&self, totals: &mut Totals) {
         totals.seeds += 1;
         totals.runs += self.runs;
@@ -162,11 +162,11 @@ impl Done {
         totals.succeeded += self.first.succeeded() as u64;
     }
 
-    fn failed(&self) -> Option<Failed> {
+    fn failed(&self) -> Option<FailedSeed> {
         let (seed, differs) = (self.seed, self.differs);
         match &self.first.wrong {
-            _ if differs => Some(Failed { seed, wrong: "two runs of it are not the same".to_owned(), differs }),
-            Some(wrong) => Some(Failed { seed, wrong: wrong.to_string(), differs }),
+            _ if differs => Some(FailedSeed { seed, wrong: "two runs of it are not the same".to_owned(), differs }),
+            Some(wrong) => Some(FailedSeed { seed, wrong: wrong.to_string(), differs }),
             None => None,
         }
     }

@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use model::{ClassId, NodeId, Oid, PageId, SpaceId};
 use protocol::brick::{self, Brick};
 use protocol::cache_node::{self, CacheNode};
-use protocol::commit::participant::Settings;
+use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Part, Request};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
-use protocol::page_cache::Content;
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
+use protocol::page_cache::ObjectState;
 use protocol::redirect::Helpers;
 
 /// When the model begins, in milliseconds: times before that are refused as too old.
@@ -32,7 +32,7 @@ const SKEW_MS: u64 = 5_000;
 /// How often bricks and peer servers look at their clocks, in microseconds.
 const TICK_US: u64 = 10_000;
 /// Transactions that fill a page.
-const PER_PAGE: u64 = 4;
+const TXNS_PER_PAGE: u64 = 4;
 
 /// What things take, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,7 +111,7 @@ pub struct Setting {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// Requests that were answered a second.
     pub rate: f64,
     /// The part of the time in which the busiest processor of a brick, and of a peer server, was busy.
@@ -122,7 +122,7 @@ pub struct Measured {
 
 /// Who a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum At {
+enum Destination {
     Brick(usize),
     Peer(usize),
     Client(usize),
@@ -131,8 +131,8 @@ enum At {
 #[derive(Debug)]
 enum Event {
     Call(TxnId, Call<u64>),
-    Ask(usize, Request<u64>, Timestamp),
-    Answer(NodeId, Answer, Timestamp),
+    Ask(usize, Request<u64>, HlcTimestamp),
+    Answer(NodeId, Answer, HlcTimestamp),
     Ended(Reply<u64>),
     /// A read of a client, on its way there and back.
     Read(usize, NodeId),
@@ -142,7 +142,7 @@ enum Event {
 }
 
 /// Something that happens, in the order of times and then of when it was said.
-struct Scheduled(Reverse<(u64, u64)>, At, Event);
+struct Scheduled(Reverse<(u64, u64)>, Destination, Event);
 
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
@@ -173,7 +173,7 @@ struct Processor {
 
 impl Processor {
     /// Takes so long for something that came at `now`. Returns when it is done.
-    fn take(&mut self, now: u64, us: f64) -> f64 {
+    fn occupy(&mut self, now: u64, us: f64) -> f64 {
         self.free_us = self.free_us.max(now as f64) + us;
         self.busy_us += us;
         self.free_us
@@ -200,7 +200,7 @@ struct World {
     bricks: Vec<BrickProcess>,
     peers: Vec<PeerProcess>,
     /// How many requests each client has made.
-    made: Vec<u64>,
+    requests_made: Vec<u64>,
     queue: BinaryHeap<Scheduled>,
     number: u64,
     now: u64,
@@ -211,7 +211,7 @@ struct World {
 ///
 /// # Errors
 /// If a machine refuses what the model does, which would be a mistake of the model.
-pub fn measure(setting: Setting) -> Result<Measured, String> {
+pub fn measure(setting: Setting) -> Result<Measurement, String> {
     let mut world = World::new(setting);
     let warm = setting.length_ms * 100;
     world.run(warm)?;
@@ -228,7 +228,7 @@ pub fn measure(setting: Setting) -> Result<Measured, String> {
     let busiest = |before: &[f64], after: &[f64]| {
         after.iter().zip(before).map(|(after, before)| (after - before) / length_us).fold(0.0, f64::max)
     };
-    Ok(Measured {
+    Ok(Measurement {
         rate: world.done as f64 * 1e6 / length_us,
         bricks_busy: busiest(&before.0, &after.0),
         peers_busy: busiest(&before.1, &after.1),
@@ -240,7 +240,7 @@ fn node(brick: usize) -> NodeId {
 }
 
 /// The finalizer of splitmix64: every bit of the input moves every bit of the output.
-const fn mixed(x: u64) -> u64 {
+const fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -252,7 +252,7 @@ fn brick_of(node: NodeId) -> usize {
 
 impl World {
     fn new(setting: Setting) -> Self {
-        let settings = |brick| Settings { node: node(brick), moves: 0, skew_ms: SKEW_MS, window_limit: 256 };
+        let settings = |brick| ParticipantSettings { node: node(brick), moves: 0, skew_ms: SKEW_MS, window_limit: 256 };
         let brick = |number| BrickProcess {
             brick: Brick::new(settings(number)),
             processor: Processor::default(),
@@ -262,7 +262,7 @@ impl World {
             forcing: None,
         };
         let peer = |number: u64| PeerProcess {
-            node: CacheNode::peer_server(HolderId((1 << 40) | (number << 24)), Helpers::Nobody, SKEW_MS),
+            node: CacheNode::peer_server(HolderId((1 << 40) | (number << 24)), Helpers::None, SKEW_MS),
             processor: Processor::default(),
         };
         let clients = setting.bricks * setting.clients;
@@ -270,21 +270,21 @@ impl World {
             setting,
             bricks: (0..setting.bricks).map(brick).collect(),
             peers: (0..setting.bricks as u64).map(peer).collect(),
-            made: vec![0; clients],
+            requests_made: vec![0; clients],
             queue: BinaryHeap::new(),
             number: 0,
             now: 0,
             done: 0,
         };
         for one in 0..setting.bricks {
-            world.push(TICK_US as f64, At::Brick(one), Event::Tick);
-            world.push(TICK_US as f64, At::Peer(one), Event::Tick);
+            world.push(TICK_US as f64, Destination::Brick(one), Event::Tick);
+            world.push(TICK_US as f64, Destination::Peer(one), Event::Tick);
         }
         (0..clients).for_each(|client| world.begin(client));
         world
     }
 
-    fn push(&mut self, at: f64, to: At, event: Event) {
+    fn push(&mut self, at: f64, to: Destination, event: Event) {
         self.number += 1;
         self.queue.push(Scheduled(Reverse((at.ceil() as u64, self.number)), to, event));
     }
@@ -296,24 +296,27 @@ impl World {
     /// A client makes its next request.
     fn begin(&mut self, client: usize) {
         let Setting { bricks, load, costs, .. } = self.setting;
-        let made = self.made[client];
-        self.made[client] += 1;
-        let peer = At::Peer(client % bricks);
+        let made = self.requests_made[client];
+        self.requests_made[client] += 1;
+        let peer = Destination::Peer(client % bricks);
         let arrives = self.now as f64 + costs.hop_us;
         // By chance: by turns, all that one force has answered would go on to the next brick together.
-        let first = (mixed(((client as u64) << 32) | made) % bricks as u64) as usize;
+        let first = (mix(((client as u64) << 32) | made) % bricks as u64) as usize;
         if load == Load::Reads {
             return self.push(arrives, peer, Event::Read(client, node(first)));
         }
         let nodes = if load == Load::Local { vec![first] } else { vec![first, (first + 1) % bricks] };
         let mut parts: BTreeMap<NodeId, Part<u64>> = BTreeMap::new();
         for brick in nodes {
-            let page =
-                PageId { space: SpaceId(1), node: node(brick), number: ((client as u64) << 32) | (made / PER_PAGE) };
-            let oid = Oid::new(ClassId::NONE, page, (made % PER_PAGE) as u16);
-            parts.entry(node(brick)).or_default().writes.insert(oid, Content::Value(made));
+            let page = PageId {
+                space: SpaceId(1),
+                node: node(brick),
+                number: ((client as u64) << 32) | (made / TXNS_PER_PAGE),
+            };
+            let oid = Oid::new(ClassId::NONE, page, (made % TXNS_PER_PAGE) as u16);
+            parts.entry(node(brick)).or_default().writes.insert(oid, ObjectState::Value(made));
         }
-        let start = Timestamp(Timestamp::at(self.ms()).0 + made % 1_000);
+        let start = HlcTimestamp(HlcTimestamp::at(self.ms()).0 + made % 1_000);
         let txn = TxnId { start, client: ClientId(client as u64 + 1) };
         self.push(arrives, peer, Event::Call(txn, Call::Commit { parts, creates: false }));
     }
@@ -327,21 +330,22 @@ impl World {
             }
             self.now = at;
             match to {
-                At::Client(client) => {
-                    if let Event::Ended(Reply::Ended(protocol::commit::coordinator::Reply::Refused(why))) = event {
+                Destination::Client(client) => {
+                    if let Event::Ended(Reply::Ended(protocol::commit::coordinator::CommitReply::Refused(why))) = event
+                    {
                         return Err(format!("a transaction that meets nobody was refused: {why:?}"));
                     }
                     self.done += 1;
                     self.begin(client);
                 }
-                At::Peer(peer) => self.at_peer(peer, event)?,
-                At::Brick(brick) => self.at_brick(brick, event)?,
+                Destination::Peer(peer) => self.handle_at_peer(peer, event)?,
+                Destination::Brick(brick) => self.handle_at_brick(brick, event)?,
             }
         }
         Ok(())
     }
 
-    fn at_peer(&mut self, number: usize, event: Event) -> Result<(), String> {
+    fn handle_at_peer(&mut self, number: usize, event: Event) -> Result<(), String> {
         let (Costs { peer_us, between_us, hop_us, .. }, now, ms) = (self.setting.costs, self.now, self.ms());
         let PeerProcess { node, processor } = &mut self.peers[number];
         let takes = match &event {
@@ -349,28 +353,28 @@ impl World {
             Event::Tick => 0.0,
             _ => between_us,
         };
-        let done = processor.take(now, takes);
+        let done = processor.occupy(now, takes);
         match event {
             Event::Call(txn, call) => {
                 let from = txn.client.0 as usize - 1;
-                node.call(from, txn, call, ms).map_err(|rejected| format!("{rejected}"))?;
+                node.handle_call(from, txn, call, ms).map_err(|rejected| format!("{rejected}"))?;
             }
             Event::Answer(of, answer, seen) => {
-                node.answered(of, answer, None, seen, ms).map_err(|ahead| format!("{ahead:?}"))?;
+                node.handle_answer(of, answer, None, seen, ms).map_err(|ahead| format!("{ahead:?}"))?;
             }
             Event::Read(client, of) => {
                 let read = Event::Read(client, of);
-                self.push(done + hop_us, At::Brick(brick_of(of)), read);
+                self.push(done + hop_us, Destination::Brick(brick_of(of)), read);
                 return Ok(());
             }
             Event::Found(client) => {
-                self.push(done + hop_us, At::Client(client), Event::Found(client));
+                self.push(done + hop_us, Destination::Client(client), Event::Found(client));
                 return Ok(());
             }
             Event::Tick => {
                 node.poll(ms);
                 self.number += 1;
-                let next = Scheduled(Reverse((now + TICK_US, self.number)), At::Peer(number), Event::Tick);
+                let next = Scheduled(Reverse((now + TICK_US, self.number)), Destination::Peer(number), Event::Tick);
                 self.queue.push(next);
             }
             Event::Ask(..) | Event::Ended(_) | Event::Forced => {}
@@ -380,10 +384,10 @@ impl World {
         for output in outputs {
             match output {
                 cache_node::Output::Ask(of, request) => {
-                    self.push(done + hop_us, At::Brick(brick_of(of)), Event::Ask(number, request, seen));
+                    self.push(done + hop_us, Destination::Brick(brick_of(of)), Event::Ask(number, request, seen));
                 }
                 cache_node::Output::Reply(to, _, reply) => {
-                    self.push(done + hop_us, At::Client(to), Event::Ended(reply));
+                    self.push(done + hop_us, Destination::Client(to), Event::Ended(reply));
                 }
                 // Nobody has copies here.
                 cache_node::Output::Up(..)
@@ -395,7 +399,7 @@ impl World {
         Ok(())
     }
 
-    fn at_brick(&mut self, number: usize, event: Event) -> Result<(), String> {
+    fn handle_at_brick(&mut self, number: usize, event: Event) -> Result<(), String> {
         let (costs, now, ms) = (self.setting.costs, self.now, self.ms());
         let BrickProcess { brick, processor, versions, forced, forcing, .. } = &mut self.bricks[number];
         let mut stored = |page: PageId| versions.get(&page).copied().unwrap_or_default();
@@ -404,24 +408,24 @@ impl World {
             Event::Read(..) => costs.read_us,
             _ => 0.0,
         };
-        let mut done = processor.take(now, takes);
+        let mut done = processor.occupy(now, takes);
         match event {
             Event::Ask(from, request, seen) => {
-                brick.request(from, request, seen, ms, &mut stored).map_err(|rejected| format!("{rejected}"))?;
+                brick.handle_request(from, request, seen, ms, &mut stored).map_err(|rejected| format!("{rejected}"))?;
             }
             Event::Read(client, _) => {
-                let peer = At::Peer(client % self.setting.bricks);
+                let peer = Destination::Peer(client % self.setting.bricks);
                 self.push(done + costs.hop_us, peer, Event::Found(client));
                 return Ok(());
             }
             Event::Forced => {
                 *forced = forcing.take().unwrap_or(*forced);
-                brick.forced(*forced, ms, &mut stored);
+                brick.handle_forced(*forced, ms, &mut stored);
             }
             Event::Tick => {
                 brick.poll(ms, &mut stored);
                 self.number += 1;
-                let next = Scheduled(Reverse((now + TICK_US, self.number)), At::Brick(number), Event::Tick);
+                let next = Scheduled(Reverse((now + TICK_US, self.number)), Destination::Brick(number), Event::Tick);
                 self.queue.push(next);
             }
             _ => {}
@@ -435,23 +439,23 @@ impl World {
                     // What only says that all is known takes no page.
                     let writes =
                         record.change().is_some() || matches!(record, protocol::commit::Record::Prepared { .. });
-                    done = one.processor.take(now, if writes { costs.record_us } else { costs.record_us / 4.0 });
+                    done = one.processor.occupy(now, if writes { costs.record_us } else { costs.record_us / 4.0 });
                 }
                 brick::Output::Store(message, _) => drop(one.versions.insert(message.page, message.version)),
                 brick::Output::Answer(to, answer) => {
                     let seen = one.brick.clock();
-                    self.push(done + costs.hop_us, At::Peer(to), Event::Answer(node(number), answer, seen));
+                    self.push(done + costs.hop_us, Destination::Peer(to), Event::Answer(node(number), answer, seen));
                 }
                 brick::Output::Ask(..)
                 | brick::Output::Down(..)
                 | brick::Output::Read(_)
-                | brick::Output::Dropped(_) => {}
+                | brick::Output::RemoveRows(_) => {}
             }
         }
         let one = &mut self.bricks[number];
         if one.forcing.is_none() && one.appended > one.forced {
             one.forcing = Some(one.appended);
-            self.push(done + costs.force_us, At::Brick(number), Event::Forced);
+            self.push(done + costs.force_us, Destination::Brick(number), Event::Forced);
         }
         Ok(())
     }

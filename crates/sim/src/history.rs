@@ -93,7 +93,7 @@ pub enum Outcome {
 
 /// A part of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Words", into = "Words")]
+#[serde(try_from = "StepTuple", into = "StepTuple")]
 pub enum Step {
     /// This was read.
     Read(String, Value),
@@ -116,7 +116,7 @@ pub enum Value {
 }
 
 /// A step as it is on a line.
-type Words = (Verb, String, Value);
+type StepTuple = (Verb, String, Value);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -126,7 +126,7 @@ enum Verb {
     Write,
 }
 
-impl From<Step> for Words {
+impl From<Step> for StepTuple {
     fn from(step: Step) -> Self {
         match step {
             Step::Read(key, value) => (Verb::Read, key, value),
@@ -136,10 +136,10 @@ impl From<Step> for Words {
     }
 }
 
-impl TryFrom<Words> for Step {
+impl TryFrom<StepTuple> for Step {
     type Error = &'static str;
 
-    fn try_from(words: Words) -> Result<Self, Self::Error> {
+    fn try_from(words: StepTuple) -> Result<Self, Self::Error> {
         match words {
             (Verb::Read, key, value) => Ok(Self::Read(key, value)),
             (Verb::Append, key, Value::Integer(element)) => Ok(Self::Append(key, element)),
@@ -191,9 +191,9 @@ impl Value {
 }
 
 impl Operation {
-    /// An operation that a client begins. Until it [returns](Operation::returned), its outcome is unknown.
+    /// An operation that a client begins. Until it [returns](Operation::finish), its outcome is unknown.
     #[must_use]
-    pub fn invoked(number: u64, client: u64, kind: Kind, now_ms: u64) -> Self {
+    pub fn begin(number: u64, client: u64, kind: Kind, now_ms: u64) -> Self {
         Self {
             number,
             client,
@@ -208,7 +208,7 @@ impl Operation {
     }
 
     /// The client learns how it ended, or stops waiting for that.
-    pub fn returned(&mut self, outcome: Outcome, now_ms: u64) {
+    pub fn finish(&mut self, outcome: Outcome, now_ms: u64) {
         self.outcome = outcome;
         self.returned = Some(now_ms);
     }
@@ -221,7 +221,7 @@ impl Operation {
 
     /// When it had happened for sure, in milliseconds.
     #[must_use]
-    pub fn done(&self) -> Option<u64> {
+    pub fn completed_at(&self) -> Option<u64> {
         self.returned.filter(|_| self.outcome == Outcome::Ok)
     }
 
@@ -285,7 +285,7 @@ pub fn member(set: &str, element: i64) -> String {
 impl History {
     /// Makes of each set the lists of its members. While a run goes on a set is a list with the name of its guard: what is in it
     /// is appended, and all of it is read; who has not found a member that somebody put there has found its list empty.
-    pub(crate) fn tell_sets_apart(&mut self) {
+    pub(crate) fn split_sets(&mut self) {
         let is_set = |key: &str| key.ends_with(SET);
         let mut members: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         for (set, element) in self.operations.iter().flat_map(Operation::appends).filter(|(key, _)| is_set(key)) {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn handle(_: libc::c_int) {
-    ASKED.store(true, Ordering::Relaxed);
+    REQUESTED.store(true, Ordering::Relaxed);
     // SAFETY: signal() may be called in a handler; the next Ctrl-C does what it always does.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
 }
@@ -18,6 +18,6 @@ pub(crate) fn listen() {
 }
 
 /// Whether somebody wants this to stop.
-pub(crate) fn is_asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+pub(crate) fn is_requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
 }

@@ -45,9 +45,9 @@ enum Command {
 
 /// What a command has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Wrong,
+enum CommandResult {
+    Clean,
+    Failed,
 }
 
 fn main() -> ExitCode {
@@ -62,11 +62,11 @@ fn main() -> ExitCode {
     };
     match found {
         // What was not run was not found right.
-        Ok(Found::Nothing) if interrupt::is_asked() => ExitCode::from(130),
-        Ok(Found::Nothing) => ExitCode::SUCCESS,
-        Ok(Found::Wrong) => ExitCode::from(1),
+        Ok(CommandResult::Clean) if interrupt::is_requested() => ExitCode::from(130),
+        Ok(CommandResult::Clean) => ExitCode::SUCCESS,
+        Ok(CommandResult::Failed) => ExitCode::from(1),
         Err(error) => {
-            screen::tell(format_args!("error: {error}"));
+            screen::status(format_args!("error: {error}"));
             ExitCode::from(2)
         }
     }

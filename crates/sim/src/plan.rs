@@ -83,7 +83,7 @@ impl Noise {
 
 /// A process of the cluster, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ProcessName {
     /// A brick.
     Brick(usize),
     /// A peer server.
@@ -96,7 +96,7 @@ pub enum Place {
     Meta,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ProcessName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Brick(number) => write!(f, "b{number}"),
@@ -113,7 +113,7 @@ pub const GUARD: u16 = 1_000;
 const MEMBERS: u16 = 2_000;
 const MEMBER_LIMIT: u64 = 60_000;
 /// How many pages further the other members of a set are.
-const FAR: u64 = 1_000_000;
+const FAR_PAGES: u64 = 1_000_000;
 
 /// An object: of a logical node, a page and a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,19 +155,19 @@ impl Key {
     /// The member that an operation puts into the set of this guard.
     #[must_use]
     pub const fn member(self, number: u64) -> Self {
-        let page = if number.is_multiple_of(2) { self.page } else { self.page + FAR };
+        let page = if number.is_multiple_of(2) { self.page } else { self.page + FAR_PAGES };
         Self { page, slot: MEMBERS + (number % MEMBER_LIMIT) as u16, ..self }
     }
 
     /// The guard of the set that this is a member of, if it is one.
     #[must_use]
     pub const fn set(self) -> Option<Self> {
-        if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, (self.page - 1) % FAR + 1)) }
+        if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, (self.page - 1) % FAR_PAGES + 1)) }
     }
 
     /// The key of an object.
     #[must_use]
-    pub fn of(oid: Oid) -> Self {
+    pub fn from_oid(oid: Oid) -> Self {
         Self { node: oid.page().node.0, page: oid.page().number, slot: oid.slot() }
     }
 }
@@ -220,7 +220,7 @@ pub enum Operation {
 
 /// What a disk does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+pub enum DiskWork {
     /// Forces.
     Forces,
     /// Hands over pages, as they were when they were read.
@@ -235,29 +235,29 @@ pub enum Action {
     /// A client that pauses goes on.
     Go(usize),
     /// A process dies, with all that it has in memory, and what was not forced of its log, but so many records.
-    Crash(Place, usize),
+    Crash(ProcessName, usize),
     /// It comes back.
-    Restart(Place),
+    Restart(ProcessName),
     /// The connection between two processes breaks.
-    Cut(Place, Place),
+    Cut(ProcessName, ProcessName),
     /// Nothing passes from one process to another for so long, in milliseconds.
-    Block(Place, Place, u64),
+    Block(ProcessName, ProcessName, u64),
     /// From now on what one process says to another waits.
-    Hold(Place, Place),
+    Hold(ProcessName, ProcessName),
     /// It waits no longer: the first so many messages of it, or all.
-    Release(Place, Place, Option<usize>),
+    Release(ProcessName, ProcessName, Option<usize>),
     /// Of what waits, the single messages are lost. A connection loses nothing unless it breaks.
-    Drop(Place, Place),
+    Drop(ProcessName, ProcessName),
     /// A process does nothing for so long, in milliseconds.
-    Freeze(Place, u64),
+    Freeze(ProcessName, u64),
     /// A disk takes so long to force from now on, in milliseconds.
     Disk(usize, u64),
     /// A disk does no more of this, until it is told to go on.
-    Stall(usize, Work),
+    Stall(usize, DiskWork),
     /// It goes on.
-    Unstall(usize, Work),
+    Unstall(usize, DiskWork),
     /// A clock is set so many milliseconds forward or back, and runs faster or slower by so many parts in a million.
-    Clock(Place, i64, i64),
+    Clock(ProcessName, i64, i64),
     /// A client acknowledges nothing any more.
     Mute(usize),
     /// A client evicts a page.

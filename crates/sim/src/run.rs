@@ -10,22 +10,22 @@ use protocol::plant::{Bug, plant};
 
 use crate::history::{History, Outcome};
 use crate::plan::Plan;
-use crate::world::{Count, World, Wrong};
+use crate::world::{RunCounters, RunFailure, World};
 
 /// What has come of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// What was found wrong, if anything was.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<RunFailure>,
     /// What clients did and saw.
     pub history: History,
     /// How much has happened.
-    pub count: Count,
+    pub count: RunCounters,
     /// All that happened, if it was to be written down.
     pub transcript: Vec<String>,
 }
 
-impl Report {
+impl RunReport {
     /// How many operations ended well: a run in which none did means nothing.
     #[must_use]
     pub fn succeeded(&self) -> usize {
@@ -53,8 +53,8 @@ thread_local! {
 
 /// Runs a plan. A machine that stops because it finds itself contradicted has found something wrong.
 #[must_use]
-pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> Report {
-    listen_for_panics();
+pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> RunReport {
+    capture_panics();
     plant(bug);
     let mut world = World::new(plan);
     if trace {
@@ -67,14 +67,14 @@ pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> Report {
     let wrong = match result {
         Ok(Ok(())) => None,
         Ok(Err(wrong)) => Some(wrong),
-        Err(_) => Some(Wrong::Rule(PANICKED.take().unwrap_or_default())),
+        Err(_) => Some(RunFailure::Rule(PANICKED.take().unwrap_or_default())),
     };
     let (history, transcript) = (world.history().clone(), world.transcript().to_vec());
-    Report { wrong, history, count: world.count(), transcript }
+    RunReport { wrong, history, count: world.count(), transcript }
 }
 
 /// What a machine says when it stops belongs into the report, and not on the screen.
-fn listen_for_panics() {
+fn capture_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();

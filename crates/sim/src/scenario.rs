@@ -101,7 +101,7 @@ impl Scenario {
     /// Runs it, and says what is not as it should be: another outcome than is expected, or a mistake that it does not
     /// notice.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
+    pub fn mismatches(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let found = expectation(&self.plan, &run(self.plan.clone(), None, false));
         match &self.expected {
@@ -127,7 +127,7 @@ impl Scenario {
 
     /// The text with another expectation: comments and everything else stay as they are.
     #[must_use]
-    pub fn rewritten(text: &str, expected: &[String]) -> String {
+    pub fn rewrite(text: &str, expected: &[String]) -> String {
         let mut out = String::new();
         for line in text.lines().take_while(|line| line.trim_end() != DIVIDER) {
             out += line;

@@ -12,7 +12,7 @@ pub(crate) fn result(text: Arguments<'_>) {
 }
 
 /// A line beside the result.
-pub(crate) fn tell(text: Arguments<'_>) {
+pub(crate) fn status(text: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 

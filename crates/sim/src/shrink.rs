@@ -12,9 +12,9 @@ use std::ops::ControlFlow;
 
 use protocol::plant::Bug;
 
-use crate::plan::{Action, Demand, Noise, Operation, Place, Plan, Topology};
+use crate::plan::{Action, Demand, Noise, Operation, Plan, ProcessName, Topology};
 use crate::run::run;
-use crate::world::Wrong;
+use crate::world::RunFailure;
 
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub struct Progress {
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Shrunk {
+pub struct ShrinkResult {
     /// The shortest plan.
     pub plan: Plan,
     /// What is wrong in it.
-    pub wrong: Wrong,
+    pub wrong: RunFailure,
     /// Runs that it took.
     pub runs: usize,
 }
@@ -44,25 +44,25 @@ pub fn shrink(
     bug: Option<Bug>,
     limit: usize,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Option<Shrunk> {
+) -> Option<ShrinkResult> {
     let wrong = run(plan.clone(), bug, false).wrong?;
     let mut shrinker = Shrinker { best: plan, wrong, bug, runs: 1, limit, progress };
     loop {
         let before = shrinker.best.clone();
-        shrinker.quieter();
-        shrinker.fewer_actions();
-        shrinker.fewer_steps();
-        shrinker.smaller();
-        shrinker.sooner();
+        shrinker.reduce_noise();
+        shrinker.reduce_actions();
+        shrinker.reduce_steps();
+        shrinker.reduce_processes();
+        shrinker.remove_initial_delay();
         if shrinker.best == before || shrinker.is_over() {
-            return Some(Shrunk { plan: shrinker.best, wrong: shrinker.wrong, runs: shrinker.runs });
+            return Some(ShrinkResult { plan: shrinker.best, wrong: shrinker.wrong, runs: shrinker.runs });
         }
     }
 }
 
 struct Shrinker<'a> {
     best: Plan,
-    wrong: Wrong,
+    wrong: RunFailure,
     bug: Option<Bug>,
     runs: usize,
     limit: usize,
@@ -75,7 +75,7 @@ impl Shrinker<'_> {
     }
 
     /// Runs another plan, and keeps it if it fails. Says whether it does.
-    fn keep(&mut self, plan: Plan) -> bool {
+    fn try_plan(&mut self, plan: Plan) -> bool {
         if self.is_over() || plan == self.best {
             return false;
         }
@@ -97,10 +97,10 @@ impl Shrinker<'_> {
     fn with_noise(&mut self, change: impl FnOnce(&mut Noise)) -> bool {
         let mut plan = self.best.clone();
         change(&mut plan.noise);
-        self.keep(plan)
+        self.try_plan(plan)
     }
 
-    fn quieter(&mut self) {
+    fn reduce_noise(&mut self) {
         for change in [
             |plan: &mut Plan| plan.seed = 0,
             |plan: &mut Plan| plan.cluster.snapshots = false,
@@ -108,7 +108,7 @@ impl Shrinker<'_> {
         ] {
             let mut plan = self.best.clone();
             change(&mut plan);
-            self.keep(plan);
+            self.try_plan(plan);
         }
         if self.with_noise(|noise| *noise = Noise::NONE) {
             return;
@@ -128,10 +128,10 @@ impl Shrinker<'_> {
             index += 1;
             !out(index - 1, action)
         });
-        self.keep(plan)
+        self.try_plan(plan)
     }
 
-    fn fewer_actions(&mut self) {
+    fn reduce_actions(&mut self) {
         // The largest parts that belong together.
         self.without(|_, action| !matches!(action, Action::Do(..) | Action::Go(_)));
         for client in 1..=self.best.cluster.clients {
@@ -152,14 +152,14 @@ impl Shrinker<'_> {
         }
     }
 
-    fn fewer_steps(&mut self) {
+    fn reduce_steps(&mut self) {
         for index in (0..self.best.actions.len()).rev() {
             let mut at = 0;
             loop {
                 let mut plan = self.best.clone();
                 let Some(steps) = steps(&mut plan.actions[index].1).filter(|steps| at < steps.len()) else { break };
                 steps.remove(at);
-                if !self.keep(plan) {
+                if !self.try_plan(plan) {
                     at += 1;
                 }
             }
@@ -167,8 +167,8 @@ impl Shrinker<'_> {
     }
 
     /// Fewer processes: each has the number that it had, so only the last ones can go.
-    fn smaller(&mut self) {
-        for kind in [Place::Client, Place::Brick, Place::Peer, Place::Redirector] {
+    fn reduce_processes(&mut self) {
+        for kind in [ProcessName::Client, ProcessName::Brick, ProcessName::Peer, ProcessName::Redirector] {
             loop {
                 let mut plan = self.best.clone();
                 let many = count(&mut plan, kind(1));
@@ -176,27 +176,27 @@ impl Shrinker<'_> {
                     break;
                 }
                 *many -= 1;
-                if !self.keep(plan) {
+                if !self.try_plan(plan) {
                     break;
                 }
             }
         }
         for topology in [Topology::Direct, Topology::Peer] {
-            let is_named = (1..=self.best.cluster.peers).any(|number| self.is_named(Place::Peer(number)))
-                || (1..=self.best.cluster.redirectors).any(|number| self.is_named(Place::Redirector(number)));
+            let is_named = (1..=self.best.cluster.peers).any(|number| self.is_named(ProcessName::Peer(number)))
+                || (1..=self.best.cluster.redirectors).any(|number| self.is_named(ProcessName::Redirector(number)));
             if topology < self.best.cluster.topology && !is_named {
                 let mut plan = self.best.clone();
                 let peers = if topology == Topology::Direct { 0 } else { plan.cluster.peers };
                 (plan.cluster.topology, plan.cluster.peers, plan.cluster.redirectors) = (topology, peers, 0);
-                self.keep(plan);
+                self.try_plan(plan);
             }
         }
     }
 
     /// Whether an action is about a process, or about what a brick has.
-    fn is_named(&self, place: Place) -> bool {
+    fn is_named(&self, place: ProcessName) -> bool {
         let (text, node) = match place {
-            Place::Brick(number) => (place.to_string(), Some(format!("{number}."))),
+            ProcessName::Brick(number) => (place.to_string(), Some(format!("{number}."))),
             _ => (place.to_string(), None),
         };
         self.best.actions.iter().any(|(_, action)| {
@@ -207,24 +207,24 @@ impl Shrinker<'_> {
     }
 
     /// The first action comes at once.
-    fn sooner(&mut self) {
+    fn remove_initial_delay(&mut self) {
         let first = self.best.actions.iter().filter_map(|(at, _)| *at).min().unwrap_or_default();
         let mut plan = self.best.clone();
         for (at, _) in &mut plan.actions {
             *at = at.map(|at| at - first);
         }
-        self.keep(plan);
+        self.try_plan(plan);
     }
 }
 
 /// How many there are of a kind.
-fn count(plan: &mut Plan, kind: Place) -> &mut usize {
+fn count(plan: &mut Plan, kind: ProcessName) -> &mut usize {
     match kind {
-        Place::Client(_) => &mut plan.cluster.clients,
-        Place::Brick(_) => &mut plan.cluster.bricks,
-        Place::Peer(_) => &mut plan.cluster.peers,
-        Place::Redirector(_) => &mut plan.cluster.redirectors,
-        Place::Meta => unreachable!("there is one meta-server, or none"),
+        ProcessName::Client(_) => &mut plan.cluster.clients,
+        ProcessName::Brick(_) => &mut plan.cluster.bricks,
+        ProcessName::Peer(_) => &mut plan.cluster.peers,
+        ProcessName::Redirector(_) => &mut plan.cluster.redirectors,
+        ProcessName::Meta => unreachable!("there is one meta-server, or none"),
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
         let shrunk = shrunk.unwrap();
         assert!(shrunk.runs <= 600 && told.len() + 1 == shrunk.runs);
         // A lost update needs two writers, and little else.
-        let Shrunk { plan: short, .. } = &shrunk;
+        let ShrinkResult { plan: short, .. } = &shrunk;
         assert!(short.actions.len() <= 8, "{}", crate::scenario::print(short, &[]));
         assert!(run(short.clone(), Some(Bug::StaleReads), false).wrong.is_some());
         assert!(run(short.clone(), None, false).wrong.is_none());

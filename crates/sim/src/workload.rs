@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, RING_SLOTS, Step, Topology};
+use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology};
 
 /// What clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,8 +134,8 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
         choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
     let mut rng = StdRng::seed_from_u64(seed);
     let (pages, lists) = (rng.random_range(1..=2), rng.random_range(2..=5));
-    let mut maker = Maker { rng, workload, faults, cluster: cluster(topology, workload), pages, lists };
-    maker.make(seed)
+    let mut maker = PlanBuilder { rng, workload, faults, cluster: cluster(topology, workload), pages, lists };
+    maker.build(seed)
 }
 
 fn cluster(topology: Topology, workload: Workload) -> Cluster {
@@ -149,7 +149,7 @@ fn cluster(topology: Topology, workload: Workload) -> Cluster {
     Cluster { topology, bricks: 3, peers, redirectors, clients: 6, window, snapshots }
 }
 
-struct Maker {
+struct PlanBuilder {
     rng: StdRng,
     workload: Workload,
     faults: Faults,
@@ -159,8 +159,8 @@ struct Maker {
     lists: u16,
 }
 
-impl Maker {
-    fn make(&mut self, seed: u64) -> Plan {
+impl PlanBuilder {
+    fn build(&mut self, seed: u64) -> Plan {
         let demand = match self.workload {
             Workload::Bank => Demand::Bank(ACCOUNTS),
             Workload::Ring => Demand::Ring,
@@ -171,9 +171,9 @@ impl Maker {
         let noise = self.noise();
         let mut actions = Vec::new();
         if self.workload == Workload::Slow {
-            self.one_slow_member(&mut actions);
+            self.add_slow_member(&mut actions);
         } else if self.faults != Faults::None {
-            self.go_wrong(&mut actions);
+            self.add_faults(&mut actions);
         }
         for client in 1..=self.cluster.clients {
             let mut at = self.rng.random_range(0..500);
@@ -193,13 +193,13 @@ impl Maker {
             }
         }
         for brick in 1..=self.cluster.bricks {
-            actions.push((Some(self.moment()), Action::Install(brick)));
+            actions.push((Some(self.random_time()), Action::Install(brick)));
         }
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
     }
 
-    fn moment(&mut self) -> u64 {
+    fn random_time(&mut self) -> u64 {
         self.rng.random_range(1..DURATION_MS)
     }
 
@@ -360,43 +360,46 @@ impl Maker {
 
     // ------------------------------------------------------------------------------------------ what goes wrong
 
-    fn places(&self) -> Vec<Place> {
+    fn process_names(&self) -> Vec<ProcessName> {
         let Cluster { topology, bricks, peers, redirectors, clients, .. } = self.cluster;
-        let bricks = (1..=bricks).map(Place::Brick);
-        let peers = (1..=peers).map(Place::Peer);
-        let redirectors = (1..=redirectors).map(Place::Redirector);
-        let meta = (topology == Topology::Replicated).then_some(Place::Meta);
-        bricks.chain(peers).chain(redirectors).chain((1..=clients).map(Place::Client)).chain(meta).collect()
+        let bricks = (1..=bricks).map(ProcessName::Brick);
+        let peers = (1..=peers).map(ProcessName::Peer);
+        let redirectors = (1..=redirectors).map(ProcessName::Redirector);
+        let meta = (topology == Topology::Replicated).then_some(ProcessName::Meta);
+        bricks.chain(peers).chain(redirectors).chain((1..=clients).map(ProcessName::Client)).chain(meta).collect()
     }
 
-    fn place(&mut self) -> Place {
-        let places = self.places();
+    fn random_process(&mut self) -> ProcessName {
+        let places = self.process_names();
         places[self.rng.random_range(0..places.len())]
     }
 
     /// Short most of the time, and longer than a lease now and then, in milliseconds.
-    fn while_ms(&mut self) -> u64 {
+    fn random_duration_ms(&mut self) -> u64 {
         if self.rng.random_bool(0.15) { self.rng.random_range(9_000..14_000) } else { self.rng.random_range(20..2_500) }
     }
 
-    fn go_wrong(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
+    fn add_faults(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
         let network = matches!(self.faults, Faults::Network | Faults::All);
         let crashes = matches!(self.faults, Faults::Crashes | Faults::All);
         if crashes {
-            for place in self.places() {
+            for place in self.process_names() {
                 let (ahead, fast) = (self.rng.random_range(-300..300), self.rng.random_range(-24_000..24_000));
                 actions.push((Some(0), Action::Clock(place, ahead, fast)));
             }
         }
         for _ in 0..self.rng.random_range(2..16) {
-            let (at, ms) = (self.moment(), self.while_ms());
-            let (place, other) = self.pair();
+            let (at, ms) = (self.random_time(), self.random_duration_ms());
+            let (place, other) = self.communicating_pair();
             match self.rng.random_range(0..10) {
                 0..2 if network => actions.push((Some(at), Action::Cut(place, other))),
                 2..5 if network => actions.push((Some(at), Action::Block(place, other, ms))),
                 5..8 if crashes => {
-                    let victim =
-                        if self.rng.random_bool(0.5) { Place::Brick(self.node() as usize) } else { self.place() };
+                    let victim = if self.rng.random_bool(0.5) {
+                        ProcessName::Brick(self.node() as usize)
+                    } else {
+                        self.random_process()
+                    };
                     actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
                     actions.push((Some(at + ms), Action::Restart(victim)));
                 }
@@ -412,27 +415,30 @@ impl Maker {
         // Outside of transactions, news of one brick that come late and news of another that do not are what matters.
         let late_news = if self.workload == Workload::Pram && network { self.rng.random_range(5..25) } else { 0 };
         for _ in 0..late_news {
-            let brick = Place::Brick(self.node() as usize);
-            let below = match self.pair() {
-                (Place::Brick(_), below) | (below, Place::Brick(_)) => below,
+            let brick = ProcessName::Brick(self.node() as usize);
+            let below = match self.communicating_pair() {
+                (ProcessName::Brick(_), below) | (below, ProcessName::Brick(_)) => below,
                 _ => continue,
             };
-            actions.push((Some(self.moment()), Action::Block(brick, below, self.rng.random_range(100..1_500))));
+            actions.push((Some(self.random_time()), Action::Block(brick, below, self.rng.random_range(100..1_500))));
         }
         if self.cluster.topology == Topology::Replicated {
             for _ in 0..self.rng.random_range(1..6) {
-                let (at, node, brick) = (self.moment(), self.node(), self.node() as usize);
+                let (at, node, brick) = (self.random_time(), self.node(), self.node() as usize);
                 actions.push((Some(at), Action::Move(node, brick)));
                 if network && self.rng.random_bool(0.4) {
                     // It goes on until its lease ends, and others go on then.
                     let ms = self.rng.random_range(1_000..5_000);
-                    actions.push((Some(self.moment()), Action::Block(Place::Brick(brick), Place::Meta, ms)));
+                    actions.push((
+                        Some(self.random_time()),
+                        Action::Block(ProcessName::Brick(brick), ProcessName::Meta, ms),
+                    ));
                 }
                 // What goes wrong while a node moves, or nobody decides, is what matters.
-                let victims = [Place::Brick(brick), Place::Brick(self.node() as usize), Place::Meta];
+                let victims = [ProcessName::Brick(brick), ProcessName::Brick(self.node() as usize), ProcessName::Meta];
                 for victim in victims.into_iter().filter(|_| crashes) {
                     if self.rng.random_bool(0.3) {
-                        let (at, ms) = (at + self.rng.random_range(0..800), self.while_ms());
+                        let (at, ms) = (at + self.rng.random_range(0..800), self.random_duration_ms());
                         actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
                         actions.push((Some(at + ms), Action::Restart(victim)));
                     }
@@ -442,45 +448,46 @@ impl Maker {
         for _ in 0..self.rng.random_range(0..3) {
             if crashes {
                 let client = self.rng.random_range(1..=self.cluster.clients);
-                actions.push((Some(self.moment()), Action::Mute(client)));
+                actions.push((Some(self.random_time()), Action::Mute(client)));
             }
         }
     }
 
     /// Two processes that talk to each other, in either order.
-    fn pair(&mut self) -> (Place, Place) {
+    fn communicating_pair(&mut self) -> (ProcessName, ProcessName) {
         let Cluster { topology, peers, redirectors, clients, .. } = self.cluster;
-        let brick = Place::Brick(self.node() as usize);
-        let client = Place::Client(self.rng.random_range(1..=clients));
+        let brick = ProcessName::Brick(self.node() as usize);
+        let client = ProcessName::Client(self.rng.random_range(1..=clients));
         if peers == 0 {
-            return self.either(brick, client);
+            return self.random_order(brick, client);
         }
-        let peer = Place::Peer(self.rng.random_range(1..=peers));
-        let redirector = (redirectors > 0).then(|| Place::Redirector(self.rng.random_range(1..=redirectors)));
+        let peer = ProcessName::Peer(self.rng.random_range(1..=peers));
+        let redirector = (redirectors > 0).then(|| ProcessName::Redirector(self.rng.random_range(1..=redirectors)));
         if topology == Topology::Replicated && self.rng.random_bool(0.5) {
             // Members lose each other, or the meta-server.
-            let other = if self.rng.random_bool(0.5) { Place::Meta } else { Place::Brick(self.node() as usize) };
-            return self.either(brick, other);
+            let other =
+                if self.rng.random_bool(0.5) { ProcessName::Meta } else { ProcessName::Brick(self.node() as usize) };
+            return self.random_order(brick, other);
         }
         let above = [redirector, (topology != Topology::Group).then_some(peer)].into_iter().flatten();
-        let above: Vec<Place> = above.collect();
+        let above: Vec<ProcessName> = above.collect();
         let above = *above.choose(&mut self.rng).unwrap_or(&peer);
         match self.rng.random_range(0..4) {
-            0 if topology == Topology::Mixed => self.either(brick, client),
-            1 => self.either(brick, peer),
-            2 => self.either(peer, redirector.unwrap_or(client)),
-            _ => self.either(above, client),
+            0 if topology == Topology::Mixed => self.random_order(brick, client),
+            1 => self.random_order(brick, peer),
+            2 => self.random_order(peer, redirector.unwrap_or(client)),
+            _ => self.random_order(above, client),
         }
     }
 
-    fn either(&mut self, one: Place, other: Place) -> (Place, Place) {
+    fn random_order(&mut self, one: ProcessName, other: ProcessName) -> (ProcessName, ProcessName) {
         if self.rng.random_bool(0.5) { (one, other) } else { (other, one) }
     }
 
     /// Solo commit: the others must not notice.
-    fn one_slow_member(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
+    fn add_slow_member(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
         let client = self.rng.random_range(1..=self.cluster.clients);
-        let (place, at) = (Place::Client(client), self.rng.random_range(1_000..DURATION_MS / 2));
+        let (place, at) = (ProcessName::Client(client), self.rng.random_range(1_000..DURATION_MS / 2));
         actions.push((
             Some(at),
             match self.rng.random_range(0..3) {

@@ -8,78 +8,78 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
 
 use model::{NodeId, PageId};
-use protocol::brick::{Brick, Ticket};
+use protocol::brick::{Brick, PendingRead};
 use protocol::cache_node::CacheNode;
-use protocol::commit::participant::Settings;
+use protocol::commit::participant::ParticipantSettings;
 use protocol::ident::{HolderId, TxnId};
-use protocol::page_cache::Fetched;
-use protocol::placement::Map;
-use protocol::placement::decider::Kept;
+use protocol::memory_size::MemorySize;
+use protocol::page_cache::PageImage;
+use protocol::placement::GroupMap;
+use protocol::placement::decider::PersistedNode;
 use protocol::redirect::Helpers;
-use protocol::weigh::Weigh;
 
 use crate::history::History;
-use crate::plan::{Action, BALANCE, Cluster, Demand, Key, Place, Plan, RING_SLOTS, Topology, Work};
+use crate::plan::{Action, BALANCE, Cluster, Demand, DiskWork, Key, Plan, ProcessName, RING_SLOTS, Topology};
 
 mod actions;
 mod brick;
+mod cache_node;
 mod client;
 mod clock;
 mod disk;
-mod host;
+mod group_member;
 mod meta;
-mod middle;
 mod net;
 mod oracle;
 
 use client::ClientProcess;
 use clock::LocalClock;
 use disk::{Disk, Page};
-use host::{GroupLog, HostProcess, Root};
+use group_member::{GroupLog, GroupMemberProcess, Root};
 use meta::MetaProcess;
-use net::{LinkId, Net, Pid, Single};
+use net::{Datagram, LinkId, Net, Pid};
 use oracle::Oracle;
-pub use oracle::Wrong;
+pub use oracle::RunFailure;
 
 /// How far clocks may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
 /// How long a process needs to notice that a connection is gone, at most, in milliseconds.
 const NOTICE_MS: u64 = 100;
 /// Bytes of what waits at a gateway for participants that do not answer: some transactions.
-const WAITING: usize = 2 << 10;
+const GATEWAY_LIMIT_BYTES: usize = 2 << 10;
 /// How long it waits before it connects again, at most, in milliseconds.
 const RECONNECT_MS: u64 = 300;
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SimObject {
     /// A list, to which is appended.
     List(Rc<Vec<i64>>),
     /// A number, which is replaced.
     Number(i64),
 }
 
-impl Weigh for State {
-    fn weight(&self) -> usize {
+impl MemorySize for SimObject {
+    fn memory_size(&self) -> usize {
         match self {
-            Self::List(list) => list.weight(),
+            Self::List(list) => list.memory_size(),
             Self::Number(_) => 8,
         }
     }
 }
 
 /// What runs in a process.
-enum Role {
+enum ProcessMachine {
     Brick(Box<BrickProcess>),
-    Host(Box<HostProcess>),
+    GroupMember(Box<GroupMemberProcess>),
     Meta(Box<MetaProcess>),
-    Middle(Box<CacheNode<Pid, State>>),
+    CacheNode(Box<CacheNode<Pid, SimObject>>),
     Client(Box<ClientProcess>),
 }
 
 /// A brick with its disk.
 struct BrickProcess {
-    brick: Brick<Pid, State>,
+    brick: Brick<Pid, SimObject>,
     disk: Disk,
 }
 
@@ -94,16 +94,16 @@ struct Uplink {
 }
 
 struct Process {
-    place: Place,
-    role: Option<Role>,
+    place: ProcessName,
+    machine: Option<ProcessMachine>,
     /// What a brick that is dead has on its disk.
     disk: Option<Disk>,
     logs: BTreeMap<NodeId, GroupLog>,
     /// Where it believes that logical nodes are served, and when it asked last.
-    map: Map,
-    mapped: u64,
+    map: GroupMap,
+    map_fetched: u64,
     /// How often it was started.
-    life: u64,
+    incarnation: u64,
     clock: LocalClock,
     uplinks: Vec<Uplink>,
     frozen_until: u64,
@@ -116,7 +116,7 @@ struct Process {
 #[derive(Clone, Debug)]
 enum Event {
     Deliver(LinkId, bool),
-    Single(Pid, Pid, Rc<Single>),
+    Datagram(Pid, Pid, Rc<Datagram>),
     Wake(Pid, u64),
     Forced(Pid, u64),
     Broken(Pid, u64, LinkId),
@@ -125,8 +125,8 @@ enum Event {
     Reconnect(Pid, u64, usize),
     Resume(Pid, u64),
     Timer(Pid, u64),
-    Read(Pid, u64, Ticket),
-    HandOver(Pid, u64, Ticket, Rc<Fetched<State>>),
+    Read(Pid, u64, PendingRead),
+    PageRead(Pid, u64, PendingRead, Rc<PageImage<SimObject>>),
     Act(usize),
 }
 
@@ -160,7 +160,7 @@ impl Eq for Scheduled {}
 
 /// How much has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct RunCounters {
     /// Messages that arrived, forces that ended, processes that were woken.
     pub events: u64,
     /// Milliseconds that have passed in the run.
@@ -180,7 +180,7 @@ pub struct World {
     /// Which brick has each logical node, if they stay where they are.
     serving: BTreeMap<NodeId, Pid>,
     /// What the meta-server has kept, if they do not; and how many roots there were.
-    kept: BTreeMap<NodeId, Kept>,
+    kept: BTreeMap<NodeId, PersistedNode>,
     last_root: u64,
     net: Net,
     queue: BinaryHeap<Scheduled>,
@@ -191,11 +191,11 @@ pub struct World {
     /// What is held, by its two processes.
     parked: BTreeMap<(Pid, Pid), VecDeque<Event>>,
     /// What the disks that are stalled would have done.
-    stalled: BTreeMap<(Pid, Work), Vec<Event>>,
+    stalled: BTreeMap<(Pid, DiskWork), Vec<Event>>,
     history: History,
     last_operation: u64,
     oracle: Oracle,
-    count: Count,
+    count: RunCounters,
     /// Actions that wait for others to be done.
     waiting: VecDeque<usize>,
     healing: bool,
@@ -224,7 +224,7 @@ impl World {
             history: History::default(),
             last_operation: 0,
             oracle: Oracle::default(),
-            count: Count::default(),
+            count: RunCounters::default(),
             waiting: VecDeque::new(),
             healing: false,
             trace: None,
@@ -253,24 +253,24 @@ impl World {
         let Cluster { topology, bricks, peers, redirectors, clients, .. } = self.plan.cluster;
         for number in 1..=bricks {
             let node = NodeId(number as u32);
-            let pid = self.add(Place::Brick(number), Vec::new());
+            let pid = self.add(ProcessName::Brick(number), Vec::new());
             let pages = self.first_pages(node);
             self.oracle.begin(&pages);
             self.processes[pid].disk = Some(Disk::new(pages));
             self.serving.insert(node, pid);
         }
         if self.is_placed() {
-            self.add(Place::Meta, Vec::new());
+            self.add(ProcessName::Meta, Vec::new());
         }
         let mut peer_pids = Vec::new();
         for number in 1..=peers {
             let uplinks = self.brick_uplinks();
-            peer_pids.push(self.add(Place::Peer(number), uplinks));
+            peer_pids.push(self.add(ProcessName::Peer(number), uplinks));
         }
         let mut redirector_pids = Vec::new();
         for number in 1..=redirectors {
             let uplink = Self::uplink(&peer_pids, number);
-            redirector_pids.push(self.add(Place::Redirector(number), vec![uplink]));
+            redirector_pids.push(self.add(ProcessName::Redirector(number), vec![uplink]));
         }
         for number in 1..=clients {
             let way = match topology {
@@ -284,7 +284,7 @@ impl World {
                 1 => vec![Self::uplink(&peer_pids, number)],
                 _ => vec![Self::uplink(&redirector_pids, number)],
             };
-            self.add(Place::Client(number), uplinks);
+            self.add(ProcessName::Client(number), uplinks);
         }
         for pid in 0..self.processes.len() {
             self.start(pid);
@@ -306,23 +306,23 @@ impl World {
         let (nodes, mine) = (self.plan.cluster.bricks as i64, i64::from(node.0) - 1);
         let (each, is_ring) = (i64::from(slots), self.plan.demand == Demand::Ring);
         let next = |slot: u16| (mine * each + i64::from(slot) + 1) % (nodes * each);
-        let object = |slot: u16| State::Number(if is_ring { next(slot) } else { BALANCE });
+        let object = |slot: u16| SimObject::Number(if is_ring { next(slot) } else { BALANCE });
         let objects = (0..slots).map(|slot| (slot, object(slot))).collect();
         let page = Key { node: node.0, page: 1, slot: 0 }.page();
         BTreeMap::from([(page, Page { objects: Rc::new(objects), ..Page::default() })])
     }
 
-    fn add(&mut self, place: Place, uplinks: Vec<Uplink>) -> Pid {
+    fn add(&mut self, place: ProcessName, uplinks: Vec<Uplink>) -> Pid {
         let force_ms = self.plan.noise.force_ms;
         let clock = LocalClock::default();
         let process = Process {
             place,
-            role: None,
+            machine: None,
             disk: None,
             logs: BTreeMap::new(),
-            map: Map::default(),
-            mapped: 0,
-            life: 0,
+            map: GroupMap::default(),
+            map_fetched: 0,
+            incarnation: 0,
             clock,
             uplinks,
             frozen_until: 0,
@@ -344,7 +344,7 @@ impl World {
         Uplink { node: None, choices: choices.to_vec(), chosen: number % choices.len().max(1), link: None }
     }
 
-    fn pid(&self, place: Place) -> Option<Pid> {
+    fn pid(&self, place: ProcessName) -> Option<Pid> {
         self.processes.iter().position(|process| process.place == place)
     }
 
@@ -354,49 +354,49 @@ impl World {
         let member = self.last_member;
         self.members.insert(member, pid);
         let first_holder = HolderId(member << 24);
-        let shown = self.shown(pid);
+        let shown = self.local_time(pid);
         let Cluster { topology, window, snapshots, .. } = self.plan.cluster;
         let (is_placed, meta) = (self.is_placed(), self.meta(shown));
         let process = &mut self.processes[pid];
-        process.life += 1;
+        process.incarnation += 1;
         process.wake = u64::MAX;
-        process.map = Map::default();
+        process.map = GroupMap::default();
         let role = match process.place {
-            Place::Meta => Role::Meta(Box::new(meta)),
-            Place::Brick(number) if is_placed => {
+            ProcessName::Meta => ProcessMachine::Meta(Box::new(meta)),
+            ProcessName::Brick(number) if is_placed => {
                 let logs = std::mem::take(&mut process.logs);
-                Role::Host(Box::new(HostProcess::new(number, process.life, logs)))
+                ProcessMachine::GroupMember(Box::new(GroupMemberProcess::new(number, process.incarnation, logs)))
             }
-            Place::Brick(number) => {
+            ProcessName::Brick(number) => {
                 let mut disk = process.disk.take().unwrap_or_default();
                 let node = NodeId(number as u32);
-                let settings = Settings { node, moves: disk.moves, skew_ms: SKEW_MS, window_limit: window };
-                let again = process.life > 1;
+                let settings = ParticipantSettings { node, moves: disk.moves, skew_ms: SKEW_MS, window_limit: window };
+                let again = process.incarnation > 1;
                 let (brick, found) = match again {
                     true => disk.recover(settings, shown),
                     false => (Brick::new(settings), Vec::new()),
                 };
-                found.into_iter().for_each(|found| self.oracle.found_again(found));
-                Role::Brick(Box::new(BrickProcess { brick, disk }))
+                found.into_iter().for_each(|found| self.oracle.record_recovered(found));
+                ProcessMachine::Brick(Box::new(BrickProcess { brick, disk }))
             }
-            Place::Peer(_) => {
-                let helpers = if topology == Topology::Site { Helpers::Everybody } else { Helpers::Nobody };
-                let peer = CacheNode::peer_server(first_holder, helpers, SKEW_MS).with_limit(WAITING);
-                Role::Middle(Box::new(peer))
+            ProcessName::Peer(_) => {
+                let helpers = if topology == Topology::Site { Helpers::All } else { Helpers::None };
+                let peer = CacheNode::peer_server(first_holder, helpers, SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES);
+                ProcessMachine::CacheNode(Box::new(peer))
             }
-            Place::Redirector(_) => Role::Middle(Box::new(CacheNode::redirector(first_holder))),
-            Place::Client(_) => {
+            ProcessName::Redirector(_) => ProcessMachine::CacheNode(Box::new(CacheNode::redirector(first_holder))),
+            ProcessName::Client(_) => {
                 let is_direct = process.uplinks.iter().any(|uplink| uplink.node.is_some());
-                Role::Client(Box::new(ClientProcess::new(member, first_holder, is_direct, snapshots)))
+                ProcessMachine::Client(Box::new(ClientProcess::new(member, first_holder, is_direct, snapshots)))
             }
         };
-        process.role = Some(role);
+        process.machine = Some(role);
         for uplink in 0..self.processes[pid].uplinks.len() {
-            let life = self.processes[pid].life;
+            let life = self.processes[pid].incarnation;
             self.push(self.now, Event::Connect(pid, life, uplink));
         }
         self.note(|world| format!("{} starts", world.name(pid)));
-        self.after(pid);
+        self.drain_process(pid);
     }
 
     /// A gateway has not taken a call. That is as if the call had been lost, and is not told.
@@ -415,19 +415,21 @@ impl World {
     }
 
     /// The root of a node's tree, where it is served now: its process, its machine and its pages.
-    fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, State>, &Disk)> {
-        self.processes.iter().enumerate().find_map(|(pid, process)| match process.role.as_ref()? {
-            Role::Host(host) => {
-                let Root { brick, pages, .. } = host.serves(node, process.clock.show(self.now))?;
+    fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, SimObject>, &Disk)> {
+        self.processes.iter().enumerate().find_map(|(pid, process)| match process.machine.as_ref()? {
+            ProcessMachine::GroupMember(host) => {
+                let Root { brick, pages, .. } = host.serving_root(node, process.clock.show(self.now))?;
                 Some((pid, brick, pages))
             }
-            Role::Brick(process) if self.serving.get(&node) == Some(&pid) => Some((pid, &process.brick, &process.disk)),
+            ProcessMachine::Brick(process) if self.serving.get(&node) == Some(&pid) => {
+                Some((pid, &process.brick, &process.disk))
+            }
             _ => None,
         })
     }
 
     /// What the clock of a process shows.
-    fn shown(&self, pid: Pid) -> u64 {
+    fn local_time(&self, pid: Pid) -> u64 {
         self.processes[pid].clock.show(self.now)
     }
 
@@ -444,7 +446,7 @@ impl World {
     ///
     /// # Errors
     /// What was found wrong first.
-    pub fn run(&mut self) -> Result<(), Wrong> {
+    pub fn run(&mut self) -> Result<(), RunFailure> {
         loop {
             if self.planned > 0 || self.busy > 0 && !self.waiting.is_empty() {
                 self.step()?;
@@ -459,11 +461,11 @@ impl World {
             }
         }
         self.heal();
-        self.calm()?;
+        self.quiesce()?;
         self.judge()
     }
 
-    fn run_until(&mut self, time: u64) -> Result<(), Wrong> {
+    fn run_until(&mut self, time: u64) -> Result<(), RunFailure> {
         while self.queue.peek().is_some_and(|next| next.at <= time) {
             self.step()?;
         }
@@ -472,17 +474,17 @@ impl World {
     }
 
     /// The next thing happens.
-    fn step(&mut self) -> Result<(), Wrong> {
+    fn step(&mut self) -> Result<(), RunFailure> {
         let Some(Scheduled { at, event, .. }) = self.queue.pop() else { return Ok(()) };
         self.busy -= usize::from(event.is_under_way());
         self.planned -= usize::from(matches!(event, Event::Act(_)));
         self.now = at;
-        if let Some(pid) = self.is_put_off(&event) {
+        if let Some(pid) = self.frozen_process(&event) {
             let later = self.processes[pid].frozen_until;
             self.push(later, event);
             return Ok(());
         }
-        if let Some(pair) = self.is_held(&event) {
+        if let Some(pair) = self.held_pair(&event) {
             self.parked.entry(pair).or_default().push_back(event);
             return Ok(());
         }
@@ -490,18 +492,18 @@ impl World {
             stalled.push(event);
             return Ok(());
         }
-        self.happen(event);
-        self.oracle.found()
+        self.handle_event(event);
+        self.oracle.result()
     }
 
     /// The process that would have to do something and is frozen.
-    fn is_put_off(&self, event: &Event) -> Option<Pid> {
+    fn frozen_process(&self, event: &Event) -> Option<Pid> {
         let pid = match event {
             Event::Deliver(link, up) => {
                 let link = &self.net.links[*link];
                 if *up { link.upper } else { link.lower }
             }
-            Event::Single(_, to, _) => *to,
+            Event::Datagram(_, to, _) => *to,
             Event::Wake(pid, _)
             | Event::Broken(pid, ..)
             | Event::Connect(pid, ..)
@@ -509,33 +511,33 @@ impl World {
             | Event::Resume(pid, _)
             | Event::Timer(pid, _)
             | Event::Read(pid, ..)
-            | Event::HandOver(pid, ..) => *pid,
+            | Event::PageRead(pid, ..) => *pid,
             Event::Forced(..) | Event::Act(_) => return None,
         };
         (self.processes[pid].frozen_until > self.now).then_some(pid)
     }
 
-    fn is_held(&self, event: &Event) -> Option<(Pid, Pid)> {
+    fn held_pair(&self, event: &Event) -> Option<(Pid, Pid)> {
         let pair = match event {
             Event::Deliver(link, up) => {
                 let link = &self.net.links[*link];
                 if *up { (link.lower, link.upper) } else { (link.upper, link.lower) }
             }
-            Event::Single(from, to, _) => (*from, *to),
+            Event::Datagram(from, to, _) => (*from, *to),
             _ => return None,
         };
         self.net.held.contains(&pair).then_some(pair)
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Deliver(link, up) => {
                 self.count.events += 1;
                 self.deliver(link, up);
             }
-            Event::Single(from, to, message) => {
+            Event::Datagram(from, to, message) => {
                 self.count.events += 1;
-                self.single(from, to, &message);
+                self.handle_datagram(from, to, &message);
             }
             Event::Wake(pid, at) => {
                 if self.processes[pid].wake == at {
@@ -546,17 +548,17 @@ impl World {
             }
             Event::Forced(pid, life) => {
                 self.count.events += 1;
-                self.forced(pid, life);
+                self.handle_forced(pid, life);
             }
-            Event::Broken(pid, life, link) => self.broken(pid, life, link),
+            Event::Broken(pid, life, link) => self.handle_broken(pid, life, link),
             Event::Connect(pid, life, uplink) | Event::Reconnect(pid, life, uplink) => self.connect(pid, life, uplink),
             Event::Read(pid, life, ticket) => {
                 self.count.events += 1;
-                self.read(pid, life, ticket);
+                self.read_page(pid, life, ticket);
             }
-            Event::HandOver(pid, life, ticket, fetched) => self.hand_over(pid, life, ticket, &fetched),
+            Event::PageRead(pid, life, ticket, fetched) => self.complete_read(pid, life, ticket, &fetched),
             Event::Resume(pid, life) | Event::Timer(pid, life) => {
-                if self.processes[pid].life == life {
+                if self.processes[pid].incarnation == life {
                     self.resume(pid);
                 }
             }
@@ -569,42 +571,42 @@ impl World {
 
     /// It is time for something that a process waits for.
     fn wake(&mut self, pid: Pid) {
-        let now = self.shown(pid);
-        match &mut self.processes[pid].role {
-            Some(Role::Brick(process)) => {
+        let now = self.local_time(pid);
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Brick(process)) => {
                 let BrickProcess { brick, disk } = &mut **process;
                 brick.poll(now, &mut |page| disk.version(page));
             }
-            Some(Role::Host(host)) => host.poll(now),
-            Some(Role::Meta(meta)) => meta.poll(now),
-            Some(Role::Middle(middle)) => middle.poll(now),
-            Some(Role::Client(client)) => client.poll(now),
+            Some(ProcessMachine::GroupMember(host)) => host.poll(now),
+            Some(ProcessMachine::Meta(meta)) => meta.poll(now),
+            Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
+            Some(ProcessMachine::Client(client)) => client.poll(now),
             None => return,
         }
-        self.after(pid);
+        self.drain_process(pid);
     }
 
     /// A process has done something: what it wants is done, and it is woken when it says.
-    fn after(&mut self, pid: Pid) {
-        match &self.processes[pid].role {
-            Some(Role::Brick(_)) => self.drain_brick(pid),
-            Some(Role::Host(_)) => self.drain_host(pid),
-            Some(Role::Meta(_)) => self.drain_meta(pid),
-            Some(Role::Middle(_)) => self.drain_middle(pid),
-            Some(Role::Client(_)) => self.drain_client(pid),
+    fn drain_process(&mut self, pid: Pid) {
+        match &self.processes[pid].machine {
+            Some(ProcessMachine::Brick(_)) => self.drain_brick(pid),
+            Some(ProcessMachine::GroupMember(_)) => self.drain_group_member(pid),
+            Some(ProcessMachine::Meta(_)) => self.drain_meta(pid),
+            Some(ProcessMachine::CacheNode(_)) => self.drain_cache_node(pid),
+            Some(ProcessMachine::Client(_)) => self.drain_client(pid),
             None => return,
         }
         let process = &self.processes[pid];
-        let deadline = match &process.role {
-            Some(Role::Brick(process)) => Some(process.brick.deadline()),
-            Some(Role::Host(host)) => Some(host.deadline()),
-            Some(Role::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
-            Some(Role::Middle(middle)) => middle.deadline(),
-            Some(Role::Client(client)) => client.deadline(),
+        let deadline = match &process.machine {
+            Some(ProcessMachine::Brick(process)) => Some(process.brick.deadline()),
+            Some(ProcessMachine::GroupMember(host)) => Some(host.deadline()),
+            Some(ProcessMachine::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
+            Some(ProcessMachine::CacheNode(middle)) => middle.deadline(),
+            Some(ProcessMachine::Client(client)) => client.deadline(),
             None => None,
         };
         let Some(deadline) = deadline else { return };
-        let at = process.clock.when(deadline).max(self.now + 1);
+        let at = process.clock.time_at(deadline).max(self.now + 1);
         if at < process.wake {
             self.processes[pid].wake = at;
             self.push(at, Event::Wake(pid, at));
@@ -621,8 +623,8 @@ impl World {
 
     /// How much has happened.
     #[must_use]
-    pub fn count(&self) -> Count {
-        Count { simulated_ms: self.now, ..self.count }
+    pub fn count(&self) -> RunCounters {
+        RunCounters { simulated_ms: self.now, ..self.count }
     }
 
     /// All that happened, if it was to be written down.
@@ -634,10 +636,10 @@ impl World {
 
 impl Event {
     /// What a disk does when this happens.
-    fn work(&self) -> Option<(Pid, Work)> {
+    fn work(&self) -> Option<(Pid, DiskWork)> {
         match self {
-            Self::Forced(pid, _) => Some((*pid, Work::Forces)),
-            Self::HandOver(pid, ..) => Some((*pid, Work::Reads)),
+            Self::Forced(pid, _) => Some((*pid, DiskWork::Forces)),
+            Self::PageRead(pid, ..) => Some((*pid, DiskWork::Reads)),
             _ => None,
         }
     }
@@ -647,13 +649,13 @@ impl Event {
         matches!(
             self,
             Self::Deliver(..)
-                | Self::Single(..)
+                | Self::Datagram(..)
                 | Self::Forced(..)
                 | Self::Broken(..)
                 | Self::Connect(..)
                 | Self::Resume(..)
                 | Self::Read(..)
-                | Self::HandOver(..)
+                | Self::PageRead(..)
         )
     }
 }

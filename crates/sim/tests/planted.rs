@@ -49,7 +49,7 @@ fn directed() -> BTreeSet<Bug> {
 }
 
 /// How soon a bug is noticed, and as what.
-fn noticed(bug: Bug, choice: Choice, limit: u64) -> Option<(u64, String)> {
+fn first_noticed(bug: Bug, choice: Choice, limit: u64) -> Option<(u64, String)> {
     let tries = (0..limit).map(|seed| (seed, plan(seed, choice)));
     let mut found = tries.filter_map(|(seed, plan)| Some((seed, run(plan, Some(bug), false).wrong?.to_string())));
     found.next().map(|(seed, wrong)| (seed + 1, wrong.lines().next().unwrap_or_default().chars().take(110).collect()))
@@ -68,7 +68,7 @@ fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice + Sync) -> Vec<Bug> {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let limit = if directed.contains(bug) { DIRECTED_LIMIT } else { LIMIT };
-                    let result = noticed(*bug, choice(*bug), asked.unwrap_or(limit));
+                    let result = first_noticed(*bug, choice(*bug), asked.unwrap_or(limit));
                     found.lock().unwrap().insert(*bug, result);
                 }
             });

@@ -28,10 +28,10 @@ fn every_scenario_comes_out_as_it_says() {
         let mut scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         if rewrite {
             let lines = expectation(&scenario.plan, &run(scenario.plan.clone(), None, false));
-            fs::write(&path, Scenario::rewritten(&text, &lines)).unwrap();
+            fs::write(&path, Scenario::rewrite(&text, &lines)).unwrap();
             scenario.expected = Some(lines);
         }
-        complaints.extend(scenario.complaints().into_iter().map(|complaint| format!("{name}: {complaint}")));
+        complaints.extend(scenario.mismatches().into_iter().map(|complaint| format!("{name}: {complaint}")));
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }

@@ -11,79 +11,79 @@ use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result,
 use parking_lot::MutexGuard;
 
 use crate::changes::Changes;
-use crate::entry::{Content, Step};
+use crate::entry::{StagedContent, Step};
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
 use crate::key::{DataId, Key, oid_at};
-use crate::layers::{Found, Layers, Object};
+use crate::layers::{FoundRow, Layers, StoredObject};
 use crate::mob::{Row, Seq};
-use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageRoom};
+use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageUsage};
 use crate::slab::Slabs;
 
 mod content;
 
 /// Bytes that the objects of a page should have together.
-const PAGE: u32 = 8 << 10;
+const PAGE_BYTES: u32 = 8 << 10;
 
 /// How a transaction went.
-pub(crate) enum Applied {
-    Done(Done),
+pub(crate) enum ApplyOutcome {
+    Applied(AppliedChanges),
     Conflict(Conflict),
     /// Chunks were staged for an append at another end than the blob has now.
-    Moved,
+    EndMoved,
 }
 
 /// What an applied transaction changes.
-pub(crate) struct Done {
+pub(crate) struct AppliedChanges {
     pub(crate) changes: Changes,
     pub(crate) created: Vec<Oid>,
 }
 
 /// Why a step did not succeed.
-enum Stop {
+enum StepError {
     Conflict(Conflict),
-    Moved,
+    EndMoved,
     Error(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-type Progress<T = ()> = std::result::Result<T, Stop>;
+type StepResult<T = ()> = std::result::Result<T, StepError>;
 
 /// A transaction that is being applied.
-pub(crate) struct Apply<'a> {
+pub(crate) struct Applier<'a> {
     /// The state before it; `changes` is filled in for each look-up.
     below: Layers<'a>,
     changes: Changes,
     seq: Seq,
     time_us: i64,
     /// The identifiers that a logged transaction was given.
-    given: Option<std::vec::IntoIter<Oid>>,
+    assigned_oids: Option<std::vec::IntoIter<Oid>>,
     created: Vec<Oid>,
     /// Temporary identifiers and what they stand for.
-    real: HashMap<Oid, Oid>,
+    real_oids: HashMap<Oid, Oid>,
     /// Contents that were started.
-    contents: u16,
+    content_count: u16,
     /// The page that new objects go to, and the number of the next one.
-    filling: Option<Filling>,
+    open_page: Option<OpenPage>,
     /// Memory for the rows.
     slabs: MutexGuard<'a, Slabs>,
 }
 
 /// A page that is being filled.
 #[derive(Clone, Copy)]
-struct Filling {
+struct OpenPage {
     page: PageId,
-    room: PageRoom,
-    next: u64,
-    /// What `next` was before.
-    was: u64,
+    usage: PageUsage,
+    next_page: u64,
+    /// What `next_page` was before.
+    next_page_before: u64,
 }
 
-impl<'a> Apply<'a> {
+impl<'a> Applier<'a> {
     /// Applies `steps` at `seq` on the state of `below`. `given` are the identifiers of a logged transaction.
     pub(crate) fn run(
         below: Layers<'a>,
@@ -91,37 +91,37 @@ impl<'a> Apply<'a> {
         time_us: i64,
         given: Option<Vec<Oid>>,
         steps: &[Step],
-    ) -> Result<Applied> {
+    ) -> Result<ApplyOutcome> {
         let slabs = below.active.slabs.lock();
         let mut apply = Self {
             below,
             changes: Changes::default(),
             seq,
             time_us,
-            given: given.map(Vec::into_iter),
+            assigned_oids: given.map(Vec::into_iter),
             created: Vec::new(),
-            real: HashMap::new(),
-            contents: 0,
-            filling: None,
+            real_oids: HashMap::new(),
+            content_count: 0,
+            open_page: None,
             slabs,
         };
         for (i, step) in steps.iter().enumerate() {
             match apply.step(step) {
                 Ok(()) => {}
-                Err(Stop::Conflict(conflict)) => return Ok(Applied::Conflict(conflict)),
-                Err(Stop::Moved) => return Ok(Applied::Moved),
-                Err(Stop::Error(error)) if steps.len() > 1 => {
+                Err(StepError::Conflict(conflict)) => return Ok(ApplyOutcome::Conflict(conflict)),
+                Err(StepError::EndMoved) => return Ok(ApplyOutcome::EndMoved),
+                Err(StepError::Error(error)) if steps.len() > 1 => {
                     let message = format!("operation {}: {}", i + 1, error.message());
                     return Err(Error::new(error.kind(), message).caused_by(error));
                 }
-                Err(Stop::Error(error)) => return Err(error),
+                Err(StepError::Error(error)) => return Err(error),
             }
         }
-        apply.write_filling();
-        Ok(Applied::Done(Done { changes: apply.changes, created: apply.created }))
+        apply.write_open_page();
+        Ok(ApplyOutcome::Applied(AppliedChanges { changes: apply.changes, created: apply.created }))
     }
 
-    fn step(&mut self, step: &Step) -> Progress {
+    fn step(&mut self, step: &Step) -> StepResult {
         match step {
             Step::Create { oid, kind, near, content } => self.create(*oid, *kind, *near, content)?,
             Step::Put { oid, content } => {
@@ -144,7 +144,7 @@ impl<'a> Apply<'a> {
                 let oid = self.resolve(*oid)?;
                 let size = self.blob(oid)?.head.size;
                 if at.is_some_and(|at| at != size) {
-                    return Err(Stop::Moved);
+                    return Err(StepError::EndMoved);
                 }
                 if !content.extents.is_empty() {
                     self.write_chunks(oid, size / CHUNK as u64, &content.extents)?;
@@ -168,16 +168,16 @@ impl<'a> Apply<'a> {
                 self.delete(oid)?;
             }
             Step::SetAttribute { oid, key, value } => {
-                let oid = self.touch(*oid)?;
+                let oid = self.mark_changed(*oid)?;
                 let key = Key::attribute(oid, key);
                 self.put_sealed(key, value);
             }
             Step::RemoveAttribute { oid, key } => {
-                let oid = self.touch(*oid)?;
-                self.changes.insert(Key::attribute(oid, key), Row::Gone);
+                let oid = self.mark_changed(*oid)?;
+                self.changes.insert(Key::attribute(oid, key), Row::Tombstone);
             }
-            Step::Add { collection, member } => self.membership(*collection, *member, true)?,
-            Step::Remove { collection, member } => self.membership(*collection, *member, false)?,
+            Step::Add { collection, member } => self.set_membership(*collection, *member, true)?,
+            Step::Remove { collection, member } => self.set_membership(*collection, *member, false)?,
             Step::Bind { name, oid } => self.bind(name, *oid)?,
             Step::Unbind { name } => self.unbind(name)?,
             Step::Expect { oid, version } => self.expect(*oid, *version)?,
@@ -217,14 +217,14 @@ impl<'a> Apply<'a> {
             return Ok(oid);
         }
         let unknown = || invalid(format!("{oid} is temporary, and no earlier operation of the transaction creates it"));
-        self.real.get(&oid).copied().ok_or_else(unknown)
+        self.real_oids.get(&oid).copied().ok_or_else(unknown)
     }
 
-    fn object(&self, oid: Oid) -> Result<Object<'_>> {
+    fn object(&self, oid: Oid) -> Result<StoredObject<'_>> {
         self.layers().object(oid)?.ok_or_else(|| no_object(oid))
     }
 
-    fn blob(&self, oid: Oid) -> Result<Object<'_>> {
+    fn blob(&self, oid: Oid) -> Result<StoredObject<'_>> {
         let object = self.object(oid)?;
         match object.head.kind {
             Kind::Blob => Ok(object),
@@ -234,23 +234,24 @@ impl<'a> Apply<'a> {
 
     /// A number for new content that no content of this store ever had.
     fn next_content(&mut self) -> Result<DataId> {
-        self.contents = self.contents.checked_add(1).ok_or_else(|| invalid("too many contents in one transaction"))?;
-        Ok(DataId(self.seq << 16 | u64::from(self.contents)))
+        self.content_count =
+            self.content_count.checked_add(1).ok_or_else(|| invalid("too many contents in one transaction"))?;
+        Ok(DataId(self.seq << 16 | u64::from(self.content_count)))
     }
 
-    fn create(&mut self, temporary: Oid, kind: Kind, near: Option<Oid>, content: &Content) -> Result<()> {
+    fn create(&mut self, temporary: Oid, kind: Kind, near: Option<Oid>, content: &StagedContent) -> Result<()> {
         if !temporary.is_temporary() {
             return Err(invalid(format!("{temporary} is no temporary identifier; the commit assigns the real one")));
         }
-        if self.real.contains_key(&temporary) {
+        if self.real_oids.contains_key(&temporary) {
             return Err(invalid(format!("{temporary} is created twice in one transaction")));
         }
         let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
         if kind == Kind::Collection && size > 0 {
             return Err(invalid(format!("{temporary} is a collection; it can have no content")));
         }
-        let oid = self.place(temporary, near, size.min(u64::from(PAGE)) as u32)?;
-        self.real.insert(temporary, oid);
+        let oid = self.allocate_oid(temporary, near, size.min(u64::from(PAGE_BYTES)) as u32)?;
+        self.real_oids.insert(temporary, oid);
         self.created.push(oid);
         let data = self.next_content()?;
         let head = Head { kind, size, version: self.seq, modified_us: self.time_us, data };
@@ -258,12 +259,12 @@ impl<'a> Apply<'a> {
     }
 
     /// Chooses the page and slot of a new object: beside `near` if there is room, else in the page being filled.
-    fn place(&mut self, temporary: Oid, near: Option<Oid>, size: u32) -> Result<Oid> {
+    fn allocate_oid(&mut self, temporary: Oid, near: Option<Oid>, size: u32) -> Result<Oid> {
         let (space, class) = (temporary.space(), temporary.class());
-        if let Some(given) = &mut self.given {
+        if let Some(given) = &mut self.assigned_oids {
             let missing = || Error::new(ErrorKind::Corrupt, "a logged transaction names too few created objects");
             let oid = given.next().ok_or_else(missing)?;
-            self.fill(oid.page())?;
+            self.switch_page(oid.page())?;
             self.occupy(oid.slot(), size);
             return Ok(oid);
         }
@@ -272,34 +273,39 @@ impl<'a> Apply<'a> {
             && self.layers().object(near)?.is_some()
         {
             let page = near.page();
-            self.fill(page)?;
-            if let Some(slot) = self.slot(size) {
+            self.switch_page(page)?;
+            if let Some(slot) = self.take_slot(size) {
                 return Ok(Oid::new(class, page, slot));
             }
         }
-        if self.filling.is_none_or(|filling| filling.page.space != space || filling.page.number + 1 != filling.next) {
+        if self
+            .open_page
+            .is_none_or(|filling| filling.page.space != space || filling.page.number + 1 != filling.next_page)
+        {
             let next = self.next_page(space)?;
             if next == 0 && !self.space_exists(space)? {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no space {}", space.0)));
             }
-            self.fill(PageId { space, node: NodeId(0), number: next.max(2) - 1 })?;
+            self.switch_page(PageId { space, node: NodeId(0), number: next.max(2) - 1 })?;
         }
         loop {
-            let Some(filling) = self.filling else { return Err(Error::new(ErrorKind::Internal, "no page is filled")) };
-            if let Some(slot) = self.slot(size) {
+            let Some(filling) = self.open_page else {
+                return Err(Error::new(ErrorKind::Internal, "no page is filled"));
+            };
+            if let Some(slot) = self.take_slot(size) {
                 return Ok(Oid::new(class, filling.page, slot));
             }
-            if filling.next >= PageId::MAX_NUMBER {
+            if filling.next_page >= PageId::MAX_NUMBER {
                 return Err(Error::new(ErrorKind::Full, format!("space {} has no page numbers left", space.0)));
             }
-            self.fill(PageId { number: filling.next, ..filling.page })?;
+            self.switch_page(PageId { number: filling.next_page, ..filling.page })?;
         }
     }
 
     /// A slot of the page being filled, if that has room.
-    fn slot(&mut self, size: u32) -> Option<u16> {
-        let room = self.filling?.room;
-        let fits = room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE);
+    fn take_slot(&mut self, size: u32) -> Option<u16> {
+        let room = self.open_page?.usage;
+        let fits = room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE_BYTES);
         fits.then(|| {
             self.occupy(room.next_slot, size);
             room.next_slot
@@ -307,18 +313,19 @@ impl<'a> Apply<'a> {
     }
 
     /// Makes `page` the one that is being filled.
-    fn fill(&mut self, page: PageId) -> Result<()> {
-        if self.filling.is_none_or(|filling| filling.page != page) {
-            self.write_filling();
+    fn switch_page(&mut self, page: PageId) -> Result<()> {
+        if self.open_page.is_none_or(|filling| filling.page != page) {
+            self.write_open_page();
             let next = self.next_page(page.space)?;
-            self.filling = Some(Filling { page, room: self.room(page)?, next, was: next });
+            self.open_page =
+                Some(OpenPage { page, usage: self.page_usage(page)?, next_page: next, next_page_before: next });
         }
         Ok(())
     }
 
     /// Counts a slot of the page being filled as used.
     fn occupy(&mut self, slot: u16, size: u32) {
-        if let Some(Filling { page, room, next, .. }) = &mut self.filling {
+        if let Some(OpenPage { page, usage: room, next_page: next, .. }) = &mut self.open_page {
             room.next_slot = room.next_slot.max(slot.saturating_add(1));
             room.used = room.used.saturating_add(size.max(1));
             *next = (*next).max(page.number + 1);
@@ -326,8 +333,10 @@ impl<'a> Apply<'a> {
     }
 
     /// Writes what the page being filled has room for.
-    fn write_filling(&mut self) {
-        let Some(Filling { page, room, next, was }) = self.filling.take() else { return };
+    fn write_open_page(&mut self) {
+        let Some(OpenPage { page, usage: room, next_page: next, next_page_before: was }) = self.open_page.take() else {
+            return;
+        };
         if room.used > 0 {
             self.put(Key::page(page), &room.encode());
         }
@@ -374,43 +383,43 @@ impl<'a> Apply<'a> {
         number.transpose().map_err(|_| corrupt_row("a page counter", row::RowError::Short)).map(|n| n.unwrap_or(0))
     }
 
-    fn room(&self, page: PageId) -> Result<PageRoom> {
+    fn page_usage(&self, page: PageId) -> Result<PageUsage> {
         let found = self.layers().find(&Key::page(page))?;
-        let room = found.value().map(PageRoom::decode).transpose();
-        Ok(room.map_err(|e| corrupt_row("a page's room", e))?.unwrap_or(PageRoom { next_slot: 0, used: 0 }))
+        let room = found.value().map(PageUsage::decode).transpose();
+        Ok(room.map_err(|e| corrupt_row("a page's room", e))?.unwrap_or(PageUsage { next_slot: 0, used: 0 }))
     }
 
     fn delete(&mut self, oid: Oid) -> Result<()> {
         let head = self.release_content(oid)?;
         for key in self.keys_under(&Key::attribute(oid, b""))? {
-            self.changes.insert(key, Row::Gone);
+            self.changes.insert(key, Row::Tombstone);
         }
         if head.kind == Kind::Collection {
             for key in self.keys_under(&Key::members(oid))? {
                 if let Some(member) = oid_at(&key, 1 + Oid::LEN) {
-                    self.changes.insert(Key::back_member(member, oid), Row::Gone);
+                    self.changes.insert(Key::back_member(member, oid), Row::Tombstone);
                 }
-                self.changes.insert(key, Row::Gone);
+                self.changes.insert(key, Row::Tombstone);
             }
         }
-        for key in self.keys_under(&Key::back(oid))? {
+        for key in self.keys_under(&Key::back_references(oid))? {
             let reference = &key[1 + Oid::LEN..];
             match reference.split_first() {
                 Some((b'm', collection)) => {
                     if let Some(collection) = oid_at(collection, 0) {
-                        self.changes.insert(Key::member(collection, oid), Row::Gone);
-                        self.touch_by(collection, -1)?;
+                        self.changes.insert(Key::member(collection, oid), Row::Tombstone);
+                        self.change_member_count(collection, -1)?;
                     }
                 }
                 Some((b'n', path)) => {
                     let path = String::from_utf8_lossy(path);
-                    self.changes.insert(Key::name(oid.space(), &path), Row::Gone);
+                    self.changes.insert(Key::name(oid.space(), &path), Row::Tombstone);
                 }
                 _ => {}
             }
-            self.changes.insert(key, Row::Gone);
+            self.changes.insert(key, Row::Tombstone);
         }
-        self.changes.insert(Key::object(oid), Row::Gone);
+        self.changes.insert(Key::object(oid), Row::Tombstone);
         Ok(())
     }
 
@@ -423,7 +432,7 @@ impl<'a> Apply<'a> {
         Ok(keys)
     }
 
-    fn membership(&mut self, collection: Oid, member: Oid, present: bool) -> Result<()> {
+    fn set_membership(&mut self, collection: Oid, member: Oid, present: bool) -> Result<()> {
         let (collection, member) = (self.resolve(collection)?, self.resolve(member)?);
         let kind = self.object(collection)?.head.kind;
         if kind != Kind::Collection {
@@ -433,20 +442,20 @@ impl<'a> Apply<'a> {
             self.object(member)?;
         }
         let key = Key::member(collection, member);
-        let was = !matches!(self.layers().find(&key)?, Found::Nothing | Found::Row(Row::Gone, _));
+        let was = !matches!(self.layers().find(&key)?, FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _));
         if was == present {
             return Ok(());
         }
-        let row = |present| if present { Row::Value(Bytes::new()) } else { Row::Gone };
+        let row = |present| if present { Row::Value(Bytes::new()) } else { Row::Tombstone };
         self.changes.insert(key, row(present));
         self.changes.insert(Key::back_member(member, collection), row(present));
-        self.touch_by(collection, if present { 1 } else { -1 })
+        self.change_member_count(collection, if present { 1 } else { -1 })
     }
 
     /// What a name is bound to.
-    fn bound(&self, name: &Name) -> Result<Option<Oid>> {
+    fn lookup_name(&self, name: &Name) -> Result<Option<Oid>> {
         let key = Key::name(name.space, &name.path);
-        let value = self.layers().sealed(&key, &|| format!("name {:?}", name.path))?;
+        let value = self.layers().get_sealed(&key, &|| format!("name {:?}", name.path))?;
         Ok(value.and_then(|value| oid_at(&value, 0)))
     }
 
@@ -457,8 +466,8 @@ impl<'a> Apply<'a> {
             let message = format!("{oid} is not in space {}, where name {:?} is", name.space.0, name.path);
             return Err(invalid(message));
         }
-        if let Some(before) = self.bound(name)? {
-            self.changes.insert(Key::back_name(before, &name.path), Row::Gone);
+        if let Some(before) = self.lookup_name(name)? {
+            self.changes.insert(Key::back_name(before, &name.path), Row::Tombstone);
         }
         self.put_sealed(Key::name(name.space, &name.path), &oid.to_bytes());
         self.changes.insert(Key::back_name(oid, &name.path), Row::Value(Bytes::new()));
@@ -466,36 +475,36 @@ impl<'a> Apply<'a> {
     }
 
     fn unbind(&mut self, name: &Name) -> Result<()> {
-        if let Some(before) = self.bound(name)? {
-            self.changes.insert(Key::back_name(before, &name.path), Row::Gone);
-            self.changes.insert(Key::name(name.space, &name.path), Row::Gone);
+        if let Some(before) = self.lookup_name(name)? {
+            self.changes.insert(Key::back_name(before, &name.path), Row::Tombstone);
+            self.changes.insert(Key::name(name.space, &name.path), Row::Tombstone);
         }
         Ok(())
     }
 
-    fn expect(&self, oid: Oid, read: Option<u64>) -> Progress {
+    fn expect(&self, oid: Oid, read: Option<u64>) -> StepResult {
         let oid = self.resolve(oid)?;
         let current = self.layers().object(oid)?.map(|object| object.head.version);
-        if current == read { Ok(()) } else { Err(Stop::Conflict(Conflict::Object { oid, read, current })) }
+        if current == read { Ok(()) } else { Err(StepError::Conflict(Conflict::Object { oid, read, current })) }
     }
 
-    fn expect_name(&self, name: &Name, read: Option<Oid>) -> Progress {
+    fn expect_name(&self, name: &Name, read: Option<Oid>) -> StepResult {
         let read = read.map(|oid| self.resolve(oid)).transpose()?;
-        let current = self.bound(name)?;
+        let current = self.lookup_name(name)?;
         if current == read {
             return Ok(());
         }
-        Err(Stop::Conflict(Conflict::Name { name: name.clone(), read, current }))
+        Err(StepError::Conflict(Conflict::Name { name: name.clone(), read, current }))
     }
 
     /// Counts one more user of an extent, or the first.
-    fn use_extent(&mut self, extent: &Extent, by: i64) -> Result<()> {
+    fn adjust_extent_users(&mut self, extent: &Extent, by: i64) -> Result<()> {
         let key = Key::extent(extent.file, extent.offset);
         let found = self.layers().find(&key)?;
         let used = found.value().map(ExtentUse::decode).transpose();
         let used = used.map_err(|e| corrupt_row("an extent", e))?.map_or(0, |used| used.users);
         match u32::try_from(i64::from(used) + by) {
-            Ok(0) => self.changes.insert(key, Row::Gone),
+            Ok(0) => self.changes.insert(key, Row::Tombstone),
             Ok(users) => self.put(key, &ExtentUse { len: extent.len, users }.encode()),
             Err(_) => return Err(corrupt_row("the use of an extent", row::RowError::Value)),
         }

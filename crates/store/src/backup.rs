@@ -13,25 +13,25 @@ use model::{Kind, Oid, PageId, Result, SpaceId};
 use crate::checksum::crc32c;
 use crate::error::{corrupt, corrupt_row};
 use crate::key::{Key, oid_at, table};
-use crate::layers::{Found, Layers, Object};
+use crate::layers::{FoundRow, Layers, StoredObject};
 use crate::progress::{self, Amount, Progress};
-use crate::read::Reading;
-use crate::row::{self, CHUNK, Chunk, Extent, HEAD, PageRoom, RowError, check_blocks};
+use crate::read::Readable;
+use crate::row::{self, CHUNK, Chunk, Extent, HEAD, PageUsage, RowError, check_blocks};
 use crate::rows;
 use crate::store::Snapshot;
 
 pub(crate) mod archive;
+pub(crate) mod chunk_set;
 pub(crate) mod item;
 pub(crate) mod restore;
-pub(crate) mod slots;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use archive::check_archive;
-use archive::{Counts, Header, Writer};
+use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
+use chunk_set::ChunkSet;
 use item::Item;
-use slots::Slots;
 
 /// What an archive holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct BackupSummary {
 }
 
 impl BackupSummary {
-    fn new(header: &Header, counts: &Counts, archive_bytes: u64) -> Self {
+    fn new(header: &ArchiveHeader, counts: &ArchiveCounts, archive_bytes: u64) -> Self {
         Self {
             version: header.version,
             time_us: header.time_us,
@@ -76,11 +76,12 @@ impl BackupSummary {
 pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
     let core = snapshot.core();
     let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-    let header = Header { store: core.id, version: snapshot.version(), time_us };
+    let header = ArchiveHeader { store: core.id, version: snapshot.version(), time_us };
     let total_bytes = core.engine.size() + core.files().map_or(0, |files| files.size());
-    snapshot.state(|layers| {
-        let out = Writer::begin(out, &header)?;
-        let mut backup = Backup { layers, out, progress, total_bytes, sent: Slots::default(), buffer: vec![0; CHUNK] };
+    snapshot.read_state(|layers| {
+        let out = ArchiveWriter::begin(out, &header)?;
+        let mut backup =
+            Backup { layers, out, progress, total_bytes, archived_chunks: ChunkSet::default(), buffer: vec![0; CHUNK] };
         backup.system()?;
         backup.objects()?;
         backup.names()?;
@@ -93,19 +94,19 @@ pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, progress: &dyn Pro
 
 struct Backup<'a, 'b> {
     layers: &'a Layers<'a>,
-    out: Writer<'b>,
+    out: ArchiveWriter<'b>,
     progress: &'a dyn Progress,
     total_bytes: u64,
     /// Extents whose bytes are in the archive.
-    sent: Slots,
+    archived_chunks: ChunkSet,
     buffer: Vec<u8>,
 }
 
 /// Shows every row under a prefix until one fails.
-pub(crate) fn each(
+pub(crate) fn for_each_row(
     layers: &Layers<'_>,
     prefix: &Key,
-    mut show: impl FnMut(&[u8], &Found<'_>) -> Result<()>,
+    mut show: impl FnMut(&[u8], &FoundRow<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut result = Ok(());
     layers.scan(prefix, &prefix.prefix_end(), &mut |key, found| {
@@ -116,7 +117,7 @@ pub(crate) fn each(
 }
 
 /// The value of a row with a checksum.
-fn unsealed<'f>(key: &[u8], found: &'f Found<'_>, what: &dyn Fn() -> String) -> Result<&'f [u8]> {
+fn unseal_row<'f>(key: &[u8], found: &'f FoundRow<'_>, what: &dyn Fn() -> String) -> Result<&'f [u8]> {
     let damaged = |e| corrupt_row(&what(), e);
     let row = found.value().ok_or_else(|| damaged(RowError::Value))?;
     let len = row::unseal(key, row).map_err(damaged)?;
@@ -124,40 +125,40 @@ fn unsealed<'f>(key: &[u8], found: &'f Found<'_>, what: &dyn Fn() -> String) -> 
 }
 
 /// A number in a row of fixed length.
-fn number<const N: usize>(found: &Found<'_>, what: &str) -> Result<[u8; N]> {
+fn fixed_bytes<const N: usize>(found: &FoundRow<'_>, what: &str) -> Result<[u8; N]> {
     let row = found.value().and_then(|row| row.try_into().ok());
     row.ok_or_else(|| corrupt_row(what, RowError::Short))
 }
 
 impl Backup<'_, '_> {
-    fn tell(&self) -> Result<()> {
-        let (objects, bytes) = (self.out.objects(), self.out.written());
-        progress::tell(self.progress, "backup", Amount { objects, bytes, total_bytes: self.total_bytes })
+    fn report_progress(&self) -> Result<()> {
+        let (objects, bytes) = (self.out.objects(), self.out.bytes_written());
+        progress::report(self.progress, "backup", Amount { objects, bytes, total_bytes: self.total_bytes })
     }
 
     /// Spaces and counters.
     fn system(&mut self) -> Result<()> {
         let opened = self.layers.find(&Key::system("incarnation"))?;
-        let times = u32::from_be_bytes(number(&opened, "the count of openings")?);
-        self.out.item(&Item::Opened { times })?;
+        let times = u32::from_be_bytes(fixed_bytes(&opened, "the count of openings")?);
+        self.out.write_item(&Item::Incarnation { times })?;
         let (spaces, pages) = (Key::system("space:"), Key::system("page:"));
         let damaged = || corrupt_row("a space", RowError::Value);
-        each(self.layers, &spaces, |key, found| {
-            let id = unsealed(key, found, &|| "a space".to_owned())?.try_into().map_err(|_| damaged())?;
+        for_each_row(self.layers, &spaces, |key, found| {
+            let id = unseal_row(key, found, &|| "a space".to_owned())?.try_into().map_err(|_| damaged())?;
             let name = std::str::from_utf8(&key[spaces.len()..]).map_err(|_| damaged())?;
-            self.out.item(&Item::Space { id: SpaceId(u16::from_be_bytes(id)), name })
+            self.out.write_item(&Item::Space { id: SpaceId(u16::from_be_bytes(id)), name })
         })?;
-        each(self.layers, &pages, |key, found| {
+        for_each_row(self.layers, &pages, |key, found| {
             let space = key[pages.len()..].try_into().map_err(|_| corrupt_row("a page counter", RowError::Short))?;
-            let number = u64::from_be_bytes(number(found, "a page counter")?);
-            self.out.item(&Item::NextPage { space: SpaceId(u16::from_be_bytes(space)), number })
+            let number = u64::from_be_bytes(fixed_bytes(found, "a page counter")?);
+            self.out.write_item(&Item::NextPage { space: SpaceId(u16::from_be_bytes(space)), number })
         })
     }
 
     /// Every object with all that belongs to it.
     fn objects(&mut self) -> Result<()> {
         let layers = self.layers;
-        each(layers, &Key::table(table::OBJECT), |key, _| {
+        for_each_row(layers, &Key::table(table::OBJECT), |key, _| {
             let object = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN);
             let oid = object.ok_or_else(|| corrupt_row("the key of an object", RowError::Short))?;
             // What a scan shows may be a patch without what lies beneath: look the object up.
@@ -166,43 +167,43 @@ impl Backup<'_, '_> {
         })
     }
 
-    fn object(&mut self, object: &Object<'_>) -> Result<()> {
+    fn object(&mut self, object: &StoredObject<'_>) -> Result<()> {
         let (oid, head, layers) = (object.oid, object.head, self.layers);
         let (kind, size, version, modified_us) = (head.kind, head.size, head.version, head.modified_us);
-        self.out.item(&Item::Object { oid, kind, size, version, modified_us })?;
+        self.out.write_item(&Item::Object { oid, kind, size, version, modified_us })?;
         if kind == Kind::Collection {
-            each(layers, &Key::members(oid), |key, _| {
+            for_each_row(layers, &Key::members(oid), |key, _| {
                 let member = oid_at(key, 1 + Oid::LEN);
                 let oid = member.ok_or_else(|| corrupt(oid, RowError::Short))?;
-                self.out.item(&Item::Member { oid })
+                self.out.write_item(&Item::Member { oid })
             })?;
         } else {
             self.content(object)?;
         }
-        each(layers, &Key::attribute(oid, b""), |key, found| {
+        for_each_row(layers, &Key::attribute(oid, b""), |key, found| {
             let name = &key[1 + Oid::LEN..];
             let what = || format!("attribute {:?} of {oid}", String::from_utf8_lossy(name));
-            let value = unsealed(key, found, &what)?;
-            self.out.item(&Item::Attribute { key: name, value })
+            let value = unseal_row(key, found, &what)?;
+            self.out.write_item(&Item::Attribute { key: name, value })
         })?;
-        self.tell()
+        self.report_progress()
     }
 
-    fn content(&mut self, object: &Object<'_>) -> Result<()> {
+    fn content(&mut self, object: &StoredObject<'_>) -> Result<()> {
         let (oid, size) = (object.oid, object.head.size);
         let chunks = size.div_ceil(CHUNK as u64);
         if chunks > 0 {
             self.chunk(oid, 0, object.row.value().map(|row| row.get(HEAD..).unwrap_or_default()))?;
         }
         if chunks > 1 {
-            each(self.layers, &Key::chunks_of(object.head.data), |key, found| {
+            for_each_row(self.layers, &Key::chunks_of(object.head.data), |key, found| {
                 let index = key.get(9..17).and_then(|index| index.try_into().ok()).map(u64::from_be_bytes);
                 let index = index.ok_or_else(|| corrupt(oid, RowError::Short))?;
                 if index >= chunks {
                     return Ok(());
                 }
                 self.chunk(oid, index, found.value())?;
-                self.tell()
+                self.report_progress()
             })?;
         }
         Ok(())
@@ -213,68 +214,68 @@ impl Backup<'_, '_> {
         let at = index * CHUNK as u64;
         let damaged = |e| corrupt(oid, e);
         match row.map(Chunk::decode).transpose().map_err(damaged)? {
-            None => self.patched(oid, index),
+            None => self.write_patched_chunk(oid, index),
             Some(Chunk::Empty) => Ok(()),
             Some(Chunk::Inline { blocks, bytes }) => {
                 check_blocks(blocks, 0, bytes, at).map_err(damaged)?;
-                self.out.item(&Item::Bytes { index, bytes })
+                self.out.write_item(&Item::Bytes { index, bytes })
             }
             Some(Chunk::Extent(extent)) => self.extent(oid, index, &extent),
         }
     }
 
     /// A chunk of which only changes are at hand, with what they were made on.
-    fn patched(&mut self, oid: Oid, index: u64) -> Result<()> {
+    fn write_patched_chunk(&mut self, oid: Oid, index: u64) -> Result<()> {
         let Some(object) = self.layers.object(oid)? else { return Ok(()) };
         self.layers.fill(&object, index, 0, &mut self.buffer)?;
         let len = self.buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         if len == 0 {
             return Ok(());
         }
-        self.out.item(&Item::Bytes { index, bytes: &self.buffer[..len] })
+        self.out.write_item(&Item::Bytes { index, bytes: &self.buffer[..len] })
     }
 
     /// A chunk in a blob file; its bytes are checked even if they are in the archive already.
     fn extent(&mut self, oid: Oid, index: u64, extent: &Extent) -> Result<()> {
         let at = index * CHUNK as u64;
         let bytes = &mut self.buffer[..extent.len as usize];
-        read_extent(self.layers, extent, bytes, at).map_err(|e| e.of(oid))?;
+        read_extent(self.layers, extent, bytes, at).map_err(|e| e.for_object(oid))?;
         let (file, offset, crc) = (extent.file, extent.offset, extent.crc);
         let bytes = &self.buffer[..extent.len as usize];
-        if bytes.len() < CHUNK || !slots::is_place(file, offset) {
-            return self.out.item(&Item::Bytes { index, bytes });
+        if bytes.len() < CHUNK || !chunk_set::is_chunk_position(file, offset) {
+            return self.out.write_item(&Item::Bytes { index, bytes });
         }
-        let fresh = self.sent.insert(file, offset);
-        self.out.item(&Item::Extent { index, file, offset, crc, bytes: fresh.then_some(bytes) })
+        let fresh = self.archived_chunks.insert(file, offset);
+        self.out.write_item(&Item::Extent { index, file, offset, crc, bytes: fresh.then_some(bytes) })
     }
 
     fn names(&mut self) -> Result<()> {
-        each(self.layers, &Key::table(table::NAME), |key, found| {
+        for_each_row(self.layers, &Key::table(table::NAME), |key, found| {
             let what = || format!("name {:?}", String::from_utf8_lossy(key.get(3..).unwrap_or_default()));
             let damaged = || corrupt_row(&what(), RowError::Value);
-            let oid = oid_at(unsealed(key, found, &what)?, 0).ok_or_else(damaged)?;
+            let oid = oid_at(unseal_row(key, found, &what)?, 0).ok_or_else(damaged)?;
             let space = key.get(1..3).and_then(|space| space.try_into().ok()).ok_or_else(damaged)?;
             let path = std::str::from_utf8(&key[3..]).map_err(|_| damaged())?;
-            self.out.item(&Item::Name { space: SpaceId(u16::from_be_bytes(space)), path, oid })
+            self.out.write_item(&Item::Name { space: SpaceId(u16::from_be_bytes(space)), path, oid })
         })?;
-        self.tell()
+        self.report_progress()
     }
 
     fn pages(&mut self) -> Result<()> {
-        each(self.layers, &Key::table(table::PAGE), |key, found| {
+        for_each_row(self.layers, &Key::table(table::PAGE), |key, found| {
             let what = "the room of a page";
             let page = page_of(key).ok_or_else(|| corrupt_row(what, RowError::Short))?;
-            let room = found.value().map_or(Err(RowError::Short), PageRoom::decode);
-            self.out.item(&Item::Page { page, room: room.map_err(|e| corrupt_row(what, e))? })
+            let room = found.value().map_or(Err(RowError::Short), PageUsage::decode);
+            self.out.write_item(&Item::Page { page, usage: room.map_err(|e| corrupt_row(what, e))? })
         })?;
-        self.tell()
+        self.report_progress()
     }
 
     fn rows(&mut self) -> Result<()> {
-        each(self.layers, &Key::table(table::ROW), |key, found| {
-            let value = rows::checked(key, found).map_err(|e| rows::damaged(key, e))?;
-            self.out.item(&Item::Row { key: &key[1..], value })?;
-            self.tell()
+        for_each_row(self.layers, &Key::table(table::ROW), |key, found| {
+            let value = rows::verify_value(key, found).map_err(|e| rows::damaged(key, e))?;
+            self.out.write_item(&Item::Row { key: &key[1..], value })?;
+            self.report_progress()
         })
     }
 }

@@ -27,15 +27,15 @@ const FILE_LEN: u64 = 1 << 30;
 
 pub(crate) struct BlobFiles {
     disk: Arc<dyn Disk>,
-    growing: Mutex<Growing>,
+    append_state: Mutex<AppendState>,
     /// Held while names are being forced: nobody may rely on them before.
-    naming: Mutex<()>,
+    names_lock: Mutex<()>,
     open: RwLock<HashMap<u32, Arc<dyn DiskFile>>>,
     /// The first file of this opening of the store.
     first: u32,
 }
 
-struct Growing {
+struct AppendState {
     current: Option<(u32, u64)>,
     next: u32,
     /// Files that were written to since the store was opened.
@@ -48,7 +48,7 @@ struct Growing {
 
 /// Chunks that are read in one go at most: so many that they stay in the processor's cache until their checksums are
 /// taken.
-const RUN: usize = 8;
+const MAX_RUN_CHUNKS: usize = 8;
 /// Files kept open for reading.
 const OPEN_FILES: usize = 256;
 
@@ -65,7 +65,7 @@ impl BlobFiles {
         // One that nothing was written to serves again: it is what an opening without large content left.
         let unused = last > used && disk.open(&file_name(last))?.len()? == 0;
         let first = if unused { last } else { last.max(used) + 1 };
-        let growing = Growing {
+        let growing = AppendState {
             current: unused.then_some((last, 0)),
             next: first + u32::from(unused),
             written: HashSet::new(),
@@ -73,13 +73,13 @@ impl BlobFiles {
             new_names: unused,
         };
         let (growing, naming, open) = (Mutex::new(growing), Mutex::new(()), RwLock::new(HashMap::new()));
-        Ok(Self { disk, growing, naming, open, first })
+        Ok(Self { disk, append_state: growing, names_lock: naming, open, first })
     }
 
     /// Makes the file that the first chunks of this opening go to, durable under its name.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        self.start(&mut self.growing.lock(), 0)?;
-        self.force_names(&self.naming.lock())
+        self.current_or_new_file(&mut self.append_state.lock(), 0)?;
+        self.force_names(&self.names_lock.lock())
     }
 
     /// Writes whole chunks, one behind the other, and lets the disk begin. They are durable after [`BlobFiles::force`].
@@ -109,15 +109,15 @@ impl BlobFiles {
     }
 
     fn reserve(&self, len: u64) -> io::Result<(u32, u64)> {
-        let mut growing = self.growing.lock();
-        let (number, offset) = self.start(&mut growing, FILE_LEN)?;
+        let mut growing = self.append_state.lock();
+        let (number, offset) = self.current_or_new_file(&mut growing, FILE_LEN)?;
         growing.current = Some((number, offset + len));
         growing.written.insert(number);
         Ok((number, offset))
     }
 
     /// The file that is written to, and where it ends; a new one if there is none, or that is longer than `limit`.
-    fn start(&self, growing: &mut Growing, limit: u64) -> io::Result<(u32, u64)> {
+    fn current_or_new_file(&self, growing: &mut AppendState, limit: u64) -> io::Result<(u32, u64)> {
         match growing.current {
             Some(current) if current.1 <= limit => Ok(current),
             _ => {
@@ -146,16 +146,16 @@ impl BlobFiles {
             return Ok(());
         }
         {
-            let growing = self.growing.lock();
+            let growing = self.append_state.lock();
             if let Some(file) = files.iter().find(|file| growing.failed.contains(*file)) {
                 return Err(io::Error::other(format!("{} could not be forced before", file_name(*file))));
             }
             files.retain(|file| growing.written.contains(file));
         }
-        self.force_names(&self.naming.lock())?;
+        self.force_names(&self.names_lock.lock())?;
         for number in files {
             self.file(number)?.force().inspect_err(|_| {
-                let mut growing = self.growing.lock();
+                let mut growing = self.append_state.lock();
                 growing.failed.insert(number);
                 growing.current = growing.current.filter(|(current, _)| *current != number);
             })?;
@@ -165,8 +165,8 @@ impl BlobFiles {
 
     /// Makes the names of new files durable.
     fn force_names(&self, _naming: &MutexGuard<'_, ()>) -> io::Result<()> {
-        if std::mem::take(&mut self.growing.lock().new_names) {
-            self.disk.force_names(DIR).inspect_err(|_| self.growing.lock().new_names = true)?;
+        if std::mem::take(&mut self.append_state.lock().new_names) {
+            self.disk.force_names(DIR).inspect_err(|_| self.append_state.lock().new_names = true)?;
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl BlobFiles {
         let (mut at, mut rest) = (at, out);
         let mut len = 1;
         let mut goes_on = |before: &Extent, extent: &Extent| {
-            len = if follows(before, extent) && len < RUN { len + 1 } else { 1 };
+            len = if is_adjacent(before, extent) && len < MAX_RUN_CHUNKS { len + 1 } else { 1 };
             len > 1
         };
         for side_by_side in extents.chunk_by(|before, extent| goes_on(before, extent)) {
@@ -247,14 +247,14 @@ impl BlobFiles {
     /// Gives the storage of extents back that nobody names.
     pub(crate) fn discard(&self, extents: &[Extent]) {
         for extent in extents {
-            if let Err(error) = self.punch(extent.file, extent.offset, u64::from(extent.len)) {
+            if let Err(error) = self.punch_hole(extent.file, extent.offset, u64::from(extent.len)) {
                 tracing::warn!(file = extent.file, offset = extent.offset, %error, "cannot free a chunk; a sweep will");
             }
         }
     }
 
-    pub(crate) fn punch(&self, file: u32, offset: u64, len: u64) -> io::Result<()> {
-        match self.file(file).and_then(|file| file.punch(offset, len)) {
+    pub(crate) fn punch_hole(&self, file: u32, offset: u64, len: u64) -> io::Result<()> {
+        match self.file(file).and_then(|file| file.punch_hole(offset, len)) {
             // Some file systems have no holes; the space comes back with the file.
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -266,8 +266,8 @@ impl BlobFiles {
     ///
     /// The newest file stays in any case: the number of the next one follows from it, and must be new.
     pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
-        let naming = self.naming.lock();
-        if number + 1 >= self.growing.lock().next {
+        let naming = self.names_lock.lock();
+        if number + 1 >= self.append_state.lock().next {
             return Ok(());
         }
         self.force_names(&naming)?;
@@ -287,7 +287,7 @@ impl BlobFiles {
     }
 
     /// The files of earlier openings behind number `swept`, with their lengths.
-    pub(crate) fn earlier(&self, swept: u32) -> io::Result<Vec<(u32, u64)>> {
+    pub(crate) fn earlier_files(&self, swept: u32) -> io::Result<Vec<(u32, u64)>> {
         let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first && *number > swept);
         files.map(|number| Ok((number, self.file(number)?.len()?))).collect()
     }
@@ -305,7 +305,7 @@ impl BlobFiles {
 }
 
 /// Whether an extent lies right behind another.
-fn follows(before: &Extent, extent: &Extent) -> bool {
+fn is_adjacent(before: &Extent, extent: &Extent) -> bool {
     before.file == extent.file && before.offset + u64::from(before.len) == extent.offset
 }
 

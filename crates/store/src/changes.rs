@@ -9,51 +9,51 @@ use crate::key::Key;
 use crate::mob::Row;
 
 /// Most transactions change no more rows than this; they need no tree.
-const FEW: usize = 8;
+const MAX_LIST_LEN: usize = 8;
 
 /// Rows by key: a sorted list while they are few, then a tree.
 #[derive(Default)]
 pub(crate) struct Changes {
-    few: SmallVec<[(Key, Row); 2]>,
+    list: SmallVec<[(Key, Row); 2]>,
     /// Holds all of them once there were more.
-    many: BTreeMap<Key, Row>,
+    tree: BTreeMap<Key, Row>,
 }
 
 impl Changes {
-    fn place(&self, key: &[u8]) -> Result<usize, usize> {
-        self.few.binary_search_by(|(known, _)| (**known).cmp(key))
+    fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        self.list.binary_search_by(|(known, _)| (**known).cmp(key))
     }
 
     /// Changes a row, again if it was changed before.
     pub(crate) fn insert(&mut self, key: Key, row: Row) {
-        if !self.many.is_empty() {
-            self.many.insert(key, row);
+        if !self.tree.is_empty() {
+            self.tree.insert(key, row);
             return;
         }
-        match self.place(&key) {
-            Ok(at) => self.few[at].1 = row,
-            Err(at) if self.few.len() < FEW => self.few.insert(at, (key, row)),
+        match self.search(&key) {
+            Ok(at) => self.list[at].1 = row,
+            Err(at) if self.list.len() < MAX_LIST_LEN => self.list.insert(at, (key, row)),
             Err(_) => {
-                self.many.extend(self.few.drain(..));
-                self.many.insert(key, row);
+                self.tree.extend(self.list.drain(..));
+                self.tree.insert(key, row);
             }
         }
     }
 
     /// All of them, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Row)> {
-        self.few.iter().map(|(key, row)| (key, row)).chain(&self.many)
+        self.list.iter().map(|(key, row)| (key, row)).chain(&self.tree)
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Row> {
-        if self.many.is_empty() { self.place(key).ok().map(|at| &self.few[at].1) } else { self.many.get(key) }
+        if self.tree.is_empty() { self.search(key).ok().map(|at| &self.list[at].1) } else { self.tree.get(key) }
     }
 
     /// Those from `from` up to, not including, `to`, which must not lie before.
     pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = (&Key, &Row)> {
-        let (first, end) = [from, to].map(|key| self.place(key).unwrap_or_else(|at| at)).into();
-        let many = self.many.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
-        self.few[first..end].iter().map(|(key, row)| (key, row)).chain(many)
+        let (first, end) = [from, to].map(|key| self.search(key).unwrap_or_else(|at| at)).into();
+        let many = self.tree.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+        self.list[first..end].iter().map(|(key, row)| (key, row)).chain(many)
     }
 }
 
@@ -62,7 +62,7 @@ impl IntoIterator for Changes {
     type IntoIter = std::iter::Chain<smallvec::IntoIter<[(Key, Row); 2]>, btree_map::IntoIter<Key, Row>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.few.into_iter().chain(self.many)
+        self.list.into_iter().chain(self.tree)
     }
 }
 

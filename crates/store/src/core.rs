@@ -12,22 +12,22 @@ use model::{Oid, Result, UploadId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::blob_file::BlobFiles;
-use crate::commit::Writer;
-use crate::engine::{Engine, EngineRead, EngineResult, ShowRow};
-use crate::error::Explain;
+use crate::commit::WriterState;
+use crate::commit_queue::CommitQueue;
+use crate::engine::{Engine, EngineRead, EngineResult, RowVisitor};
+use crate::error::IntoModelResult;
 use crate::install::Housekeeping;
-use crate::intake::Intake;
 use crate::key::DataId;
-use crate::layers::{At, Layers};
-use crate::listings::Listings;
+use crate::layers::{Layers, ReadPosition};
+use crate::listing_cache::ListingCache;
 use crate::log::frame::StoreId;
-use crate::log::{Batch, Log};
+use crate::log::{FrameBatch, Log};
 use crate::mob::Mob;
 use crate::options::Options;
 use crate::row::CHUNK;
 use crate::status::Counters;
 use crate::upload::Upload;
-use crate::view::{Pin, Snapshots, View};
+use crate::view::{Pin, PinTable, View};
 
 /// An open store, shared by its handles and its threads.
 pub(crate) struct Core {
@@ -38,61 +38,61 @@ pub(crate) struct Core {
     pub(crate) id: StoreId,
     pub(crate) engine: Box<dyn Engine>,
     /// What makes a store durable; a store in memory has none.
-    pub(crate) durable: Option<Durable>,
+    pub(crate) durable: Option<DurableFiles>,
     pub(crate) view: ArcSwap<View>,
     /// A buffer that was installed and emptied, for the next freeze.
-    pub(crate) spare: Mutex<Option<Mob>>,
+    pub(crate) spare_mob: Mutex<Option<Mob>>,
     /// The newest position that is durable and may be seen.
-    pub(crate) visible: AtomicU64,
-    pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) intake: Intake,
+    pub(crate) visible_seq: AtomicU64,
+    pub(crate) pins: Arc<PinTable>,
+    pub(crate) commit_queue: CommitQueue,
     /// Held while transactions are applied.
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) writer: Mutex<WriterState>,
     /// Held while a batch is forced, so that batches follow each other in the log; has buffers for the next but one.
-    pub(crate) forcing: Mutex<Batch>,
+    pub(crate) force_lock: Mutex<FrameBatch>,
     pub(crate) housekeeping: Mutex<Housekeeping>,
     /// Wakes the installer.
-    pub(crate) chores: Condvar,
+    pub(crate) installer_wakeup: Condvar,
     /// Whether the last installation found the disk full.
     pub(crate) disk_full: AtomicBool,
     /// Why the last installation failed, if it did.
     pub(crate) install_failed: Mutex<Option<String>>,
     /// Whether a background removal is under way.
     pub(crate) reclaiming: Arc<AtomicBool>,
-    pub(crate) installing: Mutex<()>,
-    pub(crate) creating_space: Mutex<()>,
+    pub(crate) install_lock: Mutex<()>,
+    pub(crate) create_space_lock: Mutex<()>,
     pub(crate) uploads: Mutex<HashMap<UploadId, Arc<Mutex<Upload>>>>,
     /// Contents of uploads that a transaction is taking.
-    pub(crate) finishing: Mutex<HashSet<DataId>>,
+    pub(crate) finishing_uploads: Mutex<HashSet<DataId>>,
     pub(crate) next_upload: AtomicU64,
-    pub(crate) listings: Listings,
+    pub(crate) listing_cache: ListingCache,
     /// How often the store was opened.
     pub(crate) incarnation: AtomicU32,
     pub(crate) counters: Counters,
 }
 
 /// Stands in for the B-tree to find out whether a read needs it.
-struct Untouched(Cell<bool>);
+struct EngineProbe(Cell<bool>);
 
-impl EngineRead for Untouched {
+impl EngineRead for EngineProbe {
     fn get<'a>(&'a self, _: &[u8]) -> EngineResult<Option<&'a [u8]>> {
         self.0.set(false);
         Ok(None)
     }
 
-    fn range(&self, _: &[u8], _: &[u8], _: &mut ShowRow<'_>) -> EngineResult<()> {
+    fn range(&self, _: &[u8], _: &[u8], _: &mut RowVisitor<'_>) -> EngineResult<()> {
         self.0.set(false);
         Ok(())
     }
 
-    fn range_back(&self, _: &[u8], _: &[u8], _: &mut ShowRow<'_>) -> EngineResult<()> {
+    fn range_back(&self, _: &[u8], _: &[u8], _: &mut RowVisitor<'_>) -> EngineResult<()> {
         self.0.set(false);
         Ok(())
     }
 }
 
 /// The log and the blob files.
-pub(crate) struct Durable {
+pub(crate) struct DurableFiles {
     pub(crate) log: Log,
     pub(crate) files: BlobFiles,
 }
@@ -110,13 +110,13 @@ impl Core {
                 changes: None,
                 active: &view.active,
                 frozen: view.frozen.as_deref(),
-                at: At::Newest(&self.visible),
+                at: ReadPosition::Newest(&self.visible_seq),
                 engine,
                 files: self.files(),
             })
         };
         if !view.active.is_empty() || view.frozen.is_some() {
-            let untouched = Untouched(Cell::new(true));
+            let untouched = EngineProbe(Cell::new(true));
             let result = read_on(&untouched);
             if untouched.0.get() {
                 return result;
@@ -130,7 +130,7 @@ impl Core {
         loop {
             let view = self.view.load();
             let done = self.read_engine(|engine| {
-                let pin = Snapshots::pin(&*self.snapshots, || self.visible());
+                let pin = PinTable::pin(&*self.pins, || self.visible_seq());
                 if !self.is_current(&view) {
                     return Ok(None);
                 }
@@ -138,7 +138,7 @@ impl Core {
                     changes: None,
                     active: &view.active,
                     frozen: view.frozen.as_deref(),
-                    at: At::Seq(pin.seq),
+                    at: ReadPosition::Seq(pin.seq),
                     engine,
                     files: self.files(),
                 };
@@ -159,7 +159,7 @@ impl Core {
     pub(crate) fn read_engine<T>(&self, read: impl FnOnce(&dyn EngineRead) -> Result<T>) -> Result<T> {
         let mut read = Some(read);
         let mut result = None;
-        self.engine.read(&mut |engine| result = read.take().map(|read| read(engine))).explain()?;
+        self.engine.read(&mut |engine| result = read.take().map(|read| read(engine))).into_model_result()?;
         result.unwrap_or_else(|| Err(model::Error::new(model::ErrorKind::Internal, "the B-tree was not read")))
     }
 
@@ -172,11 +172,11 @@ impl Core {
         Ok(size.filter(|size| size.is_multiple_of(CHUNK as u64)))
     }
 
-    pub(crate) fn pin(&self) -> Pin<Arc<Snapshots>> {
-        Snapshots::pin(Arc::clone(&self.snapshots), || self.visible())
+    pub(crate) fn pin(&self) -> Pin<Arc<PinTable>> {
+        PinTable::pin(Arc::clone(&self.pins), || self.visible_seq())
     }
 
-    pub(crate) fn visible(&self) -> u64 {
-        self.visible.load(Ordering::SeqCst)
+    pub(crate) fn visible_seq(&self) -> u64 {
+        self.visible_seq.load(Ordering::SeqCst)
     }
 }

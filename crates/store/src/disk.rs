@@ -42,7 +42,7 @@ pub(crate) trait DiskFile: Send + Sync {
     /// Begins to write back a range, without waiting: a hint.
     fn begin_write_back(&self, offset: u64, len: u64);
     /// Gives the storage of a range back; it reads as zeros then.
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Bytes in the file.
     fn len(&self) -> io::Result<u64>;
     /// The operating system's file, for sending it without copying; `None` in a simulation.
@@ -127,7 +127,7 @@ impl DiskFile for RealFile {
         }
     }
 
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
         rustix::fs::fallocate(&*self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?;
         Ok(())

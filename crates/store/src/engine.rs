@@ -20,7 +20,7 @@ pub(crate) enum EngineError {
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The rows of the batch could not all be made; nothing of it was written.
     #[error("the batch was given up")]
-    GivenUp,
+    Aborted,
     /// What is stored cannot be understood.
     #[error("the B-tree is damaged")]
     Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -32,7 +32,7 @@ pub(crate) enum EngineError {
 pub(crate) type EngineResult<T> = Result<T, EngineError>;
 
 /// Is shown a key and its value; breaks to see no more.
-pub(crate) type ShowRow<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+pub(crate) type RowVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One state of the B-tree.
 pub(crate) trait EngineRead {
@@ -40,10 +40,10 @@ pub(crate) trait EngineRead {
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>>;
 
     /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
-    fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()>;
+    fn range(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
 
     /// Shows the same rows, the last first.
-    fn range_back(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()>;
+    fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
 }
 
 /// A row to write: a value, or `None` to remove the key.
@@ -51,7 +51,7 @@ pub(crate) type EngineRow = (Key, Option<bytes::Bytes>);
 
 /// The source of a batch could not make a row.
 #[derive(Debug)]
-pub(crate) struct GiveUp;
+pub(crate) struct BatchAborted;
 
 /// A state of the B-tree that stays readable, from any thread, whatever is written meanwhile.
 pub(crate) trait EnginePin: Send + Sync {
@@ -68,7 +68,7 @@ pub(crate) trait Engine: Send + Sync {
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>>;
 
     /// Writes rows, best in order of their keys, all or none; durable when it returns.
-    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()>;
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
 
     /// Bytes that the engine takes on disk, or in memory if it has no disk.
     fn size(&self) -> u64;

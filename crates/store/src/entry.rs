@@ -18,14 +18,14 @@ pub(crate) use codec::{decode, encode};
 
 /// Content: staged chunks, then the bytes behind them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Content {
+pub(crate) struct StagedContent {
     pub(crate) extents: Vec<Extent>,
     pub(crate) bytes: Bytes,
 }
 
-impl Content {
+impl StagedContent {
     /// The bytes of all of it, read back from where they were staged.
-    pub(crate) fn unstaged(&self, files: Option<&BlobFiles>) -> Result<Bytes> {
+    pub(crate) fn read_back(&self, files: Option<&BlobFiles>) -> Result<Bytes> {
         let Some(files) = files.filter(|_| !self.extents.is_empty()) else { return Ok(self.bytes.clone()) };
         let mut bytes = vec![0; self.extents.len() * CHUNK];
         for (extent, chunk) in self.extents.iter().zip(bytes.chunks_mut(CHUNK)) {
@@ -44,11 +44,11 @@ pub(crate) enum Step {
         oid: Oid,
         kind: Kind,
         near: Option<Oid>,
-        content: Content,
+        content: StagedContent,
     },
     Put {
         oid: Oid,
-        content: Content,
+        content: StagedContent,
     },
     /// The content is an upload: a first chunk, further ones logged before as [`Step::Stage`], and a tail.
     PutStaged {
@@ -73,7 +73,7 @@ pub(crate) enum Step {
     Append {
         oid: Oid,
         at: Option<u64>,
-        content: Content,
+        content: StagedContent,
     },
     Truncate {
         oid: Oid,
@@ -150,7 +150,7 @@ pub(crate) enum Step {
 
 /// A transaction as it is logged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     /// Microseconds since 1970.
     pub(crate) time_us: i64,
     /// The identifiers of the created objects, in order.
@@ -162,7 +162,7 @@ impl Step {
     /// Whether it takes away more than it adds: it may be done where there is no room for more.
     pub(crate) fn frees(&self) -> bool {
         if let Self::Rows(changes) = self {
-            return changes.iter().all(RowChange::removes);
+            return changes.iter().all(RowChange::is_removal);
         }
         matches!(
             self,
@@ -178,7 +178,7 @@ impl Step {
     }
 
     /// The object whose row the step reads before it writes it.
-    pub(crate) fn existing(&self) -> Option<Oid> {
+    pub(crate) fn existing_object(&self) -> Option<Oid> {
         match self {
             Self::Put { oid, .. }
             | Self::PutStaged { oid, .. }

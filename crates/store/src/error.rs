@@ -48,14 +48,14 @@ impl From<EngineError> for StoreError {
     fn from(error: EngineError) -> Self {
         let message = match &error {
             EngineError::Full(_) => "the B-tree has no room: the disk is full; make room and try again".to_owned(),
-            EngineError::GivenUp => "a batch for the B-tree could not be made".to_owned(),
+            EngineError::Aborted => "a batch for the B-tree could not be made".to_owned(),
             EngineError::Damaged(source) => format!("the B-tree is damaged: {source}; restore from a backup"),
             EngineError::Failed(source) => format!("the B-tree failed: {source}"),
         };
         let kind = match error {
             EngineError::Full(_) => ErrorKind::Full,
             EngineError::Damaged(_) => ErrorKind::Corrupt,
-            EngineError::GivenUp | EngineError::Failed(_) => ErrorKind::Io,
+            EngineError::Aborted | EngineError::Failed(_) => ErrorKind::Io,
         };
         Self(Error::new(kind, message).caused_by(error))
     }
@@ -91,12 +91,12 @@ impl From<StoreError> for Error {
 }
 
 /// The same for a result.
-pub(crate) trait Explain<T> {
-    fn explain(self) -> model::Result<T>;
+pub(crate) trait IntoModelResult<T> {
+    fn into_model_result(self) -> model::Result<T>;
 }
 
-impl<T, E: Into<StoreError>> Explain<T> for Result<T, E> {
-    fn explain(self) -> model::Result<T> {
+impl<T, E: Into<StoreError>> IntoModelResult<T> for Result<T, E> {
+    fn into_model_result(self) -> model::Result<T> {
         self.map_err(|error| error.into().0)
     }
 }

@@ -11,27 +11,27 @@ use bytes::{Bytes, BytesMut};
 use model::{ErrorKind, Result};
 use parking_lot::MutexGuard;
 
-use crate::core::{Core, Durable};
-use crate::engine::{Engine, EngineError, EngineRead, EngineRow, GiveUp};
+use crate::core::{Core, DurableFiles};
+use crate::engine::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
 use crate::entry::Step;
-use crate::error::{self, Explain, corrupt_row};
+use crate::error::{self, IntoModelResult, corrupt_row};
 use crate::key::{self, DataId, Key, table};
-use crate::layers::{At, Layers};
+use crate::layers::{Layers, ReadPosition};
 use crate::mob::{Mob, Row, Seq};
 use crate::patch::Patch;
 use crate::row::{self, BLOCK, CHUNK, RowError};
 use crate::view::View;
 
 /// How long changes stay in the buffer although it is not full.
-const REST: Duration = Duration::from_secs(2);
+const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
 /// The installer's priority, as of `nice`.
 const NICE: i32 = 10;
 /// How soon a failed installation is tried again.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Chunks that one background transaction removes.
-const RECLAIM: u64 = 2048;
+const RECLAIM_CHUNKS: u64 = 2048;
 /// Extents freed in one go.
-const PUNCH: usize = 4096;
+const PUNCH_EXTENTS: usize = 4096;
 
 /// What the installer still has to do.
 #[derive(Default)]
@@ -48,16 +48,16 @@ pub(crate) struct Housekeeping {
 impl Core {
     /// Installs the frozen buffer, if there is one and all of it is durable.
     pub(crate) fn install(&self) -> Result<bool> {
-        let _one_at_a_time = self.installing.lock();
+        let _one_at_a_time = self.install_lock.lock();
         let view = self.view.load_full();
         let (Some(frozen), Some(durable)) = (view.frozen.clone(), &self.durable) else { return Ok(false) };
         drop(view);
-        if frozen.last() > self.visible() {
+        if frozen.last() > self.visible_seq() {
             return Ok(false);
         }
         let began = Instant::now();
         let punched = std::mem::take(&mut self.housekeeping.lock().punched);
-        let mut batch = Batch { core: self, frozen: &frozen, freed: Vec::new(), failed: None, rows: 0 };
+        let mut batch = InstallBatch { core: self, frozen: &frozen, freed: Vec::new(), failed: None, rows: 0 };
         if let Err(error) = batch.write(&punched) {
             self.housekeeping.lock().punched.extend(punched);
             return Err(error);
@@ -69,14 +69,14 @@ impl Core {
             self.view.store(Arc::new(View { active, frozen: None }));
         }
         // Readers that began before this line may still look at what was freed.
-        let last = self.visible();
+        let last = self.visible_seq();
         self.housekeeping.lock().freed.extend(freed.into_iter().map(|(file, offset, len)| (last, file, offset, len)));
         durable.log.free(frozen.last()).map_err(|e| error::io("freeing a log segment", e))?;
-        self.counters.installed(rows, began.elapsed());
+        self.counters.record_install(rows, began.elapsed());
         // If somebody still reads from it, its memory goes with the last one who does.
         if let Ok(mut frozen) = Arc::try_unwrap(frozen) {
-            frozen.empty();
-            *self.spare.lock() = Some(frozen);
+            frozen.clear();
+            *self.spare_mob.lock() = Some(frozen);
         }
         Ok(true)
     }
@@ -102,7 +102,7 @@ impl Core {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.intake.call();
+        self.commit_queue.wake();
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl Core {
         // Installing can wait, transactions cannot; where it waits too long, they wait for room. Without the permission
         // it goes on as everybody else.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
-        let mut next_rest = Instant::now() + REST;
+        let mut next_rest = Instant::now() + INSTALL_INTERVAL;
         loop {
             {
                 let mut chores = self.housekeeping.lock();
@@ -128,48 +128,48 @@ impl Core {
                     return;
                 }
                 let busy = waiting || self.reclaiming.load(Ordering::Acquire);
-                let pause = if busy { Duration::from_millis(1) } else { REST };
-                self.chores.wait_for(&mut chores, pause);
+                let pause = if busy { Duration::from_millis(1) } else { INSTALL_INTERVAL };
+                self.installer_wakeup.wait_for(&mut chores, pause);
                 if chores.closing {
                     return;
                 }
             }
             if self.durable.is_some() && Instant::now() >= next_rest {
-                next_rest = Instant::now() + REST;
+                next_rest = Instant::now() + INSTALL_INTERVAL;
                 let mut writer = self.writer.lock();
                 let view = self.view.load();
                 if view.frozen.is_none() && !view.active.is_empty() {
                     self.freeze(&mut writer, &view);
                 } else if view.active.is_empty() {
-                    *self.spare.lock() = None;
+                    *self.spare_mob.lock() = None;
                 }
             }
             if let Err(error) = self.install_with_retry() {
                 tracing::error!(%error, "cannot install changes; trying again");
-                self.intake.call();
-                std::thread::sleep(RETRY);
+                self.commit_queue.wake();
+                std::thread::sleep(RETRY_DELAY);
                 continue;
             }
-            self.intake.call();
-            if let Err(error) = self.chores() {
+            self.commit_queue.wake();
+            if let Err(error) = self.do_housekeeping() {
                 tracing::warn!(%error, "housekeeping failed; trying again");
             }
         }
     }
 
     /// What can be done beside installing.
-    pub(crate) fn chores(&self) -> Result<()> {
+    pub(crate) fn do_housekeeping(&self) -> Result<()> {
         let Some(durable) = &self.durable else {
-            self.let_go();
+            self.sweep_memory();
             return self.reclaim();
         };
-        if let Err(error) = durable.log.keep_spare() {
+        if let Err(error) = durable.log.ensure_spare() {
             tracing::warn!(%error, "cannot prepare a log segment");
         }
         self.reclaim()?;
-        self.punch(durable)?;
+        self.punch_freed(durable)?;
         if !self.housekeeping.lock().swept {
-            self.sweep(durable)?;
+            self.sweep_blob_files(durable)?;
             self.housekeeping.lock().swept = true;
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Core {
                 garbage.extend(key::data_of(key).filter(|data| !self.is_uploading(*data)));
                 if garbage.len() < 16 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
-            let mut left = RECLAIM;
+            let mut left = RECLAIM_CHUNKS;
             for data in &garbage {
                 steps.extend(reclaim_step(layers, *data, &mut left)?);
             }
@@ -203,13 +203,13 @@ impl Core {
     }
 
     /// Gives back the storage of freed extents that no reader looks at any more.
-    fn punch(&self, durable: &Durable) -> Result<()> {
-        let oldest = self.snapshots.oldest().unwrap_or(Seq::MAX);
+    fn punch_freed(&self, durable: &DurableFiles) -> Result<()> {
+        let oldest = self.pins.oldest().unwrap_or(Seq::MAX);
         let ready: Vec<_> = {
             let mut chores = self.housekeeping.lock();
             let mut ready = Vec::new();
             chores.freed.retain(|freed| {
-                let take = freed.0 < oldest && ready.len() < PUNCH;
+                let take = freed.0 < oldest && ready.len() < PUNCH_EXTENTS;
                 if take {
                     ready.push(*freed);
                 }
@@ -226,14 +226,14 @@ impl Core {
             for run in runs {
                 let [(file, from, _), ..] = *run else { continue };
                 let to = run.last().map_or(from, |(_, _, to)| *to);
-                durable.files.punch(file, from, to - from).map_err(|e| error::io("freeing chunks", e))?;
+                durable.files.punch_hole(file, from, to - from).map_err(|e| error::io("freeing chunks", e))?;
             }
             let files: BTreeSet<u32> = extents.iter().map(|(file, ..)| *file).collect();
             // Those of this opening may still grow, and the next opening looks at all of them.
             files
                 .into_iter()
                 .filter(|file| *file < durable.files.first())
-                .try_for_each(|file| self.shrunk(durable, file))
+                .try_for_each(|file| self.sync_punched_file(durable, file))
         };
         if let Err(error) = punch() {
             // Giving back twice does no harm.
@@ -247,9 +247,9 @@ impl Core {
 
     /// Makes durable that something of a blob file was given back, and removes it if nothing of it is needed. No later
     /// opening looks at it again.
-    fn shrunk(&self, durable: &Durable, file: u32) -> Result<()> {
-        let installing = self.installing.lock();
-        if self.needed(&installing, file)?.is_empty() {
+    fn sync_punched_file(&self, durable: &DurableFiles, file: u32) -> Result<()> {
+        let installing = self.install_lock.lock();
+        if self.needed_offsets(&installing, file)?.is_empty() {
             durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
         }
         durable.files.force_file(file).map_err(|e| error::io("freeing chunks", e))
@@ -260,7 +260,7 @@ impl Core {
     /// Those are extents with a row in the B-tree; those with any row in the buffer, as one that is gone there is still
     /// in the B-tree or beneath a patch, and may be in a snapshot; and those that wait to be given back. Nothing is
     /// installed meanwhile, so none is missed on its way from one to the next.
-    fn needed(&self, _installing: &MutexGuard<'_, ()>, file: u32) -> Result<BTreeSet<u64>> {
+    fn needed_offsets(&self, _installing: &MutexGuard<'_, ()>, file: u32) -> Result<BTreeSet<u64>> {
         let prefix = Key::extents_of(file);
         let (from, to) = (&prefix[..], &prefix.prefix_end()[..]);
         let view = self.view.load_full();
@@ -275,7 +275,7 @@ impl Core {
                 needed.extend(key::extent_of(key).map(|(_, offset)| offset));
                 ControlFlow::Continue(())
             };
-            engine.range(from, to, &mut show).explain()
+            engine.range(from, to, &mut show).into_model_result()
         })?;
         let chores = self.housekeeping.lock();
         needed.extend(chores.freed.iter().filter(|freed| freed.1 == file).map(|freed| freed.2));
@@ -284,35 +284,35 @@ impl Core {
 
     /// Gives back what earlier openings of the store left in blob files and no extent names, and notes that they were
     /// looked at.
-    fn sweep(&self, durable: &Durable) -> Result<()> {
-        let swept = swept(&*self.engine)?;
-        let earlier = durable.files.earlier(swept).map_err(|e| error::io("listing the blob files", e))?;
+    fn sweep_blob_files(&self, durable: &DurableFiles) -> Result<()> {
+        let swept = swept_up_to(&*self.engine)?;
+        let earlier = durable.files.earlier_files(swept).map_err(|e| error::io("listing the blob files", e))?;
         if earlier.is_empty() {
             return Ok(());
         }
         for (file, len) in earlier {
-            let installing = self.installing.lock();
-            let needed = self.needed(&installing, file)?;
+            let installing = self.install_lock.lock();
+            let needed = self.needed_offsets(&installing, file)?;
             if needed.is_empty() {
                 durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
             }
             let mut at = 0;
             for from in needed.into_iter().chain([len]) {
                 if at < from {
-                    durable.files.punch(file, at, from - at).map_err(|e| error::io("freeing a chunk", e))?;
+                    durable.files.punch_hole(file, at, from - at).map_err(|e| error::io("freeing a chunk", e))?;
                 }
                 at = from + CHUNK as u64;
             }
             durable.files.force_file(file).map_err(|e| error::io("freeing a chunk", e))?;
         }
         let last = durable.files.first().saturating_sub(1);
-        let row = (Key::system(SWEPT), Some(Bytes::copy_from_slice(&last.to_be_bytes())));
-        let _one_at_a_time = self.installing.lock();
-        self.engine.write(&mut [Ok(row)].into_iter()).explain()
+        let row = (Key::system(SWEPT_KEY), Some(Bytes::copy_from_slice(&last.to_be_bytes())));
+        let _one_at_a_time = self.install_lock.lock();
+        self.engine.write(&mut [Ok(row)].into_iter()).into_model_result()
     }
 
     /// Takes up the extents whose storage an earlier opening did not come to give back.
-    pub(crate) fn adopt_freed(&self) -> Result<()> {
+    pub(crate) fn load_freed_extents(&self) -> Result<()> {
         let (from, to) = (Key::table(table::FREED), Key::table(table::FREED).prefix_end());
         let mut freed = Vec::new();
         let mut show = |key: &[u8], value: &[u8]| {
@@ -321,15 +321,15 @@ impl Core {
             ControlFlow::Continue(())
         };
         let mut result = Ok(());
-        self.engine.read(&mut |engine| result = engine.range(&from, &to, &mut show)).explain()?;
-        result.explain()?;
+        self.engine.read(&mut |engine| result = engine.range(&from, &to, &mut show)).into_model_result()?;
+        result.into_model_result()?;
         self.housekeeping.lock().freed.extend(freed);
         Ok(())
     }
 
     /// Whether there is nothing to remove or give back, and whether something given back is not noted yet.
     #[cfg(test)]
-    pub(crate) fn rest(&self) -> (bool, bool) {
+    pub(crate) fn housekeeping_state(&self) -> (bool, bool) {
         let prefix = Key::table(table::GARBAGE);
         let mut garbage = false;
         let scanned = self.read_state(|layers| {
@@ -345,20 +345,20 @@ impl Core {
 
     pub(crate) fn close_installer(&self) {
         self.housekeeping.lock().closing = true;
-        self.chores.notify_all();
+        self.installer_wakeup.notify_all();
     }
 }
 
 /// The row with the number up to which all blob files were swept.
-pub(crate) const SWEPT: &str = "swept";
+pub(crate) const SWEPT_KEY: &str = "swept";
 
 /// Up to which number all blob files were swept: what they have is named, and they do not grow.
-pub(crate) fn swept(engine: &dyn Engine) -> Result<u32> {
-    let (mut row, key) = (None, Key::system(SWEPT));
+pub(crate) fn swept_up_to(engine: &dyn Engine) -> Result<u32> {
+    let (mut row, key) = (None, Key::system(SWEPT_KEY));
     let mut read =
         |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.and_then(|row| row.try_into().ok())));
-    engine.read(&mut read).explain()?;
-    Ok(row.transpose().explain()?.flatten().map_or(0, u32::from_be_bytes))
+    engine.read(&mut read).into_model_result()?;
+    Ok(row.transpose().into_model_result()?.flatten().map_or(0, u32::from_be_bytes))
 }
 
 /// The step that removes the next chunks of garbage content, if any may be removed in this round.
@@ -385,7 +385,7 @@ fn reclaim_step(layers: &Layers<'_>, data: DataId, left: &mut u64) -> Result<Opt
 }
 
 /// The rows of a frozen buffer on their way into the B-tree.
-struct Batch<'a> {
+struct InstallBatch<'a> {
     core: &'a Core,
     frozen: &'a Mob,
     /// File, offset and length of each extent that lost its last user.
@@ -394,7 +394,7 @@ struct Batch<'a> {
     rows: usize,
 }
 
-impl Batch<'_> {
+impl InstallBatch<'_> {
     fn write(&mut self, punched: &[Key]) -> Result<()> {
         let core = self.core;
         let installed = (Key::system("installed"), Some(Bytes::copy_from_slice(&self.frozen.last().to_be_bytes())));
@@ -406,34 +406,34 @@ impl Batch<'_> {
                     changes: None,
                     active: self.frozen,
                     frozen: Some(&empty),
-                    at: At::Seq(Seq::MAX),
+                    at: ReadPosition::Seq(Seq::MAX),
                     engine,
                     files: core.files(),
                 };
                 let own = [installed.clone()].into_iter().chain(punched.iter().map(|key| (key.clone(), None)));
-                let rows = self.frozen.newest().into_iter();
-                let rows = Rows { batch: self, layers, rows, freed: Vec::new() };
+                let rows = self.frozen.newest_rows().into_iter();
+                let rows = InstallRows { batch: self, layers, rows, freed: Vec::new() };
                 result = core.engine.write(&mut rows.chain(own.map(Ok)));
             })
-            .explain()?;
+            .into_model_result()?;
         match (result, self.failed.take()) {
-            (Err(EngineError::GivenUp), Some(error)) => Err(error),
-            (result, _) => result.explain(),
+            (Err(EngineError::Aborted), Some(error)) => Err(error),
+            (result, _) => result.into_model_result(),
         }
     }
 }
 
 /// Goes through the buffer in the order of the keys; the rows of freed extents are added where they arise.
-struct Rows<'a, 'b> {
-    batch: &'a mut Batch<'b>,
+struct InstallRows<'a, 'b> {
+    batch: &'a mut InstallBatch<'b>,
     layers: Layers<'a>,
     rows: std::vec::IntoIter<(Key, Row)>,
     /// Rows that remember freed extents.
     freed: Vec<EngineRow>,
 }
 
-impl Iterator for Rows<'_, '_> {
-    type Item = Result<EngineRow, GiveUp>;
+impl Iterator for InstallRows<'_, '_> {
+    type Item = Result<EngineRow, BatchAborted>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(row) = self.freed.pop() {
@@ -447,20 +447,20 @@ impl Iterator for Rows<'_, '_> {
             }
             Err(error) => {
                 self.batch.failed = Some(error);
-                Some(Err(GiveUp))
+                Some(Err(BatchAborted))
             }
         }
     }
 }
 
-impl Rows<'_, '_> {
+impl InstallRows<'_, '_> {
     /// What the B-tree gets for a row: `None` to remove it.
     fn row(&mut self, key: &Key, row: Row) -> Result<Option<Bytes>> {
         Ok(match row {
             Row::Value(value) => Some(value),
-            Row::Shared(value, checksum) => Some(row::sealed_with(&value, checksum)),
+            Row::Shared(value, checksum) => Some(row::seal_with_checksum(&value, checksum)),
             Row::Patch(patch) => Some(self.merge(key, &patch)?),
-            Row::Gone => {
+            Row::Tombstone => {
                 self.free_extent(key);
                 None
             }

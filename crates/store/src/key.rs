@@ -16,11 +16,11 @@ use model::{Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
 /// Bytes of keys that fit in place: among them those of objects and chunks.
-const IN_PLACE: usize = 24;
+const INLINE_LEN: usize = 24;
 
 /// A key of the B-tree.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key(SmallVec<[u8; IN_PLACE]>);
+pub(crate) struct Key(SmallVec<[u8; INLINE_LEN]>);
 
 /// The content of one blob or record, apart from its first chunk. Every replacement of the whole content starts a new
 /// one, so that replacing or deleting content of any size is one small change and the old rows go in the background.
@@ -33,7 +33,7 @@ pub(crate) mod table {
     pub(crate) const CHUNK: u8 = b'c';
     pub(crate) const ATTRIBUTE: u8 = b'a';
     pub(crate) const MEMBER: u8 = b'm';
-    pub(crate) const BACK: u8 = b'r';
+    pub(crate) const BACK_REFERENCE: u8 = b'r';
     pub(crate) const NAME: u8 = b'n';
     pub(crate) const PAGE: u8 = b'p';
     pub(crate) const EXTENT: u8 = b'x';
@@ -71,7 +71,7 @@ impl From<&[u8]> for Key {
 }
 
 impl Key {
-    fn of(parts: &[&[u8]]) -> Self {
+    fn concat(parts: &[&[u8]]) -> Self {
         let mut bytes = SmallVec::new();
         for part in parts {
             bytes.extend_from_slice(part);
@@ -86,94 +86,99 @@ impl Key {
     }
 
     pub(crate) fn chunk(data: DataId, index: u64) -> Self {
-        Self::of(&[&[table::CHUNK], &data.0.to_be_bytes(), &index.to_be_bytes()])
+        Self::concat(&[&[table::CHUNK], &data.0.to_be_bytes(), &index.to_be_bytes()])
     }
 
     pub(crate) fn attribute(oid: Oid, key: &[u8]) -> Self {
-        Self::of(&[&[table::ATTRIBUTE], &oid.to_bytes(), key])
+        Self::concat(&[&[table::ATTRIBUTE], &oid.to_bytes(), key])
     }
 
     pub(crate) fn member(collection: Oid, member: Oid) -> Self {
-        Self::of(&[&[table::MEMBER], &collection.to_bytes(), &member.to_bytes()])
+        Self::concat(&[&[table::MEMBER], &collection.to_bytes(), &member.to_bytes()])
     }
 
     pub(crate) fn members(collection: Oid) -> Self {
-        Self::of(&[&[table::MEMBER], &collection.to_bytes()])
+        Self::concat(&[&[table::MEMBER], &collection.to_bytes()])
     }
 
-    pub(crate) fn back(oid: Oid) -> Self {
-        Self::of(&[&[table::BACK], &oid.to_bytes()])
+    pub(crate) fn back_references(oid: Oid) -> Self {
+        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes()])
     }
 
     pub(crate) fn back_members(oid: Oid) -> Self {
-        Self::of(&[&[table::BACK], &oid.to_bytes(), b"m"])
+        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"m"])
     }
 
     pub(crate) fn back_names(oid: Oid) -> Self {
-        Self::of(&[&[table::BACK], &oid.to_bytes(), b"n"])
+        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"n"])
     }
 
     pub(crate) fn back_member(oid: Oid, collection: Oid) -> Self {
-        Self::of(&[&[table::BACK], &oid.to_bytes(), b"m", &collection.to_bytes()])
+        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"m", &collection.to_bytes()])
     }
 
     pub(crate) fn back_name(oid: Oid, path: &str) -> Self {
-        Self::of(&[&[table::BACK], &oid.to_bytes(), b"n", path.as_bytes()])
+        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"n", path.as_bytes()])
     }
 
     pub(crate) fn name(space: SpaceId, path: &str) -> Self {
-        Self::of(&[&[table::NAME], &space.0.to_be_bytes(), path.as_bytes()])
+        Self::concat(&[&[table::NAME], &space.0.to_be_bytes(), path.as_bytes()])
     }
 
     pub(crate) fn page(page: PageId) -> Self {
-        Self::of(&[&[table::PAGE], &page.space.0.to_be_bytes(), &page.node.0.to_be_bytes(), &page.number.to_be_bytes()])
+        Self::concat(&[
+            &[table::PAGE],
+            &page.space.0.to_be_bytes(),
+            &page.node.0.to_be_bytes(),
+            &page.number.to_be_bytes(),
+        ])
     }
 
     pub(crate) fn extent(file: u32, offset: u64) -> Self {
-        Self::of(&[&[table::EXTENT], &file.to_be_bytes(), &offset.to_be_bytes()])
+        Self::concat(&[&[table::EXTENT], &file.to_be_bytes(), &offset.to_be_bytes()])
     }
 
     pub(crate) fn extents_of(file: u32) -> Self {
-        Self::of(&[&[table::EXTENT], &file.to_be_bytes()])
+        Self::concat(&[&[table::EXTENT], &file.to_be_bytes()])
     }
 
     pub(crate) fn freed(file: u32, offset: u64) -> Self {
-        Self::of(&[&[table::FREED], &file.to_be_bytes(), &offset.to_be_bytes()])
+        Self::concat(&[&[table::FREED], &file.to_be_bytes(), &offset.to_be_bytes()])
     }
 
     pub(crate) fn garbage(data: DataId) -> Self {
-        Self::of(&[&[table::GARBAGE], &data.0.to_be_bytes()])
+        Self::concat(&[&[table::GARBAGE], &data.0.to_be_bytes()])
     }
 
     pub(crate) fn chunks_of(data: DataId) -> Self {
-        Self::of(&[&[table::CHUNK], &data.0.to_be_bytes()])
+        Self::concat(&[&[table::CHUNK], &data.0.to_be_bytes()])
     }
 
     pub(crate) fn system(name: &str) -> Self {
-        Self::of(&[&[table::SYSTEM], name.as_bytes()])
+        Self::concat(&[&[table::SYSTEM], name.as_bytes()])
     }
 
     pub(crate) fn space(name: &str) -> Self {
-        Self::of(&[&[table::SYSTEM], b"space:", name.as_bytes()])
+        Self::concat(&[&[table::SYSTEM], b"space:", name.as_bytes()])
     }
 
     pub(crate) fn next_page(space: SpaceId) -> Self {
-        Self::of(&[&[table::SYSTEM], b"page:", &space.0.to_be_bytes()])
+        Self::concat(&[&[table::SYSTEM], b"page:", &space.0.to_be_bytes()])
     }
 
     pub(crate) fn row(key: &[u8]) -> Self {
-        let mut bytes = [table::ROW; IN_PLACE];
+        let mut bytes = [table::ROW; INLINE_LEN];
         match bytes.get_mut(1..=key.len()) {
             Some(rest) => {
                 rest.copy_from_slice(key);
                 Self(SmallVec::from_buf_and_len(bytes, 1 + key.len()))
             }
-            None => Self::of(&[&[table::ROW], key]),
+            None => Self::concat(&[&[table::ROW], key]),
         }
     }
 
     pub(crate) fn table(table: u8) -> Self {
-        Self::of(&[&[table]])
+        Self::concat(&[&[table]])
     }
 
     /// The table of the key; keys are never empty.
@@ -226,7 +231,7 @@ mod tests {
     #[test]
     fn prefix_end_is_behind_every_key_with_the_prefix() {
         let oid = Oid::from_bytes([0xff; 16]);
-        let prefix = Key::back(oid);
+        let prefix = Key::back_references(oid);
         assert!(prefix.prefix_end() > Key::back_name(oid, "\u{10ffff}"));
         assert_eq!(&*prefix.prefix_end(), b"s");
     }

@@ -10,7 +10,7 @@ use model::{Kind, Oid, Result, Stat};
 use crate::blob_file::{BlobFiles, ReadError};
 use crate::changes::Changes;
 use crate::engine::EngineRead;
-use crate::error::{self, Explain, corrupt};
+use crate::error::{self, IntoModelResult, corrupt};
 use crate::key::{DataId, Key, table};
 use crate::mob::{Mob, Row, Seq};
 use crate::patch::{Base, Patch};
@@ -18,14 +18,14 @@ use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks}
 
 /// Which versions count.
 #[derive(Clone, Copy)]
-pub(crate) enum At<'a> {
+pub(crate) enum ReadPosition<'a> {
     /// Those at or below a position.
     Seq(Seq),
     /// The newest durable ones, whatever is committed meanwhile: for reads of single rows.
     Newest(&'a AtomicU64),
 }
 
-impl At<'_> {
+impl ReadPosition<'_> {
     pub(crate) fn seq(self) -> Seq {
         match self {
             Self::Seq(seq) => seq,
@@ -40,15 +40,15 @@ pub(crate) struct Layers<'a> {
     pub(crate) changes: Option<&'a Changes>,
     pub(crate) active: &'a Mob,
     pub(crate) frozen: Option<&'a Mob>,
-    pub(crate) at: At<'a>,
+    pub(crate) at: ReadPosition<'a>,
     pub(crate) engine: &'a dyn EngineRead,
     pub(crate) files: Option<&'a BlobFiles>,
 }
 
 /// So many rows of a buffer are looked at in the first step of a scan, as most end soon.
-const FEW: usize = 64;
+const FIRST_SCAN_ROWS: usize = 64;
 /// And so many at most in a later one.
-const MANY: usize = 512;
+const MAX_SCAN_ROWS: usize = 512;
 
 /// How deep a row was found; deeper is older.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,7 +58,7 @@ pub(crate) enum Depth {
 }
 
 /// A row as it was found.
-pub(crate) enum Found<'a> {
+pub(crate) enum FoundRow<'a> {
     Nothing,
     Row(Row, Depth),
     Engine(&'a [u8]),
@@ -66,50 +66,50 @@ pub(crate) enum Found<'a> {
 
 /// A row where it lies.
 #[derive(Clone, Copy)]
-pub(crate) enum Seen<'a> {
+pub(crate) enum RowRef<'a> {
     Nothing,
     Row(&'a Row),
     Engine(&'a [u8]),
 }
 
-impl Found<'_> {
+impl FoundRow<'_> {
     /// The row.
-    pub(crate) fn seen(&self) -> Seen<'_> {
+    pub(crate) fn row_ref(&self) -> RowRef<'_> {
         match self {
-            Found::Nothing => Seen::Nothing,
-            Found::Row(row, _) => Seen::Row(row),
-            Found::Engine(row) => Seen::Engine(row),
+            FoundRow::Nothing => RowRef::Nothing,
+            FoundRow::Row(row, _) => RowRef::Row(row),
+            FoundRow::Engine(row) => RowRef::Engine(row),
         }
     }
 
     /// The whole row, if it has one and is not a patch.
     pub(crate) fn value(&self) -> Option<&[u8]> {
         match self {
-            Found::Row(Row::Value(value), _) => Some(value),
-            Found::Engine(value) => Some(value),
+            FoundRow::Row(Row::Value(value), _) => Some(value),
+            FoundRow::Engine(value) => Some(value),
             _ => None,
         }
     }
 
     fn head(&self, oid: Oid) -> Result<Option<Head>> {
         let row = match self {
-            Found::Nothing | Found::Row(Row::Gone | Row::Shared(..), _) => return Ok(None),
-            Found::Row(Row::Value(row), _) => row,
-            Found::Row(Row::Patch(patch), _) => &patch.head,
-            Found::Engine(row) => *row,
+            FoundRow::Nothing | FoundRow::Row(Row::Tombstone | Row::Shared(..), _) => return Ok(None),
+            FoundRow::Row(Row::Value(row), _) => row,
+            FoundRow::Row(Row::Patch(patch), _) => &patch.head,
+            FoundRow::Engine(row) => *row,
         };
         Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e))
     }
 }
 
 /// An object: what its row says, and the row itself.
-pub(crate) struct Object<'a> {
+pub(crate) struct StoredObject<'a> {
     pub(crate) oid: Oid,
     pub(crate) head: Head,
-    pub(crate) row: Found<'a>,
+    pub(crate) row: FoundRow<'a>,
 }
 
-impl Object<'_> {
+impl StoredObject<'_> {
     pub(crate) fn stat(&self) -> Stat {
         stat(self.oid, &self.head)
     }
@@ -120,78 +120,78 @@ pub(crate) fn stat(oid: Oid, head: &Head) -> Stat {
 }
 
 /// Where a chunk belongs: its key, what stands before it in its row, and where it begins in its object.
-struct Place {
+struct ChunkLocation {
     key: Key,
     skip: usize,
     at: u64,
 }
 
-fn place(oid: Oid, data: DataId, index: u64) -> Place {
+fn chunk_location(oid: Oid, data: DataId, index: u64) -> ChunkLocation {
     match index {
-        0 => Place { key: Key::object(oid), skip: HEAD, at: 0 },
-        _ => Place { key: Key::chunk(data, index), skip: 0, at: index * CHUNK as u64 },
+        0 => ChunkLocation { key: Key::object(oid), skip: HEAD, at: 0 },
+        _ => ChunkLocation { key: Key::chunk(data, index), skip: 0, at: index * CHUNK as u64 },
     }
 }
 
 impl<'a> Layers<'a> {
     /// The newest row of `key` that counts.
-    pub(crate) fn find(&self, key: &[u8]) -> Result<Found<'a>> {
+    pub(crate) fn find(&self, key: &[u8]) -> Result<FoundRow<'a>> {
         if let Some(row) = self.changes.and_then(|changes| changes.get(key)) {
-            return Ok(Found::Row(row.clone(), Depth::Active));
+            return Ok(FoundRow::Row(row.clone(), Depth::Active));
         }
         if let Some(row) = self.active.get(key, || self.at.seq()) {
-            return Ok(Found::Row(row, Depth::Active));
+            return Ok(FoundRow::Row(row, Depth::Active));
         }
         self.find_below(key, Depth::Active)
     }
 
     /// The row beneath the one found at `depth`.
-    fn find_below(&self, key: &[u8], depth: Depth) -> Result<Found<'a>> {
+    fn find_below(&self, key: &[u8], depth: Depth) -> Result<FoundRow<'a>> {
         if depth == Depth::Active
             && let Some(row) = self.frozen.and_then(|frozen| frozen.get(key, || self.at.seq()))
         {
-            return Ok(Found::Row(row, Depth::Frozen));
+            return Ok(FoundRow::Row(row, Depth::Frozen));
         }
-        match self.engine.get(key).explain()? {
-            Some(row) => Ok(Found::Engine(row)),
-            None => Ok(Found::Nothing),
+        match self.engine.get(key).into_model_result()? {
+            Some(row) => Ok(FoundRow::Engine(row)),
+            None => Ok(FoundRow::Nothing),
         }
     }
 
-    pub(crate) fn object(&self, oid: Oid) -> Result<Option<Object<'a>>> {
+    pub(crate) fn object(&self, oid: Oid) -> Result<Option<StoredObject<'a>>> {
         let row = self.find(&Key::object(oid))?;
-        Ok(row.head(oid)?.map(|head| Object { oid, head, row }))
+        Ok(row.head(oid)?.map(|head| StoredObject { oid, head, row }))
     }
 
     /// An object's head, and the extent that its row counts as a user of: what replacing its content needs to know.
-    pub(crate) fn held(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
+    pub(crate) fn head_and_extent(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
         let key = Key::object(oid);
-        self.look(&key, |row| match row {
-            Seen::Nothing | Seen::Row(Row::Gone | Row::Shared(..)) => Ok(None),
-            Seen::Row(Row::Value(row)) => held_in(oid, row).map(Some),
-            Seen::Row(Row::Patch(patch)) => held_in(oid, &patch.head).map(Some),
-            Seen::Engine(row) => held_in(oid, row).map(Some),
+        self.with_row(&key, |row| match row {
+            RowRef::Nothing | RowRef::Row(Row::Tombstone | Row::Shared(..)) => Ok(None),
+            RowRef::Row(Row::Value(row)) => decode_head_and_extent(oid, row).map(Some),
+            RowRef::Row(Row::Patch(patch)) => decode_head_and_extent(oid, &patch.head).map(Some),
+            RowRef::Engine(row) => decode_head_and_extent(oid, row).map(Some),
         })?
     }
 
     /// Looks at a row where it lies. A part of the store is locked meanwhile.
-    pub(crate) fn look<T>(&self, key: &[u8], mut look: impl FnMut(Seen<'_>) -> T) -> Result<T> {
+    pub(crate) fn with_row<T>(&self, key: &[u8], mut look: impl FnMut(RowRef<'_>) -> T) -> Result<T> {
         if let Some(row) = self.changes.and_then(|changes| changes.get(key)) {
-            return Ok(look(Seen::Row(row)));
+            return Ok(look(RowRef::Row(row)));
         }
         for mob in [Some(self.active), self.frozen].into_iter().flatten() {
-            if let Some(looked) = mob.with(key, || self.at.seq(), |row| look(Seen::Row(row))) {
+            if let Some(looked) = mob.with_row(key, || self.at.seq(), |row| look(RowRef::Row(row))) {
                 return Ok(looked);
             }
         }
-        Ok(look(self.engine.get(key).explain()?.map_or(Seen::Nothing, Seen::Engine)))
+        Ok(look(self.engine.get(key).into_model_result()?.map_or(RowRef::Nothing, RowRef::Engine)))
     }
 
     /// A value with its checksum, by key.
-    pub(crate) fn sealed(&self, key: &Key, what: &dyn Fn() -> String) -> Result<Option<Bytes>> {
+    pub(crate) fn get_sealed(&self, key: &Key, what: &dyn Fn() -> String) -> Result<Option<Bytes>> {
         let row = match self.find(key)? {
-            Found::Row(Row::Value(row), _) => row,
-            Found::Engine(row) => Bytes::copy_from_slice(row),
+            FoundRow::Row(Row::Value(row), _) => row,
+            FoundRow::Engine(row) => Bytes::copy_from_slice(row),
             _ => return Ok(None),
         };
         let len = row::unseal(key, &row).map_err(|e| error::corrupt_row(&what(), e))?;
@@ -199,7 +199,7 @@ impl<'a> Layers<'a> {
     }
 
     /// The bytes `offset..offset + len` of an object, less where it ends before.
-    pub(crate) fn read(&self, object: &Object<'a>, offset: u64, len: u64) -> Result<Bytes> {
+    pub(crate) fn read(&self, object: &StoredObject<'a>, offset: u64, len: u64) -> Result<Bytes> {
         let end = offset.saturating_add(len).min(object.head.size);
         if offset >= end {
             return Ok(Bytes::new());
@@ -222,24 +222,24 @@ impl<'a> Layers<'a> {
     }
 
     /// Fills `out` with a chunk's bytes from `from` on; zeros where it has none.
-    pub(crate) fn fill(&self, object: &Object<'a>, index: u64, from: usize, out: &mut [u8]) -> Result<()> {
-        let place = place(object.oid, object.head.data, index);
+    pub(crate) fn fill(&self, object: &StoredObject<'a>, index: u64, from: usize, out: &mut [u8]) -> Result<()> {
+        let place = chunk_location(object.oid, object.head.data, index);
         let filled = if index == 0 {
             self.fill_found(&object.row, &place, from, out)
         } else {
             self.fill_found(&self.find(&place.key)?, &place, from, out)
         };
-        filled.map_err(|e| e.of(object.oid))
+        filled.map_err(|e| e.for_object(object.oid))
     }
 
     /// Fills `out` with a chunk's bytes from `from` on that are being installed: the patch found in the frozen buffer on
     /// what lies beneath.
     pub(crate) fn fill_patched(&self, key: &Key, patch: &Patch, from: usize, out: &mut [u8]) -> Result<()> {
         let skip = if Key::table_of(key) == table::OBJECT { HEAD } else { 0 };
-        let place = Place { key: key.clone(), skip, at: 0 };
+        let place = ChunkLocation { key: key.clone(), skip, at: 0 };
         out.fill(0);
         if patch.needs_base(from, from + out.len()) {
-            let kept = patch.keep.saturating_sub(from).min(out.len());
+            let kept = patch.base_len.saturating_sub(from).min(out.len());
             let filled = self.fill_base(patch, Depth::Frozen, &place, from, &mut out[..kept]);
             filled.map_err(|e| match e {
                 FillError::Row(e) => error::corrupt_row("a chunk that is being installed", e),
@@ -250,14 +250,20 @@ impl<'a> Layers<'a> {
         Ok(())
     }
 
-    fn fill_found(&self, found: &Found<'a>, place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
+    fn fill_found(
+        &self,
+        found: &FoundRow<'a>,
+        place: &ChunkLocation,
+        from: usize,
+        out: &mut [u8],
+    ) -> Result<(), FillError> {
         match found {
-            Found::Nothing | Found::Row(Row::Gone | Row::Shared(..), _) => out.fill(0),
-            Found::Row(Row::Value(row), _) => self.fill_stored(row, place, from, out)?,
-            Found::Engine(row) => self.fill_stored(row, place, from, out)?,
-            Found::Row(Row::Patch(patch), depth) => {
+            FoundRow::Nothing | FoundRow::Row(Row::Tombstone | Row::Shared(..), _) => out.fill(0),
+            FoundRow::Row(Row::Value(row), _) => self.fill_stored(row, place, from, out)?,
+            FoundRow::Engine(row) => self.fill_stored(row, place, from, out)?,
+            FoundRow::Row(Row::Patch(patch), depth) => {
                 if patch.needs_base(from, from + out.len()) {
-                    let kept = patch.keep.saturating_sub(from).min(out.len());
+                    let kept = patch.base_len.saturating_sub(from).min(out.len());
                     let (base, behind) = out.split_at_mut(kept);
                     self.fill_base(patch, *depth, place, from, base)?;
                     behind.fill(0);
@@ -274,7 +280,7 @@ impl<'a> Layers<'a> {
         &self,
         patch: &Patch,
         depth: Depth,
-        place: &Place,
+        place: &ChunkLocation,
         from: usize,
         out: &mut [u8],
     ) -> Result<(), FillError> {
@@ -286,7 +292,7 @@ impl<'a> Layers<'a> {
         Ok(())
     }
 
-    fn fill_stored(&self, row: &[u8], place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
+    fn fill_stored(&self, row: &[u8], place: &ChunkLocation, from: usize, out: &mut [u8]) -> Result<(), FillError> {
         match Chunk::decode(row.get(place.skip..).ok_or(RowError::Short)?)? {
             Chunk::Empty => out.fill(0),
             Chunk::Inline { blocks, bytes } => {
@@ -301,7 +307,13 @@ impl<'a> Layers<'a> {
         Ok(())
     }
 
-    fn fill_extent(&self, extent: &Extent, place: &Place, from: usize, out: &mut [u8]) -> Result<(), FillError> {
+    fn fill_extent(
+        &self,
+        extent: &Extent,
+        place: &ChunkLocation,
+        from: usize,
+        out: &mut [u8],
+    ) -> Result<(), FillError> {
         let len = (extent.len as usize).saturating_sub(from).min(out.len());
         let (stored, behind) = out.split_at_mut(len);
         let files = self.files.ok_or(RowError::File)?;
@@ -311,8 +323,8 @@ impl<'a> Layers<'a> {
     }
 
     /// The extent that a whole chunk is, if it is one with nothing laid over it.
-    pub(crate) fn extent(&self, object: &Object<'a>, index: u64) -> Result<Option<Extent>> {
-        let place = place(object.oid, object.head.data, index);
+    pub(crate) fn extent(&self, object: &StoredObject<'a>, index: u64) -> Result<Option<Extent>> {
+        let place = chunk_location(object.oid, object.head.data, index);
         let other;
         let found = if index == 0 {
             &object.row
@@ -321,7 +333,7 @@ impl<'a> Layers<'a> {
             &other
         };
         match found {
-            Found::Row(Row::Patch(patch), depth) if patch.segments.is_empty() && patch.keep == CHUNK => {
+            FoundRow::Row(Row::Patch(patch), depth) if patch.segments.is_empty() && patch.base_len == CHUNK => {
                 match &patch.base {
                     Base::Extent(extent) => Ok(Some(extent.clone())),
                     Base::Older => extent_in(&self.find_below(&place.key, *depth)?, place.skip, object.oid),
@@ -337,21 +349,24 @@ impl<'a> Layers<'a> {
         &self,
         from: &[u8],
         to: &[u8],
-        show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
+        show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut from = Key::from(from);
-        let mut many = FEW;
+        let mut many = FIRST_SCAN_ROWS;
         loop {
-            let (rows, end) = self.buffered(&from, to, many);
-            many = (many * 4).min(MANY);
+            let (rows, end) = self.buffered_rows(&from, to, many);
+            many = (many * 4).min(MAX_SCAN_ROWS);
             if rows.is_empty() && end.is_none() {
-                return self.engine.range(&from, to, &mut |key, value| show(key, &Found::Engine(value))).explain();
+                return self
+                    .engine
+                    .range(&from, to, &mut |key, value| show(key, &FoundRow::Engine(value)))
+                    .into_model_result();
             }
             let flow = merge(
                 rows,
                 |buffered, key| buffered < key,
                 show,
-                |engine| self.engine.range(&from, end.as_deref().unwrap_or(to), engine).explain(),
+                |engine| self.engine.range(&from, end.as_deref().unwrap_or(to), engine).into_model_result(),
             )?;
             match end {
                 Some(end) if flow.is_continue() => from = end,
@@ -365,18 +380,18 @@ impl<'a> Layers<'a> {
         &self,
         from: &[u8],
         to: &[u8],
-        show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
+        show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut to = Key::from(to);
-        let mut many = FEW;
+        let mut many = FIRST_SCAN_ROWS;
         loop {
-            let (rows, begin) = self.buffered_back(from, &to, many);
-            many = (many * 4).min(MANY);
+            let (rows, begin) = self.buffered_rows_back(from, &to, many);
+            many = (many * 4).min(MAX_SCAN_ROWS);
             let flow = merge(
                 rows,
                 |buffered, key| buffered > key,
                 show,
-                |engine| self.engine.range_back(begin.as_deref().unwrap_or(from), &to, engine).explain(),
+                |engine| self.engine.range_back(begin.as_deref().unwrap_or(from), &to, engine).into_model_result(),
             )?;
             match begin {
                 Some(begin) if flow.is_continue() => to = begin,
@@ -387,7 +402,7 @@ impl<'a> Layers<'a> {
 
     /// The last rows that are not in the B-tree only, the last first, about `many` of each buffer, and the first key of the
     /// range that these are all of, if there are more before it.
-    fn buffered_back(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
+    fn buffered_rows_back(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut begin: Option<Key> = None;
         for mob in [Some(self.active), self.frozen].into_iter().flatten() {
@@ -404,7 +419,7 @@ impl<'a> Layers<'a> {
 
     /// The next rows that are not in the B-tree only, in order, about `many` of each buffer, and where to go on if there are
     /// more.
-    fn buffered(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
+    fn buffered_rows(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut end: Option<Key> = None;
         for mob in [Some(self.active), self.frozen].into_iter().flatten() {
@@ -438,72 +453,72 @@ impl<'a> Layers<'a> {
 }
 
 /// What is shown a row of the B-tree.
-type Shown<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+type RowVisitorRef<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
 /// Shows buffered rows and those of the B-tree together, in their common order; of one key the buffered row counts.
 fn merge(
     rows: Vec<(Key, Row)>,
     comes_before: fn(&[u8], &[u8]) -> bool,
-    show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>,
-    tree: impl FnOnce(Shown<'_>) -> Result<()>,
+    show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>,
+    tree: impl FnOnce(RowVisitorRef<'_>) -> Result<()>,
 ) -> Result<ControlFlow<()>> {
     let mut rows = rows.into_iter().peekable();
     let mut flow = ControlFlow::Continue(());
     tree(&mut |key, value| {
         while let Some((buffered, row)) = rows.next_if(|(buffered, _)| comes_before(buffered, key)) {
-            flow = show_row(show, &buffered, row);
+            flow = visit_row(show, &buffered, row);
             if flow.is_break() {
                 return flow;
             }
         }
         flow = match rows.next_if(|(buffered, _)| **buffered == *key) {
-            Some((_, row)) => show_row(show, key, row),
-            None => show(key, &Found::Engine(value)),
+            Some((_, row)) => visit_row(show, key, row),
+            None => show(key, &FoundRow::Engine(value)),
         };
         flow
     })?;
     while flow.is_continue() {
         let Some((key, row)) = rows.next() else { break };
-        flow = show_row(show, &key, row);
+        flow = visit_row(show, &key, row);
     }
     Ok(flow)
 }
 
-fn show_row(show: &mut dyn FnMut(&[u8], &Found<'_>) -> ControlFlow<()>, key: &[u8], row: Row) -> ControlFlow<()> {
+fn visit_row(show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>, key: &[u8], row: Row) -> ControlFlow<()> {
     match row {
-        Row::Gone => ControlFlow::Continue(()),
-        row => show(key, &Found::Row(row, Depth::Active)),
+        Row::Tombstone => ControlFlow::Continue(()),
+        row => show(key, &FoundRow::Row(row, Depth::Active)),
     }
 }
 
 /// The stat of the object whose row a listing shows.
-pub(crate) fn listed(key: &[u8], found: &Found<'_>) -> Result<Option<Stat>> {
+pub(crate) fn decode_stat(key: &[u8], found: &FoundRow<'_>) -> Result<Option<Stat>> {
     let Some(oid) = crate::key::oid_at(key, 1) else { return Ok(None) };
     Ok(found.head(oid)?.map(|head| stat(oid, &head)))
 }
 
 /// The bytes `from..to` of an object's first chunk without copying, if they lie together in memory; copied if they lie
 /// in the B-tree.
-fn slice_of(object: &Object<'_>, from: usize, to: usize) -> Option<Bytes> {
+fn slice_of(object: &StoredObject<'_>, from: usize, to: usize) -> Option<Bytes> {
     match &object.row {
-        Found::Row(Row::Value(row), _) => match Chunk::decode(row.get(HEAD..)?).ok()? {
+        FoundRow::Row(Row::Value(row), _) => match Chunk::decode(row.get(HEAD..)?).ok()? {
             Chunk::Inline { bytes, .. } if to <= bytes.len() => Some(row.slice_ref(&bytes[from..to])),
             _ => None,
         },
-        Found::Row(Row::Patch(patch), _) => patch.slice(from, to),
-        Found::Engine(row) => match Chunk::decode(row.get(HEAD..)?).ok()? {
+        FoundRow::Row(Row::Patch(patch), _) => patch.slice(from, to),
+        FoundRow::Engine(row) => match Chunk::decode(row.get(HEAD..)?).ok()? {
             Chunk::Inline { blocks, bytes } if to <= bytes.len() => {
                 check_range(blocks, bytes, from, to, 0).ok()?;
                 Some(Bytes::copy_from_slice(&bytes[from..to]))
             }
             _ => None,
         },
-        Found::Nothing | Found::Row(Row::Gone | Row::Shared(..), _) => None,
+        FoundRow::Nothing | FoundRow::Row(Row::Tombstone | Row::Shared(..), _) => None,
     }
 }
 
 /// The whole content of an object that is no longer than its first chunk, if it lies together.
-pub(crate) fn whole_first_chunk(object: &Object<'_>) -> Option<Bytes> {
+pub(crate) fn whole_first_chunk(object: &StoredObject<'_>) -> Option<Bytes> {
     if object.head.size > CHUNK as u64 {
         return None;
     }
@@ -520,7 +535,7 @@ pub(crate) fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, a
     check_blocks(blocks, first, &bytes[first * row::BLOCK..end], at)
 }
 
-fn held_in(oid: Oid, row: &[u8]) -> Result<(Head, Option<Extent>)> {
+fn decode_head_and_extent(oid: Oid, row: &[u8]) -> Result<(Head, Option<Extent>)> {
     let decode = || {
         let head = Head::decode(oid, row)?;
         let chunk = Chunk::decode(&row[HEAD..])?;
@@ -529,7 +544,7 @@ fn held_in(oid: Oid, row: &[u8]) -> Result<(Head, Option<Extent>)> {
     decode().map_err(|e| corrupt(oid, e))
 }
 
-fn extent_in(found: &Found<'_>, skip: usize, oid: Oid) -> Result<Option<Extent>> {
+fn extent_in(found: &FoundRow<'_>, skip: usize, oid: Oid) -> Result<Option<Extent>> {
     let Some(row) = found.value() else { return Ok(None) };
     let chunk = row.get(skip..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(oid, e))?;
     Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
@@ -542,7 +557,7 @@ pub(crate) enum FillError {
 }
 
 impl FillError {
-    pub(crate) fn of(self, oid: Oid) -> model::Error {
+    pub(crate) fn for_object(self, oid: Oid) -> model::Error {
         match self {
             Self::Row(e) => corrupt(oid, e),
             Self::Other(e) => e,

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::apply::Apply;
+use crate::apply::Applier;
 use crate::checksum::crc32c;
 use crate::disk::{self, Disk, DiskFile};
 use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
 use crate::entry;
-use crate::layers::{At, Layers};
+use crate::layers::{Layers, ReadPosition};
 use crate::mob::{Mob, Seq};
 use crate::view::View;
 
@@ -56,7 +56,7 @@ pub(crate) enum LogError {
     Io(#[from] io::Error),
     /// Acknowledged transactions cannot be read back.
     #[error("{0}")]
-    Damaged(recover::Damage),
+    Damaged(recover::LogDamage),
     /// A logged transaction cannot be understood or applied.
     #[error("log frame {seq} cannot be replayed: {reason}")]
     Replay {
@@ -69,22 +69,22 @@ pub(crate) enum LogError {
 
 impl LogError {
     /// An error from before the first byte of a batch was written.
-    fn before(error: io::Error) -> Self {
+    fn before_write(error: io::Error) -> Self {
         if disk::is_full(&error) { Self::Full(error) } else { Self::Io(error) }
     }
 }
 
 /// Frames to append: of transactions in order.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct FrameBatch {
     pub(crate) bytes: Vec<u8>,
     /// For each frame: where it ends in `bytes`, its position and its checksum.
     pub(crate) frames: Vec<(usize, Seq, u32)>,
 }
 
-impl Batch {
+impl FrameBatch {
     /// A batch's buffers are kept for another one unless they have become larger than this.
-    const KEPT: usize = 1 << 20;
+    const MAX_KEPT_BYTES: usize = 1 << 20;
 
     /// Puts the frames of `next` behind these, and leaves it empty.
     pub(crate) fn append(&mut self, next: &mut Self) {
@@ -94,10 +94,10 @@ impl Batch {
     }
 
     /// An empty batch with the buffers of this one; what one large transaction took is given back.
-    pub(crate) fn emptied(mut self) -> Self {
+    pub(crate) fn into_empty(mut self) -> Self {
         self.frames.clear();
         self.bytes.clear();
-        self.bytes.shrink_to(Self::KEPT);
+        self.bytes.shrink_to(Self::MAX_KEPT_BYTES);
         self
     }
 }
@@ -154,9 +154,9 @@ pub fn check_payload(payload: &[u8]) -> bool {
     let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
     // That the engine in memory can be read, and what comes of the steps, does not matter here.
     let _ = engine.read(&mut |engine| {
-        let (active, at) = (&*view.active, At::Seq(Seq::MAX));
+        let (active, at) = (&*view.active, ReadPosition::Seq(Seq::MAX));
         let below = Layers { changes: None, active, frozen: None, at, engine, files: None };
-        let _ = Apply::run(below, 1, entry.time_us, Some(entry.created.clone()), &entry.steps);
+        let _ = Applier::run(below, 1, entry.time_us, Some(entry.created.clone()), &entry.steps);
     });
     true
 }
@@ -170,14 +170,14 @@ struct Tail {
     last: Seq,
 }
 
-struct Sealed {
+struct SealedSegment {
     index: u64,
     last: Seq,
     len: u64,
 }
 
-struct Pool {
-    sealed: VecDeque<Sealed>,
+struct SegmentPool {
+    sealed: VecDeque<SealedSegment>,
     spares: Vec<String>,
     next_spare: u64,
 }
@@ -188,7 +188,7 @@ pub(crate) struct Segments {
     store: StoreId,
     /// Bytes in a segment, unless one frame needs more.
     segment_len: u64,
-    pool: Mutex<Pool>,
+    pool: Mutex<SegmentPool>,
 }
 
 /// The open log.
@@ -208,7 +208,7 @@ impl Log {
     ) -> Result<Self, LogError> {
         disk.make_dir(DIR)?;
         let segments = Segments::new(disk, store, segment_len);
-        let tail = segments.next(SegmentHeader { index: 1, first, prev }, 0)?;
+        let tail = segments.next_segment(SegmentHeader { index: 1, first, prev }, 0)?;
         Ok(Self { segments, tail: Mutex::new(tail) })
     }
 
@@ -217,7 +217,7 @@ impl Log {
     /// # Errors
     /// After [`LogError::Full`] nothing of the batch is in the log and it may be tried again. After any other error the
     /// log must not be appended to again.
-    pub(crate) fn append(&self, batch: &Batch, prev: u32) -> Result<(), LogError> {
+    pub(crate) fn append(&self, batch: &FrameBatch, prev: u32) -> Result<(), LogError> {
         let mut tail = self.tail.lock();
         let parts = self.split(&tail, batch, prev);
         let mut fresh = self.segments.prepare(&parts[1..])?;
@@ -225,7 +225,7 @@ impl Log {
             if i > 0 {
                 let next = fresh.pop_front().ok_or_else(|| io::Error::other("a segment was not prepared"))?;
                 let old = std::mem::replace(&mut *tail, next);
-                self.segments.pool.lock().sealed.push_back(Sealed {
+                self.segments.pool.lock().sealed.push_back(SealedSegment {
                     index: old.index,
                     last: old.last,
                     len: old.capacity,
@@ -242,9 +242,9 @@ impl Log {
     }
 
     /// Cuts a batch into what still fits the tail and what goes into further segments.
-    fn split(&self, tail: &Tail, batch: &Batch, prev: u32) -> Vec<Part> {
+    fn split(&self, tail: &Tail, batch: &FrameBatch, prev: u32) -> Vec<SegmentPart> {
         let header = SegmentHeader { index: tail.index, first: 0, prev: 0 };
-        let mut parts = vec![Part { header, from: 0, to: 0, last: tail.last }];
+        let mut parts = vec![SegmentPart { header, from: 0, to: 0, last: tail.last }];
         let mut room = tail.capacity - tail.position;
         let (mut start, mut prev) = (0, prev);
         for (end, seq, crc) in &batch.frames {
@@ -252,7 +252,7 @@ impl Log {
             if len > room {
                 let index = tail.index + parts.len() as u64;
                 let header = SegmentHeader { index, first: *seq, prev };
-                parts.push(Part { header, from: start, to: start, last: seq - 1 });
+                parts.push(SegmentPart { header, from: start, to: start, last: seq - 1 });
                 room = (self.segments.segment_len - SEGMENT_HEADER).max(len);
             }
             room -= len;
@@ -280,7 +280,7 @@ impl Log {
     }
 
     /// Makes a spare if one is needed, so that the committer need not wait for it.
-    pub(crate) fn keep_spare(&self) -> Result<(), LogError> {
+    pub(crate) fn ensure_spare(&self) -> Result<(), LogError> {
         if self.needs_spare() { self.segments.keep_spare() } else { Ok(()) }
     }
 
@@ -294,14 +294,14 @@ impl Log {
 
 impl Segments {
     fn new(disk: Arc<dyn Disk>, store: StoreId, segment_len: u64) -> Self {
-        let pool = Pool { sealed: VecDeque::new(), spares: Vec::new(), next_spare: 0 };
+        let pool = SegmentPool { sealed: VecDeque::new(), spares: Vec::new(), next_spare: 0 };
         Self { disk, store, segment_len, pool: Mutex::new(pool) }
     }
 
     /// Gets every segment that a batch needs before its first byte is written, so that a full disk leaves nothing behind:
     /// a segment that is left would be taken for the end of the log, although the log goes on in the one before.
-    fn prepare(&self, parts: &[Part]) -> Result<VecDeque<Tail>, LogError> {
-        let made = parts.iter().map(|part| self.next(part.header, part.len() as u64)).collect();
+    fn prepare(&self, parts: &[SegmentPart]) -> Result<VecDeque<Tail>, LogError> {
+        let made = parts.iter().map(|part| self.next_segment(part.header, part.len() as u64)).collect();
         let Err(error) = made else { return made };
         for part in parts {
             match self.disk.remove(&segment_name(part.header.index)) {
@@ -314,28 +314,28 @@ impl Segments {
     }
 
     /// Takes a spare, or makes a segment, of at least `len` bytes of frames; durable under its name.
-    fn next(&self, header: SegmentHeader, len: u64) -> Result<Tail, LogError> {
+    fn next_segment(&self, header: SegmentHeader, len: u64) -> Result<Tail, LogError> {
         let capacity = self.segment_len.max(SEGMENT_HEADER + len);
         let name = segment_name(header.index);
         let spare = if capacity == self.segment_len { self.pool.lock().spares.pop() } else { None };
         let file = match spare {
             Some(spare) => {
-                self.disk.rename(&spare, &name).map_err(LogError::before)?;
+                self.disk.rename(&spare, &name).map_err(LogError::before_write)?;
                 self.disk.open(&name)?
             }
-            None => self.zeroed(&name, capacity)?,
+            None => self.create_zeroed(&name, capacity)?,
         };
-        file.write_at(0, &header.encode(&self.store)).map_err(LogError::before)?;
-        file.force().map_err(LogError::before)?;
-        self.disk.force_names(DIR).map_err(LogError::before)?;
+        file.write_at(0, &header.encode(&self.store)).map_err(LogError::before_write)?;
+        file.force().map_err(LogError::before_write)?;
+        self.disk.force_names(DIR).map_err(LogError::before_write)?;
         Ok(Tail { file, index: header.index, position: SEGMENT_HEADER, capacity, last: header.first - 1 })
     }
 
     /// A file of zeros: written, not just allocated, so that later forces write no metadata.
-    fn zeroed(&self, name: &str, len: u64) -> Result<Arc<dyn DiskFile>, LogError> {
+    fn create_zeroed(&self, name: &str, len: u64) -> Result<Arc<dyn DiskFile>, LogError> {
         let fill = || {
             let file = self.disk.create(name)?;
-            zero(&*file, 0, len)?;
+            write_zeros(&*file, 0, len)?;
             file.force()?;
             Ok(file)
         };
@@ -344,7 +344,7 @@ impl Segments {
                 // What was allocated so far must go: others need the room.
                 let _ = self.disk.remove(name);
             }
-            LogError::before(error)
+            LogError::before_write(error)
         })
     }
 
@@ -374,28 +374,28 @@ impl Segments {
             pool.next_spare += 1;
             format!("{DIR}/spare-{}", pool.next_spare - 1)
         };
-        self.zeroed(&name, self.segment_len)?;
+        self.create_zeroed(&name, self.segment_len)?;
         self.pool.lock().spares.push(name);
         Ok(())
     }
 }
 
 /// A run of frames for one segment.
-struct Part {
+struct SegmentPart {
     header: SegmentHeader,
     from: usize,
     to: usize,
     last: Seq,
 }
 
-impl Part {
+impl SegmentPart {
     fn len(&self) -> usize {
         self.to - self.from
     }
 }
 
 /// Writes zeros over a range.
-fn zero(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0; (1 << 20).min((to - from) as usize)];
     let mut at = from;
     while at < to {

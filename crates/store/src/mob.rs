@@ -4,7 +4,7 @@
 //! *horizon* (the oldest snapshot, or the newest durable position if there is none) and all above it. One writer at a
 //! time inserts; any number of readers look up meanwhile.
 //!
-//! Rows are found by hash and, for listings, through an ordered index of the keys (`order`).
+//! Rows are found by hash and, for listings, through an ordered index of the keys (`key_index`).
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::key::Key;
-use crate::order::Order;
+use crate::key_index::KeyIndex;
 use crate::patch::Patch;
 use crate::slab::Slabs;
 
@@ -28,7 +28,7 @@ pub(crate) type Seq = u64;
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
     /// There is no such row.
-    Gone,
+    Tombstone,
     /// The whole row.
     Value(Bytes),
     /// A large row that shares its value with who brought it, and the value's checksum.
@@ -40,7 +40,7 @@ pub(crate) enum Row {
 impl Row {
     pub(crate) fn size(&self) -> usize {
         match self {
-            Self::Gone => 0,
+            Self::Tombstone => 0,
             Self::Value(value) | Self::Shared(value, _) => value.len(),
             Self::Patch(patch) => patch.size(),
         }
@@ -53,14 +53,14 @@ impl Row {
 fn cost(key: &[u8], versions: &[(Seq, Row)], index: usize) -> usize {
     let before = index.checked_sub(1).map(|before| &versions[before].1);
     let row = match (before, &versions[index].1) {
-        (Some(Row::Patch(_)), Row::Patch(patch)) => patch.added(),
+        (Some(Row::Patch(_)), Row::Patch(patch)) => patch.added_bytes(),
         (_, row) => row.size(),
     };
     key.len() + row + OVERHEAD
 }
 
 /// What all versions take.
-fn total(key: &[u8], versions: &[(Seq, Row)]) -> usize {
+fn total_cost(key: &[u8], versions: &[(Seq, Row)]) -> usize {
     (0..versions.len()).map(|index| cost(key, versions, index)).sum()
 }
 
@@ -74,7 +74,7 @@ type Table = HashTable<(Key, Versions)>;
 
 /// What a transaction adds to the buffer.
 #[derive(Default)]
-struct Added {
+struct AddedRows {
     /// Keys that were not there.
     keys: SmallVec<[Key; 8]>,
     /// Their tables.
@@ -88,12 +88,12 @@ pub(crate) struct Mob {
     /// Memory for the rows; the writer's.
     pub(crate) slabs: Mutex<Slabs>,
     shards: Box<[RwLock<Table>]>,
-    order: Order,
+    key_index: KeyIndex,
     /// The tables that there are keys of, a bit for each letter: most listings need not look further.
     tables: AtomicU32,
     /// Rows with versions that somebody still saw when they were changed, in the order of the changes. Only for a buffer
     /// that is the whole store.
-    later: Mutex<VecDeque<(Seq, Key)>>,
+    prunable: Mutex<VecDeque<(Seq, Key)>>,
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
     last: AtomicU64,
@@ -102,21 +102,21 @@ pub(crate) struct Mob {
 impl Mob {
     /// An empty buffer that is installed as a whole.
     pub(crate) fn new() -> Self {
-        Self::on(Slabs::shared())
+        Self::with_slabs(Slabs::shared())
     }
 
     /// An empty buffer that is the whole store.
-    pub(crate) fn lasting() -> Self {
-        Self::on(Slabs::default())
+    pub(crate) fn for_memory_store() -> Self {
+        Self::with_slabs(Slabs::default())
     }
 
-    fn on(slabs: Slabs) -> Self {
+    fn with_slabs(slabs: Slabs) -> Self {
         Self {
             slabs: Mutex::new(slabs),
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            order: Order::default(),
+            key_index: KeyIndex::default(),
             tables: AtomicU32::new(0),
-            later: Mutex::default(),
+            prunable: Mutex::default(),
             hash: foldhash::fast::RandomState::default(),
             bytes: AtomicUsize::new(0),
             last: AtomicU64::new(0),
@@ -124,9 +124,9 @@ impl Mob {
     }
 
     /// Makes the buffer empty and keeps its memory for the next rows: growing while transactions wait would cost them.
-    pub(crate) fn empty(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
-        self.order.clear();
+        self.key_index.clear();
         self.slabs.get_mut().reclaim();
         *self.tables.get_mut() = 0;
         *self.bytes.get_mut() = 0;
@@ -146,11 +146,11 @@ impl Mob {
     ///
     /// So a reader of the newest durable state, whose horizon moves, still finds the version that it must see.
     pub(crate) fn get(&self, key: &[u8], at: impl FnOnce() -> Seq) -> Option<Row> {
-        self.with(key, at, Row::clone)
+        self.with_row(key, at, Row::clone)
     }
 
     /// The same, without taking the row out: `look` should be quick.
-    pub(crate) fn with<T>(&self, key: &[u8], at: impl FnOnce() -> Seq, look: impl FnOnce(&Row) -> T) -> Option<T> {
+    pub(crate) fn with_row<T>(&self, key: &[u8], at: impl FnOnce() -> Seq, look: impl FnOnce(&Row) -> T) -> Option<T> {
         if self.is_empty() {
             return None;
         }
@@ -166,7 +166,7 @@ impl Mob {
         if from >= to || self.is_empty() || !self.has_table_of(from, to) {
             return;
         }
-        self.order.range(from, to, limit, keys);
+        self.key_index.range(from, to, limit, keys);
     }
 
     /// Adds the last keys before `to` down to `from`: at most `limit`, the last first.
@@ -174,7 +174,7 @@ impl Mob {
         if from >= to || self.is_empty() || !self.has_table_of(from, to) {
             return;
         }
-        self.order.range_back(from, to, limit, keys);
+        self.key_index.range_back(from, to, limit, keys);
     }
 
     /// Whether there may be keys of a table from that of `from` up to that of `to`.
@@ -186,7 +186,7 @@ impl Mob {
     /// The newest versions of all rows, in the order of their keys.
     ///
     /// Walks through the buffer as it lies in memory: to look up each key would cost more than to sort them all.
-    pub(crate) fn newest(&self) -> Vec<(Key, Row)> {
+    pub(crate) fn newest_rows(&self) -> Vec<(Key, Row)> {
         let mut rows = Vec::with_capacity(self.shards.iter().map(|shard| shard.read().len()).sum());
         for shard in &self.shards {
             let shard = shard.read();
@@ -203,23 +203,23 @@ impl Mob {
 
     /// The same for all that a transaction changes, each row once. It may be nothing: then the position is known.
     pub(crate) fn insert_all(&self, changes: impl IntoIterator<Item = (Key, Row)>, seq: Seq, horizon: Seq) {
-        let mut added = Added::default();
+        let mut added = AddedRows::default();
         for (key, row) in changes {
             let hash = self.hash(&key);
             self.add(&mut self.shard(hash).write(), hash, key, seq, row, horizon, &mut added);
         }
-        self.count(added, seq);
+        self.record_added(added, seq);
     }
 
     /// Adds the only version of a transaction; `show` makes it visible and tells the horizon. What nobody can see then
     /// goes at once, as readers of the row wait meanwhile.
     ///
     /// Only for a buffer that is the whole store.
-    pub(crate) fn insert_shown(&self, key: Key, seq: Seq, row: Row, show: impl FnOnce() -> Seq) {
+    pub(crate) fn insert_and_show(&self, key: Key, seq: Seq, row: Row, show: impl FnOnce() -> Seq) {
         let hash = self.hash(&key);
         let mut shard = self.shard(hash).write();
         if let (Some((key, versions)), Row::Value(_)) = (shard.find_mut(hash, |(known, _)| *known == key), &row) {
-            let before = total(key, versions);
+            let before = total_cost(key, versions);
             self.last.store(seq, Ordering::Release);
             let horizon = show();
             if horizon >= seq {
@@ -228,19 +228,19 @@ impl Mob {
             } else {
                 versions.push((seq, row));
                 prune(key, versions, horizon);
-                self.later.lock().push_back((seq, key.clone()));
+                self.prunable.lock().push_back((seq, key.clone()));
             }
-            self.bytes.fetch_add(total(key, versions).wrapping_sub(before), Ordering::Relaxed);
+            self.bytes.fetch_add(total_cost(key, versions).wrapping_sub(before), Ordering::Relaxed);
             return;
         }
-        let mut added = Added::default();
+        let mut added = AddedRows::default();
         self.add(&mut shard, hash, key.clone(), seq, row, 0, &mut added);
-        self.count(added, seq);
+        self.record_added(added, seq);
         let horizon = show();
-        self.settle_in(&mut shard, hash, key, seq, horizon);
+        self.prune_key_in(&mut shard, hash, key, seq, horizon);
     }
 
-    fn add(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, row: Row, horizon: Seq, added: &mut Added) {
+    fn add(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, row: Row, horizon: Seq, added: &mut AddedRows) {
         let (more, freed) = match shard.find_mut(hash, |(known, _)| *known == key) {
             Some((key, versions)) => {
                 let freed = prune(key, versions, horizon);
@@ -260,10 +260,10 @@ impl Mob {
     }
 
     /// Notes what was added at `seq`.
-    fn count(&self, added: Added, seq: Seq) {
+    fn record_added(&self, added: AddedRows, seq: Seq) {
         if !added.keys.is_empty() {
             self.tables.fetch_or(added.tables, Ordering::Release);
-            self.order.add(added.keys);
+            self.key_index.add(added.keys);
         }
         self.last.store(seq, Ordering::Release);
         self.bytes.fetch_add(added.bytes, Ordering::Relaxed);
@@ -273,31 +273,31 @@ impl Mob {
     /// nothing lies beneath. What somebody still sees goes with a later [`Mob::sweep`].
     ///
     /// Only for a buffer that is the whole store.
-    pub(crate) fn settle(&self, key: Key, seq: Seq, horizon: Seq) {
+    pub(crate) fn prune_key(&self, key: Key, seq: Seq, horizon: Seq) {
         let hash = self.hash(&key);
         let mut shard = self.shard(hash).write();
-        self.settle_in(&mut shard, hash, key, seq, horizon);
+        self.prune_key_in(&mut shard, hash, key, seq, horizon);
     }
 
     /// Drops what nobody sees any more of all that somebody still saw when it was replaced or deleted.
     pub(crate) fn sweep(&self, horizon: Seq) {
-        let next = || self.later.lock().pop_front_if(|(seq, _)| *seq <= horizon);
+        let next = || self.prunable.lock().pop_front_if(|(seq, _)| *seq <= horizon);
         while let Some((seq, key)) = next() {
-            self.settle(key, seq, horizon);
+            self.prune_key(key, seq, horizon);
         }
     }
 
-    fn settle_in(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, horizon: Seq) {
+    fn prune_key_in(&self, shard: &mut Table, hash: u64, key: Key, seq: Seq, horizon: Seq) {
         let Ok(mut found) = shard.find_entry(hash, |(known, _)| *known == key) else { return };
         let (key, versions) = found.get_mut();
         let mut freed = prune(key, versions, horizon);
-        if horizon < seq && (versions.len() > 1 || matches!(&versions[..], [(_, Row::Gone)])) {
-            self.later.lock().push_back((seq, key.clone()));
+        if horizon < seq && (versions.len() > 1 || matches!(&versions[..], [(_, Row::Tombstone)])) {
+            self.prunable.lock().push_back((seq, key.clone()));
         }
-        if matches!(&versions[..], [(seq, Row::Gone)] if *seq <= horizon) {
+        if matches!(&versions[..], [(seq, Row::Tombstone)] if *seq <= horizon) {
             freed += key.len() + OVERHEAD;
             let ((key, _), _) = found.remove();
-            self.order.remove(&key);
+            self.key_index.remove(&key);
         }
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
@@ -311,7 +311,7 @@ impl Mob {
                 freed += (kept..versions.len()).map(|index| cost(key, versions, index)).sum::<usize>();
                 versions.truncate(kept);
                 if versions.is_empty() {
-                    self.order.remove(key);
+                    self.key_index.remove(key);
                 }
                 !versions.is_empty()
             });
@@ -326,7 +326,7 @@ impl Mob {
         for (key, size) in changes {
             let entry = key.len() + OVERHEAD;
             taken += size.map_or(0, |size| entry + size);
-            let size = self.with(key, || Seq::MAX, |row| (!matches!(row, Row::Gone)).then(|| row.size()));
+            let size = self.with_row(key, || Seq::MAX, |row| (!matches!(row, Row::Tombstone)).then(|| row.size()));
             freed += size.flatten().map_or(0, |size| entry + size);
         }
         taken <= freed
@@ -413,7 +413,7 @@ mod tests {
     fn rolling_back_leaves_what_was_durable() {
         let mob = Mob::new();
         mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
-        mob.insert(key("a"), 2, Row::Gone, 1);
+        mob.insert(key("a"), 2, Row::Tombstone, 1);
         mob.insert(key("b"), 2, Row::Value(Bytes::from_static(&[2])), 1);
         mob.roll_back(1);
         assert_eq!(value(mob.get(&key("a"), || 9)), Some(1));
@@ -425,8 +425,8 @@ mod tests {
     fn a_settled_tombstone_leaves_nothing() {
         let mob = Mob::new();
         mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
-        mob.insert(key("a"), 2, Row::Gone, 1);
-        mob.settle(key("a"), 2, 1);
+        mob.insert(key("a"), 2, Row::Tombstone, 1);
+        mob.prune_key(key("a"), 2, 1);
         assert_eq!(keys(&mob).len(), 1);
         mob.sweep(1);
         assert_eq!(keys(&mob).len(), 1);
@@ -438,10 +438,10 @@ mod tests {
     /// Each step once counted as all the steps before it together, which filled the buffer with next to nothing.
     #[test]
     fn a_chunk_written_in_steps_takes_what_it_holds() {
-        let (mob, mut patch, steps) = (Mob::new(), Patch::on(Base::Zeros), 64usize);
+        let (mob, mut patch, steps) = (Mob::new(), Patch::with_base(Base::Zeros), 64usize);
         let frames = |count: usize| count * (OVERHEAD + key("a").len() + count * size_of::<crate::patch::Segment>());
         for step in 0..steps {
-            patch = patch.next();
+            patch = patch.fork();
             patch.write(step * 1024, vec![1; 1024].into(), &mut Slabs::default());
             mob.insert(key("a"), step as u64 + 1, Row::Patch(Arc::new(patch.clone())), 0);
             // Small steps are joined, which copies each byte twice.
@@ -451,8 +451,8 @@ mod tests {
         let all = mob.bytes();
         mob.roll_back(32);
         assert!(mob.bytes() >= 32 * 1024 && mob.bytes() < all);
-        mob.insert(key("a"), 33, Row::Gone, 32);
-        mob.insert(key("a"), 34, Row::Gone, 33);
+        mob.insert(key("a"), 33, Row::Tombstone, 32);
+        mob.insert(key("a"), 34, Row::Tombstone, 33);
         assert_eq!(mob.bytes(), 2 * (key("a").len() + OVERHEAD), "all that it held is given back");
     }
 }

@@ -19,24 +19,24 @@ use hashbrown::{HashMap, HashSet};
 use model::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
 
-use crate::apply::{Applied, Apply};
+use crate::apply::{Applier, ApplyOutcome};
+use crate::backup::chunk_set::is_chunk_position;
 use crate::backup::restore::{self, RESTORING};
-use crate::backup::slots::is_place;
 use crate::blob_file::BlobFiles;
 use crate::checksum::crc32c;
-use crate::commit::Writer;
-use crate::core::{Core, Durable};
+use crate::commit::WriterState;
+use crate::commit_queue::CommitQueue;
+use crate::core::{Core, DurableFiles};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::lmdb::LmdbEngine;
 use crate::engine::memory::MemoryEngine;
 use crate::engine::{Engine, EngineRead};
 use crate::entry::{self, Step};
-use crate::error::{self, Explain, invalid};
+use crate::error::{self, IntoModelResult, invalid};
 use crate::install::{self, Housekeeping};
-use crate::intake::Intake;
 use crate::key::{Key, extent_of, table};
-use crate::layers::{At, Layers};
-use crate::listings::Listings;
+use crate::layers::{Layers, ReadPosition};
+use crate::listing_cache::ListingCache;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage};
 use crate::log::{Log, LogError};
@@ -44,25 +44,25 @@ use crate::mob::{Mob, Seq};
 use crate::options::Options;
 use crate::repair;
 use crate::status::Counters;
-use crate::view::{Snapshots, View};
+use crate::view::{PinTable, View};
 
 /// The file with format and identity.
-pub(crate) const STORE: &str = "STORE";
-pub(crate) const LOCK: &str = "LOCK";
-pub(crate) const TREE: &str = "tree";
+pub(crate) const IDENTITY_FILE: &str = "STORE";
+pub(crate) const LOCK_FILE: &str = "LOCK";
+pub(crate) const TREE_DIR: &str = "tree";
 const PRODUCT: &str = "mortar store ";
 const FORMAT: &str = "mortar store 1";
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
-    let core = core(
+    let core = new_core(
         options,
         Box::new(MemoryEngine::default()),
         [0; 16],
         None,
-        Writer::at(1, 0),
-        View::new(Mob::lasting()),
+        WriterState::resume_at(1, 0),
+        View::new(Mob::for_memory_store()),
         None,
     );
     initialize(&core)?;
@@ -77,8 +77,8 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
 
 /// Opens the store in a directory of which the caller has the lock.
 pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: OnDamage) -> Result<Core> {
-    let id = identity(dir)?;
-    let engine = LmdbEngine::open(&dir.join(TREE)).explain()?;
+    let id = load_or_create_identity(dir)?;
+    let engine = LmdbEngine::open(&dir.join(TREE_DIR)).into_model_result()?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
     let mut core = open_on(disk, Box::new(engine), id, options, on_damage)?;
     core.dir = Some(dir.to_owned());
@@ -97,18 +97,19 @@ pub(crate) fn open_on(
     let files = blob_files(&disk, &*engine)?;
     let view = View::new(Mob::new());
     let mut salvaged = None;
-    let (log, last, crc) = match installed(&*engine)? {
+    let (log, last, crc) = match installed_seq(&*engine)? {
         None => {
             check_new(&*disk, &id)?;
             clear_log(&*disk).map_err(|e| error::io("clearing an unfinished log", e))?;
-            let log = Log::create(disk, id, options.segment_bytes, 1, 0).explain()?;
+            let log = Log::create(disk, id, options.segment_bytes, 1, 0).into_model_result()?;
             let row = (Key::system("installed"), Some(Bytes::from_static(&[0; 8])));
-            engine.write(&mut [Ok(row)].into_iter()).explain()?;
+            engine.write(&mut [Ok(row)].into_iter()).into_model_result()?;
             (log, 0, 0)
         }
         Some(installed) => {
             let mut replay = |seq, payload: &[u8]| replay(&view, &*engine, &files, seq, payload);
-            let found = recover::open(&disk, id, options.segment_bytes, installed, on_damage, &mut replay).explain()?;
+            let found = recover::open(&disk, id, options.segment_bytes, installed, on_damage, &mut replay)
+                .into_model_result()?;
             tracing::info!(installed, last = found.last, cut = found.cut, "recovered the log");
             salvaged = found.salvaged;
             (found.log, found.last.max(installed), found.crc)
@@ -117,11 +118,11 @@ pub(crate) fn open_on(
     if let Err(error) = files.prepare() {
         tracing::warn!(%error, "cannot make a blob file; the first large content will try again");
     }
-    let writer = Writer::at(last + 1, crc);
-    let core = core(options, engine, id, Some(Durable { log, files }), writer, view, Some(last));
-    core.adopt_freed()?;
+    let writer = WriterState::resume_at(last + 1, crc);
+    let core = new_core(options, engine, id, Some(DurableFiles { log, files }), writer, view, Some(last));
+    core.load_freed_extents()?;
     if let Some(salvaged) = salvaged {
-        repair::go_on(&core, salvaged, last)?;
+        repair::resume_after_loss(&core, salvaged, last)?;
     }
     initialize(&core)?;
     Ok(core)
@@ -135,7 +136,7 @@ pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<Bl
 /// The highest number of a blob file in the B-tree.
 fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
     // All numbers up to this one were given, whether their files are still there or not.
-    let swept = install::swept(engine)?;
+    let swept = install::swept_up_to(engine)?;
     let mut last = swept;
     for (behind, end) in [
         ((|file| Key::extent(file, 0)) as fn(u32) -> Key, Key::table(table::EXTENT).prefix_end()),
@@ -147,11 +148,11 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
             let (from, mut result) = (behind(next), Ok(()));
             file = None;
             let mut show = |key: &[u8], _: &[u8]| {
-                file = extent_of(key).map(|(file, _)| file).filter(|file| is_place(*file, 0));
+                file = extent_of(key).map(|(file, _)| file).filter(|file| is_chunk_position(*file, 0));
                 ControlFlow::Break(())
             };
-            engine.read(&mut |engine| result = engine.range(&from, &end, &mut show)).explain()?;
-            result.explain()?;
+            engine.read(&mut |engine| result = engine.range(&from, &end, &mut show)).into_model_result()?;
+            result.into_model_result()?;
             last = last.max(file.unwrap_or(0));
         }
     }
@@ -160,9 +161,9 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
 
 /// Without a position in the B-tree, the store was never finished being created: then nothing was ever committed.
 pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
-    if recover::is_used(disk, id).explain()? {
+    if recover::is_used(disk, id).into_model_result()? {
         let message = format!(
-            "the B-tree is missing or empty ({TREE}/), and the log has transactions: put the directory back, or restore \
+            "the B-tree is missing or empty ({TREE_DIR}/), and the log has transactions: put the directory back, or restore \
              from a backup"
         );
         return Err(Error::new(ErrorKind::Corrupt, message));
@@ -170,12 +171,12 @@ pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
     Ok(())
 }
 
-fn core(
+fn new_core(
     options: Options,
     engine: Box<dyn Engine>,
     id: StoreId,
-    durable: Option<Durable>,
-    writer: Writer,
+    durable: Option<DurableFiles>,
+    writer: WriterState,
     view: View,
     visible: Option<Seq>,
 ) -> Core {
@@ -187,23 +188,23 @@ fn core(
         engine,
         durable,
         view: ArcSwap::from_pointee(view),
-        spare: Mutex::new(None),
-        visible: AtomicU64::new(visible.unwrap_or(0)),
-        snapshots: Arc::new(Snapshots::new()),
-        intake: Intake::default(),
+        spare_mob: Mutex::new(None),
+        visible_seq: AtomicU64::new(visible.unwrap_or(0)),
+        pins: Arc::new(PinTable::new()),
+        commit_queue: CommitQueue::default(),
         writer: Mutex::new(writer),
-        forcing: Mutex::default(),
+        force_lock: Mutex::default(),
         housekeeping: Mutex::new(Housekeeping::default()),
-        chores: Condvar::new(),
+        installer_wakeup: Condvar::new(),
         disk_full: AtomicBool::new(false),
         install_failed: Mutex::new(None),
         reclaiming: Arc::new(AtomicBool::new(false)),
-        installing: Mutex::new(()),
-        creating_space: Mutex::new(()),
+        install_lock: Mutex::new(()),
+        create_space_lock: Mutex::new(()),
         uploads: Mutex::new(HashMap::new()),
-        finishing: Mutex::new(HashSet::new()),
+        finishing_uploads: Mutex::new(HashSet::new()),
         next_upload: AtomicU64::new(1),
-        listings: Listings::new(),
+        listing_cache: ListingCache::new(),
         incarnation: AtomicU32::new(0),
         counters: Counters::default(),
     }
@@ -240,13 +241,13 @@ pub(crate) fn replay(
     let mut given = Some(entry.created);
     let mut applied = None;
     let read = engine.read(&mut |engine| {
-        let (active, frozen, at) = (&*view.active, None, At::Seq(Seq::MAX));
+        let (active, frozen, at) = (&*view.active, None, ReadPosition::Seq(Seq::MAX));
         let below = Layers { changes: None, active, frozen, at, engine, files: Some(files) };
-        applied = given.take().map(|given| Apply::run(below, seq, entry.time_us, Some(given), &entry.steps));
+        applied = given.take().map(|given| Applier::run(below, seq, entry.time_us, Some(given), &entry.steps));
     });
     read.map_err(|e| failed(e.to_string()))?;
     match applied {
-        Some(Ok(Applied::Done(done))) => {
+        Some(Ok(ApplyOutcome::Applied(done))) => {
             // No reader is older than the newest version.
             view.active.insert_all(done.changes, seq, seq);
             Ok(())
@@ -257,12 +258,12 @@ pub(crate) fn replay(
 }
 
 /// Up to which position the B-tree has everything; `None` if the store was never finished being created.
-pub(crate) fn installed(engine: &dyn Engine) -> Result<Option<Seq>> {
+pub(crate) fn installed_seq(engine: &dyn Engine) -> Result<Option<Seq>> {
     let mut row = None;
     let key = Key::system("installed");
     let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
-    engine.read(&mut read).explain()?;
-    let Some(row) = row.transpose().explain()?.flatten() else { return Ok(None) };
+    engine.read(&mut read).into_model_result()?;
+    let Some(row) = row.transpose().into_model_result()?.flatten() else { return Ok(None) };
     let row = row.try_into().map_err(|_| Error::new(ErrorKind::Corrupt, "the B-tree's position is damaged"))?;
     Ok(Some(Seq::from_be_bytes(row)))
 }
@@ -278,20 +279,20 @@ fn clear_log(disk: &dyn Disk) -> io::Result<()> {
 
 /// The number of the process that has the store in a directory open, or had it open last.
 #[must_use]
-pub fn holder(dir: &Path) -> Option<u32> {
-    fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok()
+pub fn lock_owner(dir: &Path) -> Option<u32> {
+    fs::read_to_string(dir.join(LOCK_FILE)).ok()?.trim().parse().ok()
 }
 
 /// Takes the directory's lock for as long as the file is open.
 pub(crate) fn lock(dir: &Path) -> Result<File> {
-    let path = dir.join(LOCK);
+    let path = dir.join(LOCK_FILE);
     let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             // Who holds it only helps the message.
-            let who = holder(dir).map(|process| format!(", process {process}")).unwrap_or_default();
+            let who = lock_owner(dir).map(|process| format!(", process {process}")).unwrap_or_default();
             let message =
                 format!("{} is open in another server{who}; stop that one, or use another directory", dir.display());
             return Err(Error::new(ErrorKind::Unavailable, message));
@@ -311,7 +312,7 @@ pub(crate) enum Identity {
 }
 
 pub(crate) fn read_identity(dir: &Path) -> Result<Identity> {
-    let path = dir.join(STORE);
+    let path = dir.join(IDENTITY_FILE);
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Identity::Missing),
@@ -328,18 +329,19 @@ pub(crate) fn read_identity(dir: &Path) -> Result<Identity> {
 }
 
 /// The store's identity; a new one for an empty directory.
-fn identity(dir: &Path) -> Result<StoreId> {
+fn load_or_create_identity(dir: &Path) -> Result<StoreId> {
     let lost = |how: &str| {
         let dir = dir.display();
-        let message = format!("{dir} is a store, but its file {STORE} is {how}; `mortar repair` can write it again");
+        let message =
+            format!("{dir} is a store, but its file {IDENTITY_FILE} is {how}; `mortar repair` can write it again");
         Error::new(ErrorKind::Corrupt, message)
     };
     match read_identity(dir)? {
         Identity::Known(id) => Ok(id),
         Identity::Damaged => Err(lost("damaged")),
         // It is the last thing that a restore writes, and the first that creating a store does.
-        Identity::Missing if dir.join(RESTORING).exists() => Err(restore::interrupted(dir)),
-        Identity::Missing if dir.join(TREE).exists() && dir.join(crate::log::DIR).exists() => Err(lost("missing")),
+        Identity::Missing if dir.join(RESTORING).exists() => Err(restore::interrupted_error(dir)),
+        Identity::Missing if dir.join(TREE_DIR).exists() && dir.join(crate::log::DIR).exists() => Err(lost("missing")),
         Identity::Missing => create_identity(dir),
     }
 }
@@ -361,7 +363,7 @@ fn create_identity(dir: &Path) -> Result<StoreId> {
     let fail = |e: io::Error| error::io(&format!("creating a store in {}", dir.display()), e);
     for entry in fs::read_dir(dir).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
-        if name != LOCK && name != "STORE.new" && name != "lost+found" {
+        if name != LOCK_FILE && name != "STORE.new" && name != "lost+found" {
             let (dir, name) = (dir.display(), name.to_string_lossy());
             return Err(invalid(format!(
                 "{dir} is no store, and not empty: it has {name:?}; choose another directory"
@@ -386,6 +388,6 @@ pub(crate) fn write_identity(dir: &Path, id: &StoreId) -> io::Result<()> {
     let mut file = File::create(&new)?;
     file.write_all(identity_text(id).as_bytes())?;
     file.sync_all()?;
-    fs::rename(&new, dir.join(STORE))?;
+    fs::rename(&new, dir.join(IDENTITY_FILE))?;
     File::open(dir)?.sync_all()
 }

@@ -32,22 +32,22 @@ impl Segment {
     }
 }
 
-/// A chunk as the base, cut at `keep`, with the segments laid over it; for an object's first chunk also its new head.
+/// A chunk as the base, cut at `base_len`, with the segments laid over it; for an object's first chunk also its new head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Patch {
     /// The encoded head of the object; empty for further chunks.
     pub(crate) head: Bytes,
     pub(crate) base: Base,
     /// How many bytes of the base count.
-    pub(crate) keep: usize,
+    pub(crate) base_len: usize,
     /// Ascending, apart from each other.
     pub(crate) segments: Vec<Segment>,
     /// Bytes that this patch does not share with the one it was made from.
-    added: usize,
+    added_bytes: usize,
 }
 
 /// Segments that touch are joined at once as long as they have no more bytes than this together.
-const SMALL: usize = 4 << 10;
+const MAX_JOINED_BYTES: usize = 4 << 10;
 /// More segments than this are joined where they touch.
 const MANY_SEGMENTS: usize = 64;
 
@@ -55,26 +55,26 @@ static ZEROS: [u8; CHUNK] = [0; CHUNK];
 
 impl Patch {
     /// A patch that changes nothing yet.
-    pub(crate) fn on(base: Base) -> Self {
+    pub(crate) fn with_base(base: Base) -> Self {
         let keep = match &base {
             Base::Zeros => 0,
             Base::Older => CHUNK,
             Base::Extent(extent) => extent.len as usize,
         };
-        Self { head: Bytes::new(), base, keep, segments: Vec::new(), added: 0 }
+        Self { head: Bytes::new(), base, base_len: keep, segments: Vec::new(), added_bytes: 0 }
     }
 
     /// A patch to go on from this one, which stays as it is; the two share their bytes.
-    pub(crate) fn next(&self) -> Self {
+    pub(crate) fn fork(&self) -> Self {
         // A write adds up to two segments; growing by them must not copy all once more.
         let mut segments = Vec::with_capacity(self.segments.len() + 2);
         segments.extend_from_slice(&self.segments);
-        Self { head: self.head.clone(), base: self.base.clone(), keep: self.keep, segments, added: 0 }
+        Self { head: self.head.clone(), base: self.base.clone(), base_len: self.base_len, segments, added_bytes: 0 }
     }
 
     /// A patch on bytes that are at hand.
-    pub(crate) fn on_bytes(bytes: Bytes) -> Self {
-        let mut patch = Self::on(Base::Zeros);
+    pub(crate) fn from_bytes(bytes: Bytes) -> Self {
+        let mut patch = Self::with_base(Base::Zeros);
         patch.write(0, bytes, &mut Slabs::default());
         patch
     }
@@ -85,7 +85,7 @@ impl Patch {
         if bytes.is_empty() {
             return;
         }
-        self.added += bytes.len();
+        self.added_bytes += bytes.len();
         let end = offset + bytes.len();
         let first = self.segments.partition_point(|s| s.end() <= offset);
         let last = self.segments.partition_point(|s| s.offset < end);
@@ -112,7 +112,7 @@ impl Patch {
 
     /// Cuts the chunk at `len`; what is behind reads as zeros.
     pub(crate) fn truncate(&mut self, len: usize) {
-        self.keep = self.keep.min(len);
+        self.base_len = self.base_len.min(len);
         self.segments.retain_mut(|s| {
             if s.end() > len && s.offset < len {
                 s.bytes.truncate(len - s.offset);
@@ -128,7 +128,7 @@ impl Patch {
         let (mut first, mut len) = (place, self.segments[place].bytes.len());
         while let Some(before) = first.checked_sub(1).map(|before| &self.segments[before]) {
             let joined = before.bytes.len() + len;
-            if before.bytes.len() > len || joined > SMALL || before.end() != self.segments[first].offset {
+            if before.bytes.len() > len || joined > MAX_JOINED_BYTES || before.end() != self.segments[first].offset {
                 break;
             }
             (first, len) = (first - 1, joined);
@@ -138,7 +138,7 @@ impl Patch {
             self.segments[first..=place].iter().for_each(|segment| bytes.extend_from_slice(&segment.bytes));
             self.segments.drain(first + 1..=place);
             self.segments[first].bytes = bytes.freeze();
-            self.added += len;
+            self.added_bytes += len;
         }
     }
 
@@ -155,7 +155,7 @@ impl Patch {
         if !run.is_empty() {
             joined.push(join_run(&mut run));
         }
-        self.added = joined.iter().map(|segment| segment.bytes.len()).sum();
+        self.added_bytes = joined.iter().map(|segment| segment.bytes.len()).sum();
         self.segments = joined;
     }
 
@@ -168,7 +168,7 @@ impl Patch {
             }
             at = at.max(segment.end());
         }
-        at < to.min(self.keep)
+        at < to.min(self.base_len)
     }
 
     /// Lays the segments over `out`, which holds the bytes from `from` on.
@@ -193,15 +193,15 @@ impl Patch {
 
     /// Bytes that the patch holds in memory.
     pub(crate) fn size(&self) -> usize {
-        self.segments.iter().map(|s| s.bytes.len()).sum::<usize>() + self.frame()
+        self.segments.iter().map(|s| s.bytes.len()).sum::<usize>() + self.overhead()
     }
 
     /// Bytes that it takes beside the patch that it was made from.
-    pub(crate) fn added(&self) -> usize {
-        self.added + self.frame()
+    pub(crate) fn added_bytes(&self) -> usize {
+        self.added_bytes + self.overhead()
     }
 
-    fn frame(&self) -> usize {
+    fn overhead(&self) -> usize {
         self.head.len() + self.segments.len() * size_of::<Segment>()
     }
 }
@@ -251,7 +251,7 @@ mod tests {
         ) {
             let mut plain = base.clone();
             plain.resize(LEN, 0);
-            let (mut patch, mut slabs) = (Patch::on(Base::Older), Slabs::shared());
+            let (mut patch, mut slabs) = (Patch::with_base(Base::Older), Slabs::shared());
             for step in &steps {
                 match step {
                     Step::Write(at, bytes) => {
@@ -270,7 +270,7 @@ mod tests {
             }
             let (from, to) = (from.min(to), from.max(to));
             let mut out = vec![0; to - from];
-            let kept = base.len().min(patch.keep);
+            let kept = base.len().min(patch.base_len);
             if patch.needs_base(from, to) && from < kept {
                 let n = kept.min(to) - from;
                 out[..n].copy_from_slice(&base[from..from + n]);
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_chunk_written_byte_by_byte_stays_short() {
-        let mut patch = Patch::on(Base::Zeros);
+        let mut patch = Patch::with_base(Base::Zeros);
         for at in 0..CHUNK {
             patch.write(at, Bytes::from_static(b"x"), &mut Slabs::default());
         }

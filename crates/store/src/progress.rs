@@ -21,25 +21,25 @@ pub struct Amount {
 /// show them elsewhere, or look at the clock before doing more.
 pub trait Progress {
     /// The job has come so far; [`ControlFlow::Break`] ends it with an error.
-    fn reached(&self, amount: Amount) -> ControlFlow<()>;
+    fn report(&self, amount: Amount) -> ControlFlow<()>;
 }
 
 /// Nobody looks, and the job goes on to its end.
 impl Progress for () {
-    fn reached(&self, _: Amount) -> ControlFlow<()> {
+    fn report(&self, _: Amount) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
 
 impl<F: Fn(Amount) -> ControlFlow<()>> Progress for F {
-    fn reached(&self, amount: Amount) -> ControlFlow<()> {
+    fn report(&self, amount: Amount) -> ControlFlow<()> {
         self(amount)
     }
 }
 
 /// Tells how far `job` has come; an error if it is to end.
-pub(crate) fn tell(progress: &dyn Progress, job: &str, amount: Amount) -> Result<()> {
-    match progress.reached(amount) {
+pub(crate) fn report(progress: &dyn Progress, job: &str, amount: Amount) -> Result<()> {
+    match progress.report(amount) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => {
             Err(Error::new(ErrorKind::Unavailable, format!("the {job} was stopped before its end")))

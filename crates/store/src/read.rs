@@ -9,23 +9,25 @@ use model::{Error, ErrorKind, Kind, Name, Oid, Result, SpaceId, Stat, limits};
 use smallvec::SmallVec;
 
 use crate::core::Core;
-use crate::error::{Explain, corrupt, corrupt_row, invalid, no_object};
+use crate::error::{IntoModelResult, corrupt, corrupt_row, invalid, no_object};
 use crate::key::{Key, oid_at, table};
-use crate::layers::{FillError, Found, Layers, Object, check_range, has_content, listed, stat as stat_of};
+use crate::layers::{
+    FillError, FoundRow, Layers, StoredObject, check_range, decode_stat, has_content, stat as stat_of,
+};
 use crate::mob::Row;
 use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
-use crate::view::{Pin, Snapshots};
+use crate::view::{Pin, PinTable};
 
 /// Something that can be read: it chooses the layers and the position.
-pub(crate) trait Reading {
+pub(crate) trait Readable {
     fn core(&self) -> &Core;
     /// Reads single rows, not several against each other.
-    fn single<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
+    fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
     /// Reads one state.
-    fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
+    fn read_state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
     /// What an object's row says of it.
     fn head(&self, oid: Oid) -> Result<Option<Head>> {
-        self.state(|layers| Ok(layers.object(oid)?.map(|object| object.head)))
+        self.read_state(|layers| Ok(layers.object(oid)?.map(|object| object.head)))
     }
 }
 
@@ -34,17 +36,17 @@ pub(crate) fn newest_head(core: &Core, oid: Oid) -> Result<Option<Head>> {
     let key = Key::object(oid);
     let decode = |row: &[u8]| Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e));
     let in_buffer = |row: &Row| match row {
-        Row::Gone | Row::Shared(..) => Ok(None),
+        Row::Tombstone | Row::Shared(..) => Ok(None),
         Row::Value(row) => decode(row),
         Row::Patch(patch) => decode(&patch.head),
     };
     let view = core.view.load();
     for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
-        if let Some(head) = mob.with(&key, || core.visible(), in_buffer) {
+        if let Some(head) = mob.with_row(&key, || core.visible_seq(), in_buffer) {
             return head;
         }
     }
-    core.read_engine(|engine| engine.get(&key).explain()?.map_or(Ok(None), decode))
+    core.read_engine(|engine| engine.get(&key).into_model_result()?.map_or(Ok(None), decode))
 }
 
 /// A part of an object's content, where it lies.
@@ -67,7 +69,7 @@ pub enum Piece {
 
 /// The content of a small object, where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content<'a> {
+pub struct ContentRef<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
     /// Their CRC-32C when they were written, if it was kept for just these bytes: whoever reads them must check it.
@@ -79,11 +81,11 @@ pub struct Pieces {
     /// The pieces, in order.
     pub pieces: Vec<Piece>,
     /// Keeps the files' ranges from being given back.
-    _pin: Pin<Arc<Snapshots>>,
+    _pin: Pin<Arc<PinTable>>,
 }
 
 /// An object that was small enough to be read in one look-up.
-pub(crate) enum Small {
+pub(crate) enum SmallRead {
     Missing,
     Stat(Stat),
     Whole(Stat, Bytes),
@@ -92,56 +94,56 @@ pub(crate) enum Small {
 }
 
 /// The content of an object's row, if all of it is there.
-pub(crate) fn small(object: &Object<'_>, max: usize) -> Small {
+pub(crate) fn read_small(object: &StoredObject<'_>, max: usize) -> SmallRead {
     let size = object.head.size;
     if size > max as u64 || !has_content(object.head.kind) {
-        return Small::Stat(object.stat());
+        return SmallRead::Stat(object.stat());
     }
     if size == 0 {
-        return Small::Whole(object.stat(), Bytes::new());
+        return SmallRead::Whole(object.stat(), Bytes::new());
     }
     match crate::layers::whole_first_chunk(object) {
-        Some(bytes) => Small::Whole(object.stat(), bytes),
-        None => Small::Parts,
+        Some(bytes) => SmallRead::Whole(object.stat(), bytes),
+        None => SmallRead::Parts,
     }
 }
 
 /// Shows a small object in place: in the buffer, or in the B-tree's map.
 ///
 /// Says whether it was shown, or `None` if the object must be put together from several rows.
-pub(crate) fn show_small(
+pub(crate) fn visit_small(
     core: &Core,
     oid: Oid,
     max: usize,
-    show: &mut dyn FnMut(&Stat, Option<Content<'_>>),
+    show: &mut dyn FnMut(&Stat, Option<ContentRef<'_>>),
 ) -> Result<Option<bool>> {
     let key = Key::object(oid);
     let view = core.view.load();
     let mut in_buffer = |row: &Row| match row {
-        Row::Gone | Row::Shared(..) => Ok(Some(false)),
-        Row::Value(row) => show_row(oid, row, max, false, show),
+        Row::Tombstone | Row::Shared(..) => Ok(Some(false)),
+        Row::Value(row) => visit_object_row(oid, row, max, false, show),
         Row::Patch(_) => Ok(None),
     };
-    let at = || core.visible();
-    if let Some(shown) = view.active.with(&key, at, &mut in_buffer) {
+    let at = || core.visible_seq();
+    if let Some(shown) = view.active.with_row(&key, at, &mut in_buffer) {
         return shown;
     }
-    if let Some(shown) = view.frozen.as_ref().and_then(|frozen| frozen.with(&key, at, &mut in_buffer)) {
+    if let Some(shown) = view.frozen.as_ref().and_then(|frozen| frozen.with_row(&key, at, &mut in_buffer)) {
         return shown;
     }
-    core.read_engine(|engine| match engine.get(&key).explain()? {
-        Some(row) => show_row(oid, row, max, true, show),
+    core.read_engine(|engine| match engine.get(&key).into_model_result()? {
+        Some(row) => visit_object_row(oid, row, max, true, show),
         None => Ok(Some(false)),
     })
 }
 
 /// Shows the object of a row, if all that was asked for is in it. Rows from the B-tree are checked.
-fn show_row(
+fn visit_object_row(
     oid: Oid,
     row: &[u8],
     max: usize,
     check: bool,
-    show: &mut dyn FnMut(&Stat, Option<Content<'_>>),
+    show: &mut dyn FnMut(&Stat, Option<ContentRef<'_>>),
 ) -> Result<Option<bool>> {
     let head = Head::decode(oid, row).map_err(|e| corrupt(oid, e))?;
     let stat = stat_of(oid, &head);
@@ -151,7 +153,7 @@ fn show_row(
     }
     let chunk = row.get(HEAD..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(oid, e))?;
     match chunk {
-        _ if head.size == 0 => show(&stat, Some(Content { bytes: &[], crc32c: None })),
+        _ if head.size == 0 => show(&stat, Some(ContentRef { bytes: &[], crc32c: None })),
         Chunk::Inline { blocks, bytes } if bytes.len() as u64 >= head.size => {
             let size = head.size as usize;
             if check {
@@ -159,20 +161,21 @@ fn show_row(
             }
             // The checksum of a lone block is that of the whole.
             let lone = blocks.as_array().filter(|_| size == bytes.len());
-            show(&stat, Some(Content { bytes: &bytes[..size], crc32c: lone.copied().map(u32::from_le_bytes) }));
+            show(&stat, Some(ContentRef { bytes: &bytes[..size], crc32c: lone.copied().map(u32::from_le_bytes) }));
         }
         _ => return Ok(None),
     }
     Ok(Some(true))
 }
 
-pub(crate) fn get(this: &impl Reading, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
-    let found = this.single(|layers| Ok(layers.object(oid)?.map_or(Small::Missing, |object| small(&object, max))))?;
+pub(crate) fn get(this: &impl Readable, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
+    let found =
+        this.read_row(|layers| Ok(layers.object(oid)?.map_or(SmallRead::Missing, |object| read_small(&object, max))))?;
     match found {
-        Small::Missing => Ok(None),
-        Small::Stat(stat) => Ok(Some((stat, None))),
-        Small::Whole(stat, bytes) => Ok(Some((stat, Some(bytes)))),
-        Small::Parts => this.state(|layers| {
+        SmallRead::Missing => Ok(None),
+        SmallRead::Stat(stat) => Ok(Some((stat, None))),
+        SmallRead::Whole(stat, bytes) => Ok(Some((stat, Some(bytes)))),
+        SmallRead::Parts => this.read_state(|layers| {
             let Some(object) = layers.object(oid)? else { return Ok(None) };
             if object.head.size > max as u64 {
                 return Ok(Some((object.stat(), None)));
@@ -183,11 +186,11 @@ pub(crate) fn get(this: &impl Reading, oid: Oid, max: usize) -> Result<Option<(S
     }
 }
 
-pub(crate) fn stat(this: &impl Reading, oid: Oid) -> Result<Option<Stat>> {
+pub(crate) fn stat(this: &impl Readable, oid: Oid) -> Result<Option<Stat>> {
     Ok(this.head(oid)?.map(|head| stat_of(oid, &head)))
 }
 
-fn content<'a>(layers: &Layers<'a>, oid: Oid) -> Result<Object<'a>> {
+fn object_with_content<'a>(layers: &Layers<'a>, oid: Oid) -> Result<StoredObject<'a>> {
     let object = layers.object(oid)?.ok_or_else(|| no_object(oid))?;
     if has_content(object.head.kind) {
         return Ok(object);
@@ -195,9 +198,9 @@ fn content<'a>(layers: &Layers<'a>, oid: Oid) -> Result<Object<'a>> {
     Err(invalid(format!("{oid} is a {}; it has no content to read", object.head.kind.name())))
 }
 
-pub(crate) fn read(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Result<Bytes> {
-    this.state(|layers| {
-        let object = content(layers, oid)?;
+pub(crate) fn read(this: &impl Readable, oid: Oid, offset: u64, len: u64) -> Result<Bytes> {
+    this.read_state(|layers| {
+        let object = object_with_content(layers, oid)?;
         let len = len.min(object.head.size.saturating_sub(offset));
         if len > limits::TRANSACTION as u64 {
             let message =
@@ -214,9 +217,9 @@ pub(crate) fn read(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Resu
 }
 
 /// As [`read`], into the caller's memory; how many bytes there were.
-pub(crate) fn read_into(this: &impl Reading, oid: Oid, offset: u64, out: &mut [u8]) -> Result<usize> {
-    this.state(|layers| {
-        let object = content(layers, oid)?;
+pub(crate) fn read_into(this: &impl Readable, oid: Oid, offset: u64, out: &mut [u8]) -> Result<usize> {
+    this.read_state(|layers| {
+        let object = object_with_content(layers, oid)?;
         let len = object.head.size.saturating_sub(offset).min(out.len() as u64) as usize;
         fill(layers, &object, offset, &mut out[..len])?;
         Ok(len)
@@ -224,7 +227,7 @@ pub(crate) fn read_into(this: &impl Reading, oid: Oid, offset: u64, out: &mut [u
 }
 
 /// Fills `out` with an object's bytes from `offset` on; whole chunks of files are collected and read together.
-fn fill(layers: &Layers<'_>, object: &Object<'_>, offset: u64, out: &mut [u8]) -> Result<()> {
+fn fill(layers: &Layers<'_>, object: &StoredObject<'_>, offset: u64, out: &mut [u8]) -> Result<()> {
     let (mut at, mut rest) = (offset, out);
     while !rest.is_empty() {
         let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
@@ -237,7 +240,7 @@ fn fill(layers: &Layers<'_>, object: &Object<'_>, offset: u64, out: &mut [u8]) -
         }
         if let (Some(files), false) = (layers.files, run.is_empty()) {
             let (chunks, behind) = rest.split_at_mut(run.len() * CHUNK);
-            files.read_runs(&run, chunks, at).map_err(|e| FillError::from(e).of(object.oid))?;
+            files.read_runs(&run, chunks, at).map_err(|e| FillError::from(e).for_object(object.oid))?;
             at += chunks.len() as u64;
             rest = behind;
         }
@@ -253,9 +256,9 @@ fn fill(layers: &Layers<'_>, object: &Object<'_>, offset: u64, out: &mut [u8]) -
     Ok(())
 }
 
-pub(crate) fn pieces(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {
-    this.state(|layers| {
-        let object = content(layers, oid)?;
+pub(crate) fn pieces(this: &impl Readable, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {
+    this.read_state(|layers| {
+        let object = object_with_content(layers, oid)?;
         let end = offset.saturating_add(len).min(object.head.size);
         let mut pieces = Vec::new();
         let mut at = offset;
@@ -270,12 +273,12 @@ pub(crate) fn pieces(this: &impl Reading, oid: Oid, offset: u64, len: u64) -> Re
             at += len;
         }
         // The position that was read, not the newest: what the pieces need may be gone by then.
-        let pin = Snapshots::pin_again(Arc::clone(&this.core().snapshots), layers.at.seq());
+        let pin = PinTable::pin_again(Arc::clone(&this.core().pins), layers.at.seq());
         Ok(Pieces { pieces, _pin: pin })
     })
 }
 
-fn chunk_in_file(core: &Core, layers: &Layers<'_>, object: &Object<'_>, index: u64) -> Result<Option<Piece>> {
+fn chunk_in_file(core: &Core, layers: &Layers<'_>, object: &StoredObject<'_>, index: u64) -> Result<Option<Piece>> {
     let Some(extent) = layers.extent(object, index)? else { return Ok(None) };
     let file = core.files().map(|files| files.system_file(&extent)).transpose();
     let file = file.map_err(|e| crate::error::io("a blob file", e))?.flatten();
@@ -287,9 +290,9 @@ fn chunk_in_file(core: &Core, layers: &Layers<'_>, object: &Object<'_>, index: u
     }))
 }
 
-pub(crate) fn attribute(this: &impl Reading, oid: Oid, key: &[u8]) -> Result<Option<Bytes>> {
-    this.state(|layers| {
-        let value = layers.sealed(&Key::attribute(oid, key), &|| format!("an attribute of {oid}"))?;
+pub(crate) fn attribute(this: &impl Readable, oid: Oid, key: &[u8]) -> Result<Option<Bytes>> {
+    this.read_state(|layers| {
+        let value = layers.get_sealed(&Key::attribute(oid, key), &|| format!("an attribute of {oid}"))?;
         if value.is_none() && layers.object(oid)?.is_none() {
             return Err(no_object(oid));
         }
@@ -299,16 +302,16 @@ pub(crate) fn attribute(this: &impl Reading, oid: Oid, key: &[u8]) -> Result<Opt
 
 /// The rows of a table under a prefix: what `entry` makes of them, `limit` at most, behind `after`.
 fn list<T>(
-    this: &impl Reading,
+    this: &impl Readable,
     prefix: &Key,
     after: Option<Key>,
     limit: usize,
-    entry: impl Fn(&[u8], &Found<'_>) -> Result<Option<T>>,
+    entry: impl Fn(&[u8], &FoundRow<'_>) -> Result<Option<T>>,
     owner: Option<Oid>,
 ) -> Result<Vec<T>> {
     let limit = limit.min(limits::LISTING);
     let from = after.map_or_else(|| prefix.clone(), |after| after.successor().max(prefix.clone()));
-    this.state(|layers| {
+    this.read_state(|layers| {
         let (mut entries, mut failed) = (Vec::new(), None);
         layers.scan(&from, &prefix.prefix_end(), &mut |key, found| {
             if limit == 0 {
@@ -323,45 +326,45 @@ fn list<T>(
         })?;
         // What has an entry exists; so only where there is none need one look.
         if let (Some(oid), true) = (owner, entries.is_empty()) {
-            layers.held(oid)?.ok_or_else(|| no_object(oid))?;
+            layers.head_and_extent(oid)?.ok_or_else(|| no_object(oid))?;
         }
         failed.map_or(Ok(entries), Err)
     })
 }
 
-fn unsealed(key: &[u8], found: &Found<'_>, what: &str) -> Result<Option<Bytes>> {
+fn unseal_row(key: &[u8], found: &FoundRow<'_>, what: &str) -> Result<Option<Bytes>> {
     let Some(row) = found.value() else { return Ok(None) };
     let len = row::unseal(key, row).map_err(|e| corrupt_row(what, e))?;
     Ok(Some(match found {
-        Found::Row(Row::Value(row), _) => row.slice(..len),
+        FoundRow::Row(Row::Value(row), _) => row.slice(..len),
         _ => Bytes::copy_from_slice(&row[..len]),
     }))
 }
 
 pub(crate) fn attributes(
-    this: &impl Reading,
+    this: &impl Readable,
     oid: Oid,
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<(Bytes, Bytes)>> {
     let prefix = Key::attribute(oid, b"");
     let after = after.map(|after| Key::attribute(oid, after));
-    let entry = |key: &[u8], found: &Found<'_>| {
-        let value = unsealed(key, found, &format!("an attribute of {oid}"))?;
+    let entry = |key: &[u8], found: &FoundRow<'_>| {
+        let value = unseal_row(key, found, &format!("an attribute of {oid}"))?;
         Ok(value.map(|value| (Bytes::copy_from_slice(&key[1 + Oid::LEN..]), value)))
     };
     list(this, &prefix, after, limit, entry, Some(oid))
 }
 
-pub(crate) fn members(this: &impl Reading, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-    let (limit, listings) = (limit.min(limits::LISTING), &this.core().listings);
+pub(crate) fn members(this: &impl Readable, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+    let (limit, listings) = (limit.min(limits::LISTING), &this.core().listing_cache);
     let head = this.head(oid)?.ok_or_else(|| no_object(oid))?;
-    if let Some(members) = listings.find(oid, head.version, after, limit) {
+    if let Some(members) = listings.get(oid, head.version, after, limit) {
         return Ok(members);
     }
     let prefix = Key::members(oid);
     let from = after.map_or_else(|| prefix.clone(), |after| Key::member(oid, after).successor());
-    let (head, members) = this.state(|layers| {
+    let (head, members) = this.read_state(|layers| {
         let head = layers.object(oid)?.ok_or_else(|| no_object(oid))?.head;
         let mut members = Vec::new();
         if head.kind == Kind::Collection && limit > 0 {
@@ -374,64 +377,64 @@ pub(crate) fn members(this: &impl Reading, oid: Oid, after: Option<Oid>, limit: 
         Ok((head, members))
     })?;
     if head.kind == Kind::Collection && head.size == members.len() as u64 {
-        listings.keep(oid, head.version, &members);
+        listings.insert(oid, head.version, &members);
     }
     Ok(members)
 }
 
-pub(crate) fn contains(this: &impl Reading, collection: Oid, member: Oid) -> Result<bool> {
-    this.state(|layers| {
+pub(crate) fn contains(this: &impl Readable, collection: Oid, member: Oid) -> Result<bool> {
+    this.read_state(|layers| {
         layers.object(collection)?.ok_or_else(|| no_object(collection))?;
         Ok(layers.find(&Key::member(collection, member))?.value().is_some())
     })
 }
 
-pub(crate) fn resolve(this: &impl Reading, name: &Name) -> Result<Option<Oid>> {
-    this.single(|layers| {
-        let value = layers.sealed(&Key::name(name.space, &name.path), &|| format!("name {:?}", name.path))?;
+pub(crate) fn resolve(this: &impl Readable, name: &Name) -> Result<Option<Oid>> {
+    this.read_row(|layers| {
+        let value = layers.get_sealed(&Key::name(name.space, &name.path), &|| format!("name {:?}", name.path))?;
         Ok(value.and_then(|value| oid_at(&value, 0)))
     })
 }
 
 pub(crate) fn names(
-    this: &impl Reading,
+    this: &impl Readable,
     space: SpaceId,
     prefix: &str,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<(String, Oid)>> {
-    let entry = |key: &[u8], found: &Found<'_>| {
-        let value = unsealed(key, found, "a name")?;
+    let entry = |key: &[u8], found: &FoundRow<'_>| {
+        let value = unseal_row(key, found, "a name")?;
         let path = String::from_utf8(key[3..].to_vec()).map_err(|_| corrupt_row("a name", RowError::Value))?;
         Ok(value.and_then(|value| oid_at(&value, 0)).map(|oid| (path, oid)))
     };
     list(this, &Key::name(space, prefix), after.map(|after| Key::name(space, after)), limit, entry, None)
 }
 
-pub(crate) fn names_of(this: &impl Reading, oid: Oid) -> Result<Vec<String>> {
+pub(crate) fn names_of(this: &impl Readable, oid: Oid) -> Result<Vec<String>> {
     let prefix = Key::back_names(oid);
     let skip = prefix.len();
-    let entry = |key: &[u8], _: &Found<'_>| Ok(String::from_utf8(key[skip..].to_vec()).ok());
+    let entry = |key: &[u8], _: &FoundRow<'_>| Ok(String::from_utf8(key[skip..].to_vec()).ok());
     list(this, &prefix, None, limits::LISTING, entry, Some(oid))
 }
 
-pub(crate) fn collections_of(this: &impl Reading, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+pub(crate) fn collections_of(this: &impl Readable, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
     let prefix = Key::back_members(oid);
     let skip = prefix.len();
     list(this, &prefix, after.map(|c| Key::back_member(oid, c)), limit, |key, _| Ok(oid_at(key, skip)), Some(oid))
 }
 
-pub(crate) fn objects(this: &impl Reading, space: SpaceId, after: Option<Oid>, limit: usize) -> Result<Vec<Stat>> {
+pub(crate) fn objects(this: &impl Readable, space: SpaceId, after: Option<Oid>, limit: usize) -> Result<Vec<Stat>> {
     let mut prefix = Key::table(table::OBJECT).to_vec();
     prefix.extend_from_slice(&space.0.to_be_bytes());
-    list(this, &Key::from(&prefix[..]), after.map(Key::object), limit, listed, None)
+    list(this, &Key::from(&prefix[..]), after.map(Key::object), limit, decode_stat, None)
 }
 
-pub(crate) fn spaces(this: &impl Reading) -> Result<Vec<(SpaceId, String)>> {
+pub(crate) fn spaces(this: &impl Readable) -> Result<Vec<(SpaceId, String)>> {
     let prefix = Key::system("space:");
     let skip = prefix.len();
-    let entry = |key: &[u8], found: &Found<'_>| {
-        let Some(value) = unsealed(key, found, "a space")? else { return Ok(None) };
+    let entry = |key: &[u8], found: &FoundRow<'_>| {
+        let Some(value) = unseal_row(key, found, "a space")? else { return Ok(None) };
         let damaged = || corrupt_row("a space", RowError::Value);
         let id = value[..].try_into().map(u16::from_be_bytes).map_err(|_| damaged())?;
         let name = String::from_utf8(key[skip..].to_vec()).map_err(|_| damaged())?;

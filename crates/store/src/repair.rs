@@ -14,13 +14,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
 
-use crate::backup::each;
+use crate::backup::for_each_row;
 use crate::backup::restore::{self, RESTORING};
 use crate::core::Core;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
-use crate::error::{self, Explain, StoreError};
+use crate::error::{self, IntoModelResult, StoreError};
 use crate::install;
 use crate::key::{Key, table};
 use crate::log::LogError;
@@ -30,7 +30,7 @@ use crate::mob::{Mob, Row, Seq};
 use crate::open::{self, Identity};
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::row::PageRoom;
+use crate::row::PageUsage;
 use crate::scrub::ScrubReport;
 use crate::store::Store;
 use crate::view::View;
@@ -80,7 +80,7 @@ impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.identity_lost {
             let what = if self.repaired { "was written again" } else { "is lost, and can be written again" };
-            writeln!(f, "the file {} {what}", open::STORE)?;
+            writeln!(f, "the file {} {what}", open::IDENTITY_FILE)?;
         }
         let Some(damage) = &self.damage else { return write!(f, "the log is sound up to transaction {}", self.kept) };
         writeln!(f, "{damage}")?;
@@ -111,7 +111,7 @@ pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: 
     let (id, identity_lost) = identify(dir, &*disk)?;
     check_tree(dir)?;
     let mut report = {
-        let engine = LmdbEngine::open(&dir.join(open::TREE)).explain()?;
+        let engine = LmdbEngine::open(&dir.join(open::TREE_DIR)).into_model_result()?;
         RepairReport { identity_lost, ..inspect(&disk, &engine, id)? }
     };
     if !accept_loss {
@@ -122,7 +122,7 @@ pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: 
     }
     let mut on_damage = OnDamage::Refuse;
     if report.damage.is_some() {
-        report.set_aside = Some(set_aside(dir, &*disk, &id, report.installed)?);
+        report.set_aside = Some(copy_damaged_segments(dir, &*disk, &id, report.installed)?);
         on_damage = OnDamage::Salvage;
     }
     let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
@@ -136,22 +136,22 @@ pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: 
 ///
 /// Objects that were lost had identifiers, which someone may still hold: pages with room are closed, and page numbers
 /// skipped, so that none is given to another object.
-pub(crate) fn go_on(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
+pub(crate) fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     let (pages, counters) = (Key::table(table::PAGE), Key::system("page:"));
     let view = core.view.load_full();
     let insert = |key: Key, row: &[u8]| view.active.insert(key, last, Row::Value(Bytes::copy_from_slice(row)), last);
     let mut closed = Vec::new();
     core.read_state(|layers| {
         closed.clear();
-        each(layers, &pages, |key, found| {
-            if let Some(Ok(room)) = found.value().map(PageRoom::decode)
+        for_each_row(layers, &pages, |key, found| {
+            if let Some(Ok(room)) = found.value().map(PageUsage::decode)
                 && room.next_slot < u16::MAX
             {
-                closed.push((Key::from(key), PageRoom { next_slot: u16::MAX, ..room }.encode().to_vec()));
+                closed.push((Key::from(key), PageUsage { next_slot: u16::MAX, ..room }.encode().to_vec()));
             }
             Ok(())
         })?;
-        each(layers, &counters, |key, found| {
+        for_each_row(layers, &counters, |key, found| {
             if let Some(Ok(number)) = found.value().map(|row| row.try_into().map(u64::from_be_bytes)) {
                 closed.push((Key::from(key), number.saturating_add(SKIPPED_PAGES).to_be_bytes().to_vec()));
             }
@@ -161,19 +161,19 @@ pub(crate) fn go_on(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     closed.into_iter().for_each(|(key, row)| insert(key, &row));
     insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
     // Chunks that only lost transactions named are in files that may have been swept when they were not lost yet.
-    view.active.insert(Key::system(install::SWEPT), last, Row::Gone, last);
+    view.active.insert(Key::system(install::SWEPT_KEY), last, Row::Tombstone, last);
     core.install_all()
 }
 
 fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
     match open::read_identity(dir)? {
         Identity::Known(id) => return Ok((id, false)),
-        Identity::Missing if dir.join(RESTORING).exists() => return Err(restore::interrupted(dir)),
+        Identity::Missing if dir.join(RESTORING).exists() => return Err(restore::interrupted_error(dir)),
         Identity::Missing | Identity::Damaged => {}
     }
     let found = recover::store_of(disk).map_err(|e| error::io("reading the log", e))?;
     let unknown = || {
-        let (dir, file) = (dir.display(), open::STORE);
+        let (dir, file) = (dir.display(), open::IDENTITY_FILE);
         let message = format!("{dir} has no readable file {file}, and no log that says which store it is");
         Error::new(ErrorKind::Corrupt, format!("{message}: it is no store, or one to be restored from a backup"))
     };
@@ -181,7 +181,7 @@ fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
 }
 
 fn check_tree(dir: &Path) -> Result<()> {
-    let tree = dir.join(open::TREE).join("data.mdb");
+    let tree = dir.join(open::TREE_DIR).join("data.mdb");
     if tree.exists() {
         return Ok(());
     }
@@ -192,7 +192,7 @@ fn check_tree(dir: &Path) -> Result<()> {
 
 /// Says what is damaged and what can be kept.
 fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<RepairReport> {
-    let Some(installed) = open::installed(engine)? else {
+    let Some(installed) = open::installed_seq(engine)? else {
         // Creating it was interrupted; the next opening begins again.
         return open::check_new(&**disk, &id).map(|()| RepairReport::default());
     };
@@ -203,12 +203,13 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
         last = seq;
         open::replay(&view, engine, &files, seq, payload)
     });
-    let Some(damage) = damage.explain()? else {
+    let Some(damage) = damage.into_model_result()? else {
         return Ok(RepairReport { installed, kept: last, seen: last, ..RepairReport::default() });
     };
     let view = View::new(Mob::new());
     let mut replay = |seq, payload: &[u8]| open::replay(&view, engine, &files, seq, payload);
-    let Salvaged { kept, seen } = recover::salvageable(&**disk, &id, installed, &mut replay).explain()?;
+    let Salvaged { kept, seen } =
+        recover::find_salvageable(&**disk, &id, installed, &mut replay).into_model_result()?;
     Ok(RepairReport { damage: Some(describe(damage)), installed, kept, seen, ..RepairReport::default() })
 }
 
@@ -221,8 +222,8 @@ fn describe(damage: LogError) -> String {
 }
 
 /// Copies the segments that may be damaged; returns where to.
-fn set_aside(dir: &Path, disk: &dyn Disk, id: &StoreId, installed: u64) -> Result<PathBuf> {
-    let segments = recover::segments_from(disk, id, installed + 1).explain()?;
+fn copy_damaged_segments(dir: &Path, disk: &dyn Disk, id: &StoreId, installed: u64) -> Result<PathBuf> {
+    let segments = recover::segments_from(disk, id, installed + 1).into_model_result()?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let to = dir.join(format!("log-damaged-{seconds}"));
     let copy = || -> io::Result<()> {

@@ -10,20 +10,20 @@ use rustix::thread::futex;
 
 const WAITING: u32 = 0;
 /// One thread is woken.
-const REACHED: u32 = 1;
+const ONE_WOKEN: u32 = 1;
 /// It has woken the others.
-const TOLD: u32 = 2;
+const OTHERS_WOKEN: u32 = 2;
 
 /// Threads that wait for the same end, which comes when this is dropped: so it comes in any case.
 #[derive(Default)]
-pub(crate) struct Round(Option<Arc<End>>);
+pub(crate) struct Round(Option<Arc<RoundEnd>>);
 
 /// The end of a round, to wait for. No lock: threads that are woken together would queue for it.
 #[derive(Default)]
-pub(crate) struct End(AtomicU32);
+pub(crate) struct RoundEnd(AtomicU32);
 
 impl Round {
-    pub(crate) fn join(&mut self) -> Arc<End> {
+    pub(crate) fn join(&mut self) -> Arc<RoundEnd> {
         Arc::clone(self.0.get_or_insert_default())
     }
 
@@ -36,19 +36,19 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
-            end.0.store(REACHED, Ordering::Release);
+            end.0.store(ONE_WOKEN, Ordering::Release);
             wake(&end.0, 1);
         }
     }
 }
 
-impl End {
+impl RoundEnd {
     pub(crate) fn wait(&self) {
         while self.0.load(Ordering::Acquire) == WAITING {
             // It comes back early, too, and looks again.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WAITING, None);
         }
-        if self.0.compare_exchange(REACHED, TOLD, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if self.0.compare_exchange(ONE_WOKEN, OTHERS_WOKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             wake(&self.0, i32::MAX as u32);
         }
     }

@@ -221,7 +221,7 @@ pub(crate) fn seal(key: &[u8], value: &[u8]) -> Bytes {
 }
 
 /// The row of a value whose checksum, with its key, is known.
-pub(crate) fn sealed_with(value: &[u8], checksum: u32) -> Bytes {
+pub(crate) fn seal_with_checksum(value: &[u8], checksum: u32) -> Bytes {
     let mut row = BytesMut::with_capacity(sealed_len(value.len()));
     row.put_slice(value);
     row.put_u32_le(checksum);
@@ -241,12 +241,12 @@ pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<usize, RowError> {
 
 /// How full a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageRoom {
+pub(crate) struct PageUsage {
     pub(crate) next_slot: u16,
     pub(crate) used: u32,
 }
 
-impl PageRoom {
+impl PageUsage {
     pub(crate) fn encode(self) -> [u8; 6] {
         let mut row = [0; 6];
         row[..2].copy_from_slice(&self.next_slot.to_le_bytes());

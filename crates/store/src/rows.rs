@@ -16,22 +16,22 @@ use bytes::{BufMut, Bytes};
 use model::{Error, ErrorKind, Outcome, Result, limits};
 
 use crate::checksum::crc32c_parts;
-use crate::commit::{Answer, Job};
+use crate::commit::{Job, ReplyTo};
 use crate::core::Core;
 use crate::entry::Step;
 use crate::error::{corrupt_row, invalid, too_large};
 use crate::key::Key;
-use crate::layers::{Found, Seen};
+use crate::layers::{FoundRow, RowRef};
 use crate::mob::Row;
-use crate::read::Reading;
+use crate::read::Readable;
 use crate::row::{self, RowError};
 use crate::slab::Slabs;
 
 /// Values of so many bytes and more are shared with who brings them. Others are copied once: a small part must not keep
 /// the large buffer alive that it came in.
-const SHARED: usize = 64 << 10;
+const MIN_SHARED_BYTES: usize = 64 << 10;
 /// So many bytes of a key are shown in an error.
-const SHOWN: usize = 64;
+const MAX_KEY_BYTES_SHOWN: usize = 64;
 
 /// A row and its new value, or that it is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,15 +59,15 @@ impl RowChange {
         self.value.as_ref().map(Bytes::len)
     }
 
-    pub(crate) fn removes(&self) -> bool {
+    pub(crate) fn is_removal(&self) -> bool {
         self.value.is_none()
     }
 
     /// What the buffer gets.
     pub(crate) fn into_row(self, slabs: &mut Slabs) -> (Key, Row) {
         let row = match self.value {
-            None => Row::Gone,
-            Some(value) if value.len() >= SHARED => Row::Shared(value, self.checksum),
+            None => Row::Tombstone,
+            Some(value) if value.len() >= MIN_SHARED_BYTES => Row::Shared(value, self.checksum),
             Some(value) => {
                 let mut row = slabs.row(row::sealed_len(value.len()));
                 row.put_slice(&value);
@@ -110,12 +110,12 @@ impl RowSequence {
     }
 
     /// None behind are made. Called with the writer's lock held, or for what never came to it.
-    pub(crate) fn break_off(&self) {
+    pub(crate) fn mark_broken(&self) {
         self.broken.store(true, Ordering::Release);
     }
 
     /// What those behind a failure are told.
-    pub(crate) fn broken() -> Error {
+    pub(crate) fn broken_error() -> Error {
         let message = "earlier changes of the sequence have failed; find out what is there, and begin another";
         Error::new(ErrorKind::Unavailable, message)
     }
@@ -228,11 +228,11 @@ fn check(changes: &[RowChange]) -> Result<()> {
 
 /// A key to be read by people, as far as it is not too long.
 pub(crate) fn hex(key: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * key.len().min(SHOWN) + 3);
-    for byte in &key[..key.len().min(SHOWN)] {
+    let mut text = String::with_capacity(2 * key.len().min(MAX_KEY_BYTES_SHOWN) + 3);
+    for byte in &key[..key.len().min(MAX_KEY_BYTES_SHOWN)] {
         let _ = write!(text, "{byte:02x}");
     }
-    if key.len() > SHOWN {
+    if key.len() > MAX_KEY_BYTES_SHOWN {
         text.push_str("...");
     }
     text
@@ -245,27 +245,27 @@ pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
 
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(position)));
-        self.take_in(job(changes, Answer::Tell(tell)));
+        let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(committed_position)));
+        self.submit_job(prepare_job(changes, ReplyTo::Callback(tell)));
     }
 
     pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
         let place = Arc::default();
-        let job = job(changes, Answer::Lay(Arc::clone(&place)));
-        self.wait(job, &place).and_then(position)
+        let job = prepare_job(changes, ReplyTo::Slot(Arc::clone(&place)));
+        self.submit_job_and_wait(job, &place).and_then(committed_position)
     }
 }
 
 /// What is handed to the writer. What is wrong in itself is, too: its answer must not overtake those before it.
-fn job(RowChanges { changes, sequence, is_needed }: RowChanges, answer: Answer) -> Job {
+fn prepare_job(RowChanges { changes, sequence, is_needed }: RowChanges, answer: ReplyTo) -> Job {
     let (steps, wrong) = match RowChanges::step(changes) {
         Ok(step) => (vec![step], None),
         Err(error) => (Vec::new(), Some(Box::new(error))),
     };
-    Job { steps, wrong, sequence, is_needed, ..Job::new(answer) }
+    Job { steps, rejection: wrong, sequence, is_needed, ..Job::new(answer) }
 }
 
-fn position(outcome: Outcome) -> Result<u64> {
+fn committed_position(outcome: Outcome) -> Result<u64> {
     match outcome {
         Outcome::Committed(committed) => Ok(committed.version),
         // Rows expect nothing.
@@ -274,15 +274,15 @@ fn position(outcome: Outcome) -> Result<u64> {
 }
 
 /// The value in a row; what comes from the B-tree is checked.
-pub(crate) fn value<'f>(key: &[u8], row: Seen<'f>) -> Result<Option<&'f [u8]>> {
+pub(crate) fn row_value<'f>(key: &[u8], row: RowRef<'f>) -> Result<Option<&'f [u8]>> {
     match row {
-        Seen::Nothing | Seen::Row(Row::Gone | Row::Patch(_)) => Ok(None),
-        Seen::Row(Row::Shared(value, _)) => Ok(Some(value)),
-        Seen::Row(Row::Value(row)) => match row.split_last_chunk::<4>() {
+        RowRef::Nothing | RowRef::Row(Row::Tombstone | Row::Patch(_)) => Ok(None),
+        RowRef::Row(Row::Shared(value, _)) => Ok(Some(value)),
+        RowRef::Row(Row::Value(row)) => match row.split_last_chunk::<4>() {
             Some((value, _)) => Ok(Some(value)),
             None => Err(damaged(key, RowError::Short)),
         },
-        Seen::Engine(row) => match row::unseal(key, row) {
+        RowRef::Engine(row) => match row::unseal(key, row) {
             Ok(len) => Ok(Some(&row[..len])),
             Err(error) => Err(damaged(key, error)),
         },
@@ -290,9 +290,9 @@ pub(crate) fn value<'f>(key: &[u8], row: Seen<'f>) -> Result<Option<&'f [u8]>> {
 }
 
 /// The value in a row, checked wherever it was found.
-pub(crate) fn checked<'f>(key: &[u8], found: &'f Found<'_>) -> std::result::Result<&'f [u8], RowError> {
+pub(crate) fn verify_value<'f>(key: &[u8], found: &'f FoundRow<'_>) -> std::result::Result<&'f [u8], RowError> {
     match found {
-        Found::Row(Row::Shared(value, checksum), _) if crc32c_parts(&[key, value]) == *checksum => Ok(value),
+        FoundRow::Row(Row::Shared(value, checksum), _) if crc32c_parts(&[key, value]) == *checksum => Ok(value),
         _ => {
             let row = found.value().ok_or(RowError::Value)?;
             Ok(&row[..row::unseal(key, row)?])
@@ -300,26 +300,26 @@ pub(crate) fn checked<'f>(key: &[u8], found: &'f Found<'_>) -> std::result::Resu
     }
 }
 
-pub(crate) fn row(this: &impl Reading, key: &[u8]) -> Result<Option<Bytes>> {
-    look(this, key, |row, value| match row {
-        Seen::Row(Row::Value(row) | Row::Shared(row, _)) => row.slice_ref(value),
+pub(crate) fn row(this: &impl Readable, key: &[u8]) -> Result<Option<Bytes>> {
+    with_row_value(this, key, |row, value| match row {
+        RowRef::Row(Row::Value(row) | Row::Shared(row, _)) => row.slice_ref(value),
         _ => Bytes::copy_from_slice(value),
     })
 }
 
 /// Looks at a row where it lies, and at its value.
-pub(crate) fn look<T>(
-    this: &impl Reading,
+pub(crate) fn with_row_value<T>(
+    this: &impl Readable,
     key: &[u8],
-    mut look: impl FnMut(Seen<'_>, &[u8]) -> T,
+    mut look: impl FnMut(RowRef<'_>, &[u8]) -> T,
 ) -> Result<Option<T>> {
     let key = Key::row(key);
-    this.single(|layers| layers.look(&key, |row| Ok(value(&key, row)?.map(|value| look(row, value))))?)
+    this.read_row(|layers| layers.with_row(&key, |row| Ok(row_value(&key, row)?.map(|value| look(row, value))))?)
 }
 
 /// Shows the rows of a range; `back`: the last first.
 pub(crate) fn rows(
-    this: &impl Reading,
+    this: &impl Readable,
     (from, to): (&[u8], &[u8]),
     back: bool,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
@@ -328,9 +328,9 @@ pub(crate) fn rows(
     if from >= to {
         return Ok(());
     }
-    this.state(|layers| {
+    this.read_state(|layers| {
         let mut failed = None;
-        let mut show = |key: &[u8], found: &Found<'_>| match value(key, found.seen()) {
+        let mut show = |key: &[u8], found: &FoundRow<'_>| match row_value(key, found.row_ref()) {
             Ok(Some(value)) => visit(&key[1..], value),
             Ok(None) => ControlFlow::Continue(()),
             Err(error) => {

@@ -17,28 +17,28 @@ use std::ops::ControlFlow;
 use hashbrown::HashSet;
 use model::{Error, Oid, PageId, Result, SpaceId};
 
-use crate::backup::slots;
+use crate::backup::chunk_set;
 use crate::key::Key;
-use crate::layers::{Found, Layers};
+use crate::layers::{FoundRow, Layers};
 use crate::mob::Row;
 use crate::progress::{self, Amount, Progress};
-use crate::read::Reading;
+use crate::read::Readable;
 use crate::row::{self, CHUNK, Extent};
 use crate::store::Snapshot;
 
 mod content;
 mod references;
-mod uses;
+mod user_counts;
 
 #[cfg(test)]
 mod tests;
 
-use uses::Uses;
+use user_counts::UserCounts;
 
 /// So many damages are listed; further ones are counted.
-const LISTED: usize = 1000;
+const MAX_LISTED: usize = 1000;
 /// So many names are told of a damaged object.
-const NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// Something that is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,14 +99,14 @@ impl ScrubReport {
 pub(crate) fn run(snapshot: &Snapshot, progress: &dyn Progress) -> Result<ScrubReport> {
     let core = snapshot.core();
     let total_bytes = core.engine.size() + core.files().map_or(0, |files| files.size());
-    snapshot.state(|layers| {
+    snapshot.read_state(|layers| {
         let report = ScrubReport { version: snapshot.version(), ..ScrubReport::default() };
         let mut scrub = Scrub {
             layers,
             progress,
             total_bytes,
             report,
-            uses: Uses::default(),
+            uses: UserCounts::default(),
             spaces: HashSet::new(),
             chunks: 0,
             unreadable_heads: 0,
@@ -136,7 +136,7 @@ struct Scrub<'a> {
     total_bytes: u64,
     report: ScrubReport,
     /// How many chunks use each extent.
-    uses: Uses,
+    uses: UserCounts,
     spaces: HashSet<SpaceId>,
     /// Rows of chunks that belong to an object, or to content that is to be removed.
     chunks: u64,
@@ -153,22 +153,22 @@ fn cause(error: &Error) -> String {
 }
 
 impl Scrub<'_> {
-    fn tell(&self) -> Result<()> {
+    fn report_progress(&self) -> Result<()> {
         let (objects, bytes) = (self.report.objects, self.report.bytes);
-        progress::tell(self.progress, "scrub", Amount { objects, bytes, total_bytes: self.total_bytes })
+        progress::report(self.progress, "scrub", Amount { objects, bytes, total_bytes: self.total_bytes })
     }
 
     /// Shows every row under a prefix. A part of the B-tree that cannot be read is damage; the others are still read.
-    fn pass(
+    fn scan_table(
         &mut self,
         prefix: &Key,
         what: &str,
-        mut show: impl FnMut(&mut Self, &[u8], &Found<'_>) -> Result<()>,
+        mut show: impl FnMut(&mut Self, &[u8], &FoundRow<'_>) -> Result<()>,
     ) -> Result<()> {
         let layers = self.layers;
         let mut stopped = None;
         let scanned = layers.scan(prefix, &prefix.prefix_end(), &mut |key, found| match self
-            .tell()
+            .report_progress()
             .and_then(|()| show(self, key, found))
         {
             Ok(()) => ControlFlow::Continue(()),
@@ -178,14 +178,14 @@ impl Scrub<'_> {
             }
         });
         if let Err(error) = scanned {
-            self.damage(None, format!("{what} cannot all be read: {error}"));
+            self.report_damage(None, format!("{what} cannot all be read: {error}"));
         }
         stopped.map_or(Ok(()), Err)
     }
 
-    fn damage(&mut self, oid: Option<Oid>, what: impl Into<String>) {
+    fn report_damage(&mut self, oid: Option<Oid>, what: impl Into<String>) {
         self.report.damaged += 1;
-        if self.report.damage.len() < LISTED {
+        if self.report.damage.len() < MAX_LISTED {
             let names = oid.map_or_else(Vec::new, |oid| self.some_names(oid));
             self.report.damage.push(Damage { oid, names, what: what.into() });
         }
@@ -197,7 +197,7 @@ impl Scrub<'_> {
         // If even that cannot be read, the identifier must do.
         let _ = self.layers.scan(&prefix, &prefix.prefix_end(), &mut |key, _| {
             names.push(String::from_utf8_lossy(&key[prefix.len()..]).into_owned());
-            if names.len() < NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if names.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         names
     }
@@ -205,9 +205,9 @@ impl Scrub<'_> {
     /// Whether there is a row; one that cannot be read is damage and taken to be there.
     fn exists(&mut self, key: &Key) -> bool {
         match self.layers.find(key) {
-            Ok(found) => !matches!(found, Found::Nothing | Found::Row(Row::Gone, _)),
+            Ok(found) => !matches!(found, FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _)),
             Err(error) => {
-                self.damage(None, format!("the B-tree cannot be read: {error}"));
+                self.report_damage(None, format!("the B-tree cannot be read: {error}"));
                 true
             }
         }
@@ -221,18 +221,24 @@ impl Scrub<'_> {
             ControlFlow::Break(())
         });
         if let Err(error) = scanned {
-            self.damage(None, format!("the B-tree cannot be read: {error}"));
+            self.report_damage(None, format!("the B-tree cannot be read: {error}"));
         }
         any
     }
 
     /// The value of a row with a checksum, if that matches.
-    fn unsealed<'f>(&mut self, oid: Option<Oid>, key: &[u8], found: &'f Found<'_>, what: &str) -> Option<&'f [u8]> {
+    fn unseal_row<'f>(
+        &mut self,
+        oid: Option<Oid>,
+        key: &[u8],
+        found: &'f FoundRow<'_>,
+        what: &str,
+    ) -> Option<&'f [u8]> {
         let row = found.value()?;
         match row::unseal(key, row) {
             Ok(len) => Some(&row[..len]),
             Err(error) => {
-                self.damage(oid, format!("{what}: {error}"));
+                self.report_damage(oid, format!("{what}: {error}"));
                 None
             }
         }
@@ -240,7 +246,7 @@ impl Scrub<'_> {
 
     /// Counts one more user of an extent.
     fn count_use(&mut self, extent: &Extent) {
-        if slots::is_place(extent.file, extent.offset) {
+        if chunk_set::is_chunk_position(extent.file, extent.offset) {
             self.uses.add(extent.file, extent.offset);
         }
     }

@@ -6,9 +6,9 @@
 use bytes::BytesMut;
 
 /// Bytes in a slab.
-const SLAB: usize = 256 << 10;
+const SLAB_BYTES: usize = 256 << 10;
 /// Rows larger than this have memory of their own.
-const SMALL: usize = SLAB / 16;
+const MAX_SHARED_ROW: usize = SLAB_BYTES / 16;
 
 /// The slabs of a buffer.
 ///
@@ -32,11 +32,11 @@ impl Slabs {
 
     /// An empty row with room for `len` bytes.
     pub(crate) fn row(&mut self, len: usize) -> BytesMut {
-        if !self.shared || len > SMALL {
+        if !self.shared || len > MAX_SHARED_ROW {
             return BytesMut::with_capacity(len);
         }
         if self.current.capacity() < len {
-            let next = self.free.pop().unwrap_or_else(|| BytesMut::with_capacity(SLAB));
+            let next = self.free.pop().unwrap_or_else(|| BytesMut::with_capacity(SLAB_BYTES));
             self.used.push(std::mem::replace(&mut self.current, next));
         }
         let behind = self.current.split_off(len);
@@ -47,7 +47,7 @@ impl Slabs {
     pub(crate) fn reclaim(&mut self) {
         let current = std::mem::take(&mut self.current);
         let used = self.used.drain(..).chain([current]);
-        self.free.extend(used.filter_map(|mut slab| slab.try_reclaim(SLAB).then_some(slab)));
+        self.free.extend(used.filter_map(|mut slab| slab.try_reclaim(SLAB_BYTES).then_some(slab)));
     }
 }
 
@@ -74,11 +74,11 @@ mod tests {
     fn slabs_serve_again_unless_a_row_is_still_read() {
         let mut slabs = Slabs::shared();
         let kept = filled(&mut slabs, 100, 7);
-        (0..3 * SLAB / SMALL).for_each(|_| drop(filled(&mut slabs, SMALL, 1)));
+        (0..3 * SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled(&mut slabs, MAX_SHARED_ROW, 1)));
         slabs.reclaim();
         let free = slabs.free.len();
         assert!(free >= 2);
-        (0..SLAB / SMALL).for_each(|_| drop(filled(&mut slabs, SMALL, 2)));
+        (0..SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled(&mut slabs, MAX_SHARED_ROW, 2)));
         assert_eq!(slabs.free.len(), free - 1);
         assert!(kept.iter().all(|byte| *byte == 7));
         slabs.reclaim();

@@ -6,68 +6,76 @@ use model::{Kind, Name, Op, Result, Transaction, limits};
 
 use crate::blob_file::BlobFiles;
 use crate::core::Core;
-use crate::entry::{Content, Step};
+use crate::entry::{StagedContent, Step};
 use crate::error::{invalid, too_large};
 use crate::key::DataId;
 use crate::row::{CHUNK, Extent};
 
 /// Steps with the chunks that were staged for them. Unless the transaction is logged, the chunks are given back.
-pub(crate) struct Staged<'a> {
+pub(crate) struct StagedTransaction<'a> {
     pub(crate) steps: Vec<Step>,
     pub(crate) extents: Vec<Extent>,
     files: Option<&'a BlobFiles>,
     /// Uploads that are not garbage until this is dropped.
-    taken: Vec<DataId>,
+    taken_uploads: Vec<DataId>,
     core: &'a Core,
 }
 
-impl Staged<'_> {
+impl StagedTransaction<'_> {
     /// The steps, the chunks and the uploads, which are the caller's from now on.
-    pub(crate) fn take(&mut self) -> (Vec<Step>, Vec<Extent>, Vec<DataId>) {
-        let uploads = std::mem::take(&mut self.taken);
+    pub(crate) fn take_parts(&mut self) -> (Vec<Step>, Vec<Extent>, Vec<DataId>) {
+        let uploads = std::mem::take(&mut self.taken_uploads);
         (std::mem::take(&mut self.steps), std::mem::take(&mut self.extents), uploads)
     }
 }
 
-impl Drop for Staged<'_> {
+impl Drop for StagedTransaction<'_> {
     fn drop(&mut self) {
         if let Some(files) = self.files {
             files.discard(&self.extents);
         }
-        self.core.release(&self.taken);
+        self.core.release_uploads(&self.taken_uploads);
     }
 }
 
 /// Checks a transaction and stages its whole chunks; the committer forces them before the transaction is logged.
 /// Appends are staged by where their blob ends now.
-pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<Staged<'a>> {
+pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<StagedTransaction<'a>> {
     check(&transaction)?;
-    let mut staged = Staged { steps: Vec::new(), extents: Vec::new(), files: core.files(), taken: Vec::new(), core };
+    let mut staged = StagedTransaction {
+        steps: Vec::new(),
+        extents: Vec::new(),
+        files: core.files(),
+        taken_uploads: Vec::new(),
+        core,
+    };
     staged.steps.reserve(transaction.ops.len());
     for op in transaction.ops {
-        staged.op(core, op)?;
+        staged.stage_op(core, op)?;
     }
     Ok(staged)
 }
 
-impl Staged<'_> {
-    fn op(&mut self, core: &Core, op: Op) -> Result<()> {
+impl StagedTransaction<'_> {
+    fn stage_op(&mut self, core: &Core, op: Op) -> Result<()> {
         let step = match op {
-            Op::Create { oid, kind, data, near } => Step::Create { oid, kind, near, content: self.content(data)? },
-            Op::Put { oid, data } => Step::Put { oid, content: self.content(data)? },
+            Op::Create { oid, kind, data, near } => {
+                Step::Create { oid, kind, near, content: self.stage_content(data)? }
+            }
+            Op::Put { oid, data } => Step::Put { oid, content: self.stage_content(data)? },
             Op::PutUpload { oid, upload } => {
                 let finished = core.finish_upload(upload)?;
-                self.taken.push(finished.data);
+                self.taken_uploads.push(finished.data);
                 self.extents.extend_from_slice(&finished.unlogged);
                 self.steps.extend(finished.steps(oid));
                 return Ok(());
             }
-            Op::Write { oid, offset, data } => return self.write(oid, offset, data),
+            Op::Write { oid, offset, data } => return self.stage_write(oid, offset, data),
             Op::Append { oid, data } => {
                 let end = core.aligned_end(oid, data.len())?;
                 let content = match end {
-                    Some(_) => self.content(data)?,
-                    None => Content { extents: Vec::new(), bytes: data },
+                    Some(_) => self.stage_content(data)?,
+                    None => StagedContent { extents: Vec::new(), bytes: data },
                 };
                 Step::Append { oid, at: end, content }
             }
@@ -89,25 +97,25 @@ impl Staged<'_> {
     }
 
     /// Stages the whole chunks at the beginning of `data`.
-    fn content(&mut self, mut data: Bytes) -> Result<Content> {
+    fn stage_content(&mut self, mut data: Bytes) -> Result<StagedContent> {
         let whole = data.len() / CHUNK * CHUNK;
         let extents = match self.files {
             Some(files) if whole > 0 => files.append(&data.split_to(whole))?,
             _ => Vec::new(),
         };
         self.extents.extend_from_slice(&extents);
-        Ok(Content { extents, bytes: data })
+        Ok(StagedContent { extents, bytes: data })
     }
 
     /// A write becomes what lies before its first whole chunk, the whole chunks, and what lies behind.
-    fn write(&mut self, oid: model::Oid, offset: u64, mut data: Bytes) -> Result<()> {
+    fn stage_write(&mut self, oid: model::Oid, offset: u64, mut data: Bytes) -> Result<()> {
         let before = (offset.next_multiple_of(CHUNK as u64) - offset) as usize;
         if self.files.is_none() || data.len() < before + CHUNK {
             self.steps.push(Step::Write { oid, offset, bytes: data });
             return Ok(());
         }
         let head = data.split_to(before);
-        let Content { extents, bytes } = self.content(data)?;
+        let StagedContent { extents, bytes } = self.stage_content(data)?;
         let index = (offset + before as u64) / CHUNK as u64;
         let behind = (index + extents.len() as u64) * CHUNK as u64;
         if !head.is_empty() {

@@ -62,14 +62,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn forced(&self, commits: usize, bytes: usize, took: Duration) {
+    pub(crate) fn record_force(&self, commits: usize, bytes: usize, took: Duration) {
         self.commits.fetch_add(commits as u64, Ordering::Relaxed);
         self.forces.fetch_add(1, Ordering::Relaxed);
         self.logged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.force_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn installed(&self, rows: usize, took: Duration) {
+    pub(crate) fn record_install(&self, rows: usize, took: Duration) {
         self.installs.fetch_add(1, Ordering::Relaxed);
         self.installed_rows.fetch_add(rows as u64, Ordering::Relaxed);
         self.install_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Core {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         Status {
-            version: self.visible(),
+            version: self.visible_seq(),
             commits: count(&counters.commits),
             forces: count(&counters.forces),
             logged_bytes: count(&counters.logged_bytes),
@@ -99,7 +99,7 @@ impl Core {
             log_bytes: self.durable.as_ref().map_or(0, |durable| durable.log.size()),
             tree_bytes: self.engine.size(),
             blob_bytes: self.files().map_or(0, |files| files.size()),
-            snapshots: self.snapshots.count() as u64,
+            snapshots: self.pins.count() as u64,
             uploads: self.uploads.lock().len() as u64,
             incarnation: u64::from(self.incarnation.load(Ordering::Relaxed)),
             disk_full: self.disk_full.load(Ordering::Relaxed),

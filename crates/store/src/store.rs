@@ -15,17 +15,17 @@ use crate::core::Core;
 use crate::engine::EnginePin;
 use crate::entry::Step;
 use crate::error::{self, invalid};
-use crate::layers::{At, Layers};
+use crate::layers::{Layers, ReadPosition};
 use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::read::{self, Content, Pieces, Reading};
+use crate::read::{self, ContentRef, Pieces, Readable};
 use crate::repair::{self, RepairReport};
 use crate::row::Head;
 use crate::rows::{self, RowChanges};
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
-use crate::view::{Pin, Snapshots, View};
+use crate::view::{Pin, PinTable, View};
 
 /// A durable, transactional store of objects, collections, attributes and names.
 ///
@@ -33,11 +33,11 @@ use crate::view::{Pin, Snapshots, View};
 /// [`Store::close`], which also says how it went.
 #[derive(Clone)]
 pub struct Store {
-    running: Arc<Running>,
+    inner: Arc<OpenStore>,
 }
 
 /// An open store with its threads.
-struct Running {
+struct OpenStore {
     core: Arc<Core>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -47,10 +47,10 @@ pub struct Snapshot {
     store: Store,
     view: Arc<View>,
     engine: Box<dyn EnginePin>,
-    pin: Pin<Arc<Snapshots>>,
+    pin: Pin<Arc<PinTable>>,
 }
 
-impl Drop for Running {
+impl Drop for OpenStore {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
             tracing::error!(%error, "the store was not closed cleanly; it will recover when it is opened");
@@ -58,18 +58,18 @@ impl Drop for Running {
     }
 }
 
-impl Running {
+impl OpenStore {
     fn stop(&self) -> Result<()> {
         let threads = std::mem::take(&mut *self.threads.lock());
         let running = !threads.is_empty();
         let installed = if running { self.core.install_all() } else { Ok(()) };
-        self.core.intake.close();
+        self.core.commit_queue.close();
         self.core.close_installer();
         let mut panicked = false;
         for thread in threads {
             panicked |= thread.join().is_err();
         }
-        self.core.refuse_the_rest();
+        self.core.refuse_pending();
         if panicked {
             return Err(Error::new(ErrorKind::Internal, "a thread of the store has panicked"));
         }
@@ -77,16 +77,16 @@ impl Running {
     }
 }
 
-impl Reading for Store {
+impl Readable for Store {
     fn core(&self) -> &Core {
-        &self.running.core
+        &self.inner.core
     }
 
-    fn single<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+    fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         self.core().read_row(read)
     }
 
-    fn state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+    fn read_state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         self.core().read_state(read)
     }
 
@@ -95,23 +95,23 @@ impl Reading for Store {
     }
 }
 
-impl Reading for Snapshot {
+impl Readable for Snapshot {
     fn core(&self) -> &Core {
         self.store.core()
     }
 
-    fn single<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
-        self.state(read)
+    fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+        self.read_state(read)
     }
 
-    fn state<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
+    fn read_state<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         let mut result = None;
         self.engine.read(&mut |engine| {
             result = Some(read(&Layers {
                 changes: None,
                 active: &self.view.active,
                 frozen: self.view.frozen.as_deref(),
-                at: At::Seq(self.pin.seq),
+                at: ReadPosition::Seq(self.pin.seq),
                 engine,
                 files: self.core().files(),
             }));
@@ -261,7 +261,7 @@ macro_rules! reads {
             /// # Errors
             /// As [`Self::row`].
             pub fn row_with<T>(&self, key: &[u8], mut show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-                rows::look(self, key, |_, value| show(value))
+                rows::with_row_value(self, key, |_, value| show(value))
             }
 
             /// Shows the rows with `from <= key < to` in order, of one state, until `visit` breaks: their keys and values.
@@ -347,7 +347,7 @@ impl Store {
             }
             threads.push(spawn("mortar-install", Core::run_installer)?);
         }
-        Ok(Self { running: Arc::new(Running { core, threads: Mutex::new(threads) }) })
+        Ok(Self { inner: Arc::new(OpenStore { core, threads: Mutex::new(threads) }) })
     }
 
     /// Commits a transaction; `done` learns the outcome once it is durable, on the thread that forces the log, so it
@@ -400,13 +400,13 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::stat`].
-    pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<Content<'_>>)) -> Result<bool> {
-        if let Some(shown) = read::show_small(self.core(), oid, max, &mut show)? {
+    pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<ContentRef<'_>>)) -> Result<bool> {
+        if let Some(shown) = read::visit_small(self.core(), oid, max, &mut show)? {
             return Ok(shown);
         }
         let found = self.get(oid, max)?;
         if let Some((stat, bytes)) = &found {
-            show(stat, bytes.as_deref().map(|bytes| Content { bytes, crc32c: None }));
+            show(stat, bytes.as_deref().map(|bytes| ContentRef { bytes, crc32c: None }));
         }
         Ok(found.is_some())
     }
@@ -462,7 +462,7 @@ impl Store {
             return Err(invalid(format!("space name {name:?}: 1 to {limit} letters, digits, '-', '_' and '.' please")));
         }
         let core = self.core();
-        let _one_at_a_time = core.creating_space.lock();
+        let _one_at_a_time = core.create_space_lock.lock();
         let spaces = self.spaces()?;
         if spaces.iter().any(|(_, known)| known == name) {
             let what = format!("there is a space named {name:?} already: choose another name");
@@ -562,6 +562,6 @@ impl Store {
     /// # Errors
     /// If not everything could be installed; nothing acknowledged is lost then either.
     pub fn close(self) -> Result<()> {
-        self.running.stop()
+        self.inner.stop()
     }
 }

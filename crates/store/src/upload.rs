@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 use crate::blob_file::BlobFiles;
 use crate::core::Core;
-use crate::entry::{Content, Step};
+use crate::entry::{StagedContent, Step};
 use crate::error::too_large;
 use crate::key::DataId;
 use crate::row::{CHUNK, Extent};
 
 /// Whole chunks that an upload keeps in memory before it logs them.
-const UNLOGGED: usize = 256;
+const MAX_UNLOGGED: usize = 256;
 
 /// Content that is being staged.
 pub(crate) struct Upload {
@@ -37,7 +37,7 @@ pub(crate) struct Upload {
 }
 
 /// An upload that a transaction takes.
-pub(crate) struct Finished {
+pub(crate) struct FinishedUpload {
     pub(crate) data: DataId,
     first: Option<Extent>,
     size: u64,
@@ -46,13 +46,13 @@ pub(crate) struct Finished {
     pub(crate) unlogged: Vec<Extent>,
 }
 
-impl Finished {
+impl FinishedUpload {
     pub(crate) fn steps(self, oid: Oid) -> Vec<Step> {
         match self.first {
             // Writing nothing is what only a blob lets be done to it.
             None => vec![
                 Step::Write { oid, offset: 0, bytes: Bytes::new() },
-                Step::Put { oid, content: Content { extents: Vec::new(), bytes: self.tail } },
+                Step::Put { oid, content: StagedContent { extents: Vec::new(), bytes: self.tail } },
             ],
             Some(first) => {
                 vec![Step::PutStaged { oid, data: self.data, size: self.size, first, tail: self.tail }]
@@ -61,7 +61,7 @@ impl Finished {
     }
 }
 
-fn unknown(id: UploadId) -> Error {
+fn unknown_upload(id: UploadId) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no upload {}: it has ended, or the server was restarted", id.0))
 }
 
@@ -88,7 +88,7 @@ impl Core {
     }
 
     pub(crate) fn find_upload(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
-        self.uploads.lock().get(&id).cloned().ok_or_else(|| unknown(id))
+        self.uploads.lock().get(&id).cloned().ok_or_else(|| unknown_upload(id))
     }
 
     /// Adds bytes to an upload.
@@ -100,7 +100,7 @@ impl Core {
         let mut upload = upload.lock();
         let id = UploadId(upload.data.0);
         if upload.ended {
-            return Err(unknown(id));
+            return Err(unknown_upload(id));
         }
         let size = upload.size() + data.len() as u64;
         if size > limits::BLOB {
@@ -129,15 +129,15 @@ impl Core {
             upload.tail.extend_from_slice(&missing);
             if upload.tail.len() == CHUNK {
                 let chunk = upload.tail.split();
-                upload.staged(files.append(&chunk)?);
+                upload.add_staged(files.append(&chunk)?);
             }
         }
         let whole = data.len() / CHUNK * CHUNK;
         if whole > 0 {
-            upload.staged(files.append(&data.split_to(whole))?);
+            upload.add_staged(files.append(&data.split_to(whole))?);
         }
         upload.tail.extend_from_slice(&data);
-        if upload.unlogged.len() >= UNLOGGED {
+        if upload.unlogged.len() >= MAX_UNLOGGED {
             self.log_upload(upload)?;
         }
         Ok(())
@@ -155,26 +155,26 @@ impl Core {
     }
 
     /// Takes an upload for a transaction: all but its first chunk and its tail is logged.
-    pub(crate) fn finish_upload(&self, id: UploadId) -> Result<Finished> {
+    pub(crate) fn finish_upload(&self, id: UploadId) -> Result<FinishedUpload> {
         let upload = {
             // Until the transaction is through, the content must not be taken for garbage, not for a moment.
-            let mut finishing = self.finishing.lock();
-            let upload = self.uploads.lock().remove(&id).ok_or_else(|| unknown(id))?;
+            let mut finishing = self.finishing_uploads.lock();
+            let upload = self.uploads.lock().remove(&id).ok_or_else(|| unknown_upload(id))?;
             finishing.insert(DataId(id.0));
             upload
         };
         let mut upload = upload.lock();
-        let logged = if upload.ended { Err(unknown(id)) } else { self.log_upload(&mut upload) };
+        let logged = if upload.ended { Err(unknown_upload(id)) } else { self.log_upload(&mut upload) };
         upload.ended = true;
         if let Err(error) = logged {
-            self.finishing.lock().remove(&upload.data);
+            self.finishing_uploads.lock().remove(&upload.data);
             self.drop_upload(&mut upload);
             return Err(error);
         }
         let size = upload.size();
         let first = upload.first.take();
         let unlogged = first.iter().cloned().collect();
-        Ok(Finished { data: upload.data, first, size, tail: upload.tail.split().freeze(), unlogged })
+        Ok(FinishedUpload { data: upload.data, first, size, tail: upload.tail.split().freeze(), unlogged })
     }
 
     pub(crate) fn abort_upload(&self, id: UploadId) {
@@ -194,7 +194,7 @@ impl Core {
 
     /// Whether some unfinished upload may still use this content.
     pub(crate) fn is_uploading(&self, data: DataId) -> bool {
-        let finishing = self.finishing.lock();
+        let finishing = self.finishing_uploads.lock();
         finishing.contains(&data) || self.uploads.lock().contains_key(&UploadId(data.0))
     }
 }
@@ -205,7 +205,7 @@ impl Upload {
         chunks * CHUNK as u64 + self.tail.len() as u64
     }
 
-    fn staged(&mut self, extents: Vec<Extent>) {
+    fn add_staged(&mut self, extents: Vec<Extent>) {
         let mut extents = extents.into_iter();
         if self.first.is_none() {
             self.first = extents.next();

@@ -25,9 +25,9 @@ impl View {
 /// Positions in order, each with how often it is pinned. Nearly every read pins one for a moment, so few are kept
 /// without allocating.
 #[derive(Default)]
-struct Pinned(SmallVec<[(Seq, usize); 8]>);
+struct PinCounts(SmallVec<[(Seq, usize); 8]>);
 
-impl Pinned {
+impl PinCounts {
     fn add(&mut self, seq: Seq) {
         match self.0.binary_search_by_key(&seq, |(seq, _)| *seq) {
             Ok(at) => self.0[at].1 += 1,
@@ -50,19 +50,19 @@ impl Pinned {
 }
 
 /// The positions that readers have pinned.
-pub(crate) struct Snapshots {
-    pinned: Mutex<Pinned>,
+pub(crate) struct PinTable {
+    pinned: Mutex<PinCounts>,
     /// The smallest of them, or the largest number if there is none.
     oldest: AtomicU64,
 }
 
 /// A pinned position.
-pub(crate) struct Pin<S: std::ops::Deref<Target = Snapshots>> {
+pub(crate) struct Pin<S: std::ops::Deref<Target = PinTable>> {
     snapshots: S,
     pub(crate) seq: Seq,
 }
 
-impl Snapshots {
+impl PinTable {
     pub(crate) fn new() -> Self {
         Self { pinned: Mutex::default(), oldest: AtomicU64::new(Seq::MAX) }
     }
@@ -106,7 +106,7 @@ impl Snapshots {
     }
 }
 
-impl<S: std::ops::Deref<Target = Snapshots>> Drop for Pin<S> {
+impl<S: std::ops::Deref<Target = PinTable>> Drop for Pin<S> {
     fn drop(&mut self) {
         let mut pinned = self.snapshots.pinned.lock();
         pinned.remove(self.seq);
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn no_horizon_passes_a_position_that_is_being_pinned() {
-        let (snapshots, visible, horizon) = (Snapshots::new(), AtomicU64::new(10), Cell::new(0));
+        let (snapshots, visible, horizon) = (PinTable::new(), AtomicU64::new(10), Cell::new(0));
         // Whenever the reader has looked at what is visible, a writer makes more visible and asks for the horizon.
         let look = || {
             let seen = visible.fetch_add(2, Ordering::SeqCst);
             horizon.set(snapshots.horizon(&visible).max(horizon.get()));
             seen
         };
-        let pin = Snapshots::pin(&snapshots, look);
+        let pin = PinTable::pin(&snapshots, look);
         assert!(horizon.get() <= pin.seq, "{} was of no use any more, and {} is pinned", horizon.get(), pin.seq);
         assert!(snapshots.horizon(&visible) <= pin.seq);
         drop(pin);

@@ -147,7 +147,7 @@ pub fn transaction_to_proto(transaction: Transaction) -> (proto::Commit, Vec<Byt
 
 /// Keeps `data` for the raw part and returns its length. Longer data than a length can say is longer than any limit;
 /// the saturated length then makes the frame too large, which refuses it.
-fn keep(data: Bytes, raw: &mut Vec<Bytes>) -> u32 {
+fn push_data(data: Bytes, raw: &mut Vec<Bytes>) -> u32 {
     let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
     if !data.is_empty() {
         raw.push(data);
@@ -160,21 +160,23 @@ fn step(op: Op, raw: &mut Vec<Bytes>) -> Step {
         Op::Create { oid, kind, data, near } => Step::Create(proto::Create {
             oid: Some(oid.into()),
             kind: kind as u32,
-            data_length: keep(data, raw),
+            data_length: push_data(data, raw),
             near: near.map(Into::into),
         }),
-        Op::Put { oid, data } => Step::Put(proto::Put { oid: Some(oid.into()), data_length: keep(data, raw) }),
+        Op::Put { oid, data } => Step::Put(proto::Put { oid: Some(oid.into()), data_length: push_data(data, raw) }),
         Op::PutUpload { oid, upload } => Step::PutUpload(proto::PutUpload { oid: Some(oid.into()), upload: upload.0 }),
         Op::Write { oid, offset, data } => {
-            Step::Write(proto::Write { oid: Some(oid.into()), offset, data_length: keep(data, raw) })
+            Step::Write(proto::Write { oid: Some(oid.into()), offset, data_length: push_data(data, raw) })
         }
-        Op::Append { oid, data } => Step::Append(proto::Append { oid: Some(oid.into()), data_length: keep(data, raw) }),
+        Op::Append { oid, data } => {
+            Step::Append(proto::Append { oid: Some(oid.into()), data_length: push_data(data, raw) })
+        }
         Op::Truncate { oid, size } => Step::Truncate(proto::Truncate { oid: Some(oid.into()), size }),
         Op::Zero { oid, offset, len } => Step::Zero(proto::Zero { oid: Some(oid.into()), offset, length: len }),
         Op::Clone { from, to } => Step::Clone(proto::Clone { from: Some(from.into()), to: Some(to.into()) }),
         Op::Delete { oid } => Step::Delete(proto::Delete { oid: Some(oid.into()) }),
         Op::SetAttribute { oid, key, value } => {
-            Step::SetAttribute(proto::SetAttribute { oid: Some(oid.into()), key, value_length: keep(value, raw) })
+            Step::SetAttribute(proto::SetAttribute { oid: Some(oid.into()), key, value_length: push_data(value, raw) })
         }
         Op::RemoveAttribute { oid, key } => {
             Step::RemoveAttribute(proto::RemoveAttribute { oid: Some(oid.into()), key })

@@ -1,9 +1,9 @@
 //! What drivers of the machines of [`protocol`] have in common: a time, a task that wakes, and the way to others.
 
-mod alarm;
-mod post;
-mod time;
+mod deadline_timer;
+mod monotonic_clock;
+mod peer_handle;
 
-pub use alarm::Alarm;
-pub use post::Post;
-pub use time::Time;
+pub use deadline_timer::DeadlineTimer;
+pub use monotonic_clock::MonotonicClock;
+pub use peer_handle::PeerHandle;

@@ -28,7 +28,7 @@ pub const CHECKSUM: usize = 4;
 /// Bytes in the largest message that is not the raw part, whatever the other limits say.
 pub const MAX_MESSAGE: usize = 8 << 20;
 /// Bytes of raw part up to which [`Raw::slice`] copies rather than keeps the whole frame in memory.
-const COPY: usize = 16 << 10;
+const MAX_COPY: usize = 16 << 10;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -102,7 +102,7 @@ pub enum FrameError {
     Refused(String),
     /// The other side ends the connection, and says why.
     #[error("the other side ended the connection: {0}")]
-    Told(String),
+    ClosedByPeer(String),
 }
 
 /// A frame's header.
@@ -184,7 +184,7 @@ pub struct Frame<'a> {
 impl Frame<'_> {
     /// Whether the raw part is what was sent.
     #[must_use]
-    pub fn raw_is_sound(&self) -> bool {
+    pub fn is_raw_intact(&self) -> bool {
         crc32c(self.raw.as_slice()) == self.raw_checksum
     }
 }
@@ -227,7 +227,7 @@ impl Raw<'_> {
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         match self {
-            Self::Owned(bytes) if range.len() > COPY => bytes.slice(range),
+            Self::Owned(bytes) if range.len() > MAX_COPY => bytes.slice(range),
             _ if range.is_empty() => Bytes::new(),
             _ => Bytes::copy_from_slice(&self.as_slice()[range]),
         }

@@ -23,8 +23,8 @@ use model::{Error, ErrorKind, Result, SpaceId};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-use crate::transport::tls::{self, Trouble};
-use crate::transport::{Peer, Stream};
+use crate::transport::tls::{self, ErrorContext};
+use crate::transport::{RemoteEndpoint, Stream};
 use crate::{convert, proto};
 
 pub use crate::proto::Role;
@@ -45,13 +45,13 @@ pub const MAX_USER: usize = 255;
 /// Bytes in the longest password.
 pub const MAX_PASSWORD: usize = 1024;
 /// Bytes of a stranger that are read on after the answer, so that the answer arrives.
-const PATIENCE: u64 = 64 << 10;
+const MAX_DRAIN: u64 = 64 << 10;
 
 /// What whoever does not speak Mortar gets to read.
-const STRANGER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+const HTTP_REPLY: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks Mortar's own protocol, not HTTP. Programs of Mortar connect to it as mortar://HOST:PORT/SPACE.\n";
 
-const STRANGER_TO_TLS: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+const HTTP_REPLY_TLS: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks Mortar's own protocol over TLS. Programs of Mortar connect to it as mortars://HOST:PORT/SPACE.\n";
 
 /// Who a person or a program says it is.
@@ -71,10 +71,14 @@ impl fmt::Debug for Credentials {
 
 impl fmt::Debug for proto::Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { features, required, space, agent, role, user, password: _, patience_ms } = self;
+        let Self { features, required, space, agent, role, user, password: _, catalog_timeout_ms } = self;
         let mut hello = f.debug_struct("Hello");
         hello.field("features", features).field("required", required).field("space", space).field("agent", agent);
-        hello.field("role", role).field("user", user).field("patience_ms", patience_ms).finish_non_exhaustive()
+        hello
+            .field("role", role)
+            .field("user", user)
+            .field("catalog_timeout_ms", catalog_timeout_ms)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,7 +109,7 @@ pub struct Introduction {
     /// The password may be sent where others can listen.
     pub insecure: bool,
     /// How long it waits for answers that take others than who is dialled; `None`: as long as that sees fit.
-    pub patience: Option<Duration>,
+    pub catalog_timeout: Option<Duration>,
 }
 
 impl Introduction {
@@ -113,10 +117,10 @@ impl Introduction {
     #[must_use]
     pub fn new(space: impl Into<String>, agent: impl Into<String>) -> Self {
         let (space, agent) = (space.into(), agent.into());
-        Self { space, agent, role: Role::Client, credentials: None, insecure: false, patience: None }
+        Self { space, agent, role: Role::Client, credentials: None, insecure: false, catalog_timeout: None }
     }
 
-    fn hello(&self, peer: &Peer) -> Result<proto::Hello> {
+    fn hello(&self, peer: &RemoteEndpoint) -> Result<proto::Hello> {
         let Credentials { user, password } =
             self.credentials.clone().unwrap_or(Credentials { user: String::new(), password: String::new() });
         if user.len() > MAX_USER || password.len() > MAX_PASSWORD {
@@ -130,8 +134,18 @@ impl Introduction {
         }
         let (space, agent, role) = (self.space.clone(), self.agent.clone(), self.role as i32);
         // Whoever has none left does not have all that there is.
-        let patience_ms = self.patience.map_or(0, |it| u32::try_from(it.as_millis()).unwrap_or(u32::MAX).max(1));
-        Ok(proto::Hello { features: FEATURES, required: REQUIRED, space, agent, role, user, password, patience_ms })
+        let catalog_timeout_ms =
+            self.catalog_timeout.map_or(0, |it| u32::try_from(it.as_millis()).unwrap_or(u32::MAX).max(1));
+        Ok(proto::Hello {
+            features: FEATURES,
+            required: REQUIRED,
+            space,
+            agent,
+            role,
+            user,
+            password,
+            catalog_timeout_ms,
+        })
     }
 }
 
@@ -164,7 +178,7 @@ pub fn encode(version: u16, message: &impl Message) -> Vec<u8> {
 
 /// What the first bytes of an opening say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum Preamble {
     /// Mortar, of this version, with a message of this many bytes.
     Mortar {
         /// The sender's version.
@@ -175,29 +189,29 @@ pub enum Opening {
     /// Too few bytes to tell.
     Short,
     /// Something else.
-    Stranger,
+    NotMortar,
 }
 
 /// Reads the first bytes of an opening.
 #[must_use]
-pub fn decode(bytes: &[u8]) -> Opening {
+pub fn decode(bytes: &[u8]) -> Preamble {
     let magic = bytes.len().min(MAGIC.len());
     if bytes[..magic] != MAGIC[..magic] {
-        return Opening::Stranger;
+        return Preamble::NotMortar;
     }
-    let Some(header) = bytes.first_chunk::<HEADER>() else { return Opening::Short };
+    let Some(header) = bytes.first_chunk::<HEADER>() else { return Preamble::Short };
     let version = u16::from_le_bytes([header[6], header[7]]);
     let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
-    if length > MAX_MESSAGE { Opening::Stranger } else { Opening::Mortar { version, length } }
+    if length > MAX_MESSAGE { Preamble::NotMortar } else { Preamble::Mortar { version, length } }
 }
 
-enum Heard<M> {
+enum Received<M> {
     Message(u16, Option<M>),
-    Stranger(Vec<u8>),
+    NotMortar(Vec<u8>),
 }
 
 /// Reads an opening, and no byte behind it.
-async fn hear<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Heard<M>> {
+async fn read_message<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Received<M>> {
     let mut header = Vec::with_capacity(HEADER);
     let (version, length) = loop {
         let room = HEADER - header.len();
@@ -205,14 +219,14 @@ async fn hear<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> io
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         match decode(&header) {
-            Opening::Mortar { version, length } => break (version, length),
-            Opening::Short => {}
-            Opening::Stranger => return Ok(Heard::Stranger(header)),
+            Preamble::Mortar { version, length } => break (version, length),
+            Preamble::Short => {}
+            Preamble::NotMortar => return Ok(Received::NotMortar(header)),
         }
     };
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    Ok(Heard::Message(version, M::decode(body.as_slice()).ok()))
+    Ok(Received::Message(version, M::decode(body.as_slice()).ok()))
 }
 
 /// Opens a connection that this side dialled, as a client that is nobody in particular: see [`introduce`].
@@ -227,16 +241,16 @@ pub async fn dial(stream: &mut Stream, space: &str, agent: &str) -> Result<Terms
 /// be sent where others can listen, or the other side does not believe this one's certificate.
 pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Result<Terms> {
     // A server looks at a client's certificate after the client has begun to speak.
-    let broken = |error: io::Error| match Trouble::Dialled("the server").of_tls(&error) {
+    let broken = |error: io::Error| match ErrorContext::Dialled("the server").explain_tls(&error) {
         Some(trouble) => trouble.caused_by(error),
         None => Error::new(ErrorKind::Unavailable, "the server hung up").caused_by(error),
     };
     let unsupported = |message: String| Error::new(ErrorKind::Unsupported, message);
     let hello = introduction.hello(&stream.peer())?;
-    say(stream, &encode(VERSION, &hello)).await.map_err(broken)?;
-    let (version, welcome) = match hear::<proto::Welcome>(stream).await.map_err(broken)? {
-        Heard::Message(version, welcome) => (version, welcome.and_then(|welcome| welcome.answer)),
-        Heard::Stranger(bytes) => {
+    write_and_flush(stream, &encode(VERSION, &hello)).await.map_err(broken)?;
+    let (version, welcome) = match read_message::<proto::Welcome>(stream).await.map_err(broken)? {
+        Received::Message(version, welcome) => (version, welcome.and_then(|welcome| welcome.answer)),
+        Received::NotMortar(bytes) => {
             let words = String::from_utf8_lossy(&bytes);
             return Err(unsupported(format!("what listens there is no server of Mortar; it said {words:?}")));
         }
@@ -244,9 +258,9 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
     let accepted = match welcome {
         Some(proto::welcome::Answer::Refused(error)) => return Err(error.into()),
         Some(proto::welcome::Answer::Accepted(accepted)) if version == VERSION => accepted,
-        _ => return Err(unsupported(versions("the server", version, "this client"))),
+        _ => return Err(unsupported(version_mismatch("the server", version, "this client"))),
     };
-    if lacking(accepted.required, FEATURES) != 0 || lacking(REQUIRED, accepted.features) != 0 {
+    if missing_features(accepted.required, FEATURES) != 0 || missing_features(REQUIRED, accepted.features) != 0 {
         let what = format!("server and client lack each other's features: server {accepted:?}, client {FEATURES:#x}");
         return Err(unsupported(what));
     }
@@ -260,40 +274,44 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
 }
 
 /// The required features that are not among those that one can do.
-fn lacking(required: u64, features: u64) -> u64 {
+fn missing_features(required: u64, features: u64) -> u64 {
     required & !features
 }
 
-fn versions(other: &str, version: u16, own: &str) -> String {
+fn version_mismatch(other: &str, version: u16, own: &str) -> String {
     format!("{other} speaks version {version} of the wire, {own} version {VERSION}: upgrade the older one")
 }
 
 /// What the side that was dialled answers: the terms for a space, or why there are none.
-pub trait Doorkeeper {
+pub trait HandshakeAuthenticator {
     /// The terms for `peer`, who says `hello`. Its role is one that there is, its user and password are no longer than they
     /// may be; whether they are right is decided here. May take long, as looking at passwords does: not on this thread.
-    fn admit(&mut self, hello: &proto::Hello, peer: &Peer) -> impl Future<Output = Result<Terms>> + Send;
+    fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> impl Future<Output = Result<Terms>> + Send;
 }
 
 /// Opens a connection that the other side dialled: hears who it is, and answers as `door` decides.
 ///
 /// If it is refused, it was told why, and the error says so.
-pub async fn welcome(stream: &mut Stream, door: &mut impl Doorkeeper, agent: &str) -> Result<(proto::Hello, Terms)> {
-    let broken = |error| Trouble::Accepted.explain(error);
-    let heard = hear::<proto::Hello>(stream).await.map_err(broken)?;
+pub async fn accept(
+    stream: &mut Stream,
+    door: &mut impl HandshakeAuthenticator,
+    agent: &str,
+) -> Result<(proto::Hello, Terms)> {
+    let broken = |error| ErrorContext::Accepted.explain(error);
+    let heard = read_message::<proto::Hello>(stream).await.map_err(broken)?;
     let decision = match heard {
-        Heard::Stranger(bytes) => {
-            say_and_wait(stream, STRANGER.as_bytes()).await.map_err(broken)?;
-            return Err(Error::new(ErrorKind::Unsupported, stranger(&bytes)));
+        Received::NotMortar(bytes) => {
+            write_and_drain(stream, HTTP_REPLY.as_bytes()).await.map_err(broken)?;
+            return Err(Error::new(ErrorKind::Unsupported, describe_non_mortar(&bytes)));
         }
-        Heard::Message(VERSION, Some(hello)) => {
+        Received::Message(VERSION, Some(hello)) => {
             let peer = stream.peer();
             admit(door, &hello, &peer).await.map(|terms| (hello, terms))
         }
-        Heard::Message(version, _) if version != VERSION => {
-            Err(Error::new(ErrorKind::Unsupported, versions("the client", version, "this server")))
+        Received::Message(version, _) if version != VERSION => {
+            Err(Error::new(ErrorKind::Unsupported, version_mismatch("the client", version, "this server")))
         }
-        Heard::Message(..) => Err(Error::new(ErrorKind::Invalid, "the first message of the connection is garbled")),
+        Received::Message(..) => Err(Error::new(ErrorKind::Invalid, "the first message of the connection is garbled")),
     };
     let answer = match &decision {
         Ok((_, terms)) => proto::welcome::Answer::Accepted(proto::Accepted {
@@ -309,24 +327,24 @@ pub async fn welcome(stream: &mut Stream, door: &mut impl Doorkeeper, agent: &st
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };
     let welcome = proto::Welcome { answer: Some(answer) };
-    say(stream, &encode(VERSION, &welcome)).await.map_err(broken)?;
+    write_and_flush(stream, &encode(VERSION, &welcome)).await.map_err(broken)?;
     decision
 }
 
-async fn say(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+async fn write_and_flush(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
 
 /// Says something to whom nothing more is said, and hears what is on its way: otherwise what is said could be lost.
-async fn say_and_wait(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
-    say(stream, bytes).await?;
+async fn write_and_drain(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+    write_and_flush(stream, bytes).await?;
     stream.shutdown().await?;
-    tokio::io::copy(&mut stream.take(PATIENCE), &mut tokio::io::sink()).await?;
+    tokio::io::copy(&mut stream.take(MAX_DRAIN), &mut tokio::io::sink()).await?;
     Ok(())
 }
 
-fn stranger(bytes: &[u8]) -> String {
+fn describe_non_mortar(bytes: &[u8]) -> String {
     if bytes.first() == Some(&tls::HANDSHAKE) {
         return "a client that speaks TLS, which this port does not: it should connect as mortar://".to_owned();
     }
@@ -337,9 +355,9 @@ fn stranger(bytes: &[u8]) -> String {
 pub(crate) async fn refuse_plain(stream: &mut Stream) -> Error {
     let error = Error::new(ErrorKind::Unsupported, "this port speaks TLS: connect to it as mortars://HOST:PORT/SPACE");
     let refused = proto::Welcome { answer: Some(proto::welcome::Answer::Refused((&error).into())) };
-    let said = match hear::<proto::Hello>(stream).await {
-        Ok(Heard::Message(..)) => say_and_wait(stream, &encode(VERSION, &refused)).await,
-        Ok(Heard::Stranger(_)) => say_and_wait(stream, STRANGER_TO_TLS.as_bytes()).await,
+    let said = match read_message::<proto::Hello>(stream).await {
+        Ok(Received::Message(..)) => write_and_drain(stream, &encode(VERSION, &refused)).await,
+        Ok(Received::NotMortar(_)) => write_and_drain(stream, HTTP_REPLY_TLS.as_bytes()).await,
         Err(error) => Err(error),
     };
     let refusal = Error::new(ErrorKind::Unsupported, "a client without TLS, which this port speaks");
@@ -349,13 +367,13 @@ pub(crate) async fn refuse_plain(stream: &mut Stream) -> Error {
     }
 }
 
-async fn admit(door: &mut impl Doorkeeper, hello: &proto::Hello, peer: &Peer) -> Result<Terms> {
-    let unknown = lacking(hello.required, FEATURES);
+async fn admit(door: &mut impl HandshakeAuthenticator, hello: &proto::Hello, peer: &RemoteEndpoint) -> Result<Terms> {
+    let unknown = missing_features(hello.required, FEATURES);
     if unknown != 0 {
         let what = format!("the client needs features {unknown:#x} that this server lacks: upgrade the server");
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
-    let missing = lacking(REQUIRED, hello.features);
+    let missing = missing_features(REQUIRED, hello.features);
     if missing != 0 {
         let what = format!("the client lacks features {missing:#x} that this server needs: upgrade the client");
         return Err(Error::new(ErrorKind::Unsupported, what));
@@ -379,7 +397,8 @@ mod tests {
     fn password_is_sent_where_nobody_can_listen_or_a_person_says_so() {
         let credentials = Some(Credentials { user: "alice".to_owned(), password: "secret".to_owned() });
         let alice = Introduction { credentials, ..Introduction::new("main", "test") };
-        let (private, open) = (Peer { is_private: true, ..Peer::default() }, Peer::default());
+        let (private, open) =
+            (RemoteEndpoint { is_private: true, ..RemoteEndpoint::default() }, RemoteEndpoint::default());
         let refused = alice.hello(&open).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied);
         assert!(refused.message().contains("mortars://"), "{refused}");

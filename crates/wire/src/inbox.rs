@@ -14,25 +14,25 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
 
 /// Bytes of the buffer that connections share.
-pub const SHARED: usize = 64 << 10;
+pub const SHARED_BUFFER_LEN: usize = 64 << 10;
 /// Bytes of a frame from which on it gets a buffer of its own.
-const LARGE: usize = SHARED / 2;
+const MIN_LARGE_FRAME: usize = SHARED_BUFFER_LEN / 2;
 /// Buffers for large frames that a connection keeps for the next ones until a small frame comes, and the largest that is:
 /// one for a piece of an upload.
-const SPARE: usize = 8;
-const SPARE_SIZE: usize = (1 << 20) + (4 << 10);
+const MAX_SPARES: usize = 8;
+const MAX_SPARE_SIZE: usize = (1 << 20) + (4 << 10);
 /// Bytes that all connections of the process keep so: they may be idle for long.
-const KEPT: usize = 16 << 20;
+const MAX_SPARE_BYTES: usize = 16 << 20;
 
 /// Bytes that are kept now.
-static KEPT_NOW: AtomicUsize = AtomicUsize::new(0);
+static SPARE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What arrived on one connection and is no whole frame yet.
 #[derive(Debug)]
 pub struct Inbox {
     max_frame: u32,
     /// The beginning of a small frame; after a pause, all that was read and not handed out.
-    kept: Vec<u8>,
+    pending: Vec<u8>,
     is_paused: bool,
     /// The beginning of a large frame.
     large: Option<Large>,
@@ -55,8 +55,8 @@ struct Spare {
 impl Spare {
     /// Keeps a buffer that takes `size` bytes, unless there are too many.
     fn keep(bytes: BytesMut, size: usize) -> Option<Self> {
-        let more = |now: usize| now.checked_add(size).filter(|now| *now <= KEPT);
-        let kept = KEPT_NOW.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let more = |now: usize| now.checked_add(size).filter(|now| *now <= MAX_SPARE_BYTES);
+        let kept = SPARE_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         kept.is_ok().then(|| Self { bytes, counted: size })
     }
 
@@ -67,7 +67,7 @@ impl Spare {
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        KEPT_NOW.fetch_sub(self.counted, Ordering::Relaxed);
+        SPARE_BYTES.fetch_sub(self.counted, Ordering::Relaxed);
     }
 }
 
@@ -104,13 +104,13 @@ impl Inbox {
     /// An empty inbox that takes frames of up to `max_frame` bytes.
     #[must_use]
     pub fn new(max_frame: u32) -> Self {
-        Self { max_frame, kept: Vec::new(), is_paused: false, large: None, spare: Vec::new() }
+        Self { max_frame, pending: Vec::new(), is_paused: false, large: None, spare: Vec::new() }
     }
 
     /// Whether the bytes so far end between two frames.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
-        self.kept.is_empty() && self.large.is_none()
+        self.pending.is_empty() && self.large.is_none()
     }
 
     /// Reads once and hands every frame that is whole to `each`.
@@ -128,16 +128,16 @@ impl Inbox {
             self.finish_large(each)?;
             return Poll::Ready(Ok(if read == 0 { Filled::End } else { Filled::Some }));
         }
-        let before = self.kept.len();
+        let before = self.pending.len();
         if self.is_paused {
-            shared[..before].copy_from_slice(&self.kept);
+            shared[..before].copy_from_slice(&self.pending);
             self.parse(&shared[..before], &mut each)?;
             return Poll::Ready(Ok(Filled::Some));
         }
         let mut room = &mut shared[before..];
         let read = pin!(stream.read_buf(&mut room)).poll(context)?;
         let Poll::Ready(read) = read else { return Poll::Pending };
-        shared[..before].copy_from_slice(&self.kept);
+        shared[..before].copy_from_slice(&self.pending);
         self.parse(&shared[..before + read], &mut each)?;
         Poll::Ready(Ok(if read == 0 { Filled::End } else { Filled::Some }))
     }
@@ -154,7 +154,7 @@ impl Inbox {
         while let Some(header) = rest.first_chunk::<HEADER>() {
             let header = Header::decode(header, self.max_frame)?;
             let Some((frame, behind)) = rest.split_at_checked(header.frame_len()) else {
-                if header.frame_len() < LARGE {
+                if header.frame_len() < MIN_LARGE_FRAME {
                     break;
                 }
                 let mut own = self.buffer(header.frame_len());
@@ -168,16 +168,16 @@ impl Inbox {
             if !self.spare.is_empty() {
                 self.spare = Vec::new();
             }
-            if each(open(header, head, Raw::Borrowed(raw))?)? == Next::Pause {
+            if each(decode_frame(header, head, Raw::Borrowed(raw))?)? == Next::Pause {
                 self.is_paused = !rest.is_empty();
                 break;
             }
         }
         if rest.is_empty() {
-            self.kept = Vec::new();
+            self.pending = Vec::new();
         } else {
-            self.kept.clear();
-            self.kept.extend_from_slice(rest);
+            self.pending.clear();
+            self.pending.extend_from_slice(rest);
         }
         Ok(())
     }
@@ -190,11 +190,11 @@ impl Inbox {
             return Ok(());
         };
         let mut frame = bytes.split().freeze();
-        if self.spare.len() < SPARE && frame.len() <= SPARE_SIZE {
+        if self.spare.len() < MAX_SPARES && frame.len() <= MAX_SPARE_SIZE {
             self.spare.extend(Spare::keep(bytes, frame.len()));
         }
         let head = frame.split_to(header.head_len());
-        each(open(header, &head, Raw::Owned(frame))?)?;
+        each(decode_frame(header, &head, Raw::Owned(frame))?)?;
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Inbox {
         match free {
             Some(at) => self.spare.remove(at).take(),
             None => {
-                if self.spare.len() == SPARE {
+                if self.spare.len() == MAX_SPARES {
                     self.spare.remove(0);
                 }
                 BytesMut::with_capacity(len)
@@ -231,16 +231,16 @@ impl Inbox {
             rest = behind;
             self.finish_large(&mut each)?;
         }
-        if self.kept.is_empty() {
+        if self.pending.is_empty() {
             return self.parse(rest, &mut each);
         }
-        let mut whole = std::mem::take(&mut self.kept);
+        let mut whole = std::mem::take(&mut self.pending);
         whole.extend_from_slice(rest);
         self.parse(&whole, &mut each)
     }
 }
 
-fn open<'a>(header: Header, head: &'a [u8], raw: Raw<'a>) -> Result<Frame<'a>, FrameError> {
+fn decode_frame<'a>(header: Header, head: &'a [u8], raw: Raw<'a>) -> Result<Frame<'a>, FrameError> {
     let (covered, mut checksum) = head.split_at(head.len() - CHECKSUM);
     if crc32c(covered) != checksum.get_u32_le() {
         return Err(FrameError::Checksum);
@@ -274,6 +274,6 @@ mod tests {
         }
         assert_eq!(frames, inboxes.len());
         let kept: usize = inboxes.iter().flat_map(|inbox| &inbox.spare).map(|spare| spare.counted).sum();
-        assert!((1..=KEPT).contains(&kept), "{kept} bytes");
+        assert!((1..=MAX_SPARE_BYTES).contains(&kept), "{kept} bytes");
     }
 }

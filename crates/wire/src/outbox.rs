@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use model::checksum::{Joined, crc32c, crc32c_parts};
+use model::checksum::{ChecksumCombiner, crc32c, crc32c_parts};
 use prost::Message;
 use tokio::io::AsyncWrite;
 use tracing::error;
@@ -22,15 +22,15 @@ use crate::pool;
 use crate::transport::Stream;
 
 /// Bytes from which on a raw part is referred to rather than copied.
-const REFER: usize = 16 << 10;
+const MIN_REFERENCED: usize = 16 << 10;
 /// Bytes that one call of `poll_flush` sends at most, so that other connections have their turn.
-const TURN: usize = 4 << 20;
+const MAX_FLUSH: usize = 4 << 20;
 /// Bytes before something that is referred to, up to which they are copied rather than take the buffer with them.
-const HEADS: usize = 4 << 10;
+const MAX_COPIED_HEAD: usize = 4 << 10;
 /// Bytes that have left, from which on they are removed from before those that have not.
-const LEFT: usize = 64 << 10;
+const MIN_COMPACTION: usize = 64 << 10;
 /// Slices handed to one write.
-const SLICES: usize = 32;
+const MAX_SLICES: usize = 32;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -70,12 +70,12 @@ impl Piece {
 }
 
 /// Keeps alive what pieces refer to, until they are sent.
-pub type Guard = Arc<dyn Any + Send + Sync>;
+pub type PieceGuard = Arc<dyn Any + Send + Sync>;
 
 enum Segment {
     Bytes(Bytes),
     File { file: Arc<File>, offset: u64, len: usize },
-    Release(#[expect(dead_code, reason = "held, not read")] Guard),
+    Release(#[expect(dead_code, reason = "held, not read")] PieceGuard),
 }
 
 /// What should leave on one connection and has not yet.
@@ -88,7 +88,7 @@ pub struct Outbox {
     sent: usize,
     len: usize,
     /// Bytes that were ever added.
-    added: u64,
+    total_added: u64,
     /// Bytes of raw parts that were added and not counted yet.
     uncounted: u64,
 }
@@ -108,24 +108,24 @@ impl Outbox {
 
     /// Bytes that were ever added.
     #[must_use]
-    pub fn added(&self) -> u64 {
-        self.added
+    pub fn total_added(&self) -> u64 {
+        self.total_added
     }
 
     /// Bytes that have ever left.
     #[must_use]
-    pub fn left(&self) -> u64 {
-        self.added - self.len as u64
+    pub fn total_sent(&self) -> u64 {
+        self.total_added - self.len as u64
     }
 
     /// Bytes of raw parts that were added since this was last asked for.
-    pub fn count_raw(&mut self) -> u64 {
+    pub fn take_raw_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.uncounted)
     }
 
     fn grow(&mut self, bytes: usize) {
         self.len += bytes;
-        self.added += bytes as u64;
+        self.total_added += bytes as u64;
     }
 
     /// Whether all has left.
@@ -156,8 +156,15 @@ impl Outbox {
     }
 
     /// The same for a raw part that is partly in files; `guard` is dropped when it has left.
-    pub fn push_pieces(&mut self, flags: Flags, id: u32, message: &impl Message, pieces: Vec<Piece>, guard: Guard) {
-        let mut joined = Joined::default();
+    pub fn push_pieces(
+        &mut self,
+        flags: Flags,
+        id: u32,
+        message: &impl Message,
+        pieces: Vec<Piece>,
+        guard: PieceGuard,
+    ) {
+        let mut joined = ChecksumCombiner::default();
         for piece in &pieces {
             let checksum = match piece {
                 Piece::Bytes(bytes) => crc32c(bytes),
@@ -173,7 +180,7 @@ impl Outbox {
                 Piece::File { file, offset, len, .. } => self.push_file(file, offset, len),
             }
         }
-        self.seal();
+        self.push_tail();
         self.segments.push_back(Segment::Release(guard));
     }
 
@@ -201,17 +208,17 @@ impl Outbox {
 
     fn push_bytes(&mut self, bytes: &Bytes) {
         self.grow(bytes.len());
-        if bytes.len() < REFER {
+        if bytes.len() < MIN_REFERENCED {
             self.tail.extend_from_slice(bytes);
         } else {
-            self.seal();
+            self.push_tail();
             self.segments.push_back(Segment::Bytes(bytes.clone()));
         }
     }
 
     /// Adds a part of a file, to the part before it if that ends where this begins.
     fn push_file(&mut self, file: Arc<File>, offset: u64, len: usize) {
-        self.seal();
+        self.push_tail();
         self.grow(len);
         if let Some(Segment::File { file: before, offset: start, len: length }) = self.segments.back_mut()
             && Arc::ptr_eq(before, &file)
@@ -224,10 +231,10 @@ impl Outbox {
     }
 
     /// Turns the tail into a segment, so that something else can follow it.
-    fn seal(&mut self) {
+    fn push_tail(&mut self) {
         let unsent = &self.tail[self.sent..];
         if !unsent.is_empty() {
-            let bytes = if unsent.len() <= HEADS {
+            let bytes = if unsent.len() <= MAX_COPIED_HEAD {
                 Bytes::copy_from_slice(unsent)
             } else {
                 Bytes::from(std::mem::take(&mut self.tail)).split_off(self.sent)
@@ -240,7 +247,7 @@ impl Outbox {
 
     /// Writes until nothing is left, or the stream takes no more for now.
     pub fn poll_flush(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
-        let mut turn = TURN;
+        let mut turn = MAX_FLUSH;
         while !self.is_empty() {
             let sent = match self.segments.front_mut() {
                 Some(Segment::Release(_)) => {
@@ -261,7 +268,7 @@ impl Outbox {
                             self.len -= sent;
                             sent
                         }
-                        Err(error) if is_of_connection(&error) => return Poll::Ready(Err(error)),
+                        Err(error) if is_connection_error(&error) => return Poll::Ready(Err(error)),
                         failed => {
                             self.replace_by_zeros(failed.err());
                             continue;
@@ -290,7 +297,7 @@ impl Outbox {
         let written = if self.segments.is_empty() {
             Pin::new(stream).poll_write(context, &self.tail[self.sent..])
         } else {
-            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let mut count = 0;
             let memory = self.segments.iter().map_while(|segment| match segment {
                 Segment::Bytes(bytes) => Some(bytes.as_ref()),
@@ -324,7 +331,7 @@ impl Outbox {
         if self.sent == self.tail.len() {
             pool::give(std::mem::take(&mut self.tail));
             self.sent = 0;
-        } else if self.sent >= LEFT && self.sent >= self.tail.len() / 2 {
+        } else if self.sent >= MIN_COMPACTION && self.sent >= self.tail.len() / 2 {
             // More than what is moved has left: however long something waits, the buffer is no more than twice as large.
             self.tail.drain(..self.sent);
             self.sent = 0;
@@ -347,7 +354,7 @@ impl Outbox {
 }
 
 /// Whether the socket failed, rather than the file.
-fn is_of_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
 }
@@ -417,7 +424,7 @@ mod tests {
                 push(&mut outbox, id, &raw);
             }
             if id % 7 == 0 {
-                outbox.seal();
+                outbox.push_tail();
             }
             while outbox.len() > 200 << 10 {
                 let sealed = outbox.segments.iter().flat_map(|segment| match segment {

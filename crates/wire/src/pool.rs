@@ -6,9 +6,9 @@
 use std::cell::RefCell;
 
 /// Bytes of capacity that a thread keeps.
-const TOTAL: usize = 4 << 20;
+const MAX_TOTAL_BYTES: usize = 4 << 20;
 /// Bytes of capacity of the largest buffer that is kept.
-const LARGEST: usize = 1 << 20;
+const MAX_BUFFER_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 struct Pool {
@@ -39,7 +39,7 @@ pub(crate) fn give(mut buffer: Vec<u8>) {
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
         let bytes = pool.bytes + buffer.capacity();
-        if (1..=LARGEST).contains(&buffer.capacity()) && bytes <= TOTAL {
+        if (1..=MAX_BUFFER_BYTES).contains(&buffer.capacity()) && bytes <= MAX_TOTAL_BYTES {
             pool.bytes = bytes;
             pool.buffers.push(buffer);
         }
@@ -54,10 +54,10 @@ mod tests {
     fn a_thread_keeps_no_more_than_its_bound_and_nothing_that_was_written() {
         assert_eq!(take().capacity(), 0);
         give(Vec::new());
-        give(vec![1; LARGEST + 1]);
+        give(vec![1; MAX_BUFFER_BYTES + 1]);
         assert_eq!(take().capacity(), 0, "too large");
         for _ in 0..100 {
-            give(vec![1; TOTAL / 16]);
+            give(vec![1; MAX_TOTAL_BYTES / 16]);
         }
         let kept: Vec<Vec<u8>> = (0..100).map(|_| take()).filter(|buffer| buffer.capacity() > 0).collect();
         assert_eq!(kept.len(), 16);

@@ -13,16 +13,17 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use prost::Message as _;
-use protocol::brick::Locked;
+use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
-use protocol::locks::Mode;
-use protocol::page_cache::{self, Content, Contents, FetchId, Fetched, Invalidation};
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
+use protocol::locks::LockMode;
+use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage, SlotStates};
 use protocol::tree::{Down, Up};
-use protocol::validate::{Cause, Conflict, Read, Seen};
+use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
-    IndexRange, Message, Place, Scan, Scanned, decode_record, encode_record, looked, looked_from_proto,
+    IndexRange, Message, Scan, ScanPosition, Scanned, decode_record, encode_record, object_read_from_proto,
+    object_read_to_proto,
 };
 use wire::frame::Raw;
 use wire::proto;
@@ -49,8 +50,8 @@ fn oid() -> BoxedStrategy<Oid> {
     (class(), page, any::<u16>()).prop_map(|(class, page, slot)| Oid::new(class, page, slot)).boxed()
 }
 
-fn time() -> impl Strategy<Value = Timestamp> {
-    prop_oneof![(0..1_u64 << 63), Just((1 << 63) - 1)].prop_map(Timestamp)
+fn time() -> impl Strategy<Value = HlcTimestamp> {
+    prop_oneof![(0..1_u64 << 63), Just((1 << 63) - 1)].prop_map(HlcTimestamp)
 }
 
 fn txn() -> impl Strategy<Value = TxnId> {
@@ -69,8 +70,8 @@ fn fetch() -> impl Strategy<Value = FetchId> {
     any::<u64>().prop_map(FetchId)
 }
 
-fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Shared), Just(Mode::Touch), Just(Mode::Exclusive)]
+fn mode() -> impl Strategy<Value = LockMode> {
+    prop_oneof![Just(LockMode::Shared), Just(LockMode::Touch), Just(LockMode::Exclusive)]
 }
 
 fn participants() -> impl Strategy<Value = Vec<NodeId>> {
@@ -103,22 +104,22 @@ fn object(class: ClassId) -> BoxedStrategy<Object> {
     }
 }
 
-fn content(class: ClassId) -> impl Strategy<Value = Content<Object>> {
-    prop_oneof![Just(Content::Absent), object(class).prop_map(Content::Value)]
+fn content(class: ClassId) -> impl Strategy<Value = ObjectState<Object>> {
+    prop_oneof![Just(ObjectState::Absent), object(class).prop_map(ObjectState::Value)]
 }
 
 fn slots<V: std::fmt::Debug>(value: impl Strategy<Value = V>) -> impl Strategy<Value = BTreeMap<u16, V>> {
     btree_map(any::<u16>(), value, 0..6)
 }
 
-fn copy() -> BoxedStrategy<Fetched<Object>> {
+fn copy() -> BoxedStrategy<PageImage<Object>> {
     let objects = slots(class().prop_flat_map(object));
     (version(), time(), objects)
-        .prop_map(|(version, timestamp, objects)| Fetched { version, timestamp, objects })
+        .prop_map(|(version, timestamp, objects)| PageImage { version, timestamp, objects })
         .boxed()
 }
 
-fn contents() -> BoxedStrategy<Contents<Object>> {
+fn contents() -> BoxedStrategy<SlotStates<Object>> {
     slots(class().prop_flat_map(content)).boxed()
 }
 
@@ -128,7 +129,7 @@ fn writes() -> BoxedStrategy<Writes<Object>> {
 }
 
 fn reads() -> BoxedStrategy<Vec<Read>> {
-    let seen = prop_oneof![4 => version().prop_map(Seen::At), 1 => txn().prop_map(Seen::Written)];
+    let seen = prop_oneof![4 => version().prop_map(ReadVersion::At), 1 => txn().prop_map(ReadVersion::Written)];
     vec((oid(), seen).prop_map(|(oid, seen)| Read { oid, seen }), 0..6).boxed()
 }
 
@@ -164,16 +165,16 @@ fn parts() -> BoxedStrategy<BTreeMap<NodeId, Part<Object>>> {
 
 // ------------------------------------------------------------------------------------------------ verdicts
 
-fn conflict() -> BoxedStrategy<Conflict> {
+fn conflict() -> BoxedStrategy<ValidationConflict> {
     let cause = prop_oneof![version().prop_map(Cause::Stale), txn().prop_map(Cause::Held)];
-    (oid(), cause).prop_map(|(oid, cause)| Conflict { oid, cause }).boxed()
+    (oid(), cause).prop_map(|(oid, cause)| ValidationConflict { oid, cause }).boxed()
 }
 
 fn refusal() -> BoxedStrategy<Refusal> {
     prop_oneof![conflict().prop_map(Refusal::Conflict), Just(Refusal::Aborted), Just(Refusal::TooOld)].boxed()
 }
 
-fn verdict() -> BoxedStrategy<Result<Timestamp, Refusal>> {
+fn verdict() -> BoxedStrategy<Result<HlcTimestamp, Refusal>> {
     prop_oneof![time().prop_map(Ok), refusal().prop_map(Err)].boxed()
 }
 
@@ -181,9 +182,11 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![time().prop_map(Outcome::Committed), Just(Outcome::Aborted)]
 }
 
-fn locked() -> BoxedStrategy<Locked<Object>> {
+fn locked() -> BoxedStrategy<LockedObject<Object>> {
     let object = oid().prop_flat_map(|oid| (Just(oid), option::of(object(oid.class()))));
-    (object, mode(), version()).prop_map(|((oid, value), mode, version)| Locked { oid, mode, version, value }).boxed()
+    (object, mode(), version())
+        .prop_map(|((oid, value), mode, version)| LockedObject { oid, mode, version, value })
+        .boxed()
 }
 
 // ------------------------------------------------------------------------------------------------ messages
@@ -213,9 +216,9 @@ fn down(node: NodeId) -> BoxedStrategy<Down<Object>> {
         Invalidation { page, slots, previous, version, timestamp, txn }
     });
     let reply = prop_oneof![
-        4 => copy().prop_map(page_cache::Reply::Page),
-        1 => Just(page_cache::Reply::Current),
-        1 => Just(page_cache::Reply::Stale),
+        4 => copy().prop_map(page_cache::FetchReply::Page),
+        1 => Just(page_cache::FetchReply::Current),
+        1 => Just(page_cache::FetchReply::Stale),
     ];
     prop_oneof![
         (ms(), ms(), any::<u64>()).prop_map(|(asked, lease_ms, sync)| Down::Leased { asked, lease_ms, sync }),
@@ -246,8 +249,8 @@ fn call() -> BoxedStrategy<Call<Object>> {
 
 fn reply() -> BoxedStrategy<Reply<Object>> {
     let ended = verdict().prop_map(|verdict| match verdict {
-        Ok(at) => coordinator::Reply::Committed(at),
-        Err(why) => coordinator::Reply::Refused(why),
+        Ok(at) => coordinator::CommitReply::Committed(at),
+        Err(why) => coordinator::CommitReply::Refused(why),
     });
     prop_oneof![ended.prop_map(Reply::Ended), verdict().prop_map(Reply::Checked), locked().prop_map(Reply::Locked)]
         .boxed()
@@ -270,7 +273,7 @@ fn request() -> BoxedStrategy<Request<Object>> {
     .boxed()
 }
 
-fn answer() -> BoxedStrategy<(Answer, Option<Locked<Object>>)> {
+fn answer() -> BoxedStrategy<(Answer, Option<LockedObject<Object>>)> {
     let locked = (txn(), locked(), any::<bool>()).prop_map(|(txn, locked, is_told)| {
         (Answer::Locked { txn, oid: locked.oid, mode: locked.mode }, is_told.then_some(locked))
     });
@@ -314,8 +317,8 @@ fn message() -> BoxedStrategy<Message> {
             answer,
             locked
         }),
-        (node(), epoch()).prop_map(|(node, epoch)| Message::Elsewhere { node, epoch }),
-        (node(), txn(), 1..=12_u8, ".{0,40}").prop_map(|(node, txn, kind, why)| Message::Held {
+        (node(), epoch()).prop_map(|(node, epoch)| Message::NotServedHere { node, epoch }),
+        (node(), txn(), 1..=12_u8, ".{0,40}").prop_map(|(node, txn, kind, why)| Message::Deferred {
             node,
             txn,
             kind: model::ErrorKind::from_code(kind),
@@ -358,8 +361,8 @@ fn kept() -> BoxedStrategy<Record<Object>> {
     .boxed()
 }
 
-fn place() -> BoxedStrategy<Place> {
-    (vec(any::<u8>(), 0..10), oid()).prop_map(|(key, oid)| Place { key: key.into(), oid }).boxed()
+fn place() -> BoxedStrategy<ScanPosition> {
+    (vec(any::<u8>(), 0..10), oid()).prop_map(|(key, oid)| ScanPosition { key: key.into(), oid }).boxed()
 }
 
 fn scan() -> BoxedStrategy<Scan> {
@@ -398,8 +401,8 @@ fn scanned() -> BoxedStrategy<Scanned> {
     let object = oid().prop_flat_map(|oid| (Just(oid), version(), object(oid.class())));
     (vec(object, 0..5), reads(), option::of(place()), any::<u64>(), any::<u64>())
         .prop_map(|(found, guards, next, examined, count)| {
-            let seen = Timestamp(examined);
-            Scanned { found, guards, next, examined, count, seen, behind: count % 2 == 1 }
+            let seen = HlcTimestamp(examined);
+            Scanned { found, guards, next, examined, count, seen, has_stale_classes: count % 2 == 1 }
         })
         .boxed()
 }
@@ -418,7 +421,7 @@ proptest! {
     #[test]
     fn data_of_objects_is_not_copied(sent in copy()) {
         let objects: Vec<Bytes> = sent.objects.values().map(|object| object.data.clone()).collect();
-        let reply = page_cache::Reply::Page(sent);
+        let reply = page_cache::FetchReply::Page(sent);
         let page = PageId { space: SpaceId(1), node: NodeId(2), number: 3 };
         let message = Down::Fetched { page, fetch: FetchId(1), reply };
         let (_, parts) = Message::Down { node: NodeId(2), holder: HolderId(1), message }.encode();
@@ -457,9 +460,9 @@ proptest! {
 
     #[test]
     fn what_is_looked_at_arrives(locked in locked()) {
-        let told = looked(locked.value.as_ref().map(|object| (object.kind, object.data.len())));
+        let told = object_read_to_proto(locked.value.as_ref().map(|object| (object.kind, object.data.len())));
         let raw = locked.value.as_ref().map(|object| object.data.clone()).unwrap_or_default();
-        let back = looked_from_proto(locked.oid, told, Raw::Borrowed(&raw)).unwrap();
+        let back = object_read_from_proto(locked.oid, told, Raw::Borrowed(&raw)).unwrap();
         prop_assert_eq!(back, locked.value);
     }
 }
@@ -567,7 +570,7 @@ fn lists_that_are_out_of_order_are_refused() {
 
 #[test]
 fn more_participants_than_a_transaction_may_have_are_refused() {
-    let nodes = (0..=wire::cluster::PARTICIPANTS as u32).collect();
+    let nodes = (0..=wire::cluster::MAX_PARTICIPANTS as u32).collect();
     let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));
     let request = Envelope::Call(cluster::Call { txn: some_txn(), call });
     assert_eq!(refused(request, b"").0, ErrorKind::TooLarge);
@@ -576,9 +579,12 @@ fn more_participants_than_a_transaction_may_have_are_refused() {
 #[test]
 fn scans_for_more_than_one_answer_holds_are_refused() {
     let many = cluster::Scan { limit: limits::LISTING as u32 + 1, ..cluster::Scan::default() };
-    let long = cluster::IndexRange { from: vec![0; wire::cluster::KEY + 1].into(), ..cluster::IndexRange::default() };
+    let long = cluster::IndexRange {
+        from: vec![0; wire::cluster::MAX_KEY_BYTES + 1].into(),
+        ..cluster::IndexRange::default()
+    };
     let long = cluster::Scan { range: Some(long), ..cluster::Scan::default() };
-    let classes = (0..=wire::cluster::CLASSES as u32).collect();
+    let classes = (0..=wire::cluster::MAX_SCAN_CLASSES as u32).collect();
     let classes = cluster::Scan { classes, ..cluster::Scan::default() };
     for scan in [many, long, classes] {
         assert_eq!(Scan::from_proto(scan).unwrap_err().kind(), ErrorKind::TooLarge);

@@ -14,7 +14,9 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::frame::{Flags, Frame, HEADER};
 use wire::inbox::{Inbox, Next};
-use wire::link::{self, Caller, Deferred, End, Incoming, Limits, Link, Mailbox, NoService, Reply, Service};
+use wire::link::{
+    self, Caller, DeferredResponder, End, Incoming, Limits, Link, Mailbox, NoService, Responder, Service,
+};
 use wire::outbox::{Piece, encode_head};
 use wire::proto;
 use wire::proto::request::Request;
@@ -24,12 +26,12 @@ use wire::transport::Stream;
 /// Answers `Upload` with its bytes, puts `Ping` off until told, answers `Get` with a part of a file, streams on
 /// `Backup`.
 struct Echo {
-    deferred: mpsc::UnboundedSender<Deferred>,
+    deferred: mpsc::UnboundedSender<DeferredResponder>,
     piece: Option<Piece>,
 }
 
 impl Service for Echo {
-    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match incoming.request {
             Request::Upload(_) => reply.send_slice(content(), incoming.raw.as_slice()),
             Request::Get(_) => {
@@ -38,7 +40,7 @@ impl Service for Echo {
             }
             Request::Backup(_) => {
                 let deferred = reply.defer();
-                std::thread::spawn(move || while deferred.more(content(), vec![Bytes::from(vec![7; 1 << 20])]) {});
+                std::thread::spawn(move || while deferred.send_more(content(), vec![Bytes::from(vec![7; 1 << 20])]) {});
             }
             _ => drop(self.deferred.send(reply.defer())),
         }
@@ -60,7 +62,7 @@ fn upload() -> Request {
 struct World {
     caller: Caller,
     server: Arc<Mailbox>,
-    deferred: mpsc::UnboundedReceiver<Deferred>,
+    deferred: mpsc::UnboundedReceiver<DeferredResponder>,
     ends: (tokio::task::JoinHandle<End>, tokio::task::JoinHandle<End>),
 }
 
@@ -153,7 +155,7 @@ fn damaged_bytes_that_are_passed_on_are_found_by_whoever_asked() {
             let (behind, mut world) = (unix(Limits::default(), Some(piece)), unix(Limits::default(), None));
             let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
             let deferred = world.deferred.recv().await.unwrap();
-            behind.caller.pass_on(Request::Get(proto::Get::default()), deferred);
+            behind.caller.forward(Request::Get(proto::Get::default()), deferred);
             assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Corrupt);
             assert!(world.caller.call(upload(), vec![]).await.is_ok());
         }
@@ -173,7 +175,7 @@ fn answers_that_are_passed_on_come_to_whoever_asked_for_each() {
             }
             for (number, _) in &calls {
                 let deferred = world.deferred.recv().await.unwrap();
-                behind.caller.pass_on(ping(), deferred);
+                behind.caller.forward(ping(), deferred);
                 let answer = behind.deferred.recv().await.unwrap();
                 match number % 3 {
                     0 => answer.send(content(), vec![Bytes::from(vec![*number as u8; number * 1_000 * round])]),
@@ -208,7 +210,7 @@ fn whoever_asked_learns_that_there_is_nobody_to_pass_it_on_to() {
                     tokio::task::yield_now().await;
                 }
             }
-            behind.caller.pass_on(ping(), deferred);
+            behind.caller.forward(ping(), deferred);
             if is_asked {
                 behind.caller.hang_up();
             }
@@ -467,7 +469,7 @@ struct Watch {
 }
 
 impl Service for Watch {
-    fn request(&mut self, _: Incoming<'_>, reply: Reply<'_>) {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
         let mut byte = [0];
         let arrived = self.clients.iter().filter(|client| client.try_read(&mut byte).is_ok()).count();
         self.seen.send(arrived).unwrap();
@@ -507,7 +509,7 @@ struct Listener {
 }
 
 impl Service for Listener {
-    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match incoming.request {
             Request::Ping(_) => reply.refuse(&model::Error::new(ErrorKind::Invalid, "no pings here")),
             _ => self.told.send(incoming.raw.to_bytes()).unwrap(),
@@ -536,7 +538,8 @@ fn what_is_told_arrives_in_order_from_any_thread() {
         let mut world = telling(1 << 20);
         let (mailbox, part) = (world.mailbox.clone(), |byte: u8, len: usize| Bytes::from(vec![byte; len]));
         let telling = std::thread::spawn(move || {
-            (0..200_u8).all(|byte| mailbox.tell(upload(), vec![part(byte, 3), part(byte, usize::from(byte) * 400)]))
+            (0..200_u8)
+                .all(|byte| mailbox.send_one_way(upload(), vec![part(byte, 3), part(byte, usize::from(byte) * 400)]))
         });
         for byte in 0..200_u8 {
             assert_eq!(world.told.recv().await.unwrap(), vec![byte; 3 + usize::from(byte) * 400]);
@@ -552,7 +555,7 @@ fn more_can_be_told_than_may_be_unsent_if_it_is_taken() {
         let piece = Bytes::from(vec![7; 1 << 20]);
         for _ in 0..3 {
             for _ in 0..40 {
-                assert!(world.mailbox.tell(upload(), vec![piece.clone()]));
+                assert!(world.mailbox.send_one_way(upload(), vec![piece.clone()]));
             }
             for _ in 0..40 {
                 world.told.recv().await.unwrap();
@@ -571,14 +574,17 @@ fn connection_that_does_not_get_rid_of_what_it_is_told_ends() {
         let end = tokio::spawn(end);
         let piece = Bytes::from(vec![7; 1 << 20]);
         let mut told = 0;
-        while mailbox.tell(upload(), vec![piece.clone()]) {
+        while mailbox.send_one_way(upload(), vec![piece.clone()]) {
             told += 1;
             tokio::task::yield_now().await;
         }
-        assert!((link::MAX_UNSENT_TELLS >> 20) - 2 < told && told < (link::MAX_UNSENT_TELLS >> 20) + 8, "{told} MiB");
+        assert!(
+            (link::MAX_UNSENT_ONE_WAY >> 20) - 2 < told && told < (link::MAX_UNSENT_ONE_WAY >> 20) + 8,
+            "{told} MiB"
+        );
         let end = end.await.unwrap();
         assert!(matches!(end, End::Overrun), "{end:?}");
-        assert!(!mailbox.tell(upload(), Vec::new()));
+        assert!(!mailbox.send_one_way(upload(), Vec::new()));
     });
 }
 
@@ -586,7 +592,7 @@ fn connection_that_does_not_get_rid_of_what_it_is_told_ends() {
 fn message_that_the_other_side_would_not_take_is_not_sent() {
     run(async {
         let world = telling(1000);
-        world.mailbox.tell(upload(), vec![Bytes::from(vec![7; 1000])]);
+        world.mailbox.send_one_way(upload(), vec![Bytes::from(vec![7; 1000])]);
         let (near, far) = world.ends;
         let (near, far) = (near.await.unwrap(), far.await.unwrap());
         assert!(matches!(near, End::TooLong { max: 1000, .. }), "{near:?}");
@@ -599,7 +605,7 @@ fn who_sends_what_is_refused_is_told_why() {
     run(async {
         let mut world = telling(1 << 20);
         for request in [upload(), ping(), upload()] {
-            world.mailbox.tell(request, Vec::new());
+            world.mailbox.send_one_way(request, Vec::new());
         }
         let (near, far) = world.ends;
         let (near, far) = (near.await.unwrap().to_string(), far.await.unwrap().to_string());

@@ -115,7 +115,7 @@ proptest! {
         let (mut inbox, mut arrived) = (Inbox::new(1 << 20), Vec::new());
         let mut pauses = pauses.into_iter().cycle();
         let mut feed = |inbox: &mut Inbox, part: &[u8]| inbox.feed(part, |frame| {
-            assert!(frame.raw_is_sound());
+            assert!(frame.is_raw_intact());
             arrived.push((frame.flags, frame.id, frame.raw.to_bytes()));
             Ok(if pauses.next().unwrap() { Next::Pause } else { Next::Frame })
         });

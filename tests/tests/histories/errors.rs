@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, Decided, Hint, Level};
+use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
 use client::{ErrorKind, Oid};
 use model::{ClassId, NodeId, Object, PageId, SpaceId, limits};
 use prost::Message as _;
 use protocol::commit::Request;
-use protocol::ident::{ClientId, HolderId, Timestamp, TxnId};
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use protocol::page_cache::FetchId;
 use protocol::tree::Up;
 use rustix::process::Signal;
@@ -16,44 +16,45 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time;
 use wire::cluster::Message;
-use wire::driving::Post;
-use wire::handshake::{self, Opening};
-use wire::link::{self, Incoming, Limits, Link, Mailbox, Reply, Service};
+use wire::driving::PeerHandle;
+use wire::handshake::{self, Preamble};
+use wire::link::{self, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::proto;
-use wire::transport::{Address, Peer, Stream};
+use wire::transport::{Address, RemoteEndpoint, Stream};
 
-use crate::ground::{Ground, Server};
-use crate::objects::{list, single, value};
+use crate::objects::{list_object, single_object, value};
+use crate::test_cluster::{ServerId, TestCluster};
 
 /// How long the clients of these tests wait.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long anything may take when all is well.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-async fn connect(ground: &Ground, timeout: Duration) -> Cluster {
+async fn connect(ground: &TestCluster, timeout: Duration) -> Cluster {
     let mut options = ClusterOptions::default();
     options.timeout = timeout;
     Cluster::connect_with(&ground.url(0), options).await.unwrap()
 }
 
 /// An object with this value at each of two bricks.
-async fn two(cluster: &Cluster, with: i64) -> [Oid; 2] {
-    let t = cluster.begin(Level::Optimistic);
-    let new = [1, 2].map(|node| t.create_object(ClassId::NONE, single(with), Hint::At(NodeId(node))).unwrap());
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    new.map(|oid| t.real(oid).unwrap())
+async fn create_pair(cluster: &Cluster, with: i64) -> [Oid; 2] {
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let new = [1, 2]
+        .map(|node| t.create_object(ClassId::NONE, single_object(with), PlacementHint::At(NodeId(node))).unwrap());
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    new.map(|oid| t.real_oid(oid).unwrap())
 }
 
 /// What both are, for a client that has no copies.
-async fn both(ground: &Ground, oids: [Oid; 2]) -> [Option<i64>; 2] {
-    let cluster = connect(ground, PATIENCE).await;
+async fn read_pair(ground: &TestCluster, oids: [Oid; 2]) -> [Option<i64>; 2] {
+    let cluster = connect(ground, RECOVERY_TIMEOUT).await;
     let read = cluster.transact(|t| async move { Ok([t.get(oids[0]).await?, t.get(oids[1]).await?]) });
     read.await.unwrap().map(|object| value(object.as_ref()).unwrap())
 }
 
 #[tokio::test]
 async fn space_that_is_unknown_is_not_found() {
-    let ground = Ground::start(1, 1).await;
+    let ground = TestCluster::start(1, 1).await;
     let url = ground.url(0).replace("/main", "/nowhere");
     let error = Cluster::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
@@ -62,48 +63,48 @@ async fn space_that_is_unknown_is_not_found() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_before_it_is_sent_and_the_client_goes_on() {
-    let ground = Ground::start(2, 1).await;
-    let cluster = connect(&ground, PATIENCE).await;
-    let [x, y] = two(&cluster, 1).await;
+    let ground = TestCluster::start(2, 1).await;
+    let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
+    let [x, y] = create_pair(&cluster, 1).await;
     let huge = Object::blob(vec![7; limits::OBJECT + 1].into());
     let large = Object::blob(vec![7; limits::OBJECT].into());
     assert_eq!(cluster.put(x, huge.clone()).await.unwrap_err().kind(), ErrorKind::TooLarge);
-    let t = cluster.begin(Level::Optimistic);
-    t.put(x, single(2)).await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.put(x, single_object(2)).await.unwrap();
     assert_eq!(t.put(y, huge).await.unwrap_err().kind(), ErrorKind::TooLarge);
     // It goes on without.
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    let t = cluster.begin(Level::Optimistic);
-    t.put(x, single(3)).await.unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.put(x, single_object(3)).await.unwrap();
     for _ in 0..=limits::CLUSTER_TRANSACTION / limits::OBJECT {
-        t.create_object(ClassId::NONE, large.clone(), Hint::Anywhere).unwrap();
+        t.create_object(ClassId::NONE, large.clone(), PlacementHint::Anywhere).unwrap();
     }
     assert_eq!(t.commit().await.unwrap_err().kind(), ErrorKind::TooLarge);
-    assert_eq!(both(&ground, [x, y]).await, [Some(2), Some(1)]);
-    cluster.put(y, single(4)).await.unwrap();
-    assert_eq!(both(&ground, [x, y]).await, [Some(2), Some(4)]);
+    assert_eq!(read_pair(&ground, [x, y]).await, [Some(2), Some(1)]);
+    cluster.put(y, single_object(4)).await.unwrap();
+    assert_eq!(read_pair(&ground, [x, y]).await, [Some(2), Some(4)]);
 }
 
 #[tokio::test]
 async fn identifier_of_another_class_names_nothing() {
-    let ground = Ground::start(2, 1).await;
-    let cluster = connect(&ground, PATIENCE).await;
-    let [x, y] = two(&cluster, 1).await;
-    let record = list(true, &[1]);
+    let ground = TestCluster::start(2, 1).await;
+    let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
+    let [x, y] = create_pair(&cluster, 1).await;
+    let record = list_object(true, &[1]);
     let wrong = Oid::new(record.class, x.page(), x.slot());
     assert_eq!(cluster.get(wrong).await.unwrap(), None);
-    assert_eq!(cluster.look(wrong).await.unwrap(), None);
-    assert_eq!(cluster.glance(wrong).await.unwrap(), None);
-    for level in [Level::Optimistic, Level::Locks] {
+    assert_eq!(cluster.read_latest(wrong).await.unwrap(), None);
+    assert_eq!(cluster.read_cached(wrong).await.unwrap(), None);
+    for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
         let t = cluster.begin(level);
         assert_eq!(t.get(wrong).await.unwrap(), None);
         // An object has the class of its identifier.
         let error = t.put(x, record.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)), "it has only read");
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)), "it has only read");
         for content in [Some(record.clone()), None] {
             let t = cluster.begin(level);
-            t.put(y, single(2)).await.unwrap();
+            t.put(y, single_object(2)).await.unwrap();
             match content {
                 Some(record) => t.put(wrong, record).await.unwrap(),
                 None => t.delete(wrong).await.unwrap(),
@@ -115,80 +116,80 @@ async fn identifier_of_another_class_names_nothing() {
     }
     let error = cluster.put(wrong, record).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert_eq!(both(&ground, [x, y]).await, [Some(1), Some(1)]);
+    assert_eq!(read_pair(&ground, [x, y]).await, [Some(1), Some(1)]);
 }
 
 #[tokio::test]
 async fn brick_that_is_dead_is_told_and_what_was_begun_is_found_out_when_it_is_back() {
-    let mut ground = Ground::start(2, 1).await;
-    let (cluster, patient) = (connect(&ground, TIMEOUT).await, connect(&ground, PATIENCE).await);
-    let [x, y] = two(&patient, 1).await;
-    ground.kill(Server::Brick(2));
+    let mut ground = TestCluster::start(2, 1).await;
+    let (cluster, patient) = (connect(&ground, TIMEOUT).await, connect(&ground, RECOVERY_TIMEOUT).await);
+    let [x, y] = create_pair(&patient, 1).await;
+    ground.kill(ServerId::Brick(2));
     let fresh = connect(&ground, TIMEOUT).await;
     assert_eq!(fresh.get(y).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(fresh.look(y).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let locks = fresh.begin(Level::Locks);
+    assert_eq!(fresh.read_latest(y).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let locks = fresh.begin(IsolationLevel::Locks);
     assert_eq!(locks.get(y).await.unwrap_err().kind(), ErrorKind::Unavailable);
     locks.abort();
-    assert_eq!(fresh.put(y, single(2)).await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(fresh.put(y, single_object(2)).await.unwrap_err().kind(), ErrorKind::Unknown);
     fresh.close();
     // What is elsewhere goes on.
-    patient.put(x, single(3)).await.unwrap();
-    let t = cluster.begin(Level::Optimistic);
+    patient.put(x, single_object(3)).await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
     for oid in [x, y] {
-        t.put(oid, single(4)).await.unwrap();
+        t.put(oid, single_object(4)).await.unwrap();
     }
     let error = t.commit().await.unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("brick 2 ("), "{error}");
-    ground.launch(Server::Brick(2));
-    ground.ready(Server::Brick(2)).await.unwrap();
-    let [x_was, y_was] = both(&ground, [x, y]).await;
+    ground.launch(ServerId::Brick(2));
+    ground.wait_ready(ServerId::Brick(2)).await.unwrap();
+    let [x_was, y_was] = read_pair(&ground, [x, y]).await;
     assert!(x_was == Some(3) && [Some(1), Some(2)].contains(&y_was), "{x_was:?} {y_was:?}");
-    while cluster.standing().unwrap().away().next().is_some() {
+    while cluster.space_status().unwrap().unreachable().next().is_some() {
         time::sleep(Duration::from_millis(5)).await;
     }
     // One that hangs is not noticed at once: what is begun then may happen.
-    ground.signal(Server::Brick(2), Signal::STOP);
-    let t = cluster.begin(Level::Optimistic);
+    ground.signal(ServerId::Brick(2), Signal::STOP);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     for oid in [x, y] {
-        t.put(oid, single(4)).await.unwrap();
+        t.put(oid, single_object(4)).await.unwrap();
     }
-    let Decided::Unknown(txn) = t.commit().await.unwrap() else { panic!("a participant hangs") };
-    ground.kill(Server::Brick(2));
-    ground.launch(Server::Brick(2));
-    ground.ready(Server::Brick(2)).await.unwrap();
-    let until = time::Instant::now() + PATIENCE;
+    let CommitOutcome::Unknown(txn) = t.commit().await.unwrap() else { panic!("a participant hangs") };
+    ground.kill(ServerId::Brick(2));
+    ground.launch(ServerId::Brick(2));
+    ground.wait_ready(ServerId::Brick(2)).await.unwrap();
+    let until = time::Instant::now() + RECOVERY_TIMEOUT;
     let decided = loop {
         match cluster.resolve(txn).await.unwrap() {
-            Decided::Unknown(_) if time::Instant::now() < until => {}
+            CommitOutcome::Unknown(_) if time::Instant::now() < until => {}
             decided => break decided,
         }
     };
-    let [x_is, y_is] = both(&ground, [x, y]).await;
+    let [x_is, y_is] = read_pair(&ground, [x, y]).await;
     match decided {
-        Decided::Committed(_) => assert_eq!([x_is, y_is], [Some(4), Some(4)]),
+        CommitOutcome::Committed(_) => assert_eq!([x_is, y_is], [Some(4), Some(4)]),
         _ => assert!(x_is == Some(3) && [Some(1), Some(2)].contains(&y_is), "{x_is:?} {y_is:?}"),
     }
 }
 
 /// Lets everybody in.
-struct Door;
+struct AdmitAll;
 
-impl handshake::Doorkeeper for Door {
-    async fn admit(&mut self, _: &proto::Hello, _: &Peer) -> client::Result<handshake::Terms> {
+impl handshake::HandshakeAuthenticator for AdmitAll {
+    async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> client::Result<handshake::Terms> {
         Ok(handshake::Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 0, max_in_flight: 10, brick: 0 })
     }
 }
 
 #[tokio::test]
 async fn peer_server_that_dies_while_a_client_begins_costs_it_nothing() {
-    let ground = Ground::start(1, 1).await;
+    let ground = TestCluster::start(1, 1).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dying = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let mut stream = Stream::Tcp(listener.accept().await.unwrap().0);
-            handshake::welcome(&mut stream, &mut Door, "test").await.unwrap();
+            handshake::accept(&mut stream, &mut AdmitAll, "test").await.unwrap();
         }
     });
     let error = Cluster::connect(&format!("mortar://{dying}/main")).await.unwrap_err();
@@ -198,10 +199,10 @@ async fn peer_server_that_dies_while_a_client_begins_costs_it_nothing() {
 }
 
 /// Keeps what a server says.
-struct Hears(mpsc::UnboundedSender<Message>);
+struct MessageCollector(mpsc::UnboundedSender<Message>);
 
-impl Service for Hears {
-    fn request(&mut self, incoming: Incoming<'_>, _: Reply<'_>) {
+impl Service for MessageCollector {
+    fn on_request(&mut self, incoming: Incoming<'_>, _: Responder<'_>) {
         if let Ok(message) = Message::decode(incoming.request, incoming.raw) {
             let _ = self.0.send(message);
         }
@@ -210,46 +211,46 @@ impl Service for Hears {
 
 #[tokio::test]
 async fn brick_takes_nothing_by_an_old_map() {
-    let ground = Ground::start(1, 1).await;
-    let cluster = connect(&ground, PATIENCE).await;
-    let t = cluster.begin(Level::Optimistic);
-    let new = t.create_object(ClassId::NONE, single(1), Hint::Anywhere).unwrap();
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    let x = t.real(new).unwrap();
+    let ground = TestCluster::start(1, 1).await;
+    let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let new = t.create_object(ClassId::NONE, single_object(1), PlacementHint::Anywhere).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let x = t.real_oid(new).unwrap();
 
-    let address: Address = ground.relay(Server::Brick(1)).address.to_string().parse().unwrap();
+    let address: Address = ground.relay(ServerId::Brick(1)).address.to_string().parse().unwrap();
     let mut stream = Stream::connect(&address).await.unwrap();
     let terms = handshake::dial(&mut stream, "", "test").await.unwrap();
     let (heard, mut hears) = mpsc::unbounded_channel();
     let mailbox = std::sync::Arc::new(Mailbox::default());
-    let post = Post::new(mailbox.clone());
-    tokio::spawn(link::drive(Link::new(stream, Hears(heard), Limits::default(), terms.max_frame, mailbox)));
+    let post = PeerHandle::new(mailbox.clone());
+    tokio::spawn(link::drive(Link::new(stream, MessageCollector(heard), Limits::default(), terms.max_frame, mailbox)));
     let (node, epoch) = (NodeId(1), 0);
-    let txn = TxnId { start: Timestamp::ZERO, client: ClientId(1 << 40) };
-    let ask = Message::Ask { node, epoch, seen: Timestamp::ZERO, request: Request::Ask { txn, round: 0 } };
+    let txn = TxnId { start: HlcTimestamp::ZERO, client: ClientId(1 << 40) };
+    let ask = Message::Ask { node, epoch, seen: HlcTimestamp::ZERO, request: Request::Ask { txn, round: 0 } };
     let page = PageId { number: 1, ..x.page() };
     let up = Message::Up { node, epoch, holder: HolderId(1 << 60), message: Up::Evict { page, fetch: FetchId(1) } };
     for message in [ask, up] {
         post.send(&message);
-        let answer = time::timeout(PATIENCE, hears.recv()).await.unwrap().unwrap();
-        let Message::Elsewhere { node: of, epoch } = answer else { panic!("{answer:?}") };
+        let answer = time::timeout(RECOVERY_TIMEOUT, hears.recv()).await.unwrap().unwrap();
+        let Message::NotServedHere { node: of, epoch } = answer else { panic!("{answer:?}") };
         assert_eq!((of, epoch > 0), (node, true));
     }
-    let look = cluster.look(x).await.unwrap();
+    let look = cluster.read_latest(x).await.unwrap();
     assert_eq!(value(look.as_ref()).unwrap(), Some(1));
 }
 
 #[tokio::test]
 async fn client_of_another_version_is_told_what_it_lacks() {
-    let ground = Ground::start(1, 1).await;
+    let ground = TestCluster::start(1, 1).await;
     let hello = proto::Hello { space: "main".to_owned(), agent: "test".to_owned(), ..proto::Hello::default() };
     for server in ground.servers() {
         for version in [handshake::VERSION - 1, handshake::VERSION + 98] {
             let mut stream = TcpStream::connect(ground.relay(server).address).await.unwrap();
             stream.write_all(&handshake::encode(version, &hello)).await.unwrap();
             let mut answer = Vec::new();
-            time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
-            let Opening::Mortar { version: theirs, length } = handshake::decode(&answer) else { panic!("{answer:?}") };
+            time::timeout(RECOVERY_TIMEOUT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+            let Preamble::Mortar { version: theirs, length } = handshake::decode(&answer) else { panic!("{answer:?}") };
             assert_eq!(theirs, handshake::VERSION);
             let welcome = proto::Welcome::decode(&answer[12..12 + length]).unwrap();
             let Some(proto::welcome::Answer::Refused(error)) = welcome.answer else { panic!("{welcome:?}") };

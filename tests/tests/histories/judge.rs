@@ -13,13 +13,13 @@ use crate::objects::{BALANCE, Objects};
 
 /// How the objects are in the end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Finals {
+pub(crate) struct FinalState {
     pub(crate) lists: BTreeMap<String, Vec<i64>>,
     pub(crate) accounts: BTreeMap<String, i64>,
     pub(crate) singles: BTreeMap<String, Option<i64>>,
 }
 
-impl Finals {
+impl FinalState {
     /// What a transaction has read.
     pub(crate) fn add(&mut self, steps: &[Step]) {
         for step in steps {
@@ -34,7 +34,12 @@ impl Finals {
 
 /// Judges a history by all that is known of it. `happened` are transactions of which their clients found out later that they
 /// were committed.
-pub(crate) fn judge(history: &History, finals: &Finals, happened: &[u64], objects: &Objects) -> Result<Counts, String> {
+pub(crate) fn judge(
+    history: &History,
+    finals: &FinalState,
+    happened: &[u64],
+    objects: &Objects,
+) -> Result<CheckSummary, String> {
     history.validate().map_err(|error| error.to_string())?;
     let said = |what: &'static str| move |violation: Violation| format!("{what}: {violation}");
     let strict = strict_serializability::check(history).map_err(said("strict serializability"))?;
@@ -51,14 +56,14 @@ pub(crate) fn judge(history: &History, finals: &Finals, happened: &[u64], object
     acknowledged::check(&lists, &finals.lists).map_err(said("acknowledged"))?;
     exactly_once::check(&lists, &finals.lists).map_err(said("exactly once"))?;
     for (key, value) in &finals.singles {
-        last_write(history, key, *value)?;
+        check_last_write(history, key, *value)?;
     }
     let operations = history.operations.len();
-    Ok(Counts { operations, strict, snapshots, singles, audits })
+    Ok(CheckSummary { operations, strict, snapshots, singles, audits })
 }
 
 /// What is there of an object with one writer is what was acknowledged last, or what may have happened later.
-fn last_write(history: &History, key: &str, value: Option<i64>) -> Result<(), String> {
+fn check_last_write(history: &History, key: &str, value: Option<i64>) -> Result<(), String> {
     let mut writes: Vec<&Operation> = history.operations.iter().collect();
     writes.retain(|operation| operation.kind == Kind::Write && operation.steps[0].key() == key);
     let last = writes.iter().filter(|write| write.outcome == Outcome::Ok).max_by_key(|write| write.number);
@@ -76,7 +81,7 @@ fn last_write(history: &History, key: &str, value: Option<i64>) -> Result<(), St
 
 /// How much was judged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
+pub(crate) struct CheckSummary {
     pub(crate) operations: usize,
     pub(crate) strict: Summary,
     pub(crate) snapshots: Summary,
@@ -84,7 +89,7 @@ pub(crate) struct Counts {
     pub(crate) audits: Summary,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for CheckSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operations, strict, snapshots, singles, audits } = self;
         write!(
@@ -96,14 +101,14 @@ impl fmt::Display for Counts {
 }
 
 /// Where what failed is kept: the directory that `MORTAR_HISTORIES_DIR` names, else one beside the build.
-fn kept() -> PathBuf {
+fn history_directory() -> PathBuf {
     let named = std::env::var_os("MORTAR_HISTORIES_DIR").map(PathBuf::from);
     named.unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("histories"))
 }
 
 /// Keeps a history, and files beside it. Returns where.
-pub(crate) fn keep(name: &str, history: &History, logs: &Path) -> PathBuf {
-    let dir = kept().join(name);
+pub(crate) fn save_history(name: &str, history: &History, logs: &Path) -> PathBuf {
+    let dir = history_directory().join(name);
     fs::create_dir_all(&dir).unwrap();
     let path = dir.join("history.jsonl");
     history.write(BufWriter::new(File::create(&path).unwrap())).unwrap();

@@ -12,30 +12,36 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, Decided, Hint, Level, Transaction};
+use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use client::{ErrorKind, Oid};
 use model::{ClassId, NodeId};
 use sim::check::{pram, strict_serializability};
 use sim::history::{History, Kind, Operation, Outcome, Step};
 use tokio::time;
 
-use crate::ground::{Ground, Server};
-use crate::objects::{single, value};
-use crate::relay::{Relay, Weather};
+use crate::objects::{single_object, value};
+use crate::relay::{NetworkConditions, Relay};
+use crate::test_cluster::{ServerId, TestCluster};
 
 /// How long a client waits: longer than anything takes, shorter than a lease.
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a test waits before it looks again.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Looks at something that must not happen.
 const ROUNDS: usize = 30;
 
-const HELD: Weather =
-    Weather { refuses: false, delay: Duration::ZERO, holds_up: false, holds_down: true, one_in: 0, only: None };
+const DOWNSTREAM_HELD: NetworkConditions = NetworkConditions {
+    refuses: false,
+    delay: Duration::ZERO,
+    holds_upstream: false,
+    holds_downstream: true,
+    one_in: 0,
+    only: None,
+};
 
 /// Two objects with the value 0, at a brick each; two peer servers.
-struct Stage {
-    ground: Ground,
+struct Fixture {
+    test_cluster: TestCluster,
     x: Oid,
     y: Oid,
 }
@@ -46,20 +52,20 @@ async fn connect(url: &str) -> Cluster {
     Cluster::connect_with(url, options).await.unwrap()
 }
 
-fn is_committed(decided: Decided) -> bool {
-    matches!(decided, Decided::Committed(_))
+fn is_committed(decided: CommitOutcome) -> bool {
+    matches!(decided, CommitOutcome::Committed(_))
 }
 
 async fn get(cluster: &Cluster, oid: Oid) -> i64 {
     value(cluster.get(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
-async fn look(cluster: &Cluster, oid: Oid) -> i64 {
-    value(cluster.look(oid).await.unwrap().as_ref()).unwrap().unwrap()
+async fn read_latest(cluster: &Cluster, oid: Oid) -> i64 {
+    value(cluster.read_latest(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
-async fn glance(cluster: &Cluster, oid: Oid) -> i64 {
-    value(cluster.glance(oid).await.unwrap().as_ref()).unwrap().unwrap()
+async fn read_cached(cluster: &Cluster, oid: Oid) -> i64 {
+    value(cluster.read_cached(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
 /// What an object is in a transaction that meets nobody before it ends.
@@ -70,58 +76,59 @@ async fn read(t: &Transaction, oid: Oid) -> i64 {
 async fn write(cluster: &Cluster, values: &[(Oid, i64)]) {
     let done = cluster.transact(|t| async move {
         for (oid, value) in values {
-            t.put(*oid, single(*value)).await?;
+            t.put(*oid, single_object(*value)).await?;
         }
         Ok(())
     });
     done.await.unwrap();
 }
 
-impl Stage {
-    async fn set() -> Self {
-        let ground = Ground::start(2, 2).await;
+impl Fixture {
+    async fn start() -> Self {
+        let ground = TestCluster::start(2, 2).await;
         let cluster = connect(&ground.url(0)).await;
-        let t = cluster.begin(Level::Optimistic);
-        let new: Vec<Oid> =
-            [1, 2].map(|node| t.create_object(ClassId::NONE, single(0), Hint::At(NodeId(node))).unwrap()).into();
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        let new: Vec<Oid> = [1, 2]
+            .map(|node| t.create_object(ClassId::NONE, single_object(0), PlacementHint::At(NodeId(node))).unwrap())
+            .into();
         assert!(is_committed(t.commit().await.unwrap()));
-        let [x, y] = [t.real(new[0]).unwrap(), t.real(new[1]).unwrap()];
-        let stage = Self { ground, x, y };
+        let [x, y] = [t.real_oid(new[0]).unwrap(), t.real_oid(new[1]).unwrap()];
+        let stage = Self { test_cluster: ground, x, y };
         for peer in [1, 2] {
-            stage.copied_by(&stage.client(peer).await).await;
+            stage.wait_for_copies(&stage.client(peer).await).await;
         }
         stage
     }
 
     /// A client of a peer server.
     async fn client(&self, peer: u64) -> Cluster {
-        connect(&format!("mortar://{}/main", self.ground.relay(Server::Peer(peer)).address)).await
+        connect(&format!("mortar://{}/main", self.test_cluster.relay(ServerId::Peer(peer)).address)).await
     }
 
     /// A client whose connection to a peer server nobody shares.
-    async fn apart(&self, peer: u64) -> (Cluster, Relay) {
-        let relay = self.ground.apart(Server::Peer(peer));
+    async fn private_client(&self, peer: u64) -> (Cluster, Relay) {
+        let relay = self.test_cluster.private_relay(ServerId::Peer(peer));
         (connect(&format!("mortar://{}/main", relay.address)).await, relay)
     }
 
     /// Which of a brick's connections is that of the first peer server: the one that is made when that is started anew.
     async fn link_of_peer(&mut self, brick: u64) -> u64 {
-        let (peer, brick) = (Server::Peer(1), Server::Brick(brick));
-        self.ground.kill(peer);
-        let link = self.ground.relay(brick).accepted();
-        self.ground.launch(peer);
-        self.ground.ready(peer).await.unwrap();
-        while self.ground.relay(brick).accepted() == link {
-            time::sleep(LOOK).await;
+        let (peer, brick) = (ServerId::Peer(1), ServerId::Brick(brick));
+        self.test_cluster.kill(peer);
+        let link = self.test_cluster.relay(brick).accepted();
+        self.test_cluster.launch(peer);
+        self.test_cluster.wait_ready(peer).await.unwrap();
+        while self.test_cluster.relay(brick).accepted() == link {
+            time::sleep(POLL_INTERVAL).await;
         }
         link
     }
 
     /// Waits until a client has copies of both objects, and of a time when they were there: what is committed may still be on
     /// its way to a brick or to a peer server that has a copy of before.
-    async fn copied_by(&self, cluster: &Cluster) {
+    async fn wait_for_copies(&self, cluster: &Cluster) {
         loop {
-            let t = cluster.begin(Level::Snapshot);
+            let t = cluster.begin(IsolationLevel::Snapshot);
             let copies = [t.get(self.x).await.unwrap(), t.get(self.y).await.unwrap()];
             if copies.iter().all(Option::is_some) {
                 assert_eq!(copies.map(|copy| value(copy.as_ref()).unwrap()), [Some(0); 2]);
@@ -129,64 +136,64 @@ impl Stage {
                     return;
                 }
             }
-            time::sleep(LOOK).await;
+            time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
 #[tokio::test]
 async fn snapshot_may_be_of_the_past_and_a_transaction_may_not() {
-    let stage = Stage::set().await;
-    let ((behind, relay), other) = (stage.apart(1).await, stage.client(2).await);
-    stage.copied_by(&behind).await;
-    relay.set(HELD);
+    let stage = Fixture::start().await;
+    let ((behind, relay), other) = (stage.private_client(1).await, stage.client(2).await);
+    stage.wait_for_copies(&behind).await;
+    relay.set_conditions(DOWNSTREAM_HELD);
     write(&other, &[(stage.x, 1)]).await;
     // That is acknowledged, and neither a read nor a snapshot has it.
     assert_eq!(get(&behind, stage.x).await, 0);
-    let snapshot = behind.begin(Level::Snapshot);
+    let snapshot = behind.begin(IsolationLevel::Snapshot);
     assert_eq!(read(&snapshot, stage.x).await, 0);
     assert!(is_committed(snapshot.commit().await.unwrap()));
-    let t = behind.begin(Level::Optimistic);
+    let t = behind.begin(IsolationLevel::Optimistic);
     assert_eq!(read(&t, stage.x).await, 0);
     let ending = tokio::spawn(async move { t.commit().await });
-    relay.set(Weather::default());
+    relay.set_conditions(NetworkConditions::default());
     let ended = ending.await.unwrap().unwrap();
-    assert!(matches!(ended, Decided::Conflict(_)), "{ended:?}");
-    let locks = behind.begin(Level::Locks);
+    assert!(matches!(ended, CommitOutcome::Conflict(_)), "{ended:?}");
+    let locks = behind.begin(IsolationLevel::Locks);
     assert_eq!(read(&locks, stage.x).await, 1);
     assert!(is_committed(locks.commit().await.unwrap()));
 }
 
 #[tokio::test]
 async fn reads_may_be_of_several_states_and_snapshots_and_transactions_are_of_one() {
-    let mut stage = Stage::set().await;
+    let mut stage = Fixture::start().await;
     let link = stage.link_of_peer(2).await;
     let (behind, other) = (stage.client(1).await, stage.client(2).await);
-    stage.copied_by(&behind).await;
-    let relay = stage.ground.relay(Server::Brick(2));
-    relay.set(Weather { only: Some(link), ..HELD });
+    stage.wait_for_copies(&behind).await;
+    let relay = stage.test_cluster.relay(ServerId::Brick(2));
+    relay.set_conditions(NetworkConditions { only: Some(link), ..DOWNSTREAM_HELD });
     write(&other, &[(stage.x, 1), (stage.y, 1)]).await;
     while get(&behind, stage.x).await == 0 {
-        time::sleep(LOOK).await;
+        time::sleep(POLL_INTERVAL).await;
     }
     // Half of a transaction.
     assert_eq!(get(&behind, stage.y).await, 0);
     let mut endings = Vec::new();
-    for level in [Level::Snapshot, Level::Optimistic] {
+    for level in [IsolationLevel::Snapshot, IsolationLevel::Optimistic] {
         let t = behind.begin(level);
         assert_eq!((read(&t, stage.x).await, read(&t, stage.y).await), (1, 0));
         endings.push(tokio::spawn(async move { t.commit().await }));
     }
-    relay.set(Weather::default());
+    relay.set_conditions(NetworkConditions::default());
     for ending in endings {
         let ended = ending.await.unwrap().unwrap();
-        assert!(matches!(ended, Decided::Conflict(_)), "{ended:?}");
+        assert!(matches!(ended, CommitOutcome::Conflict(_)), "{ended:?}");
     }
 }
 
 #[tokio::test]
 async fn what_is_written_because_of_snapshots_may_be_skewed_and_in_transactions_not() {
-    let stage = Stage::set().await;
+    let stage = Fixture::start().await;
     let (one, two) = (stage.client(1).await, stage.client(2).await);
     // Each writes one object if both are 0.
     let begin = async |cluster: &Cluster, level| {
@@ -195,14 +202,14 @@ async fn what_is_written_because_of_snapshots_may_be_skewed_and_in_transactions_
         t
     };
     let both = async || {
-        let t = two.begin(Level::Locks);
+        let t = two.begin(IsolationLevel::Locks);
         (read(&t, stage.x).await, read(&t, stage.y).await)
     };
-    for level in [Level::Optimistic, Level::Locks] {
+    for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
         let (first, second) = (begin(&one, level).await, begin(&two, level).await);
-        first.put(stage.x, single(1)).await.unwrap();
+        first.put(stage.x, single_object(1)).await.unwrap();
         assert!(is_committed(first.commit().await.unwrap()));
-        let is_second = match second.put(stage.y, single(1)).await {
+        let is_second = match second.put(stage.y, single_object(1)).await {
             Ok(()) => is_committed(second.commit().await.unwrap()),
             Err(error) => error.kind() != ErrorKind::Conflict,
         };
@@ -211,9 +218,9 @@ async fn what_is_written_because_of_snapshots_may_be_skewed_and_in_transactions_
         write(&one, &[(stage.x, 0)]).await;
     }
     for cluster in [&one, &two] {
-        stage.copied_by(cluster).await;
+        stage.wait_for_copies(cluster).await;
     }
-    let (first, second) = (begin(&one, Level::Snapshot).await, begin(&two, Level::Snapshot).await);
+    let (first, second) = (begin(&one, IsolationLevel::Snapshot).await, begin(&two, IsolationLevel::Snapshot).await);
     assert!(is_committed(first.commit().await.unwrap()) && is_committed(second.commit().await.unwrap()));
     write(&one, &[(stage.x, 1)]).await;
     write(&two, &[(stage.y, 1)]).await;
@@ -222,66 +229,66 @@ async fn what_is_written_because_of_snapshots_may_be_skewed_and_in_transactions_
 
 #[tokio::test]
 async fn transactions_with_locks_wait_where_others_conflict() {
-    let stage = Stage::set().await;
+    let stage = Fixture::start().await;
     let (one, two) = (stage.client(1).await, stage.client(2).await);
-    let (first, second) = (one.begin(Level::Optimistic), two.begin(Level::Optimistic));
+    let (first, second) = (one.begin(IsolationLevel::Optimistic), two.begin(IsolationLevel::Optimistic));
     for (t, value) in [(&first, 1), (&second, 2)] {
         assert_eq!(read(t, stage.x).await, 0);
-        t.put(stage.x, single(value)).await.unwrap();
+        t.put(stage.x, single_object(value)).await.unwrap();
     }
     assert!(is_committed(first.commit().await.unwrap()));
-    assert!(matches!(second.commit().await.unwrap(), Decided::Conflict(_)));
+    assert!(matches!(second.commit().await.unwrap(), CommitOutcome::Conflict(_)));
 
-    let first = one.begin(Level::Locks);
+    let first = one.begin(IsolationLevel::Locks);
     // The younger one waits.
     let second = loop {
-        let t = two.begin(Level::Locks);
+        let t = two.begin(IsolationLevel::Locks);
         if t.id() > first.id() {
             break t;
         }
-        time::sleep(LOOK).await;
+        time::sleep(POLL_INTERVAL).await;
     };
     let seen = first.get_for_update(stage.x).await.unwrap();
     assert_eq!(value(seen.as_ref()).unwrap(), Some(1));
     let waiting = tokio::spawn(async move {
         let seen = second.get_for_update(stage.x).await.unwrap();
-        second.put(stage.x, single(3)).await.unwrap();
+        second.put(stage.x, single_object(3)).await.unwrap();
         (value(seen.as_ref()).unwrap(), second.commit().await.unwrap())
     });
     for _ in 0..ROUNDS {
-        assert_eq!(look(&two, stage.x).await, 1);
+        assert_eq!(read_latest(&two, stage.x).await, 1);
     }
     assert!(!waiting.is_finished());
-    first.put(stage.x, single(2)).await.unwrap();
+    first.put(stage.x, single_object(2)).await.unwrap();
     assert!(is_committed(first.commit().await.unwrap()));
     let (seen, ended) = waiting.await.unwrap();
     assert_eq!(seen, Some(2));
     assert!(is_committed(ended));
-    assert_eq!(look(&one, stage.x).await, 3);
+    assert_eq!(read_latest(&one, stage.x).await, 3);
 }
 
 #[tokio::test]
 async fn writes_of_several_clients_may_be_seen_in_any_order() {
-    let stage = Stage::set().await;
-    let ((one, relay_of_one), (two, relay_of_two)) = (stage.apart(1).await, stage.apart(2).await);
+    let stage = Fixture::start().await;
+    let ((one, relay_of_one), (two, relay_of_two)) = (stage.private_client(1).await, stage.private_client(2).await);
     let third = stage.client(1).await;
     for cluster in [&one, &two] {
-        stage.copied_by(cluster).await;
+        stage.wait_for_copies(cluster).await;
     }
-    relay_of_one.set(HELD);
-    relay_of_two.set(HELD);
+    relay_of_one.set_conditions(DOWNSTREAM_HELD);
+    relay_of_two.set_conditions(DOWNSTREAM_HELD);
     let writing = [(one.clone(), stage.x), (two.clone(), stage.y)]
-        .map(|(cluster, oid)| tokio::spawn(async move { cluster.put(oid, single(1)).await }));
+        .map(|(cluster, oid)| tokio::spawn(async move { cluster.put(oid, single_object(1)).await }));
     for oid in [stage.x, stage.y] {
-        while look(&third, oid).await == 0 {
-            time::sleep(LOOK).await;
+        while read_latest(&third, oid).await == 0 {
+            time::sleep(POLL_INTERVAL).await;
         }
     }
     // Each sees what it has written, and not what the other has, though both are durable.
     assert_eq!((get(&one, stage.x).await, get(&one, stage.y).await), (1, 0));
     assert_eq!((get(&two, stage.y).await, get(&two, stage.x).await), (1, 0));
-    relay_of_one.set(Weather::default());
-    relay_of_two.set(Weather::default());
+    relay_of_one.set_conditions(NetworkConditions::default());
+    relay_of_two.set_conditions(NetworkConditions::default());
     for writing in writing {
         writing.await.unwrap().unwrap();
     }
@@ -289,9 +296,9 @@ async fn writes_of_several_clients_may_be_seen_in_any_order() {
     let seen = |kinds: [Kind; 2], steps: [[Step; 2]; 2]| {
         let operations = (1..).zip(kinds.into_iter().chain(kinds)).zip(steps.into_iter().flatten());
         let operations = operations.map(|((number, kind), step)| {
-            let mut operation = Operation::invoked(number, 1 + (number - 1) / 2, kind, number);
+            let mut operation = Operation::begin(number, 1 + (number - 1) / 2, kind, number);
             operation.steps.push(step);
-            operation.returned(Outcome::Ok, number);
+            operation.finish(Outcome::Ok, number);
             operation
         });
         History { operations: operations.collect() }
@@ -313,33 +320,33 @@ async fn writes_of_several_clients_may_be_seen_in_any_order() {
 
 #[tokio::test]
 async fn writes_of_one_client_are_seen_in_its_order() {
-    let mut stage = Stage::set().await;
+    let mut stage = Fixture::start().await;
     let link = stage.link_of_peer(1).await;
     let (reader, writer, third) = (stage.client(1).await, stage.client(2).await, stage.client(2).await);
-    stage.copied_by(&reader).await;
-    assert_eq!((glance(&reader, stage.x).await, glance(&reader, stage.y).await), (0, 0));
-    let relay = stage.ground.relay(Server::Brick(1));
-    relay.set(Weather { only: Some(link), ..HELD });
-    writer.put(stage.x, single(1)).await.unwrap();
+    stage.wait_for_copies(&reader).await;
+    assert_eq!((read_cached(&reader, stage.x).await, read_cached(&reader, stage.y).await), (0, 0));
+    let relay = stage.test_cluster.relay(ServerId::Brick(1));
+    relay.set_conditions(NetworkConditions { only: Some(link), ..DOWNSTREAM_HELD });
+    writer.put(stage.x, single_object(1)).await.unwrap();
     let writing = {
         let (writer, y) = (writer.clone(), stage.y);
-        tokio::spawn(async move { writer.put(y, single(1)).await })
+        tokio::spawn(async move { writer.put(y, single_object(1)).await })
     };
     // The first is durable, and the reader has not heard of it: so the second, which would reach it, is not released.
     for _ in 0..ROUNDS {
-        assert_eq!((look(&third, stage.x).await, look(&third, stage.y).await), (1, 0));
+        assert_eq!((read_latest(&third, stage.x).await, read_latest(&third, stage.y).await), (1, 0));
         assert_eq!((get(&reader, stage.x).await, get(&reader, stage.y).await), (0, 0));
     }
     // What a cache has may be older than what was looked at before.
-    assert_eq!(glance(&reader, stage.x).await, 0);
+    assert_eq!(read_cached(&reader, stage.x).await, 0);
     assert!(!writing.is_finished());
-    relay.set(Weather::default());
+    relay.set_conditions(NetworkConditions::default());
     while get(&reader, stage.y).await == 0 {
-        time::sleep(LOOK).await;
+        time::sleep(POLL_INTERVAL).await;
     }
     assert_eq!(get(&reader, stage.x).await, 1);
     writing.await.unwrap().unwrap();
-    while glance(&reader, stage.x).await == 0 {
-        time::sleep(LOOK).await;
+    while read_cached(&reader, stage.x).await == 0 {
+        time::sleep(POLL_INTERVAL).await;
     }
 }

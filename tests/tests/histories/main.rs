@@ -11,16 +11,16 @@
 #![allow(clippy::print_stdout, reason = "whoever runs seeds for hours wants to see what was judged")]
 
 mod errors;
-mod ground;
 mod judge;
 mod levels;
 mod objects;
 mod plan;
-mod planted;
-mod record;
+mod planted_faults;
+mod recorder;
 mod relay;
 mod run;
-mod starts;
+mod startup;
+mod test_cluster;
 mod worker;
 
 use std::time::{Duration, Instant};
@@ -31,15 +31,15 @@ use run::{Scenario, run};
 /// The seed of the suite.
 const SEED: u64 = 1;
 
-fn number(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
 }
 
 /// Runs a scenario with the seed of the suite, or as the environment says.
-fn holds(scenario: &Scenario) {
+fn run_scenario(scenario: &Scenario) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let seconds = Duration::from_secs(number("MORTAR_HISTORIES_SECONDS").unwrap_or(0));
-    let first = number("MORTAR_HISTORIES_SEED");
+    let seconds = Duration::from_secs(env_number("MORTAR_HISTORIES_SECONDS").unwrap_or(0));
+    let first = env_number("MORTAR_HISTORIES_SEED");
     let (began, mut seed) = (Instant::now(), first.unwrap_or(SEED));
     loop {
         runtime.block_on(run(scenario, seed));
@@ -52,7 +52,7 @@ fn holds(scenario: &Scenario) {
 
 #[test]
 fn clusters_keep_their_promises_while_servers_are_killed() {
-    holds(&Scenario {
+    run_scenario(&Scenario {
         faults: &[Fault::Kill, Fault::Kill, Fault::Kill, Fault::KillAll, Fault::ClientDies],
         is_all_killed: true,
         is_one_lost: true,
@@ -63,36 +63,36 @@ fn clusters_keep_their_promises_while_servers_are_killed() {
 #[test]
 fn clusters_keep_their_promises_while_servers_stop_and_go_on() {
     let faults = &[Fault::Pause, Fault::Pause, Fault::LongPause];
-    holds(&Scenario { faults, length_ms: 8_000, ..Scenario::new("stopped") });
+    run_scenario(&Scenario { faults, length_ms: 8_000, ..Scenario::new("stopped") });
 }
 
 #[test]
 fn clusters_keep_their_promises_while_connections_fail() {
     let faults = &[Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
-    holds(&Scenario { faults, gap_ms: 300, ..Scenario::new("connections") });
+    run_scenario(&Scenario { faults, gap_ms: 300, ..Scenario::new("connections") });
 }
 
 #[test]
 fn clusters_that_stop_when_a_brick_fails_keep_their_promises() {
     let faults = &[Fault::Kill, Fault::Kill, Fault::Cut, Fault::Refuse];
-    holds(&Scenario { faults, fail_stop: true, is_one_lost: true, ..Scenario::new("fail-stop") });
+    run_scenario(&Scenario { faults, fail_stop: true, is_one_lost: true, ..Scenario::new("fail-stop") });
 }
 
 #[test]
 fn clusters_keep_their_promises_while_disks_are_full() {
-    holds(&Scenario { faults: &[Fault::Fill], gap_ms: 400, small_disks: true, ..Scenario::new("disks") });
+    run_scenario(&Scenario { faults: &[Fault::Fill], gap_ms: 400, small_disks: true, ..Scenario::new("disks") });
 }
 
 #[test]
 fn clusters_keep_their_promises_while_everything_fails() {
     let faults =
         &[Fault::Kill, Fault::Kill, Fault::KillAll, Fault::Pause, Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
-    holds(&Scenario { faults, is_one_lost: true, gap_ms: 300, ..Scenario::new("everything") });
+    run_scenario(&Scenario { faults, is_one_lost: true, gap_ms: 300, ..Scenario::new("everything") });
 }
 
 #[test]
 fn clusters_keep_their_promises_while_logical_nodes_move() {
-    holds(&Scenario { faults: &[Fault::Move], gap_ms: 60, ..Scenario::new("moves") });
+    run_scenario(&Scenario { faults: &[Fault::Move], gap_ms: 60, ..Scenario::new("moves") });
 }
 
 #[test]
@@ -109,10 +109,10 @@ fn clusters_keep_their_promises_while_logical_nodes_move_and_servers_are_killed(
         Fault::Hold,
         Fault::Cut,
     ];
-    holds(&Scenario { faults, gap_ms: 150, is_all_killed: true, ..Scenario::new("moves-killed") });
+    run_scenario(&Scenario { faults, gap_ms: 150, is_all_killed: true, ..Scenario::new("moves-killed") });
 }
 
 #[test]
 fn clusters_keep_their_promises_while_nothing_fails() {
-    holds(&Scenario { length_ms: 10_000, ..Scenario::new("nothing") });
+    run_scenario(&Scenario { length_ms: 10_000, ..Scenario::new("nothing") });
 }

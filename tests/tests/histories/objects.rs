@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::Oid;
-use client::cluster::{Cluster, Decided, Hint, Level, Transaction};
+use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use model::{ClassId, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Value};
 
 /// What each account has at first.
@@ -23,7 +23,7 @@ struct List {
 
 /// An object, and its key in histories.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeyedObject {
     pub(crate) key: String,
     pub(crate) oid: Oid,
 }
@@ -31,12 +31,12 @@ pub(crate) struct Kept {
 /// All objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
-    pub(crate) lists: Vec<Kept>,
-    pub(crate) accounts: Vec<Kept>,
+    pub(crate) lists: Vec<KeyedObject>,
+    pub(crate) accounts: Vec<KeyedObject>,
     /// Objects with a single value, by the one client that writes them.
-    pub(crate) singles: Vec<Vec<Kept>>,
+    pub(crate) singles: Vec<Vec<KeyedObject>>,
     /// Where something large can be written that nobody reads, at each logical node.
-    pub(crate) ballast: Vec<Kept>,
+    pub(crate) ballast: Vec<KeyedObject>,
 }
 
 impl Objects {
@@ -45,18 +45,18 @@ impl Objects {
         cluster.define::<List>().await.unwrap();
         let mut all = Self::default();
         let mut created = Vec::new();
-        let t = cluster.begin(Level::Optimistic);
+        let t = cluster.begin(IsolationLevel::Optimistic);
         let mut create = |key: String, object: Object, node: u64| {
-            let at = Hint::At(NodeId(u32::try_from(node).unwrap()));
+            let at = PlacementHint::At(NodeId(u32::try_from(node).unwrap()));
             let oid = t.create_object(object.class, object, at).unwrap();
             created.push((key.clone(), oid));
-            Kept { key, oid }
+            KeyedObject { key, oid }
         };
         for node in 1..=nodes {
             let lists = (1..=LISTS).map(|list| (format!("list{node}.{list}"), list % 2 == 1));
-            all.lists.extend(lists.map(|(key, is_record)| create(key, list(is_record, &[]), node)));
+            all.lists.extend(lists.map(|(key, is_record)| create(key, list_object(is_record, &[]), node)));
             let accounts = (1..=ACCOUNTS).map(|account| format!("account{node}.{account}"));
-            all.accounts.extend(accounts.map(|key| create(key, single(BALANCE), node)));
+            all.accounts.extend(accounts.map(|key| create(key, single_object(BALANCE), node)));
         }
         for node in 1..=nodes {
             all.ballast.push(create(format!("ballast{node}"), Object::blob(Bytes::new()), node));
@@ -68,10 +68,10 @@ impl Objects {
         for (key, oid) in &created {
             t.bind(key, *oid).await.unwrap();
         }
-        assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
         let others = all.accounts.iter_mut().chain(&mut all.ballast);
         for kept in all.lists.iter_mut().chain(others).chain(all.singles.iter_mut().flatten()) {
-            kept.oid = t.real(kept.oid).unwrap();
+            kept.oid = t.real_oid(kept.oid).unwrap();
         }
         all
     }
@@ -88,7 +88,7 @@ impl Objects {
 }
 
 /// A list with these elements.
-pub(crate) fn list(is_record: bool, elements: &[i64]) -> Object {
+pub(crate) fn list_object(is_record: bool, elements: &[i64]) -> Object {
     if !is_record {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         return Object::blob(bytes.into());
@@ -117,7 +117,7 @@ pub(crate) fn elements(object: Option<&Object>) -> Result<Vec<i64>, String> {
 }
 
 /// A single value.
-pub(crate) fn single(value: i64) -> Object {
+pub(crate) fn single_object(value: i64) -> Object {
     Object::blob(value.to_string().into())
 }
 

@@ -9,10 +9,10 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rustix::process::Signal;
 
-use crate::ground::{Ground, Server};
 use crate::objects::Objects;
-use crate::relay::Weather;
-use crate::worker::come_and_die;
+use crate::relay::NetworkConditions;
+use crate::test_cluster::{ServerId, TestCluster};
+use crate::worker::spawn_dying_client;
 
 /// What may go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +47,12 @@ pub(crate) enum Fault {
 
 /// Something that happens to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum FaultEvent {
     Kill,
     Launch,
     Signal(Signal),
     Cut(u64),
-    Weather(Weather),
+    SetConditions(NetworkConditions),
     Fill,
     MakeRoom,
     /// A client dies that has locked the list of this number.
@@ -67,15 +67,21 @@ pub(crate) enum Event {
 
 /// What happens, in order, each some milliseconds after the beginning.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Plan {
-    pub(crate) events: Vec<(u64, Server, Event)>,
+pub(crate) struct FaultPlan {
+    pub(crate) events: Vec<(u64, ServerId, FaultEvent)>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// Faults of these kinds for so long, one server at a time or several, each about so many milliseconds after the last.
-    pub(crate) fn draw(rng: &mut StdRng, servers: &[Server], faults: &[Fault], length_ms: u64, gap_ms: u64) -> Self {
+    pub(crate) fn generate(
+        rng: &mut StdRng,
+        servers: &[ServerId],
+        faults: &[Fault],
+        length_ms: u64,
+        gap_ms: u64,
+    ) -> Self {
         let mut plan = Self::default();
-        let mut busy: BTreeMap<Server, u64> = BTreeMap::new();
+        let mut busy: BTreeMap<ServerId, u64> = BTreeMap::new();
         let mut at = 1_000;
         while at < length_ms && !faults.is_empty() {
             let (server, fault) = (*servers.choose(rng).unwrap(), *faults.choose(rng).unwrap());
@@ -93,56 +99,73 @@ impl Plan {
     }
 
     /// Adds a move of a logical node to a brick, where there is one at each brick. Returns when it is over.
-    fn add_move(&mut self, rng: &mut StdRng, at: u64, servers: &[Server], fault: Fault) -> u64 {
-        let bricks = servers.iter().filter(|server| matches!(server, Server::Brick(_))).count() as u64;
+    fn add_move(&mut self, rng: &mut StdRng, at: u64, servers: &[ServerId], fault: Fault) -> u64 {
+        let bricks = servers.iter().filter(|server| matches!(server, ServerId::Brick(_))).count() as u64;
         let (node, to) = (rng.random_range(1..=bricks), rng.random_range(1..=bricks));
-        self.events.push((at, Server::Meta, Event::Move { node, to }));
+        self.events.push((at, ServerId::Meta, FaultEvent::Move { node, to }));
         if fault == Fault::Move {
             return at;
         }
         // Where it is by then is not known here: one of the others, or where it goes.
-        let (killed, begin) = (Server::Brick(rng.random_range(1..=bricks)), at + rng.random_range(1..60));
+        let (killed, begin) = (ServerId::Brick(rng.random_range(1..=bricks)), at + rng.random_range(1..60));
         let end = begin + rng.random_range(0..700);
-        self.events.extend([(begin, killed, Event::Kill), (end, killed, Event::Launch)]);
+        self.events.extend([(begin, killed, FaultEvent::Kill), (end, killed, FaultEvent::Launch)]);
         end
     }
 
     /// Adds a fault. Returns when it is over.
-    fn add(&mut self, rng: &mut StdRng, at: u64, (server, servers): (Server, &[Server]), fault: Fault) -> u64 {
+    fn add(&mut self, rng: &mut StdRng, at: u64, (server, servers): (ServerId, &[ServerId]), fault: Fault) -> u64 {
         let one_in = rng.random_range(1..4);
         let (begin, end, length) = match fault {
-            Fault::Kill | Fault::KillAll => (Event::Kill, Some(Event::Launch), rng.random_range(0..1_000)),
+            Fault::Kill | Fault::KillAll => (FaultEvent::Kill, Some(FaultEvent::Launch), rng.random_range(0..1_000)),
             Fault::Pause => {
-                (Event::Signal(Signal::STOP), Some(Event::Signal(Signal::CONT)), rng.random_range(50..3_000))
+                (FaultEvent::Signal(Signal::STOP), Some(FaultEvent::Signal(Signal::CONT)), rng.random_range(50..3_000))
             }
             Fault::LongPause => {
                 // A lease is 10 s.
                 let length = rng.random_range(10_500..13_000);
-                (Event::Signal(Signal::STOP), Some(Event::Signal(Signal::CONT)), length)
+                (FaultEvent::Signal(Signal::STOP), Some(FaultEvent::Signal(Signal::CONT)), length)
             }
-            Fault::Fill => (Event::Fill, Some(Event::MakeRoom), rng.random_range(300..2_500)),
-            Fault::Cut => (Event::Cut(one_in), None, 0),
+            Fault::Fill => (FaultEvent::Fill, Some(FaultEvent::MakeRoom), rng.random_range(300..2_500)),
+            Fault::Cut => (FaultEvent::Cut(one_in), None, 0),
             // Its locks fall after some seconds: not again before.
-            Fault::ClientDies if self.events.iter().any(|(_, _, event)| matches!(event, Event::ClientDies(_))) => {
+            Fault::ClientDies if self.events.iter().any(|(_, _, event)| matches!(event, FaultEvent::ClientDies(_))) => {
                 return at;
             }
-            Fault::ClientDies => (Event::ClientDies(rng.random_range(0..1_000)), None, 0),
+            Fault::ClientDies => (FaultEvent::ClientDies(rng.random_range(0..1_000)), None, 0),
             Fault::Move | Fault::KillMoving => return self.add_move(rng, at, servers, fault),
-            Fault::CancelMoves => (Event::CancelMoves, None, 0),
+            Fault::CancelMoves => (FaultEvent::CancelMoves, None, 0),
             Fault::Delay => {
                 let delay = Duration::from_millis(*[1, 5, 20, 100, 400].choose(rng).unwrap());
-                let weather = Weather { delay, one_in, ..Weather::default() };
-                (Event::Weather(weather), Some(Event::Weather(Weather::default())), rng.random_range(300..3_000))
+                let weather = NetworkConditions { delay, one_in, ..NetworkConditions::default() };
+                (
+                    FaultEvent::SetConditions(weather),
+                    Some(FaultEvent::SetConditions(NetworkConditions::default())),
+                    rng.random_range(300..3_000),
+                )
             }
             Fault::Hold => {
                 let (holds_up, holds_down) = *[(true, false), (false, true), (true, true)].choose(rng).unwrap();
-                let weather = Weather { holds_up, holds_down, one_in, ..Weather::default() };
-                (Event::Weather(weather), Some(Event::Weather(Weather::default())), rng.random_range(100..4_000))
+                let weather = NetworkConditions {
+                    holds_upstream: holds_up,
+                    holds_downstream: holds_down,
+                    one_in,
+                    ..NetworkConditions::default()
+                };
+                (
+                    FaultEvent::SetConditions(weather),
+                    Some(FaultEvent::SetConditions(NetworkConditions::default())),
+                    rng.random_range(100..4_000),
+                )
             }
             Fault::Refuse => {
-                self.events.push((at, server, Event::Cut(1)));
-                let weather = Weather { refuses: true, ..Weather::default() };
-                (Event::Weather(weather), Some(Event::Weather(Weather::default())), rng.random_range(100..2_000))
+                self.events.push((at, server, FaultEvent::Cut(1)));
+                let weather = NetworkConditions { refuses: true, ..NetworkConditions::default() };
+                (
+                    FaultEvent::SetConditions(weather),
+                    Some(FaultEvent::SetConditions(NetworkConditions::default())),
+                    rng.random_range(100..2_000),
+                )
             }
         };
         self.events.push((at, server, begin));
@@ -151,9 +174,9 @@ impl Plan {
     }
 }
 
-impl Event {
+impl FaultEvent {
     /// Makes it happen.
-    pub(crate) fn happen(self, ground: &mut Ground, objects: &Arc<Objects>, server: Server) {
+    pub(crate) fn apply(self, ground: &mut TestCluster, objects: &Arc<Objects>, server: ServerId) {
         match self {
             Self::Kill => ground.kill(server),
             Self::Launch => ground.launch(server),
@@ -161,12 +184,12 @@ impl Event {
             Self::Cut(one_in) => ground.relay(server).cut(one_in),
             Self::Fill => ground.fill(server),
             Self::MakeRoom => ground.make_room(server),
-            Self::Weather(weather) => ground.relay(server).set(weather),
+            Self::SetConditions(weather) => ground.relay(server).set_conditions(weather),
             Self::Move { node, to } => {
                 ground.ask_to_move(format!(r#"{{"to":{{"nodes":[{node}],"brick":{to},"dry_run":false}}}}"#));
             }
             Self::CancelMoves => ground.ask_to_move(r#"{"cancel":{"nodes":[],"drain":null}}"#.to_owned()),
-            Self::ClientDies(list) => come_and_die(ground.url(0), objects.clone(), list),
+            Self::ClientDies(list) => spawn_dying_client(ground.url(0), objects.clone(), list),
         }
     }
 }

@@ -15,29 +15,29 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{self, Instant};
 
 /// Bytes that are read at a time: small, so that a cut often comes within a frame.
-const CHUNK: usize = 4 << 10;
+const CHUNK_BYTES: usize = 4 << 10;
 /// Chunks on their way in one direction; more stay with their sender.
-const CHUNKS: usize = 256;
+const MAX_QUEUED_CHUNKS: usize = 256;
 
 /// What happens to connections that there are, and to new ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkConditions {
     /// New connections end at once.
     pub(crate) refuses: bool,
     /// How long what is said is on its way, each way.
     pub(crate) delay: Duration,
     /// What is said to the server stays here.
-    pub(crate) holds_up: bool,
+    pub(crate) holds_upstream: bool,
     /// What the server says stays here.
-    pub(crate) holds_down: bool,
+    pub(crate) holds_downstream: bool,
     /// Only one connection in so many is concerned by delays and holding; 0 and 1 for all.
     pub(crate) one_in: u64,
     /// Only the connection of this number is.
     pub(crate) only: Option<u64>,
 }
 
-impl Weather {
-    fn concerns(&self, connection: u64) -> bool {
+impl NetworkConditions {
+    fn applies_to(&self, connection: u64) -> bool {
         match self.only {
             Some(only) => connection == only,
             None => self.one_in < 2 || connection.is_multiple_of(self.one_in),
@@ -46,13 +46,13 @@ impl Weather {
 }
 
 /// A thread of relays. Dropped, it ends, and so do they.
-pub(crate) struct Relays {
+pub(crate) struct RelayThread {
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Relays {
+impl RelayThread {
     pub(crate) fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (handle, (end, ended)) = (runtime.handle().clone(), oneshot::channel::<()>());
@@ -66,7 +66,7 @@ impl Relays {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             target: Mutex::default(),
-            weather: watch::channel(Weather::default()).0,
+            conditions: watch::channel(NetworkConditions::default()).0,
             cuts: watch::channel((0, 1)).0,
             accepted: AtomicU64::new(0),
         });
@@ -75,7 +75,7 @@ impl Relays {
     }
 }
 
-impl Drop for Relays {
+impl Drop for RelayThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -93,7 +93,7 @@ pub(crate) struct Relay {
 
 struct Shared {
     target: Mutex<Option<SocketAddr>>,
-    weather: watch::Sender<Weather>,
+    conditions: watch::Sender<NetworkConditions>,
     /// How often connections were cut, and one in how many of them.
     cuts: watch::Sender<(u64, u64)>,
     /// How many connections there were: the next has this number.
@@ -102,8 +102,8 @@ struct Shared {
 
 impl Relay {
     /// What can be told where the server is.
-    pub(crate) fn target(&self) -> Target {
-        Target(self.shared.clone())
+    pub(crate) fn target(&self) -> RelayTarget {
+        RelayTarget(self.shared.clone())
     }
 
     /// How many connections there were: the next has this number.
@@ -111,8 +111,8 @@ impl Relay {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set(&self, weather: Weather) {
-        self.shared.weather.send_replace(weather);
+    pub(crate) fn set_conditions(&self, weather: NetworkConditions) {
+        self.shared.conditions.send_replace(weather);
     }
 
     /// Cuts one connection in so many.
@@ -122,11 +122,11 @@ impl Relay {
 }
 
 /// Where a relay leads to.
-pub(crate) struct Target(Arc<Shared>);
+pub(crate) struct RelayTarget(Arc<Shared>);
 
-impl Target {
+impl RelayTarget {
     /// This is where the server is.
-    pub(crate) fn leads_to(&self, target: SocketAddr) {
+    pub(crate) fn set_address(&self, target: SocketAddr) {
         *self.0.target.lock().unwrap() = Some(target);
     }
 }
@@ -138,7 +138,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
         // Connections that end before they are accepted are no matter.
         let Ok((client, _)) = listener.accept().await else { continue };
         let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
-        if !shared.weather.borrow().refuses {
+        if !shared.conditions.borrow().refuses {
             tokio::spawn(connection(shared.clone(), number, client));
         }
     }
@@ -162,8 +162,8 @@ async fn connection(shared: Arc<Shared>, number: u64, client: TcpStream) {
         }
     };
     tokio::select! {
-        () = pump(&shared, number, |weather| weather.holds_up, from_client, to_server) => {}
-        () = pump(&shared, number, |weather| weather.holds_down, from_server, to_client) => {}
+        () = pump(&shared, number, |weather| weather.holds_upstream, from_client, to_server) => {}
+        () = pump(&shared, number, |weather| weather.holds_downstream, from_server, to_client) => {}
         () = cut => {}
     }
 }
@@ -172,17 +172,17 @@ async fn connection(shared: Arc<Shared>, number: u64, client: TcpStream) {
 async fn pump(
     shared: &Shared,
     number: u64,
-    holds: impl Fn(&Weather) -> bool,
+    holds: impl Fn(&NetworkConditions) -> bool,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
 ) {
-    let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS);
-    let mut weather = shared.weather.subscribe();
+    let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(MAX_QUEUED_CHUNKS);
+    let mut weather = shared.conditions.subscribe();
     let reading = async move {
-        let mut bytes = vec![0; CHUNK];
+        let mut bytes = vec![0; CHUNK_BYTES];
         while let Ok(count @ 1..) = from.read(&mut bytes).await {
-            let delay = { *shared.weather.borrow() };
-            let delay = Some(delay.delay).filter(|_| delay.concerns(number)).unwrap_or_default();
+            let delay = { *shared.conditions.borrow() };
+            let delay = Some(delay.delay).filter(|_| delay.applies_to(number)).unwrap_or_default();
             if sender.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {
                 return;
             }
@@ -191,7 +191,7 @@ async fn pump(
     let writing = async move {
         while let Some((due, bytes)) = receiver.recv().await {
             time::sleep_until(due).await;
-            let held = weather.wait_for(|weather| !(weather.concerns(number) && holds(weather))).await.is_err();
+            let held = weather.wait_for(|weather| !(weather.applies_to(number) && holds(weather))).await.is_err();
             if held || to.write_all(&bytes).await.is_err() {
                 return;
             }

@@ -12,8 +12,8 @@ use model::{ClassId, NodeId, Object, Oid, PageId, SpaceId};
 use prost::Message as _;
 use protocol::commit::{Part, coordinator};
 use protocol::gateway::{self, Call};
-use protocol::ident::{ClientId, Timestamp, TxnId};
-use protocol::page_cache::Content;
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::page_cache::ObjectState;
 use wire::cluster::Message;
 use wire::frame::{Flags, HEADER, Header, Raw, crc32c};
 use wire::outbox::encode_head;
@@ -29,18 +29,18 @@ use crate::process::Address;
 /// The space that is measured.
 pub(crate) const SPACE: SpaceId = SpaceId(1);
 /// Pages that a connection fills: the most that may be reserved at a time.
-const PAGES: u64 = 1 << 16;
+const PAGES_PER_CONNECTION: u64 = 1 << 16;
 /// Objects that a page gets: 8 KiB of them.
-const SLOTS: usize = 16;
+const OBJECTS_PER_PAGE: usize = 16;
 
 /// Reads of single objects of a size.
-pub(crate) struct Looks(pub(crate) usize);
+pub(crate) struct ObjectReads(pub(crate) usize);
 
 /// A read of the object of each key: as the cache of a peer server has it, or as it is at its brick.
-pub(crate) fn looks<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> Requests<'a> {
+pub(crate) fn read_requests<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> Requests<'a> {
     Requests::gets(data, |key, out| {
-        let look = proto::Look { oid: Some(oids[key].into()), cached };
-        let message = proto::Request { request: Some(Request::Look(look)) };
+        let look = proto::ReadObject { oid: Some(oids[key].into()), cached };
+        let message = proto::Request { request: Some(Request::ReadObject(look)) };
         encode_head(out, Flags::REQUEST, key as u32, &message, 0, crc32c(&[]));
     })
 }
@@ -59,7 +59,7 @@ fn frame(input: &[u8]) -> Result<Option<Frame<'_>>> {
     Ok(Some((header, message, raw)))
 }
 
-impl Protocol for Looks {
+impl Protocol for ObjectReads {
     fn open(&self, connection: &mut Connection) -> Result<()> {
         mortar::open(connection)
     }
@@ -79,15 +79,15 @@ pub(crate) struct Commits {
     objects: usize,
     /// The logical nodes of each connection's objects: those of one transaction are spread over them.
     nodes: Vec<Vec<NodeId>>,
-    clients: RefCell<Vec<Client>>,
+    clients: RefCell<Vec<CommitClient>>,
 }
 
 /// A connection's client.
-struct Client {
+struct CommitClient {
     number: u64,
     /// The first page that is reserved for it at each logical node, and how many objects it has put there.
-    rooms: BTreeMap<NodeId, (u64, usize)>,
-    last: Timestamp,
+    pages: BTreeMap<NodeId, (u64, usize)>,
+    last: HlcTimestamp,
 }
 
 impl Commits {
@@ -97,28 +97,28 @@ impl Commits {
     }
 }
 
-impl Client {
-    fn place(&mut self, node: NodeId) -> Result<Oid> {
-        let (first, used) = self.rooms.get_mut(&node).ok_or("a logical node without pages")?;
-        let number = (*used / SLOTS) as u64;
-        if number >= PAGES {
+impl CommitClient {
+    fn next_oid(&mut self, node: NodeId) -> Result<Oid> {
+        let (first, used) = self.pages.get_mut(&node).ok_or("a logical node without pages")?;
+        let number = (*used / OBJECTS_PER_PAGE) as u64;
+        if number >= PAGES_PER_CONNECTION {
             return Err("a connection has filled all its pages".into());
         }
-        let slot = (*used % SLOTS) as u16;
+        let slot = (*used % OBJECTS_PER_PAGE) as u16;
         *used += 1;
         Ok(Oid::new(ClassId::NONE, PageId { space: SPACE, node, number: *first + number }, slot))
     }
 
     /// A time that none of its transactions had.
-    fn tick(&mut self) -> Timestamp {
+    fn next_timestamp(&mut self) -> HlcTimestamp {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        self.last = Timestamp::at(now).max(self.last.next());
+        self.last = HlcTimestamp::at(now).max(self.last.next());
         self.last
     }
 }
 
 /// Asks and waits for the answer.
-fn ask(connection: &mut Connection, request: Request) -> Result<Response> {
+fn call(connection: &mut Connection, request: Request) -> Result<Response> {
     let mut out = Vec::new();
     encode_head(&mut out, Flags::REQUEST, 1, &proto::Request { request: Some(request) }, 0, crc32c(&[]));
     connection.send(&out)?;
@@ -131,14 +131,14 @@ fn ask(connection: &mut Connection, request: Request) -> Result<Response> {
 }
 
 /// Which of these logical nodes a brick serves.
-pub(crate) fn served(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
+pub(crate) fn nodes_served_by(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
     let mut connection = Connection::dial(brick)?;
     mortar::open(&mut connection)?;
     let mut served = Vec::new();
     for node in nodes {
         let oid = Oid::new(ClassId::NONE, PageId { space: SPACE, node: *node, number: 0 }, 0);
-        let look = proto::Look { oid: Some(oid.into()), cached: false };
-        if let Response::Looked(_) = ask(&mut connection, Request::Look(look))? {
+        let look = proto::ReadObject { oid: Some(oid.into()), cached: false };
+        if let Response::ObjectRead(_) = call(&mut connection, Request::ReadObject(look))? {
             served.push(*node);
         }
     }
@@ -148,19 +148,20 @@ pub(crate) fn served(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
 impl Protocol for Commits {
     fn open(&self, connection: &mut Connection) -> Result<()> {
         mortar::open(connection)?;
-        let Response::Numbers(numbers) = ask(connection, Request::GetNumbers(proto::GetNumbers { count: 1 }))? else {
+        let Response::Numbers(numbers) = call(connection, Request::GetNumbers(proto::GetNumbers { count: 1 }))? else {
             return Err("Mortar gave no number".into());
         };
         let mut clients = self.clients.borrow_mut();
         let mut rooms = BTreeMap::new();
         for node in &self.nodes[clients.len() % self.nodes.len()] {
-            let reserve = proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES as u32 };
-            let Response::Reserved(reserved) = ask(connection, Request::Reserve(reserve))? else {
+            let reserve =
+                proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES_PER_CONNECTION as u32 };
+            let Response::Reserved(reserved) = call(connection, Request::Reserve(reserve))? else {
                 return Err("Mortar reserved no pages".into());
             };
             rooms.insert(*node, (reserved.first, 0));
         }
-        clients.push(Client { number: numbers.first, rooms, last: Timestamp::ZERO });
+        clients.push(CommitClient { number: numbers.first, pages: rooms, last: HlcTimestamp::ZERO });
         Ok(())
     }
 
@@ -173,11 +174,11 @@ impl Protocol for Commits {
         let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
         for index in 0..self.objects {
             let node = nodes[index % nodes.len()];
-            let oid = client.place(node)?;
+            let oid = client.next_oid(node)?;
             let object = Object::blob(Bytes::copy_from_slice(&value[index * size..(index + 1) * size]));
-            parts.entry(node).or_default().writes.insert(oid, Content::Value(object));
+            parts.entry(node).or_default().writes.insert(oid, ObjectState::Value(object));
         }
-        let txn = TxnId { start: client.tick(), client: ClientId(client.number) };
+        let txn = TxnId { start: client.next_timestamp(), client: ClientId(client.number) };
         let (request, raw) = Message::Call { txn, call: Call::Commit { parts, creates: false } }.encode();
         let (message, raw) = (proto::Request { request: Some(request) }, raw.concat());
         encode_head(output, Flags::ONE_WAY, 0, &message, raw.len(), crc32c(&raw));
@@ -189,8 +190,9 @@ impl Protocol for Commits {
         let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
         let request = proto::Request::decode(message)?.request.ok_or("Mortar says nothing")?;
         let said = Message::decode(request, Raw::Borrowed(raw))?;
-        let committed =
-            |reply: &gateway::Reply<Object>| matches!(reply, gateway::Reply::Ended(coordinator::Reply::Committed(_)));
+        let committed = |reply: &gateway::Reply<Object>| {
+            matches!(reply, gateway::Reply::Ended(coordinator::CommitReply::Committed(_)))
+        };
         match said {
             Message::Reply { reply, .. } if committed(&reply) => {
                 Ok(Some(Reply { len: header.frame_len(), key: None, value: None }))

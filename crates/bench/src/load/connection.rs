@@ -19,7 +19,7 @@ pub(crate) struct Connection {
     pub(super) answered: usize,
     pub(super) output: Vec<u8>,
     sent: usize,
-    pub(super) waits_to_write: bool,
+    pub(super) wants_write: bool,
     input: Vec<u8>,
     /// What of `input` has come and is not consumed.
     filled: std::ops::Range<usize>,
@@ -42,7 +42,7 @@ impl Connection {
             answered: 0,
             output: Vec::new(),
             sent: 0,
-            waits_to_write: false,
+            wants_write: false,
             input: vec![0; 256 << 10],
             filled: 0..0,
         })
@@ -78,13 +78,13 @@ impl Connection {
         self.sent = 0;
     }
 
-    pub(super) fn unsent(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.output.len()
     }
 
     /// Writes what is unsent; false if the socket takes no more at the moment.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
-        while self.unsent() {
+        while self.has_unsent() {
             match rustix::io::write(&self.socket, &self.output[self.sent..]) {
                 Ok(sent) => self.sent += sent,
                 Err(Errno::AGAIN) => return Ok(false),

@@ -62,7 +62,7 @@ pub(crate) enum Order {
 
 /// How the server is driven.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     pub(crate) connections: usize,
     pub(crate) pipelining: usize,
     pub(crate) order: Order,
@@ -70,15 +70,15 @@ pub(crate) struct Plan {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct LoadResult {
     /// Operations after the warm-up.
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
     /// Operations, those of the warm-up among them.
-    pub(crate) all: u64,
+    pub(crate) operations_with_warm_up: u64,
 }
 
-impl Counted {
+impl LoadResult {
     /// Operations a second.
     pub(crate) fn rate(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64()
@@ -93,8 +93,8 @@ pub(crate) fn drive<P: Protocol>(
     protocol: &P,
     addresses: &[Address],
     requests: &Requests<'_>,
-    plan: Plan,
-) -> Result<Counted> {
+    plan: LoadPlan,
+) -> Result<LoadResult> {
     let mut poll = Poll::new()?;
     let mut connections = Vec::new();
     for index in 0..plan.connections {
@@ -104,7 +104,7 @@ pub(crate) fn drive<P: Protocol>(
         poll.registry().register(&mut SourceFd(&connection.fd()), Token(index), Interest::READABLE)?;
         connections.push(connection);
     }
-    let mut loading = Loading::new(protocol, requests, plan);
+    let mut loading = LoadGenerator::new(protocol, requests, plan);
     for (index, connection) in connections.iter_mut().enumerate() {
         loading.send(&poll, index, connection)?;
     }
@@ -119,7 +119,7 @@ pub(crate) fn drive<P: Protocol>(
         for event in &events {
             let index = event.token().0;
             let connection = &mut connections[index];
-            if event.is_writable() && connection.unsent() {
+            if event.is_writable() && connection.has_unsent() {
                 loading.flush(&poll, index, connection)?;
             }
             if event.is_readable() {
@@ -129,13 +129,21 @@ pub(crate) fn drive<P: Protocol>(
         let elapsed = begun.elapsed();
         match plan.order {
             Order::Once if loading.finished == plan.connections => {
-                return Ok(Counted { operations: loading.operations, elapsed, all: loading.operations });
+                return Ok(LoadResult {
+                    operations: loading.operations,
+                    elapsed,
+                    operations_with_warm_up: loading.operations,
+                });
             }
             Order::Random(duration) if !warm && elapsed >= duration / 10 => {
                 (warm, begun, discarded) = (true, Instant::now(), loading.operations);
             }
             Order::Random(duration) if warm && elapsed >= duration => {
-                return Ok(Counted { operations: loading.operations - discarded, elapsed, all: loading.operations });
+                return Ok(LoadResult {
+                    operations: loading.operations - discarded,
+                    elapsed,
+                    operations_with_warm_up: loading.operations,
+                });
             }
             _ => {}
         }
@@ -143,10 +151,10 @@ pub(crate) fn drive<P: Protocol>(
 }
 
 /// The state that all connections share.
-struct Loading<'a, P> {
+struct LoadGenerator<'a, P> {
     protocol: &'a P,
     requests: &'a Requests<'a>,
-    plan: Plan,
+    plan: LoadPlan,
     random: SmallRng,
     /// The next key of [`Order::Once`].
     next: usize,
@@ -156,8 +164,8 @@ struct Loading<'a, P> {
     finished: usize,
 }
 
-impl<'a, P: Protocol> Loading<'a, P> {
-    fn new(protocol: &'a P, requests: &'a Requests<'a>, plan: Plan) -> Self {
+impl<'a, P: Protocol> LoadGenerator<'a, P> {
+    fn new(protocol: &'a P, requests: &'a Requests<'a>, plan: LoadPlan) -> Self {
         let random = SmallRng::seed_from_u64(1);
         Self { protocol, requests, plan, random, next: 0, operations: 0, checked: 0, finished: 0 }
     }
@@ -186,11 +194,11 @@ impl<'a, P: Protocol> Loading<'a, P> {
     }
 
     fn flush(&mut self, poll: &Poll, index: usize, connection: &mut Connection) -> Result<()> {
-        let waits = connection.waits_to_write;
-        connection.waits_to_write = !connection.flush()?;
-        if waits != connection.waits_to_write {
+        let waits = connection.wants_write;
+        connection.wants_write = !connection.flush()?;
+        if waits != connection.wants_write {
             let writable = Interest::READABLE | Interest::WRITABLE;
-            let interest = if connection.waits_to_write { writable } else { Interest::READABLE };
+            let interest = if connection.wants_write { writable } else { Interest::READABLE };
             poll.registry().reregister(&mut SourceFd(&connection.fd()), Token(index), interest)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction};
 use prost::Message as _;
 use wire::frame::{Flags, HEADER, Header, crc32c};
-use wire::handshake::{self, Opening};
+use wire::handshake::{self, Preamble};
 use wire::outbox::encode_head;
 use wire::{convert, proto};
 
@@ -15,15 +15,15 @@ use super::{Connection, Data, Protocol, Reply, Requests};
 use crate::Result;
 
 /// Bytes of an opening before its message: magic, version, length.
-const OPENING: usize = 12;
+const OPENING_HEADER_BYTES: usize = 12;
 /// The largest reply there is room for.
 pub(super) const MAX_FRAME: u32 = 1 << 20;
 /// What the message of a `Got` begins with: the field of its response.
-const GOT: u8 = 5 << 3 | 2;
+const GOT_TAG: u8 = 5 << 3 | 2;
 /// The same of a `Decided`.
-const DECIDED: u8 = 3 << 3 | 2;
+const DECIDED_TAG: u8 = 3 << 3 | 2;
 /// What a `Decided` that committed begins with.
-const COMMITTED: u8 = 1 << 3 | 2;
+const COMMITTED_TAG: u8 = 1 << 3 | 2;
 
 /// What replies must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +92,12 @@ pub(super) fn open(connection: &mut Connection) -> Result<()> {
     loop {
         let input = connection.wait()?;
         let length = match handshake::decode(input) {
-            Opening::Mortar { length, .. } => length,
-            Opening::Short => continue,
-            Opening::Stranger => return Err("what answers is no server of Mortar".into()),
+            Preamble::Mortar { length, .. } => length,
+            Preamble::Short => continue,
+            Preamble::NotMortar => return Err("what answers is no server of Mortar".into()),
         };
-        let end = OPENING + length;
-        let Some(message) = input.get(OPENING..end) else { continue };
+        let end = OPENING_HEADER_BYTES + length;
+        let Some(message) = input.get(OPENING_HEADER_BYTES..end) else { continue };
         let welcome = proto::Welcome::decode(message)?;
         connection.consume(end);
         return match welcome.answer {
@@ -121,10 +121,10 @@ impl Protocol for Mortar {
         }
         let (message, raw) = (&input[HEADER..HEADER + header.message], &input[head..len]);
         let right = match self {
-            Self::Gets(size) => message.first() == Some(&GOT) && raw.len() == *size,
+            Self::Gets(size) => message.first() == Some(&GOT_TAG) && raw.len() == *size,
             // A message of less than 128 bytes has one byte of length between the two.
             Self::Commits(created) => {
-                let begins = message.first() == Some(&DECIDED) && message.get(2) == Some(&COMMITTED);
+                let begins = message.first() == Some(&DECIDED_TAG) && message.get(2) == Some(&COMMITTED_TAG);
                 begins && raw.len() == created * Oid::LEN
             }
         };

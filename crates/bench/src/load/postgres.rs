@@ -64,7 +64,7 @@ fn execute(out: &mut Vec<u8>, parameters: &[&[u8]]) {
 type Message<'a> = (u8, &'a [u8]);
 
 /// Messages up to and with the one that says that the server is ready; `None` if not all have come.
-fn until_ready(input: &[u8]) -> Result<Option<Vec<Message<'_>>>> {
+fn messages_until_ready(input: &[u8]) -> Result<Option<Vec<Message<'_>>>> {
     let (mut messages, mut at) = (Vec::with_capacity(4), 0);
     while let Some((kind, length)) = input
         .get(at..)
@@ -105,7 +105,7 @@ impl Postgres {
 /// Waits until the server is ready for more.
 fn wait_ready(connection: &mut Connection) -> Result<()> {
     loop {
-        let Some(messages) = until_ready(connection.wait()?)? else { continue };
+        let Some(messages) = messages_until_ready(connection.wait()?)? else { continue };
         let length = length(&messages);
         connection.consume(length);
         return Ok(());
@@ -162,7 +162,7 @@ impl Protocol for Postgres {
     }
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
-        let Some(messages) = until_ready(input)? else { return Ok(None) };
+        let Some(messages) = messages_until_ready(input)? else { return Ok(None) };
         let len = length(&messages);
         let found = |kind: u8| messages.iter().find(|(this, _)| *this == kind).map(|(_, content)| *content);
         match *self {

@@ -14,9 +14,9 @@ use crate::osbdb::{Collections, Objects, Reopens};
 /// The space that every store has.
 const MAIN: SpaceId = SpaceId(1);
 /// Objects of one transaction while a store is filled.
-const FILL: usize = 256;
+const FILL_BATCH: usize = 256;
 /// Transactions that are under way at most when nobody waits for each.
-const WINDOW: usize = 1024;
+const MAX_PENDING: usize = 1024;
 const NAME: &[u8] = b"name";
 
 /// Opens or creates a store with the settings that a server has.
@@ -26,11 +26,11 @@ pub(crate) fn open(directory: &Path) -> Result<Store> {
 }
 
 /// A store with an object for each value, all of them in the B-tree, and their identifiers.
-pub(crate) fn filled(directory: &Path, data: &Data) -> Result<(Store, Vec<Oid>)> {
+pub(crate) fn create_filled(directory: &Path, data: &Data) -> Result<(Store, Vec<Oid>)> {
     let store = open(directory)?;
     let mut oids = Vec::with_capacity(data.keys());
-    for first in (0..data.keys()).step_by(FILL) {
-        let keys = first..(first + FILL).min(data.keys());
+    for first in (0..data.keys()).step_by(FILL_BATCH) {
+        let keys = first..(first + FILL_BATCH).min(data.keys());
         let contents: Vec<Bytes> = keys.map(|key| Bytes::copy_from_slice(data.value(key))).collect();
         oids.extend(commit_new(&store, &contents)?);
     }
@@ -41,25 +41,25 @@ pub(crate) fn filled(directory: &Path, data: &Data) -> Result<(Store, Vec<Oid>)>
 
 /// Creates a blob for each content, all in one transaction.
 pub(crate) fn commit_new(store: &Store, contents: &[Bytes]) -> Result<Vec<Oid>> {
-    created(store.commit(creating(contents))?)
+    created_oids(store.commit(create_transaction(contents))?)
 }
 
 /// A transaction that creates a blob for each content.
-pub(crate) fn creating(contents: &[Bytes]) -> Transaction {
+pub(crate) fn create_transaction(contents: &[Bytes]) -> Transaction {
     let ops = contents.iter().enumerate();
-    Transaction { ops: ops.map(|(index, data)| create(index as u64, Kind::Blob, data.clone())).collect() }
+    Transaction { ops: ops.map(|(index, data)| create_op(index as u64, Kind::Blob, data.clone())).collect() }
 }
 
-fn create(index: u64, kind: Kind, data: Bytes) -> Op {
-    Op::Create { oid: temporary(index), kind, data, near: None }
+fn create_op(index: u64, kind: Kind, data: Bytes) -> Op {
+    Op::Create { oid: temporary_oid(index), kind, data, near: None }
 }
 
-fn temporary(index: u64) -> Oid {
+fn temporary_oid(index: u64) -> Oid {
     Oid::temporary(MAIN, ClassId::NONE, index)
 }
 
 /// What a transaction created; none of the benchmark's transactions may meet a conflict.
-pub(crate) fn created(outcome: Outcome) -> Result<Vec<Oid>> {
+pub(crate) fn created_oids(outcome: Outcome) -> Result<Vec<Oid>> {
     match outcome {
         Outcome::Committed(committed) => Ok(committed.created),
         Outcome::Conflict(conflict) => Err(format!("a transaction met a conflict: {conflict:?}").into()),
@@ -102,19 +102,19 @@ impl Embedded {
     /// Submits a transaction; `number` stands with what it creates.
     fn submit(&self, number: usize, transaction: Transaction) -> Result<()> {
         let store = self.store()?;
-        self.pending.wait_below(WINDOW)?.under_way += 1;
+        self.pending.wait_below(MAX_PENDING)?.under_way += 1;
         let pending = Arc::clone(&self.pending);
-        store.submit(transaction, move |result| pending.end(number, result));
+        store.submit(transaction, move |result| pending.complete(number, result));
         Ok(())
     }
 
     /// Creates an object of this kind with a name, in `parent`.
     fn create_named(&self, kind: Kind, parent: Option<Oid>, name: &str) -> Result<Oid> {
-        let oid = temporary(0);
+        let oid = temporary_oid(0);
         let (key, value) = (Bytes::from_static(NAME), Bytes::copy_from_slice(name.as_bytes()));
-        let mut ops = vec![create(0, kind, Bytes::new()), Op::SetAttribute { oid, key, value }];
+        let mut ops = vec![create_op(0, kind, Bytes::new()), Op::SetAttribute { oid, key, value }];
         ops.extend(parent.map(|collection| Op::Add { collection, member: oid }));
-        let oids = created(self.store()?.commit(Transaction { ops })?)?;
+        let oids = created_oids(self.store()?.commit(Transaction { ops })?)?;
         oids.first().copied().ok_or_else(|| "a transaction created nothing".into())
     }
 }
@@ -136,15 +136,16 @@ impl Pending {
         }
     }
 
-    fn end(&self, number: usize, result: model::Result<Outcome>) {
+    fn complete(&self, number: usize, result: model::Result<Outcome>) {
         let mut state = self.lock();
-        match result.map_err(|error| error.to_string()).and_then(|o| created(o).map_err(|error| error.to_string())) {
+        match result.map_err(|error| error.to_string()).and_then(|o| created_oids(o).map_err(|error| error.to_string()))
+        {
             Ok(oids) => state.created.extend(oids.into_iter().map(|oid| (number, oid))),
             Err(failure) => state.failure = Some(failure),
         }
         state.under_way -= 1;
         // One thread waits, for none or for room: waking it for each transaction would cost more than the transaction.
-        let wake = state.under_way == 0 || state.under_way == WINDOW / 2;
+        let wake = state.under_way == 0 || state.under_way == MAX_PENDING / 2;
         drop(state);
         if wake {
             self.changed.notify_one();
@@ -165,7 +166,7 @@ impl Reopens for Embedded {
 impl Objects for Embedded {
     fn create_all(&mut self, contents: &[Bytes]) -> Result<Vec<Oid>> {
         for (number, content) in contents.iter().enumerate() {
-            self.submit(number, creating(std::slice::from_ref(content)))?;
+            self.submit(number, create_transaction(std::slice::from_ref(content)))?;
         }
         let mut created = std::mem::take(&mut self.pending.wait_below(1)?.created);
         created.sort_unstable_by_key(|(number, _)| *number);

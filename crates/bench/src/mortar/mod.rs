@@ -1,4 +1,4 @@
 //! Mortar's sides of the comparisons.
 
 pub(crate) mod embedded;
-pub(crate) mod served;
+pub(crate) mod server;

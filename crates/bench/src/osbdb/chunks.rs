@@ -8,7 +8,7 @@ use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
 use crate::rival;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -49,13 +49,13 @@ fn measure(run: &Run, id: &'static str, paper: &'static str, cases: &[(usize, us
         skipped: rival::missing(),
     };
     for (chunk, size) in cases {
-        let cell = |what: &str| Cell {
+        let cell = |what: &str| MetricSpec {
             case: format!("{what} {} in chunks of {}", sides::size_name(*size), sides::size_name(*chunk)),
             panel: format!("{what}, MiB/s over chunk size"),
             point: sides::size_name(*chunk),
             unit: "MiB/s",
             better: Better::Higher,
-            bar: Some(1.0),
+            target_ratio: Some(1.0),
         };
         let cells = [cell("write"), cell("read")];
         let content = stamped(1, *size);

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
 use crate::rival;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const MIB: usize = 1 << 20;
 const SIZES: [usize; 5] = [64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB];
@@ -41,13 +41,13 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
     };
     for size in SIZES {
         let rounds = (budget / (2 * size)).clamp(1, most);
-        let cell = |what: &str| Cell {
+        let cell = |what: &str| MetricSpec {
             case: format!("{what} objects of {}", sides::size_name(size)),
             panel: format!("{what}, MiB/s over object size"),
             point: sides::size_name(size),
             unit: "MiB/s",
             better: Better::Higher,
-            bar: Some(1.0),
+            target_ratio: Some(1.0),
         };
         let cells = [cell("write"), cell("read")];
         let contents = [stamped(1, size), stamped(2, size)];

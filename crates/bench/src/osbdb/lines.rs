@@ -26,7 +26,7 @@ pub(super) fn measure(_: &Run) -> Result<Figure> {
         rival_name: name.into(),
         mortar: vec![f64::from(lines)],
         rival: vec![paper],
-        bar: None,
+        target_ratio: None,
     };
     Ok(Figure {
         id: "osbdb-t1",

@@ -42,14 +42,14 @@ enum Kind {
 }
 
 /// A new store in a directory of its own.
-pub(super) struct Fresh<T: ?Sized> {
+pub(super) struct TempStore<T: ?Sized> {
     // Dropped in this order.
     pub(super) store: Box<T>,
     _directory: TempDir,
 }
 
 /// All who take part, Mortar first.
-pub(super) fn all(purpose: Use) -> Vec<Contender> {
+pub(super) fn contenders(purpose: Use) -> Vec<Contender> {
     let side = |name: &str, for_reference, kind| Contender { name: name.to_owned(), for_reference, kind };
     let mut sides = vec![side("Mortar", false, Kind::Mortar)];
     #[cfg(libdb)]
@@ -105,7 +105,7 @@ pub(super) fn settings(purpose: Use) -> Vec<String> {
 
 /// A contest of all who take part; `body` measures one run of a store that it creates.
 pub(super) fn contest<'a>(purpose: Use, body: impl Fn(&Contender) -> Result<Vec<f64>> + Copy + 'a) -> Vec<Side<'a>> {
-    let sides = all(purpose).into_iter().map(|contender| {
+    let sides = contenders(purpose).into_iter().map(|contender| {
         let (name, for_reference) = (contender.name.clone(), contender.for_reference);
         let side = Side::new(name, move || body(&contender));
         if for_reference { side.for_reference() } else { side }
@@ -115,7 +115,7 @@ pub(super) fn contest<'a>(purpose: Use, body: impl Fn(&Contender) -> Result<Vec<
 
 impl Contender {
     /// A new, empty store.
-    pub(super) fn create(&self, run: &Run) -> Result<Fresh<dyn Objects>> {
+    pub(super) fn create(&self, run: &Run) -> Result<TempStore<dyn Objects>> {
         let directory = run.directory("osbdb")?;
         let path = directory.path();
         let store: Box<dyn Objects> = match &self.kind {
@@ -124,11 +124,11 @@ impl Contender {
             #[cfg(libdb)]
             Kind::Berkeley(settings, layout) => Box::new(BerkeleyStore::create(path, *settings, *layout)?),
         };
-        Ok(Fresh { store, _directory: directory })
+        Ok(TempStore { store, _directory: directory })
     }
 
     /// A new, empty store that has collections.
-    pub(super) fn create_with_collections(&self, run: &Run) -> Result<Fresh<dyn Collections>> {
+    pub(super) fn create_with_collections(&self, run: &Run) -> Result<TempStore<dyn Collections>> {
         let directory = run.directory("osbdb")?;
         let path = directory.path();
         let store: Box<dyn Collections> = match &self.kind {
@@ -137,7 +137,7 @@ impl Contender {
             #[cfg(libdb)]
             Kind::Berkeley(settings, layout) => Box::new(BerkeleyStore::create(path, *settings, *layout)?),
         };
-        Ok(Fresh { store, _directory: directory })
+        Ok(TempStore { store, _directory: directory })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
 use crate::rival;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const SIZE: usize = 1024;
 const GROUP: usize = 1024;
@@ -42,13 +42,13 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
     };
     for count in counts {
         let rounds = (budget / count).clamp(1, PAPER_ROUNDS);
-        let cell = |what: &str| Cell {
+        let cell = |what: &str| MetricSpec {
             case: format!("{what} {count} objects of 1 KiB"),
             panel: format!("{what}, objects/s over object count"),
             point: count.to_string(),
             unit: "objects/s",
             better: Better::Higher,
-            bar: Some(1.0),
+            target_ratio: Some(1.0),
         };
         let cells = [cell("write"), cell("read")];
         let contents: Vec<Bytes> = (0..*count).map(|index| stamped(index as u64, SIZE)).collect();

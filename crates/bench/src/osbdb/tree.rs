@@ -11,7 +11,7 @@ use crate::Result;
 use crate::contest::interleave;
 use crate::figure::{Better, Figure, Shape};
 use crate::rival;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const DIRECTORIES: usize = 2;
 const FILES: usize = 16;
@@ -30,7 +30,7 @@ pub(super) fn measure_make(run: &Run) -> Result<Figure> {
         let mut fresh = side.create_with_collections(run)?;
         let begun = Instant::now();
         for _ in 0..trees {
-            make(&mut *fresh.store)?;
+            make_tree(&mut *fresh.store)?;
         }
         Ok(vec![begun.elapsed().as_secs_f64() * 1e3 / trees as f64])
     });
@@ -49,7 +49,7 @@ pub(super) fn measure_read(run: &Run) -> Result<Figure> {
     let cells = [cell("walk"), cell("readdirs")];
     let mut contest = sides::contest(sides::Use::Tree, |side| {
         let mut fresh = side.create_with_collections(run)?;
-        let (root, directories) = make(&mut *fresh.store)?;
+        let (root, directories) = make_tree(&mut *fresh.store)?;
         fresh.store.reopen()?;
         let begun = Instant::now();
         for _ in 0..times {
@@ -93,13 +93,13 @@ fn new_figure(id: &'static str, title: &'static str, about: &str, paper: &'stati
     }
 }
 
-fn cell(case: &str) -> Cell {
+fn cell(case: &str) -> MetricSpec {
     let (panel, point) = ("milliseconds a tree".to_owned(), case.to_owned());
-    Cell { case: case.to_owned(), panel, point, unit: "ms", better: Better::Lower, bar: Some(1.0) }
+    MetricSpec { case: case.to_owned(), panel, point, unit: "ms", better: Better::Lower, target_ratio: Some(1.0) }
 }
 
 /// Makes a tree; its root and all of its directories, the root among them.
-fn make(store: &mut dyn Collections) -> Result<(Oid, Vec<Oid>)> {
+fn make_tree(store: &mut dyn Collections) -> Result<(Oid, Vec<Oid>)> {
     let root = store.create_collection(None, "root")?;
     let mut directories = vec![root];
     let mut level = vec![root];

@@ -13,17 +13,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Whether the file grows with each append, or its blocks are there beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
+pub(crate) enum FileAllocation {
     /// Each force also writes the file's new size.
-    Grows,
+    Growing,
     /// The file was written once before, and wraps around at this many bytes.
-    Prepared(u64),
+    Preallocated(u64),
 }
 
 /// An append-only file that many threads commit to.
 pub(crate) struct GroupCommit {
     file: File,
-    space: Space,
+    allocation: FileAllocation,
     state: Mutex<State>,
     /// Leaders wait here for the batch before theirs.
     turn: Condvar,
@@ -47,9 +47,9 @@ struct Batch {
 
 impl GroupCommit {
     /// Creates the file.
-    pub(crate) fn create(path: &Path, space: Space) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, space: FileAllocation) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
-        if let Space::Prepared(size) = space {
+        if let FileAllocation::Preallocated(size) = space {
             let zeros = vec![0; 1 << 20];
             let mut offset = 0;
             while offset < size {
@@ -66,7 +66,7 @@ impl GroupCommit {
             forcing: false,
             end: 0,
         };
-        Ok(Self { file, space, state: Mutex::new(state), turn: Condvar::new() })
+        Ok(Self { file, allocation: space, state: Mutex::new(state), turn: Condvar::new() })
     }
 
     /// Appends all pieces together; they are on disk when this returns.
@@ -89,7 +89,7 @@ impl GroupCommit {
         state.filling = Arc::default();
         let spare = mem::take(&mut state.spare);
         let mut bytes = mem::replace(&mut state.bytes, spare);
-        let offset = self.place(&mut state, bytes.len() as u64);
+        let offset = self.reserve(&mut state, bytes.len() as u64);
         drop(state);
         let result = self.file.write_all_at(&bytes, offset).and_then(|()| self.file.sync_data());
         bytes.clear();
@@ -98,12 +98,12 @@ impl GroupCommit {
         state.forcing = false;
         drop(state);
         self.turn.notify_one();
-        batch.end(result.as_ref().copied().map_err(io::Error::kind));
+        batch.complete(result.as_ref().copied().map_err(io::Error::kind));
         result
     }
 
-    fn place(&self, state: &mut State, len: u64) -> u64 {
-        if let Space::Prepared(size) = self.space
+    fn reserve(&self, state: &mut State, len: u64) -> u64 {
+        if let FileAllocation::Preallocated(size) = self.allocation
             && state.end + len > size
         {
             state.end = 0;
@@ -125,7 +125,7 @@ impl Batch {
         }
     }
 
-    fn end(&self, result: Result<(), io::ErrorKind>) {
+    fn complete(&self, result: Result<(), io::ErrorKind>) {
         *lock(&self.done) = Some(result);
         self.ended.notify_all();
     }
@@ -143,7 +143,7 @@ mod tests {
     fn every_commit_of_many_threads_is_in_the_file_once_and_whole() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let log = GroupCommit::create(&path, Space::Grows).unwrap();
+        let log = GroupCommit::create(&path, FileAllocation::Growing).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8_u8 {
                 let log = &log;
@@ -166,7 +166,7 @@ mod tests {
     fn a_prepared_file_keeps_its_size() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let log = GroupCommit::create(&path, Space::Prepared(1 << 20)).unwrap();
+        let log = GroupCommit::create(&path, FileAllocation::Preallocated(1 << 20)).unwrap();
         for _ in 0..3 {
             log.commit(&[&[7; 400_000]]).unwrap();
         }

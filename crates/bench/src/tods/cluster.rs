@@ -6,28 +6,28 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::cluster::{Cluster, Decided, Hint, Level, Transaction};
+use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use model::{ClassId, NodeId, Object, Oid};
 use tempfile::TempDir;
 
 use crate::Result;
 use crate::load::{self, Data};
-use crate::mortar::served::{binary, runtime};
+use crate::mortar::server::{binary, runtime};
 use crate::process::{Address, Server};
 use crate::run::Run;
 
 /// Objects that are made by one transaction while a cluster is filled.
-const FILL: usize = 64;
+const FILL_BATCH: usize = 64;
 
 /// Where bricks keep objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
+pub(super) enum Storage {
     InMemory,
     OnDisk,
 }
 
 /// A running cluster with the space `main`; ends with this value.
-pub(super) struct Running {
+pub(super) struct RunningCluster {
     // In the order in which they have to end.
     pub(super) peers: Vec<(Server, Address)>,
     pub(super) bricks: Vec<(Server, Address)>,
@@ -35,15 +35,15 @@ pub(super) struct Running {
     _directory: TempDir,
 }
 
-impl Running {
+impl RunningCluster {
     /// Starts a meta-server, so many bricks and so many peer servers.
-    pub(super) fn start(run: &Run, bricks: usize, peers: usize, keeps: Keeps) -> Result<Self> {
+    pub(super) fn start(run: &Run, bricks: usize, peers: usize, keeps: Storage) -> Result<Self> {
         let directory = run.directory("cluster")?;
         let path = std::path::absolute(directory.path())?;
         let start = |name: &str, role: &str, arguments: &[&str]| {
             let address = Address::free_tcp()?;
             let mut command = Command::new(binary()?);
-            command.args(["--json", "node", "--role", role, "--listen", &text(&address)]).args(arguments);
+            command.args(["--json", "node", "--role", role, "--listen", &address_text(&address)]).args(arguments);
             command.current_dir(&path);
             let log = path.join(format!("{name}.log"));
             let server = Server::start(name, &mut command, &log, std::slice::from_ref(&address))?;
@@ -51,11 +51,11 @@ impl Running {
             Ok::<_, crate::BoxedError>((server, address))
         };
         let (meta, meta_at) = start("meta", "meta", &["--memory"])?;
-        let meta_url = format!("mortar://{}", text(&meta_at));
+        let meta_url = format!("mortar://{}", address_text(&meta_at));
         let mut started = Vec::new();
         for number in 1..=bricks {
             let (name, data) = (format!("brick-{number}"), format!("data-{number}"));
-            let keeps: &[&str] = if keeps == Keeps::InMemory { &["--memory"] } else { &["--data", &data] };
+            let keeps: &[&str] = if keeps == Storage::InMemory { &["--memory"] } else { &["--data", &data] };
             started.push(start(&name, "brick", &[&["--meta", &meta_url], keeps].concat())?);
         }
         let bricks = started;
@@ -64,21 +64,25 @@ impl Running {
             .map(|number| start(&format!("peer-{number}"), "peer", &["--meta", &meta_url]))
             .collect::<Result<Vec<_>>>()?;
         let running = Self { peers, bricks, meta, _directory: directory };
-        running.wait()?;
+        running.wait_writable()?;
         Ok(running)
     }
 
     /// Waits until an object can be made at every logical node.
-    fn wait(&self) -> Result<()> {
+    fn wait_writable(&self) -> Result<()> {
         runtime()?.block_on(async {
             let mut tries = 0;
             loop {
                 let tried = async {
                     let cluster = self.connect().await?;
                     for node in cluster.nodes() {
-                        let transaction = cluster.begin(Level::Optimistic);
-                        transaction.create_object(ClassId::NONE, Object::blob(Bytes::new()), Hint::At(*node))?;
-                        committed(&transaction).await?;
+                        let transaction = cluster.begin(IsolationLevel::Optimistic);
+                        transaction.create_object(
+                            ClassId::NONE,
+                            Object::blob(Bytes::new()),
+                            PlacementHint::At(*node),
+                        )?;
+                        commit(&transaction).await?;
                     }
                     Ok::<_, crate::BoxedError>(())
                 };
@@ -100,7 +104,7 @@ impl Running {
     /// A client of one of the peer servers, counted around.
     pub(super) async fn connect_to(&self, peer: usize) -> Result<Cluster> {
         let (_, address) = &self.peers[peer % self.peers.len()];
-        Ok(Cluster::connect(&format!("mortar://{}/main", text(address))).await?)
+        Ok(Cluster::connect(&format!("mortar://{}/main", address_text(address))).await?)
     }
 
     /// Where the peer servers are.
@@ -124,19 +128,19 @@ impl Running {
         runtime()?.block_on(async {
             let cluster = self.connect().await?;
             let nodes = cluster.nodes().to_vec();
-            let most = ((1 << 20) / data.size()).clamp(1, FILL);
+            let most = ((1 << 20) / data.size()).clamp(1, FILL_BATCH);
             let mut oids = Vec::with_capacity(data.keys());
             for (turn, first) in (0..data.keys()).step_by(most).enumerate() {
-                let (transaction, node) = (cluster.begin(Level::Optimistic), nodes[turn % nodes.len()]);
+                let (transaction, node) = (cluster.begin(IsolationLevel::Optimistic), nodes[turn % nodes.len()]);
                 let made = (first..(first + most).min(data.keys()))
                     .map(|key| {
                         let object = Object::blob(Bytes::copy_from_slice(data.value(key)));
-                        Ok(transaction.create_object(ClassId::NONE, object, Hint::At(node))?)
+                        Ok(transaction.create_object(ClassId::NONE, object, PlacementHint::At(node))?)
                     })
                     .collect::<Result<Vec<Oid>>>()?;
-                committed(&transaction).await?;
+                commit(&transaction).await?;
                 for oid in made {
-                    oids.push(transaction.real(oid).ok_or("an object that was made has no identifier")?);
+                    oids.push(transaction.real_oid(oid).ok_or("an object that was made has no identifier")?);
                 }
             }
             Ok(oids)
@@ -147,15 +151,15 @@ impl Running {
     pub(super) fn nodes(&self) -> Result<Vec<Vec<NodeId>>> {
         let nodes =
             runtime()?.block_on(async { Ok::<_, crate::BoxedError>(self.connect().await?.nodes().to_vec()) })?;
-        let of = |(_, address): &(Server, Address)| load::cluster::served(address, &nodes);
+        let of = |(_, address): &(Server, Address)| load::cluster::nodes_served_by(address, &nodes);
         self.bricks.iter().map(of).collect()
     }
 }
 
 /// Commits what meets nobody.
-pub(super) async fn committed(transaction: &Transaction) -> Result<()> {
+pub(super) async fn commit(transaction: &Transaction) -> Result<()> {
     match transaction.commit().await? {
-        Decided::Committed(_) => Ok(()),
+        CommitOutcome::Committed(_) => Ok(()),
         other => Err(format!("a transaction that meets nobody ended with {other:?}").into()),
     }
 }
@@ -180,7 +184,7 @@ fn wait_ready(log: &Path) -> Result<()> {
     Err(format!("a process is not ready after ten seconds:\n{}", fs::read_to_string(log)?).into())
 }
 
-fn text(address: &Address) -> String {
+fn address_text(address: &Address) -> String {
     match address {
         Address::Tcp(address) => address.to_string(),
         Address::Unix(path) => path.display().to_string(),

@@ -4,26 +4,26 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Instant;
 
-use client::cluster::{Cluster, Hint, Level};
+use client::cluster::{Cluster, IsolationLevel, PlacementHint};
 use model::{ClassId, Object, Oid};
 
-use super::cluster::{Keeps, Running, committed};
-use super::reads::{CONNECTIONS, Filled, LoadedRedis, PIPELINING, Unit, by_size, duration, objects};
+use super::cluster::{RunningCluster, Storage, commit};
+use super::reads::{CONNECTIONS, FilledCluster, LoadedRedis, PIPELINING, Unit, by_size, duration, object_count};
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::load::{Data, Order, Plan};
-use crate::mortar::served::runtime;
-use crate::run::{Cell, Run};
+use crate::load::{Data, LoadPlan, Order};
+use crate::mortar::server::runtime;
+use crate::run::{MetricSpec, Run};
 
 /// What a hit in process may cost, in nanoseconds.
-const WANTED_NS: f64 = 200.0;
+const TARGET_NS: f64 = 200.0;
 /// Objects that a client has at hand.
-const AT_HAND: usize = 1_000;
+const CACHED_OBJECTS: usize = 1_000;
 
 /// Hits of 1 KB.
 pub(super) fn hits(run: &Run) -> Result<Figure> {
-    let data = Data::new(objects(1), 1024);
+    let data = Data::new(object_count(1), 1024);
     let mut figure = Figure {
         id: "tods-12",
         title: "object-cache hits of 1 KB",
@@ -34,24 +34,24 @@ pub(super) fn hits(run: &Run) -> Result<Figure> {
         paper: "13,392 reads/s on 36 nodes: a fifth more than in memory, four times as many as from disk.",
         parameters: vec![
             format!("{CONNECTIONS} connections, {:.2} s a run after a tenth of warm-up", duration(run).as_secs_f64()),
-            format!("in process: one thread, {AT_HAND} objects of 1 KB"),
+            format!("in process: one thread, {CACHED_OBJECTS} objects of 1 KB"),
         ],
         shape: Shape::Bars,
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    let mortar = Filled::start(run, 1, Keeps::InMemory, &data)?;
+    let mortar = FilledCluster::start(run, 1, Storage::InMemory, &data)?;
     let redis = LoadedRedis::start(run, &data)?;
     let at = mortar.cluster.peers();
     for pipelining in PIPELINING {
-        let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
-        let cells = [Cell {
+        let plan = LoadPlan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
+        let cells = [MetricSpec {
             case: format!("object-cache hits of 1 KB at a peer server, pipelining {pipelining}"),
             panel: "hits/s".into(),
             point: format!("pipelining {pipelining}"),
             unit: "hits/s",
             better: Better::Higher,
-            bar: Some(1.0),
+            target_ratio: Some(1.0),
         }];
         let mut sides = [
             Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, true, plan)?])),
@@ -66,11 +66,11 @@ pub(super) fn hits(run: &Run) -> Result<Figure> {
 }
 
 /// Adds the rows of hits in the client's process.
-fn in_process(run: &Run, cluster: &Running, data: &Data, figure: &mut Figure) -> Result<()> {
+fn in_process(run: &Run, cluster: &RunningCluster, data: &Data, figure: &mut Figure) -> Result<()> {
     let runtime = runtime()?;
     let (cluster, oids) = runtime.block_on(async {
         let cluster = cluster.connect().await?;
-        let oids = at_hand(&cluster, data).await?;
+        let oids = create_cached(&cluster, data).await?;
         Ok::<_, crate::BoxedError>((cluster, oids))
     })?;
     let map: HashMap<Oid, Object> = oids.iter().enumerate().map(|(key, oid)| (*oid, object(data, key))).collect();
@@ -78,17 +78,17 @@ fn in_process(run: &Run, cluster: &Running, data: &Data, figure: &mut Figure) ->
     let timed = |begun: Instant| vec![begun.elapsed().as_secs_f64() * 1e9 / (rounds * oids.len()) as f64];
     for within in [false, true] {
         let point = if within { "in a transaction" } else { "outside of transactions" };
-        let cells = [Cell {
+        let cells = [MetricSpec {
             case: format!("page-cache hit in process, {point}"),
             panel: "ns a hit".into(),
             point: point.into(),
             unit: "ns",
             better: Better::Lower,
-            bar: Some(1.0),
+            target_ratio: Some(1.0),
         }];
         let mortar = || {
             runtime.block_on(async {
-                let transaction = cluster.begin(Level::Optimistic);
+                let transaction = cluster.begin(IsolationLevel::Optimistic);
                 let begun = Instant::now();
                 for _ in 0..rounds {
                     for oid in &oids {
@@ -112,7 +112,7 @@ fn in_process(run: &Run, cluster: &Running, data: &Data, figure: &mut Figure) ->
         };
         let mut sides = [
             Side::new("Mortar", mortar),
-            Side::new("200 ns, what was asked", || Ok(vec![WANTED_NS])),
+            Side::new("200 ns, what was asked", || Ok(vec![TARGET_NS])),
             Side::new("plain hash map", hash_map).for_reference(),
         ];
         let outcome = interleave(&format!("tods-12, in process, {point}"), Run::REPEATS, &mut sides)?;
@@ -126,16 +126,16 @@ fn object(data: &Data, key: usize) -> Object {
 }
 
 /// Makes objects, and reads them once.
-async fn at_hand(cluster: &Cluster, data: &Data) -> Result<Vec<Oid>> {
-    let mut oids = Vec::with_capacity(AT_HAND);
-    for first in (0..AT_HAND).step_by(100) {
-        let transaction = cluster.begin(Level::Optimistic);
+async fn create_cached(cluster: &Cluster, data: &Data) -> Result<Vec<Oid>> {
+    let mut oids = Vec::with_capacity(CACHED_OBJECTS);
+    for first in (0..CACHED_OBJECTS).step_by(100) {
+        let transaction = cluster.begin(IsolationLevel::Optimistic);
         let made = (first..first + 100)
-            .map(|key| Ok(transaction.create_object(ClassId::NONE, object(data, key), Hint::Anywhere)?))
+            .map(|key| Ok(transaction.create_object(ClassId::NONE, object(data, key), PlacementHint::Anywhere)?))
             .collect::<Result<Vec<Oid>>>()?;
-        committed(&transaction).await?;
+        commit(&transaction).await?;
         for oid in made {
-            oids.push(transaction.real(oid).ok_or("an object that was made has no identifier")?);
+            oids.push(transaction.real_oid(oid).ok_or("an object that was made has no identifier")?);
         }
     }
     for oid in &oids {
@@ -156,6 +156,6 @@ pub(super) fn hits_by_size(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    by_size(run, &mut figure, Keeps::InMemory, true, &[Unit::Bytes])?;
+    by_size(run, &mut figure, Storage::InMemory, true, &[Unit::Bytes])?;
     Ok(figure)
 }

@@ -6,21 +6,21 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use tempfile::TempDir;
 
-use super::cluster::{Keeps, Running};
+use super::cluster::{RunningCluster, Storage};
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 #[cfg(libdb)]
 use crate::hammer::hammer;
-use crate::load::cluster::{Looks, looks};
+use crate::load::cluster::{ObjectReads, read_requests};
 use crate::load::postgres::{self, Postgres, TABLE};
 use crate::load::redis::{self, Redis};
-use crate::load::{Data, Order, Plan, drive};
+use crate::load::{Data, LoadPlan, Order, drive};
 use crate::process::{Address, Server};
 #[cfg(libdb)]
 use crate::rival::berkeley::{Access, Berkeley, Force, Settings};
 use crate::rival::{self, servers};
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 pub(super) const CONNECTIONS: usize = 50;
 pub(super) const PIPELINING: [usize; 2] = [1, 16];
@@ -29,7 +29,7 @@ const OBJECTS: usize = 5_000;
 pub(super) const SIZES: [usize; 5] = [1, 4, 16, 64, 128];
 
 /// Objects of so many KiB.
-pub(super) fn objects(kib: usize) -> usize {
+pub(super) fn object_count(kib: usize) -> usize {
     ((OBJECTS * 8 / kib).min(OBJECTS) / 16 * 16).max(64)
 }
 
@@ -48,12 +48,12 @@ impl LoadedRedis {
     pub(super) fn start(run: &Run, data: &Data) -> Result<Self> {
         let directory = run.directory("redis")?;
         let (server, address, _) = servers::redis(directory.path())?;
-        let plan = Plan { connections: 8, pipelining: 16, order: Order::Once };
+        let plan = LoadPlan { connections: 8, pipelining: 16, order: Order::Once };
         drive(&Redis::puts(), std::slice::from_ref(&address), &redis::puts(data), plan)?;
         Ok(Self { _server: server, address, _directory: directory })
     }
 
-    pub(super) fn reads(&self, data: &Data, plan: Plan) -> Result<f64> {
+    pub(super) fn reads(&self, data: &Data, plan: LoadPlan) -> Result<f64> {
         Ok(drive(&Redis::gets(data.size()), std::slice::from_ref(&self.address), &redis::gets(data), plan)?.rate())
     }
 }
@@ -86,7 +86,7 @@ impl LoadedPostgres {
         Ok(Self { _server: server, address, _directory: directory })
     }
 
-    fn reads(&self, data: &Data, plan: Plan) -> Result<f64> {
+    fn reads(&self, data: &Data, plan: LoadPlan) -> Result<f64> {
         let address = std::slice::from_ref(&self.address);
         Ok(drive(&Postgres::Gets(data.size()), address, &postgres::gets(data), plan)?.rate())
     }
@@ -133,13 +133,13 @@ impl LoadedBerkeley {
 }
 
 /// What is measured beside bricks with disks: PostgreSQL, and Berkeley DB for reference if it is there, each with all objects.
-struct Disks {
+struct DiskRivals {
     postgres: LoadedPostgres,
     #[cfg(libdb)]
     berkeley: LoadedBerkeley,
 }
 
-impl Disks {
+impl DiskRivals {
     fn start(run: &Run, data: &Data) -> Result<Self> {
         Ok(Self {
             postgres: LoadedPostgres::start(run, data)?,
@@ -153,7 +153,7 @@ impl Disks {
         &'a self,
         #[cfg_attr(not(libdb), expect(unused_variables, reason = "Berkeley DB is not there"))] run: &'a Run,
         data: &'a Data,
-        plan: Plan,
+        plan: LoadPlan,
         value: impl Fn(f64) -> Vec<f64> + Copy + 'a,
     ) -> Vec<Side<'a>> {
         vec![
@@ -167,14 +167,14 @@ impl Disks {
 
 /// What reads are of, and where they go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum ReadPath {
     /// From the one brick itself.
     Brick,
     /// Through so many peer servers to as many bricks.
     Peers(usize),
 }
 
-impl By {
+impl ReadPath {
     fn text(self) -> String {
         match self {
             Self::Brick => "directly from a brick".into(),
@@ -185,21 +185,21 @@ impl By {
 }
 
 /// A cluster with all objects.
-pub(super) struct Filled {
-    pub(super) cluster: Running,
+pub(super) struct FilledCluster {
+    pub(super) cluster: RunningCluster,
     oids: Vec<model::Oid>,
 }
 
-impl Filled {
-    pub(super) fn start(run: &Run, nodes: usize, keeps: Keeps, data: &Data) -> Result<Self> {
-        let cluster = Running::start(run, nodes, nodes, keeps)?;
+impl FilledCluster {
+    pub(super) fn start(run: &Run, nodes: usize, keeps: Storage, data: &Data) -> Result<Self> {
+        let cluster = RunningCluster::start(run, nodes, nodes, keeps)?;
         let oids = cluster.fill(data)?;
         Ok(Self { cluster, oids })
     }
 
     /// Reads a second, past the caches of objects or from them.
-    pub(super) fn reads(&self, at: &[Address], data: &Data, cached: bool, plan: Plan) -> Result<f64> {
-        Ok(drive(&Looks(data.size()), at, &looks(data, &self.oids, cached), plan)?.rate())
+    pub(super) fn reads(&self, at: &[Address], data: &Data, cached: bool, plan: LoadPlan) -> Result<f64> {
+        Ok(drive(&ObjectReads(data.size()), at, &read_requests(data, &self.oids, cached), plan)?.rate())
     }
 }
 
@@ -228,24 +228,24 @@ pub(super) fn in_memory(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    for by in [By::Brick, By::Peers(1), By::Peers(2)] {
-        let nodes = if let By::Peers(count) = by { count } else { 1 };
-        let data = Data::new(objects(1) * nodes, 1024);
-        let mortar = Filled::start(run, nodes, Keeps::InMemory, &data)?;
+    for by in [ReadPath::Brick, ReadPath::Peers(1), ReadPath::Peers(2)] {
+        let nodes = if let ReadPath::Peers(count) = by { count } else { 1 };
+        let data = Data::new(object_count(1) * nodes, 1024);
+        let mortar = FilledCluster::start(run, nodes, Storage::InMemory, &data)?;
         let redis = LoadedRedis::start(run, &data)?;
-        let at = if by == By::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
+        let at = if by == ReadPath::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
         for pipelining in PIPELINING {
-            let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
-            let cells = [Cell {
+            let plan = LoadPlan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
+            let cells = [MetricSpec {
                 case: format!("in-memory reads of 1 KB {}, pipelining {pipelining}", by.text()),
                 panel: "reads/s".into(),
                 point: format!("{}, pipelining {pipelining}", by.text()),
                 unit: "reads/s",
                 better: Better::Higher,
-                bar: match by {
-                    By::Brick => Some(1.0),
-                    By::Peers(1) => Some(0.6),
-                    By::Peers(_) => None,
+                target_ratio: match by {
+                    ReadPath::Brick => Some(1.0),
+                    ReadPath::Peers(1) => Some(0.6),
+                    ReadPath::Peers(_) => None,
                 },
             }];
             let mut sides = [
@@ -271,7 +271,7 @@ pub(super) fn in_memory_by_size(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    by_size(run, &mut figure, Keeps::InMemory, false, &[Unit::Reads, Unit::Bytes])?;
+    by_size(run, &mut figure, Storage::InMemory, false, &[Unit::Reads, Unit::Bytes])?;
     Ok(figure)
 }
 
@@ -292,7 +292,7 @@ impl Unit {
     }
 
     /// So many reads a second of objects of so many bytes.
-    fn of(self, rate: f64, size: usize) -> f64 {
+    fn convert(self, rate: f64, size: usize) -> f64 {
         match self {
             Self::Reads => rate,
             Self::Bytes => rate * size as f64 / 1e6,
@@ -301,29 +301,29 @@ impl Unit {
 }
 
 /// Adds the rows of all sizes, through one peer server.
-pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Keeps, cached: bool, units: &[Unit]) -> Result<()> {
+pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Storage, cached: bool, units: &[Unit]) -> Result<()> {
     for kib in SIZES {
-        let data = Data::new(objects(kib), kib << 10);
-        let mortar = Filled::start(run, 1, keeps, &data)?;
+        let data = Data::new(object_count(kib), kib << 10);
+        let mortar = FilledCluster::start(run, 1, keeps, &data)?;
         let at = mortar.cluster.peers();
-        let plan = Plan { connections: CONNECTIONS, pipelining: 1, order: Order::Random(duration(run)) };
-        let counted = |rate: f64| units.iter().map(|unit| unit.of(rate, data.size())).collect();
+        let plan = LoadPlan { connections: CONNECTIONS, pipelining: 1, order: Order::Random(duration(run)) };
+        let counted = |rate: f64| units.iter().map(|unit| unit.convert(rate, data.size())).collect();
         let cell = |unit: &Unit| {
             let (what, unit) = unit.text();
-            Cell {
+            MetricSpec {
                 case: format!("{what} of {}, {kib} KB", figure.id),
                 panel: format!("{what}, {unit} over size in KB"),
                 point: kib.to_string(),
                 unit,
                 better: Better::Higher,
-                bar: None,
+                target_ratio: None,
             }
         };
-        let cells: Vec<Cell> = units.iter().map(cell).collect();
+        let cells: Vec<MetricSpec> = units.iter().map(cell).collect();
         let side = Side::new("Mortar", || Ok(counted(mortar.reads(&at, &data, cached, plan)?)));
         let title = format!("{}, {kib} KB", figure.id);
-        let outcome = if keeps == Keeps::OnDisk {
-            let disks = Disks::start(run, &data)?;
+        let outcome = if keeps == Storage::OnDisk {
+            let disks = DiskRivals::start(run, &data)?;
             let mut sides = vec![side];
             sides.extend(disks.sides(run, &data, plan, counted));
             interleave(&title, Run::REPEATS, &mut sides)?
@@ -339,9 +339,9 @@ pub(super) fn by_size(run: &Run, figure: &mut Figure, keeps: Keeps, cached: bool
 
 /// Reads of 1 KB from disk.
 pub(super) fn on_disk(run: &Run) -> Result<Figure> {
-    let data = Data::new(objects(1), 1024);
-    let mortar = Filled::start(run, 1, Keeps::OnDisk, &data)?;
-    let disks = Disks::start(run, &data)?;
+    let data = Data::new(object_count(1), 1024);
+    let mortar = FilledCluster::start(run, 1, Storage::OnDisk, &data)?;
+    let disks = DiskRivals::start(run, &data)?;
     let mut figure = Figure {
         id: "tods-10",
         title: "on-disk random reads of 1 KB",
@@ -356,18 +356,18 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: rival::missing(),
     };
-    for by in [By::Brick, By::Peers(1)] {
-        let at = if by == By::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
+    for by in [ReadPath::Brick, ReadPath::Peers(1)] {
+        let at = if by == ReadPath::Brick { mortar.cluster.bricks() } else { mortar.cluster.peers() };
         for pipelining in PIPELINING {
-            let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
+            let plan = LoadPlan { connections: CONNECTIONS, pipelining, order: Order::Random(duration(run)) };
             let point = format!("{}, pipelining {pipelining}", by.text());
-            let cells = [Cell {
+            let cells = [MetricSpec {
                 case: format!("on-disk reads of 1 KB {point}"),
                 panel: "reads/s".into(),
                 point: point.clone(),
                 unit: "reads/s",
                 better: Better::Higher,
-                bar: Some(3.0),
+                target_ratio: Some(3.0),
             }];
             let mut sides = vec![Side::new("Mortar", || Ok(vec![mortar.reads(&at, &data, false, plan)?]))];
             sides.extend(disks.sides(run, &data, plan, |rate| vec![rate]));
@@ -390,6 +390,6 @@ pub(super) fn on_disk_by_size(run: &Run) -> Result<Figure> {
         rows: Vec::new(),
         skipped: rival::missing(),
     };
-    by_size(run, &mut figure, Keeps::OnDisk, false, &[Unit::Bytes])?;
+    by_size(run, &mut figure, Storage::OnDisk, false, &[Unit::Bytes])?;
     Ok(figure)
 }

@@ -10,11 +10,11 @@ use crate::run::Run;
 
 const BRICKS: &str = "1,2,4,8";
 /// The part of linear growth that is asked for.
-const WANTED: f64 = 0.9;
+const TARGET_LINEARITY: f64 = 0.9;
 
 /// A line of `mortar-sim cost --json`.
 #[derive(Deserialize)]
-struct Line {
+struct CostLine {
     load: String,
     bricks: u16,
     rate: f64,
@@ -49,7 +49,7 @@ pub(super) fn scaling(run: &Run) -> Result<Figure> {
         return Err(format!("mortar-sim cost failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     for line in String::from_utf8(output.stdout)?.lines() {
-        let Line { load, bricks, rate, linear } = serde_json::from_str(line)?;
+        let CostLine { load, bricks, rate, linear } = serde_json::from_str(line)?;
         figure.rows.push(Row {
             case: format!("{load}, {bricks} bricks, modelled"),
             panel: format!("{load}, operations/s over bricks"),
@@ -60,7 +60,7 @@ pub(super) fn scaling(run: &Run) -> Result<Figure> {
             // A model has no noise: every run is the same.
             mortar: vec![rate; Run::REPEATS],
             rival: vec![rate / linear; Run::REPEATS],
-            bar: Some(WANTED),
+            target_ratio: Some(TARGET_LINEARITY),
         });
     }
     Ok(figure)

@@ -5,24 +5,24 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::cluster::{Cluster, Hint, Level};
+use client::cluster::{Cluster, IsolationLevel, PlacementHint};
 use hdrhistogram::Histogram;
 use model::{ClassId, NodeId, Object};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
-use super::cluster::{Keeps, Running, committed};
+use super::cluster::{RunningCluster, Storage, commit};
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 use crate::hammer::hammer;
 use crate::load::cluster::Commits;
 use crate::load::postgres::{self, Postgres, TABLE};
-use crate::load::{Data, Order, Plan, Requests, drive};
-use crate::mortar::served::runtime;
-use crate::rival::group_commit::{GroupCommit, Space};
+use crate::load::{Data, LoadPlan, Order, Requests, drive};
+use crate::mortar::server::runtime;
+use crate::rival::group_commit::{FileAllocation, GroupCommit};
 use crate::rival::servers;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const CLIENTS: usize = 64;
 const OBJECTS: usize = 4;
@@ -38,21 +38,21 @@ fn values() -> Data {
 }
 
 /// Transactions a second of the generator's connections: the least that a client can cost.
-fn bare_clients(
+fn measure_bare_clients(
     run: &Run,
     bricks: usize,
-    keeps: Keeps,
+    keeps: Storage,
     nodes: impl Fn(Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>>,
 ) -> Result<Vec<f64>> {
-    let cluster = Running::start(run, bricks, 1, keeps)?;
+    let cluster = RunningCluster::start(run, bricks, 1, keeps)?;
     let commits = Commits::new(OBJECTS, nodes(cluster.nodes()?));
     let data = values();
     let requests = Requests::gets(&data, |_, _| {});
-    let plan = Plan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration(run)) };
+    let plan = LoadPlan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration(run)) };
     let before = cluster.cpu()?;
     let counted = drive(&commits, &cluster.peers(), &requests, plan)?;
     let cpu = cluster.cpu()?.saturating_sub(before);
-    Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.all as f64])
+    Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.operations_with_warm_up as f64])
 }
 
 /// Each connection at a logical node of its own.
@@ -67,13 +67,13 @@ fn two_bricks(nodes: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
 }
 
 /// Transactions a second of as many clients of the client library, all on one thread.
-fn library(
+fn measure_library(
     run: &Run,
     clients: usize,
     bricks: usize,
     spread: fn(Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>>,
-) -> Result<Library> {
-    let cluster = Running::start(run, bricks, 1, Keeps::OnDisk)?;
+) -> Result<LibraryResult> {
+    let cluster = RunningCluster::start(run, bricks, 1, Storage::OnDisk)?;
     let nodes = spread(cluster.nodes()?);
     let duration = duration(run);
     runtime()?.block_on(async {
@@ -91,7 +91,7 @@ fn library(
             sleep(duration).await;
             let rate = (counts.commits.get() - before) as f64 / begun.elapsed().as_secs_f64();
             let p50_us = counts.latencies.borrow().value_at_quantile(0.5) as f64 / 1e3;
-            Ok(Library { rate, p50_us })
+            Ok(LibraryResult { rate, p50_us })
         });
         tokio::select! {
             measured = measured => measured,
@@ -104,7 +104,7 @@ fn library(
 }
 
 /// What clients of the library measured.
-struct Library {
+struct LibraryResult {
     rate: f64,
     p50_us: f64,
 }
@@ -126,19 +126,19 @@ async fn commit_for_ever(cluster: Cluster, nodes: Vec<NodeId>, counts: Rc<Counts
     let content = Bytes::from(vec![7; SIZE]);
     loop {
         let begun = Instant::now();
-        let transaction = cluster.begin(Level::Optimistic);
+        let transaction = cluster.begin(IsolationLevel::Optimistic);
         for index in 0..OBJECTS {
-            let hint = Hint::At(nodes[index % nodes.len()]);
+            let hint = PlacementHint::At(nodes[index % nodes.len()]);
             transaction.create_object(ClassId::NONE, Object::blob(content.clone()), hint)?;
         }
-        committed(&transaction).await?;
+        commit(&transaction).await?;
         counts.commits.set(counts.commits.get() + 1);
         counts.latencies.borrow_mut().saturating_record(begun.elapsed().as_nanos() as u64);
     }
 }
 
 /// Transactions a second, and the median latency, of threads that share one log in process.
-fn append(run: &Run, committers: usize, space: Space) -> Result<(f64, f64)> {
+fn measure_append(run: &Run, committers: usize, space: FileAllocation) -> Result<(f64, f64)> {
     let directory = run.directory("append")?;
     let log = GroupCommit::create(&directory.path().join("log"), space)?;
     let pieces = [[7; SIZE]; OBJECTS];
@@ -150,7 +150,7 @@ fn append(run: &Run, committers: usize, space: Space) -> Result<(f64, f64)> {
 }
 
 /// Transactions a second of PostgreSQL: one statement that inserts four rows.
-fn inserts(run: &Run) -> Result<f64> {
+fn measure_inserts(run: &Run) -> Result<f64> {
     let directory = run.directory("postgres")?;
     let (_server, address) = servers::postgres(directory.path())?;
     let mut connection = postgres::dial(&address)?;
@@ -158,19 +158,19 @@ fn inserts(run: &Run) -> Result<f64> {
     postgres::run(&mut connection, &format!("CREATE TABLE {TABLE} ({columns})"))?;
     postgres::run(&mut connection, "CHECKPOINT")?;
     let data = values();
-    let plan = Plan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration(run)) };
+    let plan = LoadPlan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration(run)) };
     let requests = postgres::inserts(&data, OBJECTS);
     Ok(drive(&Postgres::Inserts(OBJECTS), std::slice::from_ref(&address), &requests, plan)?.rate())
 }
 
-fn throughput(case: &str, bar: Option<f64>) -> Cell {
-    Cell {
+fn throughput(case: &str, bar: Option<f64>) -> MetricSpec {
+    MetricSpec {
         case: case.to_owned(),
         panel: "transactions/s".into(),
         point: case.to_owned(),
         unit: "transactions/s",
         better: Better::Higher,
-        bar,
+        target_ratio: bar,
     }
 }
 
@@ -201,12 +201,18 @@ pub(super) fn local(run: &Run) -> Result<Figure> {
             let cells = [throughput(&case, Some(bar))];
             let mortar = || {
                 Ok(vec![if by_library {
-                    library(run, CLIENTS, 1, one_node)?.rate
+                    measure_library(run, CLIENTS, 1, one_node)?.rate
                 } else {
-                    bare_clients(run, 1, Keeps::OnDisk, one_node)?[0]
+                    measure_bare_clients(run, 1, Storage::OnDisk, one_node)?[0]
                 }])
             };
-            let rival_side = || Ok(vec![if log { append(run, CLIENTS, Space::Grows)?.0 } else { inserts(run)? }]);
+            let rival_side = || {
+                Ok(vec![if log {
+                    measure_append(run, CLIENTS, FileAllocation::Growing)?.0
+                } else {
+                    measure_inserts(run)?
+                }])
+            };
             let mut sides = [Side::new("Mortar", mortar), Side::new(rival, rival_side)];
             let outcome = interleave(&format!("tods-14, {case}"), Run::REPEATS, &mut sides)?;
             figure.rows.extend(run.rows("tods-14", &outcome, &cells));
@@ -235,12 +241,12 @@ pub(super) fn distributed(run: &Run) -> Result<Figure> {
     };
     let case = format!("{CLIENTS} clients, distributed beside local");
     let mut sides = [
-        Side::new("Mortar", || Ok(vec![bare_clients(run, 2, Keeps::OnDisk, two_bricks)?[0]])),
-        Side::new("local", || Ok(vec![bare_clients(run, 2, Keeps::OnDisk, one_node)?[0]])),
+        Side::new("Mortar", || Ok(vec![measure_bare_clients(run, 2, Storage::OnDisk, two_bricks)?[0]])),
+        Side::new("local", || Ok(vec![measure_bare_clients(run, 2, Storage::OnDisk, one_node)?[0]])),
     ];
     let outcome = interleave(&format!("tods-15, {case}"), Run::REPEATS, &mut sides)?;
     figure.rows.extend(run.rows("tods-15", &outcome, &[throughput(&case, Some(0.6))]));
-    let cell = Cell {
+    let cell = MetricSpec {
         panel: "latency of half the transactions, µs".into(),
         unit: "µs",
         better: Better::Lower,
@@ -248,15 +254,15 @@ pub(super) fn distributed(run: &Run) -> Result<Figure> {
     };
     let parts = || {
         let round_trip = round_trip(run)?;
-        let (_, force) = append(run, 1, Space::Grows)?;
+        let (_, force) = measure_append(run, 1, FileAllocation::Growing)?;
         Ok(vec![round_trip + force])
     };
     let mut sides = [
-        Side::new("Mortar", || Ok(vec![library(run, 1, 2, two_bricks)?.p50_us])),
+        Side::new("Mortar", || Ok(vec![measure_library(run, 1, 2, two_bricks)?.p50_us])),
         Side::new("a round trip and a force", parts),
-        Side::new("local", || Ok(vec![library(run, 1, 2, one_node)?.p50_us])).for_reference(),
+        Side::new("local", || Ok(vec![measure_library(run, 1, 2, one_node)?.p50_us])).for_reference(),
         Side::new("a round trip", || Ok(vec![round_trip(run)?])).for_reference(),
-        Side::new("a force", || Ok(vec![append(run, 1, Space::Grows)?.1])).for_reference(),
+        Side::new("a force", || Ok(vec![measure_append(run, 1, FileAllocation::Growing)?.1])).for_reference(),
     ];
     let outcome = interleave("tods-15, latency", Run::REPEATS, &mut sides)?;
     figure.rows.extend(run.rows("tods-15", &outcome, &[cell]));
@@ -265,7 +271,7 @@ pub(super) fn distributed(run: &Run) -> Result<Figure> {
 
 /// The median latency of a read of a brick through a peer server, in microseconds.
 fn round_trip(run: &Run) -> Result<f64> {
-    let cluster = Running::start(run, 1, 1, Keeps::InMemory)?;
+    let cluster = RunningCluster::start(run, 1, 1, Storage::InMemory)?;
     let oid = cluster.fill(&Data::new(16, SIZE))?[0];
     runtime()?.block_on(async {
         let client = cluster.connect().await?;
@@ -273,7 +279,7 @@ fn round_trip(run: &Run) -> Result<f64> {
         let until = Instant::now() + duration(run) / 2;
         while Instant::now() < until {
             let begun = Instant::now();
-            client.look(oid).await?;
+            client.read_latest(oid).await?;
             latencies.saturating_record(begun.elapsed().as_nanos() as u64);
         }
         Ok(latencies.value_at_quantile(0.5) as f64 / 1e3)

@@ -8,23 +8,23 @@ use model::{ClassId, Kind, Oid, Op, Transaction};
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::mortar::embedded::created;
-use crate::mortar::served::{Engine, Served, runtime};
+use crate::mortar::embedded::created_oids;
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::rival::plain_file;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const MIB: usize = 1 << 20;
 
 /// Measures writing and reading.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let pieces = run.choose(256, 64);
-    let cell = |what: &str, bar| Cell {
+    let cell = |what: &str, bar| MetricSpec {
         case: format!("{what} {pieces} MiB in pieces of 1 MiB"),
         panel: "MiB/s".into(),
         point: what.into(),
         unit: "MiB/s",
         better: Better::Higher,
-        bar: Some(bar),
+        target_ratio: Some(bar),
     };
     let cells = [cell("write", 0.8), cell("read", 0.6)];
     let mut figure = Figure {
@@ -43,10 +43,10 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     };
     if run.wants("blob", &cells) {
         let content = Content::new(pieces);
-        let served = Served::start(run, Engine::Durable)?;
+        let served = MortarServer::start(run, Engine::Durable)?;
         let mut sides = [
-            Side::new("Mortar", || runtime()?.block_on(mortar(&served, &content))),
-            Side::new("plain file", || file(run, &content)),
+            Side::new("Mortar", || runtime()?.block_on(measure_mortar(&served, &content))),
+            Side::new("plain file", || measure_file(run, &content)),
         ];
         let outcome = interleave("blob", Run::REPEATS, &mut sides)?;
         figure.rows = run.rows("blob", &outcome, &cells);
@@ -92,7 +92,7 @@ impl Content {
     }
 }
 
-async fn mortar(served: &Served, content: &Content) -> Result<Vec<f64>> {
+async fn measure_mortar(served: &MortarServer, content: &Content) -> Result<Vec<f64>> {
     let client = served.connect().await?;
     let begun = Instant::now();
     let mut writer = client.writer();
@@ -102,7 +102,7 @@ async fn mortar(served: &Served, content: &Content) -> Result<Vec<f64>> {
     let upload = writer.finish().await?;
     let oid = Oid::temporary(client.space(), ClassId::NONE, 0);
     let create = Op::Create { oid, kind: Kind::Blob, data: Bytes::new(), near: None };
-    let oids = created(client.commit(Transaction { ops: vec![create, Op::PutUpload { oid, upload }] }).await?)?;
+    let oids = created_oids(client.commit(Transaction { ops: vec![create, Op::PutUpload { oid, upload }] }).await?)?;
     let writing = begun.elapsed().as_secs_f64();
     let oid = *oids.first().ok_or("the commit created nothing")?;
 
@@ -123,7 +123,7 @@ async fn mortar(served: &Served, content: &Content) -> Result<Vec<f64>> {
     Ok(content.rates(writing, reading))
 }
 
-fn file(run: &Run, content: &Content) -> Result<Vec<f64>> {
+fn measure_file(run: &Run, content: &Content) -> Result<Vec<f64>> {
     let directory = run.directory("file")?;
     let path = directory.path().join("file");
     let begun = Instant::now();

@@ -15,11 +15,11 @@ use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 use crate::hammer::hammer;
 use crate::load::mortar::{self, Mortar};
-use crate::load::{Data, Order, Plan, drive};
+use crate::load::{Data, LoadPlan, Order, drive};
 use crate::mortar::embedded;
-use crate::mortar::served::{Engine, Served, runtime};
-use crate::rival::group_commit::{GroupCommit, Space};
-use crate::run::{Cell, Run};
+use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::rival::group_commit::{FileAllocation, GroupCommit};
+use crate::run::{MetricSpec, Run};
 
 /// Objects of one transaction, and bytes of each.
 const OBJECTS: usize = 4;
@@ -27,7 +27,7 @@ const SIZE: usize = 512;
 const COMMITTERS: [usize; 3] = [1, 16, 64];
 const CLIENTS: usize = 64;
 /// The rival's file is written once over so many bytes, where it is prepared.
-const PREPARED: u64 = 256 << 20;
+const PREALLOCATED_BYTES: u64 = 256 << 20;
 
 /// Measures in process, then over the Unix socket.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
@@ -51,44 +51,44 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     for committers in COMMITTERS {
         let cells = in_process_cells(committers);
         if run.wants("commit", &cells) {
-            let mortar = Side::new("Mortar", || in_process(run, committers, duration));
+            let mortar = Side::new("Mortar", || measure_in_process(run, committers, duration));
             contest(run, &mut figure, &cells, mortar, committers, duration)?;
         }
     }
     let cell = |client: &str| {
         let case = format!("unix socket, {CLIENTS} clients{client}");
-        [Cell { bar: Some(0.6), ..throughput(&case, &format!("{CLIENTS} clients{client}")) }]
+        [MetricSpec { target_ratio: Some(0.6), ..throughput(&case, &format!("{CLIENTS} clients{client}")) }]
     };
     let bare = cell("");
     if run.wants("commit", &bare) {
-        let mortar = Side::new("Mortar", || over_socket(run, duration));
+        let mortar = Side::new("Mortar", || measure_over_socket(run, duration));
         contest(run, &mut figure, &bare, mortar, CLIENTS, duration)?;
     }
     let library = cell(", client library");
     if run.wants("commit", &library) {
-        let mortar = Side::new("Mortar", || over_socket_with_library(run, duration));
+        let mortar = Side::new("Mortar", || measure_over_socket_with_library(run, duration));
         contest(run, &mut figure, &library, mortar, CLIENTS, duration)?;
     }
     Ok(vec![figure])
 }
 
-fn throughput(case: &str, point: &str) -> Cell {
+fn throughput(case: &str, point: &str) -> MetricSpec {
     let (panel, unit, better) = ("transactions/s".to_owned(), "transactions/s", Better::Higher);
-    Cell { case: case.to_owned(), panel, point: point.to_owned(), unit, better, bar: None }
+    MetricSpec { case: case.to_owned(), panel, point: point.to_owned(), unit, better, target_ratio: None }
 }
 
 /// Throughput and median latency: one is asked for of a lone committer, the other of many.
-fn in_process_cells(committers: usize) -> [Cell; 2] {
+fn in_process_cells(committers: usize) -> [MetricSpec; 2] {
     let case = format!("{committers} committer{}", if committers == 1 { "" } else { "s" });
     let alone = committers == 1;
-    let rate = Cell { bar: if alone { None } else { Some(0.8) }, ..throughput(&case, &case) };
-    let latency = Cell {
+    let rate = MetricSpec { target_ratio: if alone { None } else { Some(0.8) }, ..throughput(&case, &case) };
+    let latency = MetricSpec {
         case: format!("{case}, p50"),
         panel: "latency of half the transactions, µs".into(),
         point: case.clone(),
         unit: "µs",
         better: Better::Lower,
-        bar: alone.then_some(1.0 / 1.3),
+        target_ratio: alone.then_some(1.0 / 1.3),
     };
     [rate, latency]
 }
@@ -96,16 +96,16 @@ fn in_process_cells(committers: usize) -> [Cell; 2] {
 fn contest(
     run: &Run,
     figure: &mut Figure,
-    cells: &[Cell],
+    cells: &[MetricSpec],
     mortar: Side<'_>,
     committers: usize,
     duration: Duration,
 ) -> Result<()> {
-    let bare = |space| move || append(run, committers, duration, space);
+    let bare = |space| move || measure_append(run, committers, duration, space);
     let mut sides = [
         mortar,
-        Side::new("append + fdatasync", bare(Space::Grows)),
-        Side::new("the same, prepared file", bare(Space::Prepared(PREPARED))).for_reference(),
+        Side::new("append + fdatasync", bare(FileAllocation::Growing)),
+        Side::new("the same, prepared file", bare(FileAllocation::Preallocated(PREALLOCATED_BYTES))).for_reference(),
     ];
     let outcome = interleave(&format!("commit, {}", cells[0].case), Run::REPEATS, &mut sides)?;
     figure.rows.extend(run.rows("commit", &outcome, cells));
@@ -117,7 +117,7 @@ fn contents() -> [Bytes; OBJECTS] {
     std::array::from_fn(|index| Bytes::from(vec![index as u8 + 1; SIZE]))
 }
 
-fn in_process(run: &Run, committers: usize, duration: Duration) -> Result<Vec<f64>> {
+fn measure_in_process(run: &Run, committers: usize, duration: Duration) -> Result<Vec<f64>> {
     let directory = run.directory("commit")?;
     let store = embedded::open(directory.path())?;
     let measured = hammer(committers, duration, 1, |_| {
@@ -127,7 +127,7 @@ fn in_process(run: &Run, committers: usize, duration: Duration) -> Result<Vec<f6
     Ok(vec![measured.rate, measured.p50_us])
 }
 
-fn append(run: &Run, committers: usize, duration: Duration, space: Space) -> Result<Vec<f64>> {
+fn measure_append(run: &Run, committers: usize, duration: Duration, space: FileAllocation) -> Result<Vec<f64>> {
     let directory = run.directory("append")?;
     let log = GroupCommit::create(&directory.path().join("log"), space)?;
     let measured = hammer(committers, duration, 1, |_| {
@@ -138,17 +138,17 @@ fn append(run: &Run, committers: usize, duration: Duration, space: Space) -> Res
 }
 
 /// The generator's connections: the least that a client can cost.
-fn over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
-    let served = Served::start(run, Engine::Durable)?;
+fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
+    let served = MortarServer::start(run, Engine::Durable)?;
     let data = Data::new(1024, OBJECTS * SIZE);
     let requests = mortar::creates(&data, OBJECTS);
-    let plan = Plan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration) };
+    let plan = LoadPlan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration) };
     Ok(vec![drive(&Mortar::Commits(OBJECTS), slice::from_ref(&served.unix), &requests, plan)?.rate()])
 }
 
 /// As many clients of the client library, all on one thread.
-fn over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
-    let served = Served::start(run, Engine::Durable)?;
+fn measure_over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
+    let served = MortarServer::start(run, Engine::Durable)?;
     runtime()?.block_on(async {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
@@ -180,7 +180,7 @@ fn over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
 async fn commit_for_ever(client: Client, commits: Rc<Count<u64>>) -> Result<()> {
     let contents = contents();
     loop {
-        embedded::created(client.commit(embedded::creating(&contents)).await?)?;
+        embedded::created_oids(client.commit(embedded::create_transaction(&contents)).await?)?;
         commits.set(commits.get() + 1);
     }
 }

@@ -15,16 +15,16 @@ use crate::hammer::hammer;
 use crate::load::Data;
 use crate::mortar::embedded;
 use crate::rival::lmdb::Lmdb;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const SIZE: usize = 1024;
 const THREADS: [usize; 2] = [1, 2];
 /// Reads that are timed together.
-const EVERY: u64 = 64;
+const READS_PER_SAMPLE: u64 = 64;
 
 /// What each read sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sees {
+enum ReadView {
     /// The newest commit.
     Newest,
     /// What a snapshot or transaction saw that all reads of a thread share.
@@ -37,10 +37,10 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let duration = run.choose(Duration::from_secs(3), Duration::from_millis(800));
     let data = Data::new(objects, SIZE);
     let directory = run.directory("get")?;
-    let (store, oids) = embedded::filled(&directory.path().join("mortar"), &data)?;
+    let (store, oids) = embedded::create_filled(&directory.path().join("mortar"), &data)?;
     let pairs = oids.iter().enumerate().map(|(index, oid)| (oid.to_bytes(), data.value(index)));
     let lmdb = Lmdb::create(&directory.path().join("lmdb"), pairs)?;
-    let world = World { store, lmdb, oids, data, duration };
+    let world = Fixture { store, lmdb, oids, data, duration };
     let mut figure = Figure {
         id: "get",
         title: "reads of 1 KB in process",
@@ -56,21 +56,21 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         skipped: Vec::new(),
     };
     for threads in THREADS {
-        for sees in [Sees::Newest, Sees::Snapshot] {
-            let of = if sees == Sees::Newest { "" } else { " of one snapshot" };
+        for sees in [ReadView::Newest, ReadView::Snapshot] {
+            let of = if sees == ReadView::Newest { "" } else { " of one snapshot" };
             let case = format!("get 1 KB{of}, {threads} thread{}", if threads == 1 { "" } else { "s" });
-            let cells = [Cell {
+            let cells = [MetricSpec {
                 point: case.clone(),
                 case,
                 panel: "reads/s".into(),
                 unit: "reads/s",
                 better: Better::Higher,
-                bar: (sees == Sees::Newest).then_some(0.8),
+                target_ratio: (sees == ReadView::Newest).then_some(0.8),
             }];
             if run.wants("get", &cells) {
                 let mut sides = [
-                    Side::new("Mortar", || world.mortar(threads, sees)),
-                    Side::new("LMDB", || world.lmdb(threads, sees)),
+                    Side::new("Mortar", || world.measure_mortar(threads, sees)),
+                    Side::new("LMDB", || world.measure_lmdb(threads, sees)),
                 ];
                 let outcome = interleave(&cells[0].case, Run::REPEATS, &mut sides)?;
                 figure.rows.extend(run.rows("get", &outcome, &cells));
@@ -81,7 +81,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
 }
 
 /// The same objects on both sides.
-struct World {
+struct Fixture {
     store: Store,
     lmdb: Lmdb,
     oids: Vec<Oid>,
@@ -89,11 +89,11 @@ struct World {
     duration: Duration,
 }
 
-impl World {
-    fn mortar(&self, threads: usize, sees: Sees) -> Result<Vec<f64>> {
-        let measured = hammer(threads, self.duration, EVERY, |thread| {
-            let snapshot = if sees == Sees::Snapshot { Some(self.store.snapshot()?) } else { None };
-            let mut next = self.random(thread);
+impl Fixture {
+    fn measure_mortar(&self, threads: usize, sees: ReadView) -> Result<Vec<f64>> {
+        let measured = hammer(threads, self.duration, READS_PER_SAMPLE, |thread| {
+            let snapshot = if sees == ReadView::Snapshot { Some(self.store.snapshot()?) } else { None };
+            let mut next = self.random_indexes(thread);
             Ok(move || {
                 let index = next();
                 let oid = self.oids[index];
@@ -107,10 +107,10 @@ impl World {
         Ok(vec![measured.rate])
     }
 
-    fn lmdb(&self, threads: usize, sees: Sees) -> Result<Vec<f64>> {
-        let measured = hammer(threads, self.duration, EVERY, |thread| {
-            let transaction = if sees == Sees::Snapshot { Some(self.lmdb.transaction()?) } else { None };
-            let mut next = self.random(thread);
+    fn measure_lmdb(&self, threads: usize, sees: ReadView) -> Result<Vec<f64>> {
+        let measured = hammer(threads, self.duration, READS_PER_SAMPLE, |thread| {
+            let transaction = if sees == ReadView::Snapshot { Some(self.lmdb.transaction()?) } else { None };
+            let mut next = self.random_indexes(thread);
             Ok(move || {
                 let index = next();
                 let key = self.oids[index].to_bytes();
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// Which objects a thread reads.
-    fn random(&self, thread: usize) -> impl FnMut() -> usize + use<> {
+    fn random_indexes(&self, thread: usize) -> impl FnMut() -> usize + use<> {
         let (mut random, objects) = (SmallRng::seed_from_u64(thread as u64), self.oids.len());
         move || random.random_range(0..objects)
     }

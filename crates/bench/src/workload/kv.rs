@@ -13,12 +13,12 @@ use crate::figure::{Better, Figure, Shape};
 use crate::load::memcached::{self, Memcached};
 use crate::load::mortar::{self, Mortar};
 use crate::load::redis::{self, Redis};
-use crate::load::{Counted, Data, Order, Plan, Protocol, Requests, drive};
+use crate::load::{Data, LoadPlan, LoadResult, Order, Protocol, Requests, drive};
 use crate::mortar::embedded;
-use crate::mortar::served::{Engine, Served, runtime};
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::process::{Address, Server};
 use crate::rival::servers;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const SIZE: usize = 1024;
 const CONNECTIONS: usize = 50;
@@ -37,7 +37,7 @@ enum Operation {
 }
 
 /// A server that is loaded with all keys.
-struct Loaded<'a, P> {
+struct LoadedServer<'a, P> {
     address: Address,
     server: Server,
     gets: (P, Requests<'a>),
@@ -64,7 +64,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
             if !run.wants("kv", &cells) {
                 continue;
             }
-            let plan = Plan { connections: CONNECTIONS, pipelining, order: Order::Random(duration) };
+            let plan = LoadPlan { connections: CONNECTIONS, pipelining, order: Order::Random(duration) };
             let mut sides = [
                 Side::new("Mortar", || mortar.run(operation, plan)),
                 Side::new("Redis", || redis.run(operation, plan)),
@@ -101,7 +101,7 @@ fn figure(id: &'static str, title: &'static str, keys: usize, duration: Duration
 }
 
 /// The operation, the depth of pipelining, and the cells of throughput and processor time.
-fn all_cells(transport: Transport) -> Vec<(Operation, usize, [Cell; 2])> {
+fn all_cells(transport: Transport) -> Vec<(Operation, usize, [MetricSpec; 2])> {
     let mut all = Vec::new();
     for operation in [Operation::Get, Operation::Put] {
         for pipelining in PIPELINING {
@@ -109,13 +109,13 @@ fn all_cells(transport: Transport) -> Vec<(Operation, usize, [Cell; 2])> {
             let verb = if operation == Operation::Get { "get" } else { "put" };
             let case = format!("{transport} {verb} 1 KB, pipelining {pipelining}");
             let point = format!("{verb}, pipelining {pipelining}");
-            let cell = |panel: &str, unit, better, bar| Cell {
+            let cell = |panel: &str, unit, better, bar| MetricSpec {
                 case: case.clone(),
                 panel: format!("{transport}, {panel}"),
                 point: point.clone(),
                 unit,
                 better,
-                bar,
+                target_ratio: bar,
             };
             let speed = cell("operations/s", "operations/s", Better::Higher, Some(1.0));
             let cost = cell("µs of server processor time an operation", "µs/operation", Better::Lower, None);
@@ -125,32 +125,32 @@ fn all_cells(transport: Transport) -> Vec<(Operation, usize, [Cell; 2])> {
     all
 }
 
-impl<P: Protocol> Loaded<'_, P> {
+impl<P: Protocol> LoadedServer<'_, P> {
     /// Operations a second, and microseconds of the server's processor time for each.
-    fn run(&self, operation: Operation, plan: Plan) -> Result<Vec<f64>> {
+    fn run(&self, operation: Operation, plan: LoadPlan) -> Result<Vec<f64>> {
         let (protocol, requests) = match operation {
             Operation::Get => &self.gets,
             Operation::Put => &self.puts,
         };
         let before = self.server.cpu()?;
-        let counted: Counted = drive(protocol, slice::from_ref(&self.address), requests, plan)?;
+        let counted: LoadResult = drive(protocol, slice::from_ref(&self.address), requests, plan)?;
         let cpu = self.server.cpu()?.saturating_sub(before);
-        Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.all as f64])
+        Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.operations_with_warm_up as f64])
     }
 
     /// Puts every key once.
     fn load(self) -> Result<Self> {
         let (protocol, requests) = &self.puts;
-        let plan = Plan { connections: 8, pipelining: 16, order: Order::Once };
+        let plan = LoadPlan { connections: 8, pipelining: 16, order: Order::Once };
         drive(protocol, slice::from_ref(&self.address), requests, plan)?;
         Ok(self)
     }
 }
 
-fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Loaded<'a, Mortar>> {
-    let served = Served::start(run, Engine::Memory)?;
+fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<LoadedServer<'a, Mortar>> {
+    let served = MortarServer::start(run, Engine::Memory)?;
     let oids = runtime()?.block_on(create_all(&served, data))?;
-    Ok(Loaded {
+    Ok(LoadedServer {
         address: if transport == Transport::Tcp { served.tcp } else { served.unix },
         gets: (Mortar::Gets(data.size()), mortar::gets(data, &oids)),
         puts: (Mortar::Commits(0), mortar::puts(data, &oids)),
@@ -160,21 +160,21 @@ fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<L
 }
 
 /// Creates an object for each value.
-async fn create_all(served: &Served, data: &Data) -> Result<Vec<Oid>> {
+async fn create_all(served: &MortarServer, data: &Data) -> Result<Vec<Oid>> {
     let client = served.connect().await?;
     let mut oids = Vec::with_capacity(data.keys());
     for first in (0..data.keys()).step_by(256) {
         let keys = first..(first + 256).min(data.keys());
         let contents: Vec<Bytes> = keys.map(|key| Bytes::copy_from_slice(data.value(key))).collect();
-        oids.extend(embedded::created(client.commit(embedded::creating(&contents)).await?)?);
+        oids.extend(embedded::created_oids(client.commit(embedded::create_transaction(&contents)).await?)?);
     }
     Ok(oids)
 }
 
-fn start_redis<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Loaded<'a, Redis>> {
+fn start_redis<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<LoadedServer<'a, Redis>> {
     let directory = run.directory("redis")?;
     let (server, tcp, unix) = servers::redis(directory.path())?;
-    Loaded {
+    LoadedServer {
         address: if transport == Transport::Tcp { tcp } else { unix },
         server,
         gets: (Redis::gets(data.size()), redis::gets(data)),
@@ -184,14 +184,14 @@ fn start_redis<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Lo
     .load()
 }
 
-fn start_memcached<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<Loaded<'a, Memcached>> {
+fn start_memcached<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<LoadedServer<'a, Memcached>> {
     let directory = run.directory("memcached")?;
     let address = match transport {
         Transport::Tcp => Address::free_tcp()?,
         Transport::Unix => Address::Unix(directory.path().join("memcached.sock")),
     };
     let server = servers::memcached(directory.path(), &address)?;
-    Loaded {
+    LoadedServer {
         address,
         server,
         gets: (Memcached::gets(data.size()), memcached::gets(data)),

@@ -14,39 +14,39 @@ use model::{ClassId, Kind, Name, Oid, Op, Transaction};
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::mortar::embedded::created;
-use crate::mortar::served::{Engine, Served, runtime};
+use crate::mortar::embedded::created_oids;
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::process::Memory;
 use crate::progress;
-use crate::run::{Cell, Run};
+use crate::run::{MetricSpec, Run};
 
 const MIB: u64 = 1 << 20;
 /// What is asked of an idle server, and of one that imports, above idle.
-const IDLE_MIB: f64 = 30.0;
-const ADDED_MIB: f64 = 64.0;
+const MAX_IDLE_MIB: f64 = 30.0;
+const MAX_ADDED_MIB: f64 = 64.0;
 /// Sizes of the imported files, again and again: many small ones, few large ones.
 const SIZES: [usize; 12] = {
     const K: usize = 1 << 10;
     [K, 4 * K, 4 * K, 16 * K, 2 * K, 64 * K, 8 * K, 256 * K, 32 * K, 1 << 20, 4 << 20, 32 << 20]
 };
 /// Files up to this size travel in a transaction with others, larger ones as uploads.
-const SMALL: usize = 256 << 10;
-const TRANSACTION: usize = 4 << 20;
+const SMALL_FILE_BYTES: usize = 256 << 10;
+const TRANSACTION_BYTES: usize = 4 << 20;
 /// Sizes of the files of the tree, again and again: 8.6 KB on average, as below /usr/share.
 const TREE_SIZES: [usize; 16] =
     [120, 340, 800, 900, 1200, 1500, 1900, 2400, 3000, 3800, 4700, 6200, 9000, 14_000, 22_000, 65_500];
-const TREE_DIRECTORY: usize = 16;
+const FILES_PER_DIRECTORY: usize = 16;
 
 /// Measures memory.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let (total, files) = run.choose((10 << 30, 53_418), (1 << 30, 20_000));
-    let cell = |case: &str, panel: &str, bar| Cell {
+    let cell = |case: &str, panel: &str, bar| MetricSpec {
         case: case.to_owned(),
         panel: panel.to_owned(),
         point: case.to_owned(),
         unit: "MiB",
         better: Better::Lower,
-        bar,
+        target_ratio: bar,
     };
     let idle = [cell("idle, resident", "idle, MiB", Some(1.0)), cell("idle, anonymous", "idle, MiB", None)];
     let added = |what: String| {
@@ -66,13 +66,13 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
                 memory-mapped B-tree, which the kernel takes back whenever it needs them; anonymous ones are the server's own."
             .into(),
         paper: "",
-        parameters: vec![format!("asked: idle at most {IDLE_MIB} MiB, importing at most {ADDED_MIB} MiB more")],
+        parameters: vec![format!("asked: idle at most {MAX_IDLE_MIB} MiB, importing at most {MAX_ADDED_MIB} MiB more")],
         shape: Shape::Bars,
         rows: Vec::new(),
         skipped: Vec::new(),
     };
     let repeats = run.choose(Run::REPEATS, 1);
-    let mut contest = |cells: &[Cell], asked: &[f64], watch: &dyn Fn() -> Result<Vec<f64>>| -> Result<()> {
+    let mut contest = |cells: &[MetricSpec], asked: &[f64], watch: &dyn Fn() -> Result<Vec<f64>>| -> Result<()> {
         if run.wants("memory", cells) {
             let mut sides = [Side::new("Mortar", watch), Side::new("what was asked", || Ok(asked.to_vec()))];
             let outcome = interleave("memory", repeats, &mut sides)?;
@@ -80,8 +80,10 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         }
         Ok(())
     };
-    contest(&[idle, large].concat(), &[IDLE_MIB, IDLE_MIB, ADDED_MIB, ADDED_MIB], &|| large_files(run, total))?;
-    contest(&small, &[ADDED_MIB, ADDED_MIB], &|| small_files(run, files))?;
+    contest(&[idle, large].concat(), &[MAX_IDLE_MIB, MAX_IDLE_MIB, MAX_ADDED_MIB, MAX_ADDED_MIB], &|| {
+        large_files(run, total)
+    })?;
+    contest(&small, &[MAX_ADDED_MIB, MAX_ADDED_MIB], &|| small_files(run, files))?;
     Ok(vec![figure])
 }
 
@@ -90,32 +92,32 @@ fn large_files(run: &Run, total: u64) -> Result<Vec<f64>> {
     let (served, idle) = idle_server(run)?;
     let imported = AtomicU64::new(0);
     let work = || runtime().and_then(|runtime| runtime.block_on(import(&served, total, &imported)));
-    let [anonymous, resident] = added(&served, idle, &imported, work)?;
+    let [anonymous, resident] = measure_added(&served, idle, &imported, work)?;
     Ok(vec![mib(idle.resident), mib(idle.anonymous), anonymous, resident])
 }
 
 /// Added anonymous and resident, in MiB.
 fn small_files(run: &Run, files: usize) -> Result<Vec<f64>> {
     let tree = run.directory("tree")?;
-    grow(tree.path(), files)?;
+    create_tree(tree.path(), files)?;
     let (served, idle) = idle_server(run)?;
     let work = || ["/first", "/second"].iter().try_for_each(|prefix| import_tree(&served, tree.path(), prefix));
-    added(&served, idle, &AtomicU64::new(0), work).map(Vec::from)
+    measure_added(&served, idle, &AtomicU64::new(0), work).map(Vec::from)
 }
 
-fn idle_server(run: &Run) -> Result<(Served, Memory)> {
-    let served = Served::start(run, Engine::Durable)?;
+fn idle_server(run: &Run) -> Result<(MortarServer, Memory)> {
+    let served = MortarServer::start(run, Engine::Durable)?;
     thread::sleep(Duration::from_secs(2));
     let idle = served.server.memory()?;
     Ok((served, idle))
 }
 
 /// Makes a tree of small files, no two of them the same.
-fn grow(root: &Path, files: usize) -> Result<()> {
+fn create_tree(root: &Path, files: usize) -> Result<()> {
     let noise: Vec<u8> = (0..1 << 17).map(|at: usize| (at * 131 + at / 251) as u8).collect();
     for number in 0..files {
-        let directory = root.join(format!("{}/{}", number / (TREE_DIRECTORY * 64), number / TREE_DIRECTORY));
-        if number.is_multiple_of(TREE_DIRECTORY) {
+        let directory = root.join(format!("{}/{}", number / (FILES_PER_DIRECTORY * 64), number / FILES_PER_DIRECTORY));
+        if number.is_multiple_of(FILES_PER_DIRECTORY) {
             fs::create_dir_all(&directory)?;
         }
         let from = number % (1 << 16);
@@ -128,7 +130,7 @@ fn grow(root: &Path, files: usize) -> Result<()> {
 }
 
 /// Has the command line bring a tree.
-fn import_tree(served: &Served, tree: &Path, prefix: &str) -> Result<()> {
+fn import_tree(served: &MortarServer, tree: &Path, prefix: &str) -> Result<()> {
     let mut command = served.command()?;
     command.args(["--quiet", "import"]).arg(tree).args(["--prefix", prefix]).stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.spawn().and_then(|mut import: Child| import.wait())?;
@@ -136,10 +138,15 @@ fn import_tree(served: &Served, tree: &Path, prefix: &str) -> Result<()> {
 }
 
 /// The largest anonymous and resident memory while `work` is done, above `idle`, in MiB.
-fn added(served: &Served, idle: Memory, imported: &AtomicU64, work: impl FnOnce() -> Result<()>) -> Result<[f64; 2]> {
+fn measure_added(
+    served: &MortarServer,
+    idle: Memory,
+    imported: &AtomicU64,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<[f64; 2]> {
     let done = AtomicBool::new(false);
     let peak = thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(served, &done, imported));
+        let watcher = scope.spawn(|| sample_peak(served, &done, imported));
         let result = work();
         done.store(true, Ordering::Relaxed);
         let peak = watcher.join().map_err(|_| "the watcher panicked")?;
@@ -153,7 +160,7 @@ fn mib(kib: u64) -> f64 {
 }
 
 /// The largest memory seen until the import is done.
-fn watch(served: &Served, done: &AtomicBool, imported: &AtomicU64) -> Result<Memory> {
+fn sample_peak(served: &MortarServer, done: &AtomicBool, imported: &AtomicU64) -> Result<Memory> {
     let (mut peak, mut samples) = (Memory::default(), 0_u32);
     while !done.load(Ordering::Relaxed) {
         let now = served.server.memory()?;
@@ -173,39 +180,39 @@ fn watch(served: &Served, done: &AtomicBool, imported: &AtomicU64) -> Result<Mem
 }
 
 /// Imports files until `total` bytes are in.
-async fn import(served: &Served, total: u64, imported: &AtomicU64) -> Result<()> {
+async fn import(served: &MortarServer, total: u64, imported: &AtomicU64) -> Result<()> {
     let client = served.connect().await?;
-    let noise: Bytes = (0..SMALL).map(|at| (at * 131 + at / 251) as u8).collect::<Vec<u8>>().into();
+    let noise: Bytes = (0..SMALL_FILE_BYTES).map(|at| (at * 131 + at / 251) as u8).collect::<Vec<u8>>().into();
     let (mut batch, mut bytes) = (Vec::new(), 0);
     for number in 0_u64.. {
         if imported.load(Ordering::Relaxed) + bytes as u64 >= total {
             break;
         }
         let size = SIZES[number as usize % SIZES.len()];
-        if size <= SMALL {
-            file(&client, &mut batch, number, noise.slice(..size));
+        if size <= SMALL_FILE_BYTES {
+            push_file_ops(&client, &mut batch, number, noise.slice(..size));
             bytes += size;
         } else {
-            let oid = file(&client, &mut batch, number, Bytes::new());
+            let oid = push_file_ops(&client, &mut batch, number, Bytes::new());
             let mut writer = client.writer();
-            for _ in 0..size / SMALL {
+            for _ in 0..size / SMALL_FILE_BYTES {
                 writer.write(noise.clone()).await?;
             }
             batch.push(Op::PutUpload { oid, upload: writer.finish().await? });
             imported.fetch_add(size as u64, Ordering::Relaxed);
         }
-        if bytes >= TRANSACTION {
-            created(client.commit(Transaction { ops: std::mem::take(&mut batch) }).await?)?;
+        if bytes >= TRANSACTION_BYTES {
+            created_oids(client.commit(Transaction { ops: std::mem::take(&mut batch) }).await?)?;
             imported.fetch_add(bytes as u64, Ordering::Relaxed);
             bytes = 0;
         }
     }
-    created(client.commit(Transaction { ops: batch }).await?)?;
+    created_oids(client.commit(Transaction { ops: batch }).await?)?;
     Ok(())
 }
 
 /// What importing one file does: an object, its attributes, its name.
-fn file(client: &Client, batch: &mut Vec<Op>, number: u64, data: Bytes) -> Oid {
+fn push_file_ops(client: &Client, batch: &mut Vec<Op>, number: u64, data: Bytes) -> Oid {
     let oid = Oid::temporary(client.space(), ClassId::NONE, number);
     let attribute =
         |key: &'static str, value: &'static str| Op::SetAttribute { oid, key: key.into(), value: value.into() };

@@ -16,29 +16,29 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 use crate::figure::{Better, Figure, Row, Shape};
-use crate::mortar::embedded::{self, created};
-use crate::mortar::served::{Engine, Served, runtime};
+use crate::mortar::embedded::{self, created_oids};
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::plot::quantity;
 use crate::progress;
 use crate::run::Run;
 
 /// What is asked for: this, and the replay of at most one buffer.
-const ASKED: Duration = Duration::from_secs(2);
+const TARGET: Duration = Duration::from_secs(2);
 /// Bytes in an object.
 const SIZE: usize = 100;
 /// Bytes that an object takes on the disk, with room for the log and for pages that are copied.
-const ON_DISK: u64 = 400;
+const DISK_BYTES_PER_OBJECT: u64 = 400;
 /// Objects of one transaction while the store is filled, and transactions under way.
-const FILL: u64 = 1000;
-const FILLERS: usize = 8;
+const FILL_BATCH: u64 = 1000;
+const MAX_FILL_TRANSACTIONS: usize = 8;
 /// Filling takes about a minute on a fast disk; one that takes so long is given up.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const FILL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Clients that commit when the server is killed, objects of each transaction, and for how long.
 const WRITERS: usize = 16;
-const AT_ONCE: u64 = 4;
-const LOAD: Duration = Duration::from_millis(1500);
+const OBJECTS_PER_COMMIT: u64 = 4;
+const LOAD_TIME: Duration = Duration::from_millis(1500);
 /// One in this many objects of the filling is looked for after opening; all of the commits are.
-const LOOK_EVERY: usize = 250;
+const CHECK_EVERY: usize = 250;
 
 /// Measures opening.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
@@ -53,17 +53,17 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
              files of the log once, as they lie there, and doing nothing with them."
         ),
         paper: "",
-        parameters: vec![format!("asked: {} s plus the replay of at most one buffer", ASKED.as_secs())],
+        parameters: vec![format!("asked: {} s plus the replay of at most one buffer", TARGET.as_secs())],
         shape: Shape::Bars,
         rows: Vec::new(),
         skipped: Vec::new(),
     };
-    let count = grouped(objects);
+    let count = format_count(objects);
     let cases = [format!("{count} objects"), format!("{count} objects, nothing cached")];
     if !cases.iter().any(|case| run.only.as_deref().is_none_or(|only| only == figure.id || case.contains(only))) {
         return Ok(vec![figure]);
     }
-    let (needed, free) = (objects * ON_DISK, free_bytes(&run.data)?);
+    let (needed, free) = (objects * DISK_BYTES_PER_OBJECT, free_bytes(&run.data)?);
     if free < needed {
         let (needed, free) = (needed >> 20, free >> 20);
         let place = run.data.display();
@@ -88,7 +88,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
 }
 
 /// A store on which no server runs.
-struct Stopped {
+struct StoppedStore {
     /// Taken while a server runs.
     directory: Option<TempDir>,
     /// Objects that must be there.
@@ -110,38 +110,38 @@ fn rows(case: &str, times: &[Times]) -> [Row; 2] {
         rival_name: rival_name.to_owned(),
         mortar: times.iter().map(|times| times.open.as_secs_f64()).collect(),
         rival,
-        bar,
+        target_ratio: bar,
     };
-    let asked = vec![ASKED.as_secs_f64(); times.len()];
+    let asked = vec![TARGET.as_secs_f64(); times.len()];
     let read = times.iter().map(|times| times.read_log.as_secs_f64()).collect();
     [row("what was asked", asked, Some(1.0)), row("reading the log", read, None)]
 }
 
 /// Fills a store through a server and keeps some of the identifiers.
-fn fill(run: &Run, objects: u64) -> Result<Stopped> {
-    let served = Served::start(run, Engine::Durable)?;
+fn fill(run: &Run, objects: u64) -> Result<StoppedStore> {
+    let served = MortarServer::start(run, Engine::Durable)?;
     let oids = runtime()?.block_on(create(&served, objects))?;
-    Ok(Stopped { directory: Some(served.kill()?), oids })
+    Ok(StoppedStore { directory: Some(served.kill()?), oids })
 }
 
-async fn create(served: &Served, objects: u64) -> Result<Vec<Oid>> {
+async fn create(served: &MortarServer, objects: u64) -> Result<Vec<Oid>> {
     let begun = Instant::now();
     let client = served.connect().await?;
     let (mut oids, mut tasks, mut sent) = (Vec::new(), JoinSet::new(), 0);
     while sent < objects || !tasks.is_empty() {
-        if sent < objects && tasks.len() < FILLERS {
-            let next = FILL.min(objects - sent);
+        if sent < objects && tasks.len() < MAX_FILL_TRANSACTIONS {
+            let next = FILL_BATCH.min(objects - sent);
             tasks.spawn(commit(client.clone(), next));
             sent += next;
             if sent.is_multiple_of(1_000_000) {
-                progress::line(format_args!("open: {} objects in {:.0?}", grouped(sent), begun.elapsed()));
+                progress::line(format_args!("open: {} objects in {:.0?}", format_count(sent), begun.elapsed()));
             }
             continue;
         }
         let (_, created) = tasks.join_next().await.ok_or("no transaction is under way")???;
-        oids.extend(created.into_iter().step_by(LOOK_EVERY));
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("the disk is too slow: {} objects in {PATIENCE:?}", grouped(sent)).into());
+        oids.extend(created.into_iter().step_by(CHECK_EVERY));
+        if begun.elapsed() > FILL_TIMEOUT {
+            return Err(format!("the disk is too slow: {} objects in {FILL_TIMEOUT:?}", format_count(sent)).into());
         }
     }
     Ok(oids)
@@ -154,27 +154,27 @@ async fn commit(client: Client, objects: u64) -> Result<(Client, Vec<Oid>)> {
         Op::Create { oid, kind: Kind::Blob, data: data.clone(), near: None }
     });
     let transaction = Transaction { ops: ops.collect() };
-    let oids = created(client.commit(transaction).await?)?;
+    let oids = created_oids(client.commit(transaction).await?)?;
     Ok((client, oids))
 }
 
 /// Kills a server on the store among commits, and opens the store.
-fn crash_and_open(store: &mut Stopped, cached: bool) -> Result<Times> {
+fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
     let directory = store.directory.take().ok_or("a server has the store")?;
-    let served = Served::start_in(directory, Engine::Durable)?;
+    let served = MortarServer::start_in(directory, Engine::Durable)?;
     store.oids.extend(runtime()?.block_on(load(&served))?);
     let directory = served.kill()?;
-    let data = Served::data(&directory)?;
+    let data = MortarServer::data(&directory)?;
     store.directory = Some(directory);
     let log = files_below(&data.join("log"))?;
     if !cached {
-        files_below(&data)?.iter().try_for_each(|path| forget(path))?;
+        files_below(&data)?.iter().try_for_each(|path| drop_page_cache(path))?;
     }
     let begun = Instant::now();
     log.iter().try_for_each(|path| read_once(path))?;
     let read_log = begun.elapsed();
     if !cached {
-        log.iter().try_for_each(|path| forget(path))?;
+        log.iter().try_for_each(|path| drop_page_cache(path))?;
     }
     let begun = Instant::now();
     let opened = embedded::open(&data)?;
@@ -190,16 +190,16 @@ fn crash_and_open(store: &mut Stopped, cached: bool) -> Result<Times> {
 }
 
 /// Commits from many clients for a while, and leaves them under way; returns what was acknowledged.
-async fn load(served: &Served) -> Result<Vec<Oid>> {
+async fn load(served: &MortarServer) -> Result<Vec<Oid>> {
     let (mut oids, mut tasks) = (Vec::new(), JoinSet::new());
     for _ in 0..WRITERS {
-        tasks.spawn(commit(served.connect().await?, AT_ONCE));
+        tasks.spawn(commit(served.connect().await?, OBJECTS_PER_COMMIT));
     }
-    let end = Instant::now() + LOAD;
+    let end = Instant::now() + LOAD_TIME;
     while Instant::now() < end {
         let (client, created) = tasks.join_next().await.ok_or("no transaction is under way")???;
         oids.extend(created);
-        tasks.spawn(commit(client, AT_ONCE));
+        tasks.spawn(commit(client, OBJECTS_PER_COMMIT));
     }
     Ok(oids)
 }
@@ -225,7 +225,7 @@ fn read_once(path: &Path) -> Result<()> {
 }
 
 /// Has the system drop what it keeps of a file in memory.
-fn forget(path: &Path) -> Result<()> {
+fn drop_page_cache(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
@@ -238,6 +238,6 @@ fn free_bytes(path: &Path) -> Result<u64> {
 }
 
 /// A number with its thousands apart.
-fn grouped(number: u64) -> String {
+fn format_count(number: u64) -> String {
     quantity(number as f64)
 }

@@ -17,11 +17,11 @@ use wire::proto::response::Response;
 use wire::proto::schema::{self, field_type::Kind};
 
 use super::core::Core;
-use super::unique::Unique;
+use super::unique::UniqueIndex;
 
 /// A struct as the space has it.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct StructMapping {
     pub(super) layout: Layout,
     /// The class, and all that extend it.
     family: Arc<BTreeSet<ClassId>>,
@@ -29,20 +29,20 @@ pub(super) struct Shape {
 
 /// What is known.
 #[derive(Debug, Default)]
-struct Known {
+struct ClassCache {
     /// That of the catalogue.
     revision: u64,
     schema: Arc<Schema>,
-    unique: Arc<[Unique]>,
-    shapes: HashMap<TypeId, Arc<Shape>>,
+    unique: Arc<[UniqueIndex]>,
+    mappings: HashMap<TypeId, Arc<StructMapping>>,
 }
 
 /// The classes of a space, as far as they are known.
 #[derive(Debug, Default)]
-pub(super) struct KnownClasses(Mutex<Known>);
+pub(super) struct KnownClasses(Mutex<ClassCache>);
 
 impl KnownClasses {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, ClassCache> {
         // Whoever panicked has left it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,29 +52,29 @@ impl KnownClasses {
     }
 
     /// Where no two objects may have the same values.
-    pub(super) fn unique(&self) -> Arc<[Unique]> {
+    pub(super) fn unique(&self) -> Arc<[UniqueIndex]> {
         self.lock().unique.clone()
     }
 
-    fn shape<T: Persistent>(&self) -> Result<Arc<Shape>> {
+    fn mapping<T: Persistent>(&self) -> Result<Arc<StructMapping>> {
         let mut known = self.lock();
-        if let Some(shape) = known.shapes.get(&TypeId::of::<T>()) {
+        if let Some(shape) = known.mappings.get(&TypeId::of::<T>()) {
             return Ok(shape.clone());
         }
         let layout = Layout::of::<T>(&known.schema)?;
         let family = known.schema.family(layout.class());
-        let shape = Arc::new(Shape { layout, family });
-        known.shapes.insert(TypeId::of::<T>(), shape.clone());
+        let shape = Arc::new(StructMapping { layout, family });
+        known.mappings.insert(TypeId::of::<T>(), shape.clone());
         Ok(shape)
     }
 
-    fn learn(&self, mut told: schema::Schema) -> Result<()> {
+    fn update(&self, mut told: schema::Schema) -> Result<()> {
         let (revision, unique) = (told.revision, std::mem::take(&mut told.unique));
         let schema = Arc::new(from_proto(told)?);
-        let unique = unique.into_iter().filter_map(|unique| Unique::of(unique, &schema)).collect();
+        let unique = unique.into_iter().filter_map(|unique| UniqueIndex::from_proto(unique, &schema)).collect();
         let mut known = self.lock();
         if revision >= known.revision {
-            *known = Known { revision, schema, unique, shapes: HashMap::new() };
+            *known = ClassCache { revision, schema, unique, mappings: HashMap::new() };
         }
         Ok(())
     }
@@ -82,27 +82,27 @@ impl KnownClasses {
 
 impl Core {
     /// A struct as the space has it.
-    pub(super) async fn shape<T: Persistent>(&self) -> Result<Arc<Shape>> {
-        if let Ok(shape) = self.classes.shape::<T>() {
+    pub(super) async fn mapping<T: Persistent>(&self) -> Result<Arc<StructMapping>> {
+        if let Ok(shape) = self.classes.mapping::<T>() {
             return Ok(shape);
         }
-        self.learn_classes().await?;
-        self.classes.shape::<T>().map_err(|error| {
+        self.refresh_classes().await?;
+        self.classes.mapping::<T>().map_err(|error| {
             let advice = format!("{}; Cluster::define::<…>() brings the program's classes", error.message());
             Error::new(error.kind(), advice)
         })
     }
 
     /// The same, for an object that has to be of the struct's class.
-    pub(super) async fn shape_of<T: Persistent>(&self, oid: Oid) -> Result<Arc<Shape>> {
-        let mut shape = self.shape::<T>().await?;
+    pub(super) async fn mapping_of<T: Persistent>(&self, oid: Oid) -> Result<Arc<StructMapping>> {
+        let mut shape = self.mapping::<T>().await?;
         if shape.family.contains(&oid.class()) {
             return Ok(shape);
         }
         if self.classes.schema().class(oid.class()).is_none() {
             // It may be newer than what is known here.
-            self.learn_classes().await?;
-            shape = self.shape::<T>().await?;
+            self.refresh_classes().await?;
+            shape = self.mapping::<T>().await?;
         }
         if shape.family.contains(&oid.class()) {
             return Ok(shape);
@@ -120,7 +120,7 @@ impl Core {
     }
 
     /// Asks what classes there are.
-    pub(super) async fn learn_classes(&self) -> Result<()> {
+    pub(super) async fn refresh_classes(&self) -> Result<()> {
         let revision = self.classes.lock().revision;
         self.ask_for_classes(Request::GetSchema(schema::GetSchema { revision })).await
     }
@@ -135,7 +135,7 @@ impl Core {
         let (Response::Schema(told), _) = self.ask(request).await? else {
             return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
         };
-        self.classes.learn(told)
+        self.classes.update(told)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens to the space of a client: bricks that fail and recover, the space that stops and goes on, peer servers lost.
 //!
-//! Peer servers tell how things *are*, all of it each time ([`Standing`]); what has *happened* follows from two of them. So
+//! Peer servers tell how things *are*, all of it each time ([`SpaceStatus`]); what has *happened* follows from two of them. So
 //! a client that goes on with another peer server misses nothing that still matters, and one that begins to watch is told
 //! what is not well now.
 
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use model::{Error, ErrorKind, FailurePolicy, NodeId, Result};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
-use wire::cluster::{BrickStanding, Standing};
+use wire::cluster::{BrickStatus, SpaceStatus};
 
 use super::core::Core;
 
 /// Events that are kept for somebody who does not read them.
-const KEPT: usize = 256;
+const EVENT_BUFFER: usize = 256;
 
 /// Something that has happened to the space of a client, as its peer server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Event {
         /// The peer server's address.
         peer: String,
         /// How things are.
-        standing: Standing,
+        status: SpaceStatus,
     },
     /// The peer server is lost. The client connects to the next one of its URL.
     Disconnected {
@@ -44,9 +44,9 @@ pub enum Event {
         why: String,
     },
     /// A brick cannot be reached any more: it has ended, hangs, or the network does not lead to it.
-    BrickFailed(BrickStanding),
+    BrickFailed(BrickStatus),
     /// A brick that had failed can be reached again, or has nothing of the space any more.
-    BrickRecovered(BrickStanding),
+    BrickRecovered(BrickStatus),
     /// Everything in the space is refused ([`FailurePolicy::FailStop`]): why, since when, and what to do.
     Stopped {
         /// In words.
@@ -75,8 +75,8 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connected { peer, standing } => {
-                let (all, away) = (standing.bricks.len(), standing.away().count());
+            Self::Connected { peer, status: standing } => {
+                let (all, away) = (standing.bricks.len(), standing.unreachable().count());
                 write!(f, "connected to peer server {peer}: {} of {all} bricks can be reached", all - away)?;
                 write!(f, ", policy {}", standing.policy)
             }
@@ -107,27 +107,27 @@ impl fmt::Display for Event {
 pub struct Events {
     core: Arc<Core>,
     /// How things were when it began, or began again.
-    first: VecDeque<Event>,
-    coming: broadcast::Receiver<Event>,
+    backlog: VecDeque<Event>,
+    receiver: broadcast::Receiver<Event>,
 }
 
 impl Events {
     pub(super) fn new(core: Arc<Core>) -> Result<Self> {
-        let (first, coming) = core.lock()?.watched.subscribe();
-        Ok(Self { core, first, coming })
+        let (first, coming) = core.lock()?.monitor.subscribe();
+        Ok(Self { core, backlog: first, receiver: coming })
     }
 
     /// The next event; `None` when the client was closed.
     pub async fn next(&mut self) -> Option<Event> {
-        if let Some(first) = self.first.pop_front() {
+        if let Some(first) = self.backlog.pop_front() {
             return Some(first);
         }
-        match self.coming.recv().await {
+        match self.receiver.recv().await {
             Ok(event) => Some(event),
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(missed)) => {
-                let missed = missed + self.coming.len() as u64;
-                (self.first, self.coming) = self.core.lock().ok()?.watched.subscribe();
+                let missed = missed + self.receiver.len() as u64;
+                (self.backlog, self.receiver) = self.core.lock().ok()?.monitor.subscribe();
                 Some(Event::Missed(missed))
             }
         }
@@ -136,15 +136,15 @@ impl Events {
 
 /// What a client knows of how things are in its space, and who is told.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct SpaceMonitor {
     /// The peer server that the client is connected to.
     peer: Option<Arc<str>>,
     /// Whether it has told how things are.
-    is_told: bool,
+    is_status_known: bool,
     /// How often something was asked because nobody had told yet.
-    awaited: u8,
+    status_requests: u8,
     /// How things were when that was last told, perhaps by another one.
-    standing: Option<Standing>,
+    status: Option<SpaceStatus>,
     /// Why no peer server lets the client in, if that is so.
     refused: Option<String>,
     /// Why everything in the space is refused, if that is so.
@@ -152,21 +152,21 @@ pub(super) struct Watched {
     events: broadcast::Sender<Event>,
 }
 
-impl Default for Watched {
+impl Default for SpaceMonitor {
     fn default() -> Self {
-        let (stopped, events) = (watch::Sender::default(), broadcast::Sender::new(KEPT));
-        Self { peer: None, is_told: false, awaited: 0, standing: None, refused: None, stopped, events }
+        let (stopped, events) = (watch::Sender::default(), broadcast::Sender::new(EVENT_BUFFER));
+        Self { peer: None, is_status_known: false, status_requests: 0, status: None, refused: None, stopped, events }
     }
 }
 
-impl Watched {
+impl SpaceMonitor {
     /// How things are, as far as that was told.
-    pub(super) fn standing(&self) -> Option<&Standing> {
-        self.standing.as_ref()
+    pub(super) fn status(&self) -> Option<&SpaceStatus> {
+        self.status.as_ref()
     }
 
     /// Why everything in the space is refused, if and when that is so.
-    pub(super) fn stopped(&self) -> watch::Receiver<Option<Arc<str>>> {
+    pub(super) fn watch_stopped(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.stopped.subscribe()
     }
 
@@ -183,55 +183,55 @@ impl Watched {
 
     /// Whether it is worth asking something because nobody has told how things are. What a peer server tells may come behind the
     /// answer to what was asked at the same time, but not behind what was asked after that; it may have nothing to tell.
-    pub(super) fn wants_to_be_told(&mut self) -> bool {
-        let wants = self.standing.is_none() && self.awaited < 2;
-        self.awaited += u8::from(wants);
+    pub(super) fn needs_status(&mut self) -> bool {
+        let wants = self.status.is_none() && self.status_requests < 2;
+        self.status_requests += u8::from(wants);
         wants
     }
 
     /// Whether a brick cannot be reached.
-    pub(super) fn is_partial(&self) -> bool {
-        self.standing.iter().flat_map(Standing::away).next().is_some()
+    pub(super) fn has_unreachable_bricks(&self) -> bool {
+        self.status.iter().flat_map(SpaceStatus::unreachable).next().is_some()
     }
 
     /// The logical nodes whose bricks cannot be reached.
-    pub(super) fn away(&self) -> BTreeSet<NodeId> {
-        let away = self.standing.iter().flat_map(Standing::away);
+    pub(super) fn unreachable_nodes(&self) -> BTreeSet<NodeId> {
+        let away = self.status.iter().flat_map(SpaceStatus::unreachable);
         away.flat_map(|brick| brick.nodes.iter().map(|(node, _)| *node)).collect()
     }
 
     /// There is a connection to this peer server, which is going to tell how things are.
-    pub(super) fn connected(&mut self, peer: Arc<str>) {
-        (self.peer, self.is_told, self.refused) = (Some(peer), false, None);
+    pub(super) fn on_connected(&mut self, peer: Arc<str>) {
+        (self.peer, self.is_status_known, self.refused) = (Some(peer), false, None);
     }
 
     /// No peer server lets the client in, for this reason.
-    pub(super) fn refused(&mut self, why: &str) {
+    pub(super) fn on_refused(&mut self, why: &str) {
         if self.refused.as_deref() != Some(why) {
             self.refused = Some(why.to_owned());
-            self.tell(Event::Refused { why: why.to_owned() });
+            self.emit(Event::Refused { why: why.to_owned() });
         }
     }
 
     /// The connection is gone. What was so is taken to be so, until the next peer server tells.
-    pub(super) fn disconnected(&mut self, why: &str) {
-        if let Some(peer) = self.peer.take().filter(|_| std::mem::take(&mut self.is_told)) {
-            self.tell(Event::Disconnected { peer: peer.to_string(), why: why.to_owned() });
+    pub(super) fn on_disconnected(&mut self, why: &str) {
+        if let Some(peer) = self.peer.take().filter(|_| std::mem::take(&mut self.is_status_known)) {
+            self.emit(Event::Disconnected { peer: peer.to_string(), why: why.to_owned() });
         }
     }
 
     /// This is how things are.
-    pub(super) fn told(&mut self, standing: Standing) {
-        if let Some(peer) = self.peer.as_ref().filter(|_| !self.is_told) {
-            self.tell(Event::Connected { peer: peer.to_string(), standing: standing.clone() });
-            self.is_told = true;
+    pub(super) fn update(&mut self, standing: SpaceStatus) {
+        if let Some(peer) = self.peer.as_ref().filter(|_| !self.is_status_known) {
+            self.emit(Event::Connected { peer: peer.to_string(), status: standing.clone() });
+            self.is_status_known = true;
         }
-        happened(self.standing.as_ref(), &standing).into_iter().for_each(|event| self.tell(event));
+        events_between(self.status.as_ref(), &standing).into_iter().for_each(|event| self.emit(event));
         self.stopped.send_replace(standing.why_stopped().map(Arc::from));
-        self.standing = Some(standing);
+        self.status = Some(standing);
     }
 
-    fn tell(&self, event: Event) {
+    fn emit(&self, event: Event) {
         // There may be nobody who listens.
         let _ = self.events.send(event);
     }
@@ -239,9 +239,9 @@ impl Watched {
     /// What somebody is told first who begins to watch, and what then.
     fn subscribe(&self) -> (VecDeque<Event>, broadcast::Receiver<Event>) {
         let mut first = VecDeque::new();
-        if let (Some(peer), Some(standing), true) = (&self.peer, &self.standing, self.is_told) {
-            first.push_back(Event::Connected { peer: peer.to_string(), standing: standing.clone() });
-            first.extend(happened(None, standing));
+        if let (Some(peer), Some(standing), true) = (&self.peer, &self.status, self.is_status_known) {
+            first.push_back(Event::Connected { peer: peer.to_string(), status: standing.clone() });
+            first.extend(events_between(None, standing));
         }
         first.extend(self.refused.clone().map(|why| Event::Refused { why }));
         (first, self.events.subscribe())
@@ -254,34 +254,34 @@ impl Watched {
 }
 
 /// What has happened, if this is how things are; without a time before, what is not well.
-fn happened(before: Option<&Standing>, now: &Standing) -> Vec<Event> {
+fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let (was_policy, was_schema) = before.map_or((now.policy, now.schema), |before| (before.policy, before.schema));
-    let was_away: BTreeMap<u32, &BrickStanding> =
-        before.into_iter().flat_map(Standing::away).map(|brick| (brick.brick, brick)).collect();
+    let was_away: BTreeMap<u32, &BrickStatus> =
+        before.into_iter().flat_map(SpaceStatus::unreachable).map(|brick| (brick.brick, brick)).collect();
     if was_policy != now.policy {
         events.push(Event::PolicyChanged(now.policy));
     }
-    let failed = now.away().filter(|brick| !was_away.contains_key(&brick.brick));
+    let failed = now.unreachable().filter(|brick| !was_away.contains_key(&brick.brick));
     events.extend(failed.cloned().map(Event::BrickFailed));
     for (number, brick) in was_away {
         match now.bricks.iter().find(|brick| brick.brick == number) {
-            Some(brick) if brick.away_since.is_some() => {}
+            Some(brick) if brick.unreachable_since.is_some() => {}
             Some(brick) => events.push(Event::BrickRecovered(brick.clone())),
             None => {
-                let (away_since, nodes) = (None, Vec::new());
-                events.push(Event::BrickRecovered(BrickStanding { away_since, nodes, ..brick.clone() }));
+                let (unreachable_since, nodes) = (None, Vec::new());
+                events.push(Event::BrickRecovered(BrickStatus { unreachable_since, nodes, ..brick.clone() }));
             }
         }
     }
-    match (before.and_then(Standing::why_stopped), now.why_stopped()) {
+    match (before.and_then(SpaceStatus::why_stopped), now.why_stopped()) {
         (before, Some(why)) if before.as_ref() != Some(&why) => events.push(Event::Stopped { why }),
         (Some(_), None) => events.push(Event::Resumed),
         _ => {}
     }
     if let Some(before) = before {
-        let was_at = places(before);
-        let moved = places(now)
+        let was_at = serving_bricks(before);
+        let moved = serving_bricks(now)
             .into_iter()
             .filter(|(node, (brick, _))| was_at.get(node).is_some_and(|(was_at, _)| was_at != brick));
         events.extend(moved.map(|(node, (brick, epoch))| Event::NodeMoved { node, brick, epoch }));
@@ -293,8 +293,8 @@ fn happened(before: Option<&Standing>, now: &Standing) -> Vec<Event> {
 }
 
 /// Which brick serves each logical node, and since which epoch.
-fn places(standing: &Standing) -> BTreeMap<NodeId, (u32, u64)> {
-    let of = |brick: &BrickStanding| -> Vec<(NodeId, (u32, u64))> {
+fn serving_bricks(standing: &SpaceStatus) -> BTreeMap<NodeId, (u32, u64)> {
+    let of = |brick: &BrickStatus| -> Vec<(NodeId, (u32, u64))> {
         brick.nodes.iter().map(|(node, epoch)| (*node, (brick.brick, *epoch))).collect()
     };
     standing.bricks.iter().flat_map(of).collect()

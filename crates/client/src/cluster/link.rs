@@ -9,16 +9,16 @@ use protocol::session::Session;
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::{self, Message};
-use wire::driving::{Post, Time};
+use wire::driving::{MonotonicClock, PeerHandle};
 use wire::handshake::{self, Introduction};
-use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Reply, Service};
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::{Address, Stream};
 
 use super::ClusterOptions;
-use super::core::{Core, Up};
+use super::core::{Core, PeerConnection};
 use crate::Url;
 use crate::link::credentials;
 
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How far the clocks of machines may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
 /// Session numbers that a client has: bits below its own number.
-const SESSIONS: u32 = 20;
+const SESSION_BITS: u32 = 20;
 
 /// The peer servers of a cluster, the space, and who connects.
 struct Target {
@@ -38,7 +38,7 @@ struct Target {
     user: Option<String>,
 }
 
-fn target(url: &str) -> Result<Target> {
+fn parse_target(url: &str) -> Result<Target> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
     if !matches!(scheme, "mortar" | "mortars") || !hosts.contains(',') {
@@ -54,10 +54,10 @@ fn target(url: &str) -> Result<Target> {
 
 /// Connects a new client.
 pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Core>> {
-    let target = target(url)?;
+    let target = parse_target(url)?;
     let mut first_error = None;
     for (at, peer) in target.peers.iter().enumerate() {
-        match begin(peer, &target, &options).await {
+        match fetch_setup(peer, &target, &options).await {
             Ok(beginning) => return Ok(start(target, at, beginning, options)),
             Err(error) => drop(first_error.get_or_insert(error)),
         }
@@ -66,15 +66,15 @@ pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Co
 }
 
 /// What a client needs to begin.
-struct Beginning {
+struct ClientSetup {
     space: SpaceId,
     nodes: Vec<NodeId>,
     number: u64,
 }
 
 /// Asks a peer server for what a client needs to begin, on a connection that ends then.
-async fn begin(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<Beginning> {
-    let (stream, space, max_frame) = enter(peer, target, options).await?;
+async fn fetch_setup(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<ClientSetup> {
+    let (stream, space, max_frame) = open_connection(peer, target, options).await?;
     let mailbox = Arc::new(Mailbox::default());
     let caller = Caller::new(mailbox.clone(), BUDGET);
     let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
@@ -92,27 +92,27 @@ async fn begin(peer: &Address, target: &Target, options: &ClusterOptions) -> Res
         }
         _ => error,
     });
-    let (Response::Numbers(numbers), Response::SpaceOf(of)) = answers? else {
+    let (Response::Numbers(numbers), Response::ConnectionSpace(of)) = answers? else {
         return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
     };
     caller.hang_up();
     let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
-    Ok(Beginning { space, nodes, number: numbers.first })
+    Ok(ClientSetup { space, nodes, number: numbers.first })
 }
 
-fn start(target: Target, at: usize, beginning: Beginning, options: ClusterOptions) -> Arc<Core> {
-    let Beginning { space, nodes, number } = beginning;
-    let mut session = Session::new(ClientId(number), HolderId(number << SESSIONS), SKEW_MS);
+fn start(target: Target, at: usize, beginning: ClientSetup, options: ClusterOptions) -> Arc<Core> {
+    let ClientSetup { space, nodes, number } = beginning;
+    let mut session = Session::new(ClientId(number), HolderId(number << SESSION_BITS), SKEW_MS);
     if options.snapshots {
         session.subscribe();
     }
-    let core = Core::new(session, (space, nodes), Time::begin(), options);
-    tokio::spawn(Core::look_after(Arc::downgrade(&core)));
-    tokio::spawn(keep(Arc::downgrade(&core), target, at));
+    let core = Core::new(session, (space, nodes), MonotonicClock::begin(), options);
+    tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
+    tokio::spawn(keep_connected(Arc::downgrade(&core), target, at));
     core
 }
 
-async fn enter(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {
+async fn open_connection(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {
     let entering = async {
         let mut stream = Stream::dial(peer, options.tls.as_ref()).await?;
         let mut introduction = Introduction::new(&target.space, &options.agent);
@@ -128,32 +128,32 @@ async fn enter(peer: &Address, target: &Target, options: &ClusterOptions) -> Res
 }
 
 /// Keeps a client connected, as long as it lives.
-async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
+async fn keep_connected(core: Weak<Core>, target: Target, mut at: usize) {
     let mut pause = FIRST_PAUSE;
     // Peer servers of this round that were tried in vain, and what the first said that does not let the client in.
     let (mut tried, mut denied) = (0, None);
     while let Some(client) = core.upgrade() {
         let peer = &target.peers[at % target.peers.len()];
         tried += 1;
-        match enter(peer, &target, &client.options).await {
+        match open_connection(peer, &target, &client.options).await {
             Ok((_, space, _)) if space != client.space => {
                 warn!(%peer, "this peer server is of another cluster: the space has another number");
             }
             Ok((stream, _, max_frame)) => {
                 (pause, tried, denied) = (FIRST_PAUSE, 0, None);
                 let mailbox = Arc::new(Mailbox::default());
-                let post = Post::new(mailbox.clone());
+                let post = PeerHandle::new(mailbox.clone());
                 let caller = Caller::new(mailbox.clone(), BUDGET);
-                let service = FromPeer { core: core.clone(), post: post.clone() };
+                let service = PeerService { core: core.clone(), handle: post.clone() };
                 let link = Link::new(stream, service, Limits::default(), max_frame, mailbox);
-                let up = Up { post, caller, peer: Arc::from(peer.to_string()) };
-                if client.work(|state, now| state.connected(up, now)).is_err() {
+                let up = PeerConnection { handle: post, caller, peer_address: Arc::from(peer.to_string()) };
+                if client.work(|state, now| state.on_connected(up, now)).is_err() {
                     return;
                 }
                 drop(client);
                 let end = link::drive(link).await;
                 let Some(client) = core.upgrade() else { return };
-                if client.work(|state, now| state.disconnected(&end.to_string(), now)).is_err() {
+                if client.work(|state, now| state.on_disconnected(&end.to_string(), now)).is_err() {
                     return;
                 }
                 match end {
@@ -186,17 +186,17 @@ async fn keep(core: Weak<Core>, target: Target, mut at: usize) {
 }
 
 /// What comes from the peer server.
-struct FromPeer {
+struct PeerService {
     core: Weak<Core>,
-    post: Post,
+    handle: PeerHandle,
 }
 
-impl Service for FromPeer {
-    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+impl Service for PeerService {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
-        let Some(core) = self.core.upgrade() else { return self.post.hang_up() };
+        let Some(core) = self.core.upgrade() else { return self.handle.hang_up() };
         let handled = Message::decode(request, raw)
-            .and_then(|message| core.work(|state, now| state.message(message, now)))
+            .and_then(|message| core.work(|state, now| state.handle_message(message, now)))
             .and_then(|handled| handled);
         if let Err(error) = handled {
             info!(%error, "the peer server breaks the protocol, or the client is closed");

@@ -15,11 +15,11 @@ use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
 use query::persistent::{Persistent, Ref};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::classes::Shape;
+use super::classes::StructMapping;
 
 /// The struct of an object.
 #[derive(Debug)]
-struct Cell<T> {
+struct StructCell<T> {
     value: T,
     touched: Arc<AtomicBool>,
     /// The transaction has it in another way by now.
@@ -27,16 +27,16 @@ struct Cell<T> {
 }
 
 /// What a transaction has of an object.
-pub(super) struct Slot<T> {
-    cell: Arc<RwLock<Cell<T>>>,
+pub(super) struct StructEntry<T> {
+    cell: Arc<RwLock<StructCell<T>>>,
     touched: Arc<AtomicBool>,
-    shape: Arc<Shape>,
+    mapping: Arc<StructMapping>,
     /// As it was when it was loaded; nothing, if the transaction has created it.
     before: Option<Object>,
 }
 
 /// A [`Slot`] of any struct.
-pub(super) trait AnySlot: Send + Sync {
+pub(super) trait AnyStructEntry: Send + Sync {
     /// The object, if it was touched since it was last asked for.
     fn flush(&self, oid: Oid) -> Result<Option<Object>>;
 
@@ -59,57 +59,57 @@ pub(super) trait AnySlot: Send + Sync {
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-impl fmt::Debug for dyn AnySlot {
+impl fmt::Debug for dyn AnyStructEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slot({})", if self.is_new() { "new" } else { "loaded" })
+        write!(f, "StructEntry({})", if self.is_new() { "new" } else { "loaded" })
     }
 }
 
-impl<T: Persistent> Slot<T> {
+impl<T: Persistent> StructEntry<T> {
     /// An object that a transaction creates.
-    pub(super) fn new(value: T, shape: Arc<Shape>) -> Arc<Self> {
+    pub(super) fn new(value: T, shape: Arc<StructMapping>) -> Arc<Self> {
         Self::with(value, shape, None)
     }
 
-    fn with(value: T, shape: Arc<Shape>, before: Option<Object>) -> Arc<Self> {
+    fn with(value: T, shape: Arc<StructMapping>, before: Option<Object>) -> Arc<Self> {
         let touched = Arc::new(AtomicBool::new(before.is_none()));
-        let cell = Cell { value, touched: touched.clone(), retired: false };
-        Arc::new(Self { cell: Arc::new(RwLock::new(cell)), touched, shape, before })
+        let cell = StructCell { value, touched: touched.clone(), retired: false };
+        Arc::new(Self { cell: Arc::new(RwLock::new(cell)), touched, mapping: shape, before })
     }
 
     /// An object that a transaction reads.
-    pub(super) fn of(oid: Oid, object: Object, shape: Arc<Shape>) -> Result<Arc<Self>> {
+    pub(super) fn of(oid: Oid, object: Object, shape: Arc<StructMapping>) -> Result<Arc<Self>> {
         let value = decode(oid, &object, &shape)?;
         Ok(Self::with(value, shape, Some(object)))
     }
 
     /// Lends the struct to be read.
     pub(super) fn read(&self, oid: Oid) -> Result<Loaded<T>> {
-        let cell = self.cell.clone().try_read_owned().map_err(|_| in_use::<T>(oid, "changed"))?;
+        let cell = self.cell.clone().try_read_owned().map_err(|_| in_use_error::<T>(oid, "changed"))?;
         if cell.retired {
-            return Err(retired::<T>(oid));
+            return Err(retired_error::<T>(oid));
         }
         Ok(Loaded { cell, oid })
     }
 
     /// Lends the struct to be changed.
     pub(super) fn change(&self, oid: Oid) -> Result<LoadedMut<T>> {
-        let cell = self.cell.clone().try_write_owned().map_err(|_| in_use::<T>(oid, "read or changed"))?;
+        let cell = self.cell.clone().try_write_owned().map_err(|_| in_use_error::<T>(oid, "read or changed"))?;
         if cell.retired {
-            return Err(retired::<T>(oid));
+            return Err(retired_error::<T>(oid));
         }
         Ok(LoadedMut { cell, oid })
     }
 
-    fn encode(&self, cell: &Cell<T>, oid: Oid) -> Result<Object> {
+    fn encode(&self, cell: &StructCell<T>, oid: Oid) -> Result<Object> {
         let before = self.before.as_ref().map(|object| RecordRef::new(&object.data)).transpose()?;
-        Ok(Object::record(oid.class(), cell.value.to_record(&self.shape.layout, before.as_ref())?))
+        Ok(Object::record(oid.class(), cell.value.to_record(&self.mapping.layout, before.as_ref())?))
     }
 }
 
-impl<T: Persistent> AnySlot for Slot<T> {
+impl<T: Persistent> AnyStructEntry for StructEntry<T> {
     fn flush(&self, oid: Oid) -> Result<Option<Object>> {
-        let cell = self.cell.try_read().map_err(|_| in_use::<T>(oid, "changed"))?;
+        let cell = self.cell.try_read().map_err(|_| in_use_error::<T>(oid, "changed"))?;
         if !self.touched.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -125,12 +125,12 @@ impl<T: Persistent> AnySlot for Slot<T> {
     }
 
     fn object(&self, oid: Oid) -> Result<Object> {
-        let cell = self.cell.try_read().map_err(|_| in_use::<T>(oid, "changed"))?;
+        let cell = self.cell.try_read().map_err(|_| in_use_error::<T>(oid, "changed"))?;
         self.encode(&cell, oid)
     }
 
     fn retire(&self, oid: Oid) -> Result<()> {
-        self.cell.try_write().map_err(|_| in_use::<T>(oid, "read or changed"))?.retired = true;
+        self.cell.try_write().map_err(|_| in_use_error::<T>(oid, "read or changed"))?.retired = true;
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl<T: Persistent> AnySlot for Slot<T> {
 }
 
 /// The struct of an object.
-pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &Shape) -> Result<T> {
+pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &StructMapping) -> Result<T> {
     if object.kind != Kind::Record {
         let what = format!("{oid} is no record, and the program takes it for one of class {}", T::CLASS);
         return Err(Error::new(ErrorKind::Invalid, what));
@@ -157,13 +157,13 @@ pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &Shape) ->
     read.map_err(|error| Error::new(error.kind(), format!("{oid}: {}", error.message())))
 }
 
-fn in_use<T: Persistent>(oid: Oid, how: &str) -> Error {
+fn in_use_error<T: Persistent>(oid: Oid, how: &str) -> Error {
     let what =
         format!("{} {oid} is being {how} by this transaction: let go of its Loaded or LoadedMut first", T::CLASS);
     Error::new(ErrorKind::Invalid, what)
 }
 
-fn retired<T: Persistent>(oid: Oid) -> Error {
+fn retired_error<T: Persistent>(oid: Oid) -> Error {
     let what = format!("{} {oid} was removed or replaced by this transaction meanwhile: load it again", T::CLASS);
     Error::new(ErrorKind::Invalid, what)
 }
@@ -172,7 +172,7 @@ fn retired<T: Persistent>(oid: Oid) -> Error {
 ///
 /// It is the one struct that the transaction has of the object: whoever has it too sees the same.
 pub struct Loaded<T> {
-    cell: OwnedRwLockReadGuard<Cell<T>>,
+    cell: OwnedRwLockReadGuard<StructCell<T>>,
     oid: Oid,
 }
 
@@ -180,7 +180,7 @@ pub struct Loaded<T> {
 ///
 /// What is changed is noticed by itself, and written when the transaction commits.
 pub struct LoadedMut<T> {
-    cell: OwnedRwLockWriteGuard<Cell<T>>,
+    cell: OwnedRwLockWriteGuard<StructCell<T>>,
     oid: Oid,
 }
 

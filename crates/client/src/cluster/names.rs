@@ -12,19 +12,19 @@ use model::{ClassId, Comparison, Error, ErrorKind, FieldNumber, Filter, NodeId, 
 use model::{RecordRef, Result, SpaceId, ValueRef, checksum, limits};
 
 use super::core::Core;
-use super::found::Found;
+use super::scan_results::ScanResults;
 
 /// The class of names.
 pub(super) const CLASS: ClassId = ClassId::MAX;
 const PATH: FieldNumber = FieldNumber(1);
 const TARGET: FieldNumber = FieldNumber(2);
 /// The first page number that is computed, not reserved.
-const COMPUTED: u64 = (PageId::MAX_NUMBER >> 1) + 1;
+const FIRST_COMPUTED_PAGE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
 /// Names whose hashes may be the same.
-pub(super) const SLOTS: u16 = 4;
+pub(super) const COLLISION_SLOTS: u16 = 4;
 
 /// Where a name is: the first of its slots.
-pub(super) fn place(space: SpaceId, nodes: &[NodeId], path: &str) -> Result<Oid> {
+pub(super) fn first_slot(space: SpaceId, nodes: &[NodeId], path: &str) -> Result<Oid> {
     if path.is_empty() || path.len() > limits::NAME || path.contains('\0') {
         let what = format!("a name has 1 to {} bytes, none of them zero: {:.80?}", limits::NAME, path);
         return Err(Error::new(ErrorKind::Invalid, what));
@@ -34,7 +34,7 @@ pub(super) fn place(space: SpaceId, nodes: &[NodeId], path: &str) -> Result<Oid>
     let nowhere = || Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet");
     let index = (hash >> 48).checked_rem(count).ok_or_else(nowhere)?;
     let node = *nodes.get(index as usize).ok_or_else(nowhere)?;
-    let number = COMPUTED | hash & (COMPUTED - 1);
+    let number = FIRST_COMPUTED_PAGE | hash & (FIRST_COMPUTED_PAGE - 1);
     Ok(Oid::new(CLASS, PageId { space, node, number }, 0))
 }
 
@@ -55,8 +55,8 @@ pub(super) fn decode(data: &Bytes) -> Result<(&str, Oid)> {
 }
 
 /// Names in memory at a time: so many, and so many bytes of paths.
-const AT_A_TIME: usize = 65_536;
-const BYTES: usize = 16 << 20;
+const MAX_PORTION: usize = 65_536;
+const MAX_PORTION_BYTES: usize = 16 << 20;
 
 /// The names of a space in their order, portion by portion: [`Cluster::names`](super::Cluster::names).
 ///
@@ -68,13 +68,13 @@ pub struct Names {
     prefix: String,
     /// Only what stands behind this.
     after: Option<String>,
-    at_a_time: usize,
+    portion_size: usize,
     is_over: bool,
 }
 
 impl Names {
     pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
-        Self { core, prefix: prefix.to_owned(), after: None, at_a_time: AT_A_TIME, is_over: false }
+        Self { core, prefix: prefix.to_owned(), after: None, portion_size: MAX_PORTION, is_over: false }
     }
 
     /// Begins behind this name, be it there or not.
@@ -86,8 +86,8 @@ impl Names {
 
     /// Gives so many names at a time at most, for whoever wants few of them. More portions are more passes.
     #[must_use]
-    pub fn at_a_time(mut self, names: usize) -> Self {
-        self.at_a_time = names.clamp(1, AT_A_TIME);
+    pub fn portion_size(mut self, names: usize) -> Self {
+        self.portion_size = names.clamp(1, MAX_PORTION);
         self
     }
 
@@ -100,15 +100,16 @@ impl Names {
         if self.is_over {
             return Ok(None);
         }
-        let mut first = Firsts { names: BTreeMap::new(), bytes: 0, most: self.at_a_time, is_cut: false };
-        let mut found = Found::new(self.core.clone(), [CLASS].into(), self.filter());
+        let mut first =
+            SmallestNames { names: BTreeMap::new(), bytes: 0, limit: self.portion_size, is_truncated: false };
+        let mut found = ScanResults::new(self.core.clone(), [CLASS].into(), self.filter());
         while let Some(objects) = found.next().await? {
             for (_, object) in objects {
                 let (path, target) = decode(&object.data)?;
-                first.take(path, target);
+                first.insert(path, target);
             }
         }
-        self.is_over = !first.is_cut;
+        self.is_over = !first.is_truncated;
         let Some((last, _)) = first.names.last_key_value() else { return Ok(None) };
         self.after = Some(last.clone());
         Ok(Some(first.names.into_iter().collect()))
@@ -125,27 +126,27 @@ impl Names {
 }
 
 /// The first names of those that have come.
-struct Firsts {
+struct SmallestNames {
     names: BTreeMap<String, Oid>,
     bytes: usize,
-    most: usize,
+    limit: usize,
     /// There are others behind them.
-    is_cut: bool,
+    is_truncated: bool,
 }
 
-impl Firsts {
-    fn take(&mut self, path: &str, target: Oid) {
+impl SmallestNames {
+    fn insert(&mut self, path: &str, target: Oid) {
         // What stands behind the last one, once some were left out, is left out too.
-        if self.is_cut && self.names.last_key_value().is_some_and(|(last, _)| path > last.as_str()) {
+        if self.is_truncated && self.names.last_key_value().is_some_and(|(last, _)| path > last.as_str()) {
             return;
         }
         if self.names.insert(path.to_owned(), target).is_none() {
             self.bytes += path.len();
         }
-        while self.names.len() > self.most || self.names.len() > 1 && self.bytes > BYTES {
+        while self.names.len() > self.limit || self.names.len() > 1 && self.bytes > MAX_PORTION_BYTES {
             let Some((last, _)) = self.names.pop_last() else { return };
             self.bytes -= last.len();
-            self.is_cut = true;
+            self.is_truncated = true;
         }
     }
 }
@@ -157,20 +158,21 @@ mod tests {
     #[test]
     fn the_first_names_are_kept_in_order_and_it_is_known_that_there_are_more() {
         let target = Oid::new(CLASS, PageId { space: SpaceId(1), node: NodeId(1), number: 1 }, 1);
-        let mut first = Firsts { names: BTreeMap::new(), bytes: 0, most: 3, is_cut: false };
-        let kept = |first: &Firsts| first.names.keys().cloned().collect::<Vec<_>>().join(" ");
+        let mut first = SmallestNames { names: BTreeMap::new(), bytes: 0, limit: 3, is_truncated: false };
+        let kept = |first: &SmallestNames| first.names.keys().cloned().collect::<Vec<_>>().join(" ");
         for path in ["d", "a", "d", "b"] {
-            first.take(path, target);
+            first.insert(path, target);
         }
-        assert_eq!((kept(&first).as_str(), first.is_cut, first.bytes), ("a b d", false, 3));
+        assert_eq!((kept(&first).as_str(), first.is_truncated, first.bytes), ("a b d", false, 3));
         for path in ["e", "c", "z", "aa"] {
-            first.take(path, target);
+            first.insert(path, target);
         }
-        assert_eq!((kept(&first).as_str(), first.is_cut, first.bytes), ("a aa b", true, 4));
+        assert_eq!((kept(&first).as_str(), first.is_truncated, first.bytes), ("a aa b", true, 4));
         // Long ones are fewer.
-        let mut first = Firsts { names: BTreeMap::new(), bytes: BYTES, most: 3, is_cut: false };
-        first.take("a", target);
-        first.take("b", target);
-        assert_eq!((kept(&first).as_str(), first.is_cut), ("a", true));
+        let mut first =
+            SmallestNames { names: BTreeMap::new(), bytes: MAX_PORTION_BYTES, limit: 3, is_truncated: false };
+        first.insert("a", target);
+        first.insert("b", target);
+        assert_eq!((kept(&first).as_str(), first.is_truncated), ("a", true));
     }
 }

@@ -15,7 +15,7 @@ pub struct ClusterOptions {
     pub timeout: Duration,
     /// Bytes of copies that are kept.
     pub cache_bytes: usize,
-    /// Closed timestamps are wanted, for [`Level::Snapshot`](super::Level::Snapshot). They cost a small message each 10 ms
+    /// Closed timestamps are wanted, for [`IsolationLevel::Snapshot`](super::IsolationLevel::Snapshot). They cost a small message each 10 ms
     /// for each logical node that is in use.
     pub snapshots: bool,
     /// How this client names itself in the servers' logs.

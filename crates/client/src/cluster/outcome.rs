@@ -4,32 +4,32 @@ use std::fmt;
 
 use model::{Error, ErrorKind, Oid};
 use protocol::commit::Refusal;
-use protocol::ident::{Timestamp, TxnId};
-use protocol::session::Ended;
+use protocol::ident::{HlcTimestamp, TxnId};
+use protocol::session::TxnOutcome;
 use protocol::validate::Cause;
 
 /// How a transaction has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that met another one has changed nothing"]
-pub enum Decided {
+pub enum CommitOutcome {
     /// It happened, at this time.
-    Committed(Timestamp),
+    Committed(HlcTimestamp),
     /// It did not, since it met another one: begin it again.
-    Conflict(Clash),
+    Conflict(ConflictReason),
     /// It could not be found out in time: [`Cluster::resolve`](super::Cluster::resolve) does.
     Unknown(TxnId),
 }
 
 /// What stands against a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clash {
+pub enum ConflictReason {
     /// This object has changed since it was read; `None` of the cause: a copy here already said so.
     Object(Oid, Option<Cause>),
     /// An older transaction wanted what it had locked, or somebody has given it up.
     Aborted,
 }
 
-impl fmt::Display for Clash {
+impl fmt::Display for ConflictReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Object(oid, Some(Cause::Held(_))) => write!(f, "{oid} is in use by another transaction that commits"),
@@ -39,7 +39,7 @@ impl fmt::Display for Clash {
     }
 }
 
-impl Clash {
+impl ConflictReason {
     /// The error that ends a transaction's body.
     pub(super) fn error(self) -> Error {
         Error::new(ErrorKind::Conflict, self.to_string())
@@ -47,20 +47,20 @@ impl Clash {
 }
 
 /// What an end means for whoever waits for it.
-pub(super) fn decided(txn: TxnId, ended: Ended) -> Decided {
+pub(super) fn commit_outcome(txn: TxnId, ended: TxnOutcome) -> CommitOutcome {
     match ended {
-        Ended::Committed(at) => Decided::Committed(at),
-        Ended::Doomed(oid) => Decided::Conflict(Clash::Object(oid, None)),
-        Ended::Refused(Refusal::Conflict(conflict)) => {
-            Decided::Conflict(Clash::Object(conflict.oid, Some(conflict.cause)))
+        TxnOutcome::Committed(at) => CommitOutcome::Committed(at),
+        TxnOutcome::Doomed(oid) => CommitOutcome::Conflict(ConflictReason::Object(oid, None)),
+        TxnOutcome::Refused(Refusal::Conflict(conflict)) => {
+            CommitOutcome::Conflict(ConflictReason::Object(conflict.oid, Some(conflict.cause)))
         }
-        Ended::Refused(_) => Decided::Conflict(Clash::Aborted),
-        Ended::Unknown => Decided::Unknown(txn),
+        TxnOutcome::Refused(_) => CommitOutcome::Conflict(ConflictReason::Aborted),
+        TxnOutcome::Unknown => CommitOutcome::Unknown(txn),
     }
 }
 
 /// The error of a transaction that a brick could not take in time. It may take it later.
-pub(super) fn held(txn: TxnId, why: &str) -> Error {
+pub(super) fn deferred_error(txn: TxnId, why: &str) -> Error {
     let what = format!("transaction {txn:?} has not happened yet, and it is not known whether it will: {why}");
     Error::new(ErrorKind::Unknown, what)
 }

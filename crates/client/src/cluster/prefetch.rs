@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use model::{Error, ErrorKind, Object, Oid, RecordRef, Result};
 
-use super::core::{Core, Wait, found};
-use super::transaction::{Level, Transaction};
-use super::typed::collect;
+use super::core::{Core, WaitKey, found_object};
+use super::transaction::{IsolationLevel, Transaction};
+use super::typed::collect_references;
 
 /// Pages that are on their way at a time.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT_FETCHES: usize = 256;
 
 impl Transaction {
     /// Fetches the pages of these objects that are not at hand, together. Objects that do not exist are no error. With locks
@@ -21,7 +21,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::get`].
     pub async fn prefetch(&self, objects: impl IntoIterator<Item = impl Into<Oid>>) -> Result<()> {
-        if self.inner.level == Level::Locks {
+        if self.inner.level == IsolationLevel::Locks {
             return Ok(());
         }
         let oids: BTreeSet<Oid> = objects.into_iter().map(Into::into).filter(|oid: &Oid| !oid.is_temporary()).collect();
@@ -38,7 +38,7 @@ impl Transaction {
         objects: impl IntoIterator<Item = impl Into<Oid>>,
         paths: &[&str],
     ) -> Result<()> {
-        if self.inner.level == Level::Locks {
+        if self.inner.level == IsolationLevel::Locks {
             return Ok(());
         }
         let core = &self.inner.core;
@@ -50,7 +50,7 @@ impl Transaction {
             let mut next = Vec::new();
             for (at, mut fields) in ways {
                 if let Some(field) = fields.next() {
-                    next.push((core.behind(&at, field).await?, fields));
+                    next.push((core.referenced_by(&at, field).await?, fields));
                 }
             }
             let all: BTreeSet<Oid> = next.iter().flat_map(|(oids, _)| oids.iter().copied()).collect();
@@ -68,29 +68,33 @@ impl Core {
         let mut pages = BTreeSet::new();
         let mut firsts = Vec::new();
         for oid in oids {
-            self.is_here(*oid)?;
+            self.check_in_space(*oid)?;
             if pages.insert(oid.page()) {
                 firsts.push(*oid);
             }
         }
-        for some in firsts.chunks(AT_ONCE) {
+        for some in firsts.chunks(MAX_CONCURRENT_FETCHES) {
             let missing: Vec<Oid> = self.work(|state, now| {
-                let missing = some.iter().copied().filter(|oid| found(*oid, state.session.get(*oid, now)).is_none());
+                let missing =
+                    some.iter().copied().filter(|oid| found_object(*oid, state.session.get(*oid, now)).is_none());
                 missing.collect()
             })?;
             for oid in missing {
                 let (page, node) = (oid.page(), [oid.page().node]);
-                self.until(Wait::Page(page), &node, |state, now| Ok(found(oid, state.session.get(oid, now)))).await?;
+                self.wait_for(WaitKey::Page(page), &node, |state, now| {
+                    Ok(found_object(oid, state.session.get(oid, now)))
+                })
+                .await?;
             }
         }
         Ok(())
     }
 
     /// What objects that are at hand refer to in a field.
-    async fn behind(&self, oids: &BTreeSet<Oid>, field: &str) -> Result<BTreeSet<Oid>> {
+    async fn referenced_by(&self, oids: &BTreeSet<Oid>, field: &str) -> Result<BTreeSet<Oid>> {
         let mut schema = self.classes.schema();
         if oids.iter().any(|oid| schema.class(oid.class()).is_none()) {
-            self.learn_classes().await?;
+            self.refresh_classes().await?;
             schema = self.classes.schema();
         }
         let (mut behind, mut is_known) = (Vec::new(), oids.is_empty());
@@ -98,10 +102,11 @@ impl Core {
             let Some(field) = schema.field_named(oid.class(), field) else { continue };
             is_known = true;
             // What had to go again meanwhile is not worth another look.
-            let object: Option<Object> = self.work(|state, now| found(*oid, state.session.get(*oid, now)))?.flatten();
+            let object: Option<Object> =
+                self.work(|state, now| found_object(*oid, state.session.get(*oid, now)))?.flatten();
             let Some(object) = object else { continue };
             if let Some(value) = RecordRef::new(&object.data)?.field(field.number)? {
-                collect(value, &mut behind)?;
+                collect_references(value, &mut behind)?;
             }
         }
         match is_known {

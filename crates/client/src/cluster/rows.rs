@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, FieldNumber, NodeId, Object, Oid, RecordRef, Result, Value};
-use protocol::ident::Timestamp;
+use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
 use query::{Query, Row};
 use tokio::time::{self, Instant};
@@ -21,7 +21,7 @@ use super::transaction::Transaction;
 
 /// What a query does, step by step, and how many objects came out of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Explained {
+pub struct Explanation {
     /// For people: a line for each step, the last one on top.
     pub text: String,
     /// For programs: the steps within each other, in JSON.
@@ -29,16 +29,16 @@ pub struct Explained {
 }
 
 /// What a transaction relies on that has asked a query.
-pub(super) struct Relied {
+pub(super) struct ReadSet {
     pub(super) reads: Vec<Read>,
-    pub(super) at: Timestamp,
+    pub(super) at: HlcTimestamp,
 }
 
 /// How a query is asked.
 #[derive(Debug, Default)]
-pub(super) struct Asking {
-    pub(super) own: std::collections::BTreeMap<Oid, Option<Object>>,
-    pub(super) reads: bool,
+pub(super) struct QueryOptions {
+    pub(super) own_writes: std::collections::BTreeMap<Oid, Option<Object>>,
+    pub(super) report_reads: bool,
     pub(super) only_guards: bool,
     pub(super) explain: bool,
     pub(super) unique: Option<u32>,
@@ -54,13 +54,13 @@ pub struct Rows {
     /// In which transaction it was asked.
     transaction: Option<Transaction>,
     /// The next rows, which are asked for while those at hand are read.
-    coming: Option<Pending>,
+    pending: Option<Pending>,
     cursor: Option<u64>,
     columns: Vec<String>,
     rows: VecDeque<Row>,
-    explained: Option<Explained>,
+    explanation: Option<Explanation>,
     /// What the answer relies on, if no transaction has been told.
-    relied: Vec<Read>,
+    read_set: Vec<Read>,
     /// The logical nodes that the peer server could not ask when it said something last.
     waits_for: Vec<NodeId>,
 }
@@ -70,30 +70,37 @@ impl Rows {
     pub(super) async fn ask(
         core: &Arc<Core>,
         query: &Query,
-        asking: Asking,
+        asking: QueryOptions,
         transaction: Option<Transaction>,
     ) -> Result<Self> {
-        let Asking { own, reads, only_guards, explain, unique } = asking;
-        let asked = cluster::Query { query: query.encode()?.into(), own, reads, only_guards, explain, unique };
+        let QueryOptions { own_writes: own, report_reads: reads, only_guards, explain, unique } = asking;
+        let asked = cluster::QueryRequest {
+            query: query.encode()?.into(),
+            own_writes: own,
+            report_reads: reads,
+            only_guards,
+            explain,
+            unique,
+        };
         let (message, raw) = asked.into_proto();
-        let (caller, answer) = core.ask_one(Request::Query(message), raw).await?;
+        let (caller, answer) = core.ask_with_raw(Request::Query(message), raw).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());
         let (core, cursor) = (core.clone(), None);
         let mut asked = Self {
             core,
             caller,
             transaction,
-            coming: None,
+            pending: None,
             cursor,
             columns,
             rows,
-            explained: None,
-            relied: Vec::new(),
+            explanation: None,
+            read_set: Vec::new(),
             waits_for: Vec::new(),
         };
-        let first = rows_of(answer)?;
+        let first = decode_rows(answer)?;
         asked.columns.clone_from(&first.columns);
-        asked.take(first)?;
+        asked.handle_rows(first)?;
         Ok(asked)
     }
 
@@ -109,31 +116,31 @@ impl Rows {
     /// What the query fails with: [`ErrorKind::Unavailable`] if a brick or the peer server cannot be reached any more;
     /// [`ErrorKind::Conflict`] if the transaction has met another one.
     pub async fn next(&mut self) -> Result<Option<Row>> {
-        let mut patience = Patience { whole: self.core.options.timeout, waiting_since: None };
+        let mut patience = QueryTimeout { timeout: self.core.options.timeout, waiting_since: None };
         loop {
             // What follows is on its way while these are read.
-            if let (None, Some(cursor)) = (&self.coming, self.cursor) {
+            if let (None, Some(cursor)) = (&self.pending, self.cursor) {
                 let fetch = Request::FetchRows(messages::FetchRows { cursor });
-                self.coming = Some(self.caller.begin(fetch, Vec::new()).await?);
+                self.pending = Some(self.caller.begin(fetch, Vec::new()).await?);
             }
             if let Some(row) = self.rows.pop_front() {
                 return Ok(Some(row));
             }
-            let Some(coming) = &mut self.coming else { return Ok(None) };
+            let Some(coming) = &mut self.pending else { return Ok(None) };
             // The peer server says every now and then that it is at work, and for whom it waits if it cannot go on.
-            let until = patience.until(!self.waits_for.is_empty(), Instant::now());
-            let late = |_| self.core.late(&self.waits_for);
+            let until = patience.deadline(!self.waits_for.is_empty(), Instant::now());
+            let late = |_| self.core.timeout_error(&self.waits_for);
             let come = time::timeout_at(until, coming.answer()).await.map_err(late).and_then(|come| come);
             let come = come.map_err(|error| match error.kind() {
                 // A query is not known to another peer server.
                 ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, "the query was cut off: ask it again"),
                 _ => error,
             });
-            self.coming = None;
-            if let Err(error) = come.and_then(rows_of).and_then(|come| self.take(come)) {
+            self.pending = None;
+            if let Err(error) = come.and_then(decode_rows).and_then(|come| self.handle_rows(come)) {
                 self.end();
                 return match &self.transaction {
-                    Some(transaction) => transaction.in_time(Err(error)),
+                    Some(transaction) => transaction.note_timeout(Err(error)),
                     None => Err(error),
                 };
             }
@@ -154,18 +161,18 @@ impl Rows {
 
     /// What the query did; only if that was asked for, and all rows have come.
     #[must_use]
-    pub fn explained(&self) -> Option<&Explained> {
-        self.explained.as_ref()
+    pub fn explanation(&self) -> Option<&Explanation> {
+        self.explanation.as_ref()
     }
 
     /// What the rows that have come rely on, if they came outside of a transaction.
-    pub(super) fn relied(&mut self) -> Vec<Read> {
-        std::mem::take(&mut self.relied)
+    pub(super) fn take_read_set(&mut self) -> Vec<Read> {
+        std::mem::take(&mut self.read_set)
     }
 
     /// Takes what has come.
-    fn take(&mut self, come: cluster::Rows) -> Result<()> {
-        let cluster::Rows { cursor, oids, rows, reads, seen, plan: (text, json), waits_for, .. } = come;
+    fn handle_rows(&mut self, come: cluster::QueryRows) -> Result<()> {
+        let cluster::QueryRows { cursor, oids, rows, reads, seen, plan: (text, json), waits_for, .. } = come;
         self.waits_for = waits_for;
         if oids.is_empty() {
             let columns = self.columns.len();
@@ -175,21 +182,21 @@ impl Rows {
         }
         self.cursor = cursor;
         if !text.is_empty() {
-            self.explained = Some(Explained { text, json: String::from_utf8_lossy(&json).into_owned() });
+            self.explanation = Some(Explanation { text, json: String::from_utf8_lossy(&json).into_owned() });
         }
         match &self.transaction {
-            Some(transaction) => transaction.rely(Relied { reads, at: seen }),
+            Some(transaction) => transaction.rely(ReadSet { reads, at: seen }),
             None => {
-                self.relied.extend(reads);
+                self.read_set.extend(reads);
                 Ok(())
             }
         }
     }
 
     fn end(&mut self) {
-        self.coming = None;
+        self.pending = None;
         if let Some(cursor) = self.cursor.take() {
-            self.caller.tell(Request::EndQuery(messages::EndQuery { cursor }));
+            self.caller.send_one_way(Request::EndQuery(messages::EndQuery { cursor }));
         }
     }
 }
@@ -201,26 +208,26 @@ impl Drop for Rows {
 }
 
 /// How long somebody waits who hears every now and then what for.
-struct Patience {
-    whole: Duration,
+struct QueryTimeout {
+    timeout: Duration,
     /// Since when it is for bricks that cannot be asked.
     waiting_since: Option<Instant>,
 }
 
-impl Patience {
+impl QueryTimeout {
     /// When it ends, as of what was heard last. Whoever is at work has all of it each time; bricks that cannot be asked have it once.
-    fn until(&mut self, waits_for_bricks: bool, now: Instant) -> Instant {
+    fn deadline(&mut self, waits_for_bricks: bool, now: Instant) -> Instant {
         let since = self.waiting_since.filter(|_| waits_for_bricks).unwrap_or(now);
         self.waiting_since = waits_for_bricks.then_some(since);
-        since + self.whole
+        since + self.timeout
     }
 }
 
-fn rows_of(answer: Answer) -> Result<cluster::Rows> {
+fn decode_rows(answer: Answer) -> Result<cluster::QueryRows> {
     let Response::Rows(rows) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
     };
-    cluster::Rows::from_proto(rows, answer.raw)
+    cluster::QueryRows::from_proto(rows, answer.raw)
 }
 
 /// The values of a row, from a record of them.
@@ -238,8 +245,8 @@ mod tests {
     fn a_brick_is_waited_for_from_when_it_is_told_that_it_is_and_not_from_when_the_query_was_asked() {
         let asked = Instant::now();
         let after = |seconds| asked + Duration::from_secs(seconds);
-        let mut patience = Patience { whole: Duration::from_secs(10), waiting_since: None };
-        let mut until = |waits_for_bricks, seconds| patience.until(waits_for_bricks, after(seconds));
+        let mut patience = QueryTimeout { timeout: Duration::from_secs(10), waiting_since: None };
+        let mut until = |waits_for_bricks, seconds| patience.deadline(waits_for_bricks, after(seconds));
         assert_eq!(until(false, 0), after(10));
         assert_eq!(until(false, 18), after(28), "it is at work");
         assert_eq!(until(true, 20), after(30));

@@ -9,30 +9,30 @@ use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value, limits};
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
-use protocol::locks::Mode;
-use protocol::page_cache::{Content, Found};
-use protocol::session::{self, Unwritten};
+use protocol::locks::LockMode;
+use protocol::page_cache::{Lookup, ObjectState};
+use protocol::session::{self, WriteError};
 use protocol::validate::Read;
 use query::Query;
 
-use super::core::{Core, State, Wait, found};
-use super::loaded::AnySlot;
+use super::core::{ClientState, Core, WaitKey, found_object};
+use super::loaded::AnyStructEntry;
 use super::names;
-use super::outcome::{Clash, Decided, decided};
-use super::rooms::{Lent, PAGE, SLOTS};
-use super::rows::{Asking, Relied, Rows};
-use super::typed::only_reads;
+use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
+use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
+use super::rows::{QueryOptions, ReadSet, Rows};
+use super::typed::read_only_error;
 
 /// Bytes from which on an object is looked at for the size of its page.
-const LARGE: usize = 32 << 10;
+const MIN_CHECKED_OBJECT: usize = 32 << 10;
 /// Slots for objects near others: none that whoever fills a page gives out without looking.
-const NEAR: Range<u16> = SLOTS..2 * SLOTS;
+const NEAR_SLOTS: Range<u16> = PAGE_SLOTS..2 * PAGE_SLOTS;
 /// Bytes of a page at most, so that it can be sent.
-pub(super) const MAX_PAGE: usize = 16 << 20;
+pub(super) const MAX_PAGE_BYTES: usize = 16 << 20;
 
 /// How a transaction reads, and what is known of it then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
+pub enum IsolationLevel {
     /// Copies, which are validated at its commit: strictly serializable. The default.
     #[default]
     Optimistic,
@@ -47,7 +47,7 @@ pub enum Level {
 /// Where a new object should live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Hint {
+pub enum PlacementHint {
     /// With others that this client creates.
     #[default]
     Anywhere,
@@ -62,26 +62,26 @@ pub enum Hint {
 pub(super) struct Changes {
     pub(super) writes: BTreeMap<Oid, Option<Object>>,
     /// What it has as structs: newer than `writes` until it is flushed.
-    pub(super) loaded: BTreeMap<Oid, Arc<dyn AnySlot>>,
+    pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
     /// Of these structs, new ones that are created only if something refers to them.
     pub(super) drafts: BTreeSet<Oid>,
     /// Where new structs go.
-    pub(super) lent: Lent,
-    hints: BTreeMap<Oid, Hint>,
+    pub(super) page_lease: PageLease,
+    hints: BTreeMap<Oid, PlacementHint>,
     /// The logical nodes whose objects it has read: they have to agree to its commit.
-    read: BTreeSet<NodeId>,
+    read_nodes: BTreeSet<NodeId>,
     /// The real identifiers, when it is committed.
-    real: BTreeMap<Oid, Oid>,
+    real_oids: BTreeMap<Oid, Oid>,
     is_over: bool,
 }
 
 pub(super) struct Inner {
     pub(super) core: Arc<Core>,
     txn: TxnId,
-    pub(super) level: Level,
+    pub(super) level: IsolationLevel,
     changes: Mutex<Changes>,
     /// Something that it needs has not come in time.
-    is_late: AtomicBool,
+    has_timed_out: AtomicBool,
 }
 
 /// A transaction. Clones are the same one. When the last is dropped before its commit, nothing of it happens.
@@ -100,7 +100,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(changes) = self.changes.get_mut() else { return };
         if !changes.is_over {
-            changes.lent.end(&self.core.rooms, true);
+            changes.page_lease.release(&self.core.page_allocator, true);
             self.forget();
         }
     }
@@ -114,17 +114,17 @@ impl Inner {
 }
 
 impl Transaction {
-    pub(super) fn begin(core: &Arc<Core>, level: Level, first: Option<TxnId>) -> Self {
+    pub(super) fn begin(core: &Arc<Core>, level: IsolationLevel, first: Option<TxnId>) -> Self {
         let wanted = match level {
-            Level::Optimistic => session::Level::Optimistic,
-            Level::Snapshot => session::Level::Snapshot,
-            Level::Locks => session::Level::Locks { first },
+            IsolationLevel::Optimistic => session::Level::Optimistic,
+            IsolationLevel::Snapshot => session::Level::Snapshot,
+            IsolationLevel::Locks => session::Level::Locks { first },
         };
         // Of a client that is closed the first read says so.
         let begun = core.work(|state, now| state.session.begin(wanted, now));
         let txn = begun.unwrap_or(TxnId { start: Default::default(), client: protocol::ident::ClientId(0) });
         let (changes, is_late) = (Mutex::default(), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, is_late }) }
+        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, has_timed_out: is_late }) }
     }
 
     /// Its number, by which its outcome can be asked for.
@@ -149,10 +149,10 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::Conflict`] if the transaction has met another one and cannot commit any more.
     pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
-        if let Some(written) = self.written(oid)? {
+        if let Some(written) = self.own_write(oid)? {
             return Ok(written);
         }
-        self.read(oid, Mode::Shared).await
+        self.read(oid, LockMode::Shared).await
     }
 
     /// An object that this transaction is going to write: with locks, it is locked so at once.
@@ -160,51 +160,51 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::get`].
     pub async fn get_for_update(&self, oid: Oid) -> Result<Option<Object>> {
-        if let Some(written) = self.written(oid)? {
+        if let Some(written) = self.own_write(oid)? {
             return Ok(written);
         }
-        self.read(oid, Mode::Exclusive).await
+        self.read(oid, LockMode::Exclusive).await
     }
 
     /// What this transaction has made of an object; if nothing, it is about to be read.
-    fn written(&self, oid: Oid) -> Result<Option<Option<Object>>> {
+    fn own_write(&self, oid: Oid) -> Result<Option<Option<Object>>> {
         let mut changes = self.changes()?;
         if let Some(draft) = changes.flush_one(oid)? {
             return Ok(Some(Some(draft)));
         }
         let written = changes.writes.get(&oid).cloned();
         if written.is_none() && !oid.is_temporary() {
-            changes.read.insert(oid.page().node);
+            changes.read_nodes.insert(oid.page().node);
         }
         Ok(written)
     }
 
-    async fn read(&self, oid: Oid, mode: Mode) -> Result<Option<Object>> {
+    async fn read(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
         let Inner { core, txn, level, .. } = &*self.inner;
         if oid.is_temporary() {
             return Ok(None);
         }
-        core.is_here(oid)?;
-        let is_locked = *level == Level::Locks;
-        let wait = if is_locked { Wait::Txn(*txn) } else { Wait::Page(oid.page()) };
-        let late = || if is_locked { core.late_lock(oid) } else { core.late(&[oid.page().node]) };
-        let read = core.until_or(wait, late, |state, now| look(state, (*txn, *level), oid, mode, now));
-        self.in_time(read.await)
+        core.check_in_space(oid)?;
+        let is_locked = *level == IsolationLevel::Locks;
+        let wait = if is_locked { WaitKey::Txn(*txn) } else { WaitKey::Page(oid.page()) };
+        let late = || if is_locked { core.lock_timeout_error(oid) } else { core.timeout_error(&[oid.page().node]) };
+        let read = core.wait_for_or(wait, late, |state, now| try_read(state, (*txn, *level), oid, mode, now));
+        self.note_timeout(read.await)
     }
 
     /// Notes whether something has not come in time.
-    pub(super) fn in_time<T>(&self, come: Result<T>) -> Result<T> {
+    pub(super) fn note_timeout<T>(&self, come: Result<T>) -> Result<T> {
         if let Err(error) = &come
             && error.kind() == ErrorKind::Unavailable
         {
-            self.inner.is_late.store(true, Ordering::Relaxed);
+            self.inner.has_timed_out.store(true, Ordering::Relaxed);
         }
         come
     }
 
     /// Whether something that it needs has not come in time.
-    pub(super) fn is_late(&self) -> bool {
-        self.inner.is_late.load(Ordering::Relaxed)
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.inner.has_timed_out.load(Ordering::Relaxed)
     }
 
     /// What a name is bound to.
@@ -217,9 +217,9 @@ impl Transaction {
 
     /// The slot of a name, or the one where it would go, and what it is bound to.
     async fn find_name(&self, path: &str) -> Result<(Oid, Option<Oid>)> {
-        let first = names::place(self.inner.core.space, &self.inner.core.nodes, path)?;
+        let first = names::first_slot(self.inner.core.space, &self.inner.core.nodes, path)?;
         let mut free = None;
-        for slot in 0..names::SLOTS {
+        for slot in 0..names::COLLISION_SLOTS {
             let place = Oid::new(names::CLASS, first.page(), slot);
             match self.get(place).await? {
                 Some(object) => {
@@ -242,49 +242,49 @@ impl Transaction {
     /// # Errors
     /// As [`Cluster::query`](super::Cluster::query); [`ErrorKind::Unsupported`] in a group snapshot.
     pub async fn query(&self, query: &Query) -> Result<Rows> {
-        if self.inner.level == Level::Snapshot {
+        if self.inner.level == IsolationLevel::Snapshot {
             let what =
                 "a group snapshot cannot be queried, as bricks have only the newest state: begin another transaction";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         self.flush()?;
-        self.look_for(query, None).await
+        self.run_query(query, None).await
     }
 
     /// The same by what is written so far; of an index that is unique, to write values of it.
-    pub(super) async fn look_for(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
+    pub(super) async fn run_query(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
         let Inner { core, level, .. } = &*self.inner;
         // What has no class is never looked for, nor followed.
         let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
         let own =
             self.changes()?.writes.iter().filter(is_of_class).map(|(oid, object)| (*oid, object.clone())).collect();
-        if *level == Level::Locks {
+        if *level == IsolationLevel::Locks {
             // Locked before they are read, so that nothing is put where it looks.
-            let asking = Asking { reads: true, only_guards: true, unique, ..Asking::default() };
-            let mut guards = self.in_time(Rows::ask(core, query, asking, None).await)?;
-            while self.in_time(guards.next().await)?.is_some() {}
-            for Read { oid, .. } in guards.relied() {
-                self.read(oid, Mode::Shared).await?;
+            let asking = QueryOptions { report_reads: true, only_guards: true, unique, ..QueryOptions::default() };
+            let mut guards = self.note_timeout(Rows::ask(core, query, asking, None).await)?;
+            while self.note_timeout(guards.next().await)?.is_some() {}
+            for Read { oid, .. } in guards.take_read_set() {
+                self.read(oid, LockMode::Shared).await?;
             }
         }
-        let asking = Asking { own, reads: true, unique, ..Asking::default() };
-        self.in_time(Rows::ask(core, query, asking, Some(self.clone())).await)
+        let asking = QueryOptions { own_writes: own, report_reads: true, unique, ..QueryOptions::default() };
+        self.note_timeout(Rows::ask(core, query, asking, Some(self.clone())).await)
     }
 
     /// What a query of this transaction relies on.
-    pub(super) fn rely(&self, relied: Relied) -> Result<()> {
-        let Relied { reads, at } = relied;
+    pub(super) fn rely(&self, relied: ReadSet) -> Result<()> {
+        let ReadSet { reads, at } = relied;
         let txn = self.inner.txn;
-        self.changes()?.read.extend(reads.iter().map(|read| read.oid.page().node));
-        let relied = self.inner.core.work(|state, _| state.session.rely(txn, reads, at))?;
+        self.changes()?.read_nodes.extend(reads.iter().map(|read| read.oid.page().node));
+        let relied = self.inner.core.work(|state, _| state.session.rely_on(txn, reads, at))?;
         relied.map_err(|why| Error::new(ErrorKind::Conflict, why.to_string()))
     }
 
     // -------------------------------------------------------------------------------------------- writing
 
     fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
-        if self.inner.level == Level::Snapshot {
-            return Err(only_reads());
+        if self.inner.level == IsolationLevel::Snapshot {
+            return Err(read_only_error());
         }
         if let Some(object) = &object {
             object.check()?;
@@ -294,7 +294,7 @@ impl Transaction {
             }
         }
         if !oid.is_temporary() {
-            self.inner.core.is_here(oid)?;
+            self.inner.core.check_in_space(oid)?;
         }
         let mut changes = self.changes()?;
         changes.forget_struct(oid)?;
@@ -302,9 +302,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Creates an object, under an identifier that is temporary until the commit: [`Transaction::real`] tells the real one
+    /// Creates an object, under an identifier that is temporary until the commit: [`Transaction::real_oid`] tells the real one
     /// then. References to it in what this transaction writes are replaced.
-    pub fn create_object(&self, class: ClassId, object: Object, hint: Hint) -> Result<Oid> {
+    pub fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid> {
         let index = self.changes()?.hints.len() as u64;
         let oid = Oid::temporary(self.inner.core.space, class, index);
         self.write(oid, Some(object))?;
@@ -314,23 +314,23 @@ impl Transaction {
 
     /// Creates a blob.
     pub fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid> {
-        self.create_object(ClassId::NONE, Object::blob(data.into()), Hint::Anywhere)
+        self.create_object(ClassId::NONE, Object::blob(data.into()), PlacementHint::Anywhere)
     }
 
     /// Whether the page of an object has room for it: pages are fetched whole.
-    pub(super) fn fits(&self, oid: Oid, object: &Object) -> Result<()> {
-        if object.data.len() <= LARGE || oid.is_temporary() {
+    pub(super) fn check_page_size(&self, oid: Oid, object: &Object) -> Result<()> {
+        if object.data.len() <= MIN_CHECKED_OBJECT || oid.is_temporary() {
             return Ok(());
         }
         let others = self.inner.core.work(|state, _| {
-            let valid = state.session.cache().valid(oid.page());
+            let valid = state.session.cache().valid_objects(oid.page());
             valid.filter(|(slot, ..)| *slot != oid.slot()).map(|(_, object, _)| object.data.len()).sum::<usize>()
         })?;
-        if others + object.data.len() <= MAX_PAGE {
+        if others + object.data.len() <= MAX_PAGE_BYTES {
             return Ok(());
         }
         let what = format!(
-            "the page of {oid} would have more than {MAX_PAGE} bytes, as other objects in it are large too: create the \
+            "the page of {oid} would have more than {MAX_PAGE_BYTES} bytes, as other objects in it are large too: create the \
              object anew, and let it take the other's place"
         );
         Err(Error::new(ErrorKind::TooLarge, what))
@@ -341,7 +341,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::get`], with locks; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an object that cannot be.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
-        self.fits(oid, &object)?;
+        self.check_page_size(oid, &object)?;
         self.lock(oid).await?;
         self.write(oid, Some(object))
     }
@@ -356,8 +356,11 @@ impl Transaction {
     }
 
     async fn lock(&self, oid: Oid) -> Result<()> {
-        if self.inner.level == Level::Locks && !oid.is_temporary() && !self.changes()?.writes.contains_key(&oid) {
-            self.read(oid, Mode::Exclusive).await?;
+        if self.inner.level == IsolationLevel::Locks
+            && !oid.is_temporary()
+            && !self.changes()?.writes.contains_key(&oid)
+        {
+            self.read(oid, LockMode::Exclusive).await?;
         }
         Ok(())
     }
@@ -401,31 +404,31 @@ impl Transaction {
     /// [`ErrorKind::Exists`] if it gives an object values that are to be unique, and another one has them;
     /// [`ErrorKind::Unavailable`] if a brick that it needs was away, and did not come back in time, and [`ErrorKind::Full`] if one had no
     /// room. Nothing of it has happened then. It is not over if it was not sent: it may be committed again, or aborted.
-    pub async fn commit(&self) -> Result<Decided> {
+    pub async fn commit(&self) -> Result<CommitOutcome> {
         let Inner { core, txn, .. } = &*self.inner;
-        core.lock()?.may_work()?;
+        core.lock()?.check_serving()?;
         self.flush_reachable()?;
         match self.check_unique().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 self.abort();
-                return Ok(Decided::Conflict(Clash::Aborted));
+                return Ok(CommitOutcome::Conflict(ConflictReason::Aborted));
             }
             checked => checked?,
         }
         // What cannot be done now is not begun: so it is known that nothing of it has happened.
-        core.reachable(|| self.needed()).await?;
-        self.settle().await?;
-        let (writes, mut lent): (Vec<(Oid, Option<Object>)>, Lent) = {
+        core.wait_reachable(|| self.commit_nodes()).await?;
+        self.assign_oids().await?;
+        let (writes, mut lent): (Vec<(Oid, Option<Object>)>, PageLease) = {
             let changes = &mut *self.changes()?;
             let bytes = changes.writes.values().flatten().map(|object| object.data.len()).sum();
             limits::check_writes(changes.writes.len(), bytes)?;
             changes.is_over = true;
             changes.loaded.clear();
-            (std::mem::take(&mut changes.writes).into_iter().collect(), std::mem::take(&mut changes.lent))
+            (std::mem::take(&mut changes.writes).into_iter().collect(), std::mem::take(&mut changes.page_lease))
         };
         let written = core.work(|state, now| {
             for (oid, object) in writes {
-                let content = object.map_or(Content::Absent, Content::Value);
+                let content = object.map_or(ObjectState::Absent, ObjectState::Value);
                 state.session.write(*txn, oid, content)?;
             }
             state.session.commit(*txn, now);
@@ -433,20 +436,20 @@ impl Transaction {
         })?;
         match written {
             // One that is over already has an end.
-            Ok(()) | Err(Unwritten::NotRunning) => {
-                let decided = core.ended(*txn).await;
-                lent.end(&core.rooms, matches!(decided, Ok(Decided::Conflict(_))));
+            Ok(()) | Err(WriteError::NotRunning) => {
+                let decided = core.wait_commit_outcome(*txn).await;
+                lent.release(&core.page_allocator, matches!(decided, Ok(CommitOutcome::Conflict(_))));
                 match decided {
                     // A brick knows of an index that this client does not.
                     Err(error) if error.kind() == ErrorKind::Unsupported => {
-                        core.learn_classes().await?;
-                        Ok(Decided::Conflict(Clash::Aborted))
+                        core.refresh_classes().await?;
+                        Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
                     }
                     decided => decided,
                 }
             }
-            Err(why @ Unwritten::OnlyReads) => {
-                lent.end(&core.rooms, true);
+            Err(why @ WriteError::ReadOnly) => {
+                lent.release(&core.page_allocator, true);
                 self.inner.forget();
                 Err(Error::new(ErrorKind::Invalid, why.to_string()))
             }
@@ -457,14 +460,14 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub async fn check(&self) -> Result<Decided> {
+    pub async fn check(&self) -> Result<CommitOutcome> {
         {
             let mut changes = self.changes()?;
             changes.writes.clear();
             changes.hints.clear();
             changes.loaded.clear();
             changes.drafts.clear();
-            changes.lent.end(&self.inner.core.rooms, true);
+            changes.page_lease.release(&self.inner.core.page_allocator, true);
         }
         self.commit().await
     }
@@ -473,7 +476,7 @@ impl Transaction {
     pub fn abort(&self) {
         if let Ok(mut changes) = self.changes() {
             changes.is_over = true;
-            changes.lent.end(&self.inner.core.rooms, true);
+            changes.page_lease.release(&self.inner.core.page_allocator, true);
             drop(changes);
             self.inner.forget();
         }
@@ -481,29 +484,29 @@ impl Transaction {
 
     /// The real identifier of an object that the transaction has created, once it is committed.
     #[must_use]
-    pub fn real(&self, oid: Oid) -> Option<Oid> {
-        self.inner.changes.lock().ok()?.real.get(&oid).copied()
+    pub fn real_oid(&self, oid: Oid) -> Option<Oid> {
+        self.inner.changes.lock().ok()?.real_oids.get(&oid).copied()
     }
 
     /// The logical nodes that its commit needs, as far as they are chosen.
-    fn needed(&self) -> Result<Vec<NodeId>> {
-        if self.inner.level == Level::Snapshot {
+    fn commit_nodes(&self) -> Result<Vec<NodeId>> {
+        if self.inner.level == IsolationLevel::Snapshot {
             return Ok(Vec::new());
         }
         let changes = self.changes()?;
         let hinted = changes.hints.values().filter_map(|hint| match hint {
-            Hint::Near(oid) => Some(*oid).filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node),
-            Hint::At(node) => Some(*node),
-            Hint::Anywhere => None,
+            PlacementHint::Near(oid) => Some(*oid).filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node),
+            PlacementHint::At(node) => Some(*node),
+            PlacementHint::Anywhere => None,
         });
         let written = changes.writes.keys().filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node);
-        let needed: BTreeSet<NodeId> = changes.read.iter().copied().chain(hinted).chain(written).collect();
+        let needed: BTreeSet<NodeId> = changes.read_nodes.iter().copied().chain(hinted).chain(written).collect();
         Ok(needed.into_iter().collect())
     }
 
     /// Gives what is new its place, and replaces temporary identifiers by real ones.
-    async fn settle(&self) -> Result<()> {
-        let new: Vec<(Oid, usize, Hint)> = {
+    async fn assign_oids(&self) -> Result<()> {
+        let new: Vec<(Oid, usize, PlacementHint)> = {
             let changes = self.changes()?;
             let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(|object| object.data.len());
             changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
@@ -512,21 +515,21 @@ impl Transaction {
         let mut anywhere: BTreeMap<Option<NodeId>, Vec<(Oid, usize)>> = BTreeMap::new();
         for (oid, len, hint) in new {
             let node = match hint {
-                Hint::Near(other) => match self.place_near(oid.class(), other, len, &real).await? {
+                PlacementHint::Near(other) => match self.place_near(oid.class(), other, len, &real).await? {
                     Some(place) => {
                         real.insert(oid, place);
                         continue;
                     }
                     None => Some(other.page().node).filter(|_| !other.is_temporary()),
                 },
-                Hint::At(node) => Some(node),
-                Hint::Anywhere => None,
+                PlacementHint::At(node) => Some(node),
+                PlacementHint::Anywhere => None,
             };
             anywhere.entry(node).or_default().push((oid, len));
         }
         for (node, objects) in anywhere {
             let wanted: Vec<(ClassId, usize)> = objects.iter().map(|(oid, len)| (oid.class(), *len)).collect();
-            let places = self.inner.core.rooms.place(&self.inner.core, node, &wanted).await?;
+            let places = self.inner.core.page_allocator.place(&self.inner.core, node, &wanted).await?;
             real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
         }
         let mut changes = self.changes()?;
@@ -534,10 +537,10 @@ impl Transaction {
         for (oid, object) in &changes.writes {
             // What was created and deleted again never was.
             let Some(oid) = (if oid.is_temporary() { real.get(oid).copied() } else { Some(*oid) }) else { continue };
-            let object = object.clone().map(|object| with_real(object, &real)).transpose()?;
+            let object = object.clone().map(|object| with_real_oids(object, &real)).transpose()?;
             writes.insert(oid, object);
         }
-        (changes.writes, changes.real) = (writes, real);
+        (changes.writes, changes.real_oids) = (writes, real);
         Ok(())
     }
 
@@ -554,7 +557,7 @@ impl Transaction {
         };
         let page = near.page();
         // Of one class only: two who choose the same slot must name the same object.
-        if self.inner.level == Level::Locks || near.class() != class || self.get(near).await?.is_none() {
+        if self.inner.level == IsolationLevel::Locks || near.class() != class || self.get(near).await?.is_none() {
             return Ok(None);
         }
         let taken: BTreeSet<u16> = {
@@ -564,47 +567,49 @@ impl Transaction {
         };
         let txn = self.inner.txn;
         self.inner.core.work(|state, now| {
-            let valid = state.session.cache().valid(page);
+            let valid = state.session.cache().valid_objects(page);
             let bytes = len + valid.map(|(_, object, _)| object.data.len()).sum::<usize>();
-            if bytes > PAGE {
+            if bytes > PAGE_BYTES {
                 return None;
             }
-            let places = NEAR.filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(class, page, slot));
+            let places = NEAR_SLOTS.filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(class, page, slot));
             // A slot whose object is not valid here is not free.
             places.into_iter().find(|place| {
-                let look = state.session.cache().look(*place);
-                matches!(look, Found::Absent) && matches!(state.session.read(txn, *place, now), Found::Absent)
+                let look = state.session.cache().lookup(*place);
+                matches!(look, Lookup::Absent) && matches!(state.session.read(txn, *place, now), Lookup::Absent)
             })
         })
     }
 }
 
 /// Looks at an object in a transaction, if that is not over.
-fn look(
-    state: &mut State,
-    (txn, level): (TxnId, Level),
+fn try_read(
+    state: &mut ClientState,
+    (txn, level): (TxnId, IsolationLevel),
     oid: Oid,
-    mode: Mode,
+    mode: LockMode,
     now: Ms,
 ) -> Result<Option<Option<Object>>> {
     if let Some(refusal) = state.refusal(txn) {
         return Err(refusal);
     }
-    if let Some(ended) = state.ended.get(&txn) {
-        let Decided::Conflict(clash) = decided(txn, *ended) else { return Err(Clash::Aborted.error()) };
+    if let Some(ended) = state.outcomes.get(&txn) {
+        let CommitOutcome::Conflict(clash) = commit_outcome(txn, *ended) else {
+            return Err(ConflictReason::Aborted.error());
+        };
         return Err(clash.error());
     }
-    state.used(oid.page());
-    let seen = found(oid, state.session.read_for(txn, oid, mode, now));
+    state.mark_used(oid.page());
+    let seen = found_object(oid, state.session.read_for(txn, oid, mode, now));
     // What a snapshot has read may change: its time is before that.
-    if let Some(doomed) = state.session.doomed(txn).filter(|_| level != Level::Snapshot) {
-        return Err(Clash::Object(doomed, None).error());
+    if let Some(doomed) = state.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot) {
+        return Err(ConflictReason::Object(doomed, None).error());
     }
     Ok(seen)
 }
 
 /// An object whose references to what is created are real.
-fn with_real(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
+fn with_real_oids(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
     if object.kind != model::Kind::Record {
         return Ok(object);
     }
@@ -614,7 +619,7 @@ fn with_real(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
     }
     let mut record = RecordBuilder::new();
     for (number, value) in fields {
-        record.set_value(number, &replaced(value, real)?)?;
+        record.set_value(number, &replace_temporary(value, real)?)?;
     }
     Ok(Object { data: record.build()?, ..object })
 }
@@ -629,7 +634,7 @@ fn has_temporary(value: &Value) -> bool {
     }
 }
 
-fn replaced(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
+fn replace_temporary(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
     Ok(match value {
         Value::Reference(oid) if oid.is_temporary() => {
             let unknown = || {
@@ -638,10 +643,16 @@ fn replaced(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
             };
             Value::Reference(*real.get(&oid).ok_or_else(unknown)?)
         }
-        Value::List(list) => Value::List(list.into_iter().map(|value| replaced(value, real)).collect::<Result<_>>()?),
-        Value::Set(set) => Value::Set(set.into_iter().map(|value| replaced(value, real)).collect::<Result<_>>()?),
+        Value::List(list) => {
+            Value::List(list.into_iter().map(|value| replace_temporary(value, real)).collect::<Result<_>>()?)
+        }
+        Value::Set(set) => {
+            Value::Set(set.into_iter().map(|value| replace_temporary(value, real)).collect::<Result<_>>()?)
+        }
         Value::Map(map) => {
-            let entries = map.into_iter().map(|(key, value)| Ok((replaced(key, real)?, replaced(value, real)?)));
+            let entries = map
+                .into_iter()
+                .map(|(key, value)| Ok((replace_temporary(key, real)?, replace_temporary(value, real)?)));
             Value::Map(entries.collect::<Result<_>>()?)
         }
         other => other,

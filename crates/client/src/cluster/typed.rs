@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
-use protocol::locks::Mode;
+use protocol::locks::LockMode;
 use query::persistent::{Persistent, Ref};
 
-use super::classes::Shape;
-use super::loaded::{AnySlot, Loaded, LoadedMut, Slot, decode};
-use super::transaction::{Changes, Hint, Level, MAX_PAGE, Transaction};
+use super::classes::StructMapping;
+use super::loaded::{AnyStructEntry, Loaded, LoadedMut, StructEntry, decode};
+use super::transaction::{Changes, IsolationLevel, MAX_PAGE_BYTES, PlacementHint, Transaction};
 use super::{Cluster, core::Core};
 
 // ---------------------------------------------------------------------------------------------- outside of transactions
@@ -40,7 +40,7 @@ impl Cluster {
     /// [`ErrorKind::Invalid`] if it is of another class.
     pub async fn read<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<T>> {
         let oid = reference.oid();
-        let shape = self.core.shape_of::<T>(oid).await?;
+        let shape = self.core.mapping_of::<T>(oid).await?;
         let object = self.core.get(oid).await?;
         object.map(|object| decode(oid, &object, &shape)).transpose()
     }
@@ -50,7 +50,7 @@ impl Cluster {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is of another class.
     pub async fn decode<T: Persistent>(&self, oid: Oid, object: &Object) -> Result<T> {
-        decode(oid, object, &*self.core.shape_of::<T>(oid).await?)
+        decode(oid, object, &*self.core.mapping_of::<T>(oid).await?)
     }
 }
 
@@ -68,7 +68,7 @@ impl Transaction {
     /// changed right now by this transaction; else as [`Transaction::get`].
     pub async fn load<T: Persistent>(&self, reference: Ref<T>) -> Result<Loaded<T>> {
         let oid = reference.oid();
-        self.slot::<T>(oid, Mode::Shared).await?.ok_or_else(|| removed::<T>(oid))?.read(oid)
+        self.struct_entry::<T>(oid, LockMode::Shared).await?.ok_or_else(|| not_found_error::<T>(oid))?.read(oid)
     }
 
     /// An object, to be changed: what is changed is written when the transaction commits. With locks, it is locked for that
@@ -77,9 +77,9 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::load`]; also if this transaction has it in use in any other way.
     pub async fn load_mut<T: Persistent>(&self, reference: Ref<T>) -> Result<LoadedMut<T>> {
-        self.may_write()?;
+        self.check_writable()?;
         let oid = reference.oid();
-        self.slot::<T>(oid, Mode::Exclusive).await?.ok_or_else(|| removed::<T>(oid))?.change(oid)
+        self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?.change(oid)
     }
 
     /// An object, to be read, that may not exist.
@@ -88,7 +88,7 @@ impl Transaction {
     /// As [`Transaction::load`], but for an object that does not exist.
     pub async fn try_load<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>> {
         let oid = reference.oid();
-        self.slot::<T>(oid, Mode::Shared).await?.map(|slot| slot.read(oid)).transpose()
+        self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose()
     }
 
     /// Many objects, to be read, in the same order: those that are not at hand are fetched together.
@@ -114,31 +114,31 @@ impl Transaction {
     /// [`ErrorKind::Invalid`] if it is of another class; else as [`Transaction::get`].
     pub async fn named<T: Persistent>(&self, path: &str) -> Result<Option<Ref<T>>> {
         let Some(oid) = self.resolve(path).await? else { return Ok(None) };
-        self.core().shape_of::<T>(oid).await?;
+        self.core().mapping_of::<T>(oid).await?;
         Ok(Some(Ref::new(oid)))
     }
 
     /// What the transaction has of an object; `None` if there is none.
-    async fn slot<T: Persistent>(&self, oid: Oid, mode: Mode) -> Result<Option<Arc<Slot<T>>>> {
-        let shape = self.core().shape_of::<T>(oid).await?;
-        let known = self.known::<T>(oid)?;
+    async fn struct_entry<T: Persistent>(&self, oid: Oid, mode: LockMode) -> Result<Option<Arc<StructEntry<T>>>> {
+        let shape = self.core().mapping_of::<T>(oid).await?;
+        let known = self.known_entry::<T>(oid)?;
         if let Some(slot) = &known
-            && (slot.is_new() || mode == Mode::Shared || self.inner.level != Level::Locks)
+            && (slot.is_new() || mode == LockMode::Shared || self.inner.level != IsolationLevel::Locks)
         {
             return Ok(known);
         }
         let object = match mode {
-            Mode::Shared | Mode::Touch => self.get(oid).await?,
-            Mode::Exclusive => self.get_for_update(oid).await?,
+            LockMode::Shared | LockMode::Touch => self.get(oid).await?,
+            LockMode::Exclusive => self.get_for_update(oid).await?,
         };
         // What was read before is as it was, as it is locked.
         if known.is_some() {
             return Ok(known);
         }
         let Some(object) = object else { return Ok(None) };
-        let slot = Slot::<T>::of(oid, object, shape)?;
+        let slot = StructEntry::<T>::of(oid, object, shape)?;
         // Somebody else may have loaded it meanwhile.
-        if let Some(known) = self.known::<T>(oid)? {
+        if let Some(known) = self.known_entry::<T>(oid)? {
             return Ok(Some(known));
         }
         self.changes()?.loaded.insert(oid, slot.clone());
@@ -146,10 +146,10 @@ impl Transaction {
     }
 
     /// What the transaction has of an object already. What it has as another struct is put away for this one.
-    fn known<T: Persistent>(&self, oid: Oid) -> Result<Option<Arc<Slot<T>>>> {
+    fn known_entry<T: Persistent>(&self, oid: Oid) -> Result<Option<Arc<StructEntry<T>>>> {
         let mut changes = self.changes()?;
         let Some(slot) = changes.loaded.get(&oid) else { return Ok(None) };
-        if let Ok(same) = slot.clone().as_any().downcast::<Slot<T>>() {
+        if let Ok(same) = slot.clone().as_any().downcast::<StructEntry<T>>() {
             return Ok(Some(same));
         }
         let slot = slot.clone();
@@ -170,15 +170,15 @@ impl Transaction {
     /// [`ErrorKind::Invalid`] if the class has a field that must have a value and that the struct does not know;
     /// [`ErrorKind::TooLarge`]; [`ErrorKind::NotFound`] if the space does not have the class: [`Cluster::define`] it.
     pub async fn create<T: Persistent>(&self, value: T) -> Result<Ref<T>> {
-        self.create_with(value, Hint::Anywhere).await
+        self.create_with(value, PlacementHint::Anywhere).await
     }
 
     /// Creates an object, near another one or at some logical node.
     ///
     /// # Errors
     /// As [`Transaction::create`].
-    pub async fn create_with<T: Persistent>(&self, value: T, hint: Hint) -> Result<Ref<T>> {
-        self.make(value, hint, false).await
+    pub async fn create_with<T: Persistent>(&self, value: T, hint: PlacementHint) -> Result<Ref<T>> {
+        self.create_entry(value, hint, false).await
     }
 
     /// Makes an object that is created only if something persistent refers to it when the transaction is committed: a name,
@@ -187,18 +187,18 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::create`].
     pub async fn draft<T: Persistent>(&self, value: T) -> Result<Ref<T>> {
-        self.make(value, Hint::Anywhere, true).await
+        self.create_entry(value, PlacementHint::Anywhere, true).await
     }
 
-    async fn make<T: Persistent>(&self, value: T, hint: Hint, is_draft: bool) -> Result<Ref<T>> {
-        self.may_write()?;
-        let shape = self.core().shape::<T>().await?;
+    async fn create_entry<T: Persistent>(&self, value: T, hint: PlacementHint, is_draft: bool) -> Result<Ref<T>> {
+        self.check_writable()?;
+        let shape = self.core().mapping::<T>().await?;
         shape.layout.check_complete()?;
         let record = Object::record(shape.layout.class(), value.to_record(&shape.layout, None)?);
         record.check()?;
         let oid = self.place(&record, &shape, hint).await?;
         let mut changes = self.changes()?;
-        changes.loaded.insert(oid, Slot::new(value, shape));
+        changes.loaded.insert(oid, StructEntry::new(value, shape));
         if is_draft {
             changes.drafts.insert(oid);
         }
@@ -206,13 +206,13 @@ impl Transaction {
     }
 
     /// Gives a new object its identifier.
-    async fn place(&self, object: &Object, shape: &Shape, hint: Hint) -> Result<Oid> {
+    async fn place(&self, object: &Object, shape: &StructMapping, hint: PlacementHint) -> Result<Oid> {
         let (class, len) = (shape.layout.class(), object.data.len());
         let node: Option<NodeId> = match hint {
-            Hint::Anywhere => None,
-            Hint::At(node) => Some(node),
-            Hint::Near(other) => {
-                if let Some(room) = self.changes()?.lent.room_of(other.page(), len) {
+            PlacementHint::Anywhere => None,
+            PlacementHint::At(node) => Some(node),
+            PlacementHint::Near(other) => {
+                if let Some(room) = self.changes()?.page_lease.open_page_at(other.page(), len) {
                     return Ok(room.place(class, len));
                 }
                 if let Some(place) = self.place_near(class, other, len, &BTreeMap::new()).await? {
@@ -228,11 +228,11 @@ impl Transaction {
             return Err(Error::new(ErrorKind::NotFound, what));
         }
         loop {
-            if let Some(room) = self.changes()?.lent.room(node, len) {
+            if let Some(room) = self.changes()?.page_lease.open_page(node, len) {
                 return Ok(room.place(class, len));
             }
-            let room = self.core().rooms.lend(self.core(), node, len).await?;
-            self.changes()?.lent.take(node, room);
+            let room = self.core().page_allocator.lease(self.core(), node, len).await?;
+            self.changes()?.page_lease.add(node, room);
         }
     }
 
@@ -241,9 +241,9 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::NotFound`] if it does not exist; else as [`Transaction::load_mut`].
     pub async fn remove<T: Persistent>(&self, reference: Ref<T>) -> Result<()> {
-        self.may_write()?;
+        self.check_writable()?;
         let oid = reference.oid();
-        let slot = self.slot::<T>(oid, Mode::Exclusive).await?.ok_or_else(|| removed::<T>(oid))?;
+        let slot = self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?;
         slot.retire(oid)?;
         let mut changes = self.changes()?;
         changes.loaded.remove(&oid);
@@ -256,10 +256,10 @@ impl Transaction {
         Ok(())
     }
 
-    fn may_write(&self) -> Result<()> {
+    fn check_writable(&self) -> Result<()> {
         match self.inner.level {
-            Level::Snapshot => Err(only_reads()),
-            Level::Optimistic | Level::Locks => Ok(()),
+            IsolationLevel::Snapshot => Err(read_only_error()),
+            IsolationLevel::Optimistic | IsolationLevel::Locks => Ok(()),
         }
     }
 
@@ -272,7 +272,8 @@ impl Transaction {
     /// [`ErrorKind::Invalid`] if one is being changed right now, [`ErrorKind::TooLarge`].
     pub fn flush(&self) -> Result<()> {
         let mut changes = self.changes()?;
-        let slots: Vec<(Oid, Arc<dyn AnySlot>)> = changes.kept().map(|(oid, slot)| (*oid, slot.clone())).collect();
+        let slots: Vec<(Oid, Arc<dyn AnyStructEntry>)> =
+            changes.non_drafts().map(|(oid, slot)| (*oid, slot.clone())).collect();
         for (oid, slot) in slots {
             let Some(object) = slot.flush(oid)? else { continue };
             // Who changes something back has changed nothing.
@@ -280,7 +281,7 @@ impl Transaction {
                 continue;
             }
             if !slot.is_new() {
-                self.fits(oid, &object).inspect_err(|_| slot.touch())?;
+                self.check_page_size(oid, &object).inspect_err(|_| slot.touch())?;
             }
             changes.writes.insert(oid, Some(object));
         }
@@ -291,14 +292,14 @@ impl Transaction {
     pub(super) fn flush_reachable(&self) -> Result<()> {
         self.flush()?;
         let mut changes = self.changes()?;
-        changes.reach()?;
+        changes.persist_reachable()?;
         changes.check_pages()
     }
 }
 
 impl Changes {
     /// Structs that are no drafts.
-    fn kept(&self) -> impl Iterator<Item = (&Oid, &Arc<dyn AnySlot>)> {
+    fn non_drafts(&self) -> impl Iterator<Item = (&Oid, &Arc<dyn AnyStructEntry>)> {
         self.loaded.iter().filter(|(oid, _)| !self.drafts.contains(oid))
     }
 
@@ -325,7 +326,7 @@ impl Changes {
     }
 
     /// Drafts that something persistent refers to become persistent; others never were.
-    fn reach(&mut self) -> Result<()> {
+    fn persist_reachable(&mut self) -> Result<()> {
         let mut reached: Vec<Object> = Vec::new();
         if !self.drafts.is_empty() {
             reached.extend(self.writes.values().flatten().cloned());
@@ -353,9 +354,10 @@ impl Changes {
             {
                 let bytes = pages.entry(oid.page()).or_default();
                 *bytes += object.data.len();
-                if *bytes > MAX_PAGE {
-                    let what =
-                        format!("{oid} and other new objects have become too large for one page, of {MAX_PAGE} bytes");
+                if *bytes > MAX_PAGE_BYTES {
+                    let what = format!(
+                        "{oid} and other new objects have become too large for one page, of {MAX_PAGE_BYTES} bytes"
+                    );
                     return Err(Error::new(
                         ErrorKind::TooLarge,
                         what + ": create them when they are as large as they get",
@@ -372,26 +374,26 @@ pub(super) fn references(object: &Object) -> Result<Vec<Oid>> {
     let mut found = Vec::new();
     if object.kind == Kind::Record {
         for field in RecordRef::new(&object.data)?.fields() {
-            collect(field?.1, &mut found)?;
+            collect_references(field?.1, &mut found)?;
         }
     }
     Ok(found)
 }
 
 /// The references in a value.
-pub(super) fn collect(value: ValueRef<'_>, found: &mut Vec<Oid>) -> Result<()> {
+pub(super) fn collect_references(value: ValueRef<'_>, found: &mut Vec<Oid>) -> Result<()> {
     match value {
         ValueRef::Reference(oid) => found.push(oid),
         ValueRef::List(elements) | ValueRef::Set(elements) => {
             for element in elements.iter() {
-                collect(element?, found)?;
+                collect_references(element?, found)?;
             }
         }
         ValueRef::Map(entries) => {
             for entry in entries.iter() {
                 let (key, value) = entry?;
-                collect(key, found)?;
-                collect(value, found)?;
+                collect_references(key, found)?;
+                collect_references(value, found)?;
             }
         }
         _ => {}
@@ -399,12 +401,12 @@ pub(super) fn collect(value: ValueRef<'_>, found: &mut Vec<Oid>) -> Result<()> {
     Ok(())
 }
 
-fn removed<T: Persistent>(oid: Oid) -> Error {
+fn not_found_error<T: Persistent>(oid: Oid) -> Error {
     let what = format!("there is no {} {oid}: it was removed, or never was", T::CLASS);
     Error::new(ErrorKind::NotFound, what)
 }
 
 /// What a transaction that only reads says to whoever writes.
-pub(super) fn only_reads() -> Error {
+pub(super) fn read_only_error() -> Error {
     Error::new(ErrorKind::Invalid, "a group snapshot only reads: begin an optimistic transaction")
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{ClassId, Error, ErrorKind, FieldNumber, Kind, Object, Oid, RecordRef, Result, Value};
-use protocol::page_cache::Found;
+use protocol::page_cache::Lookup;
 use query::{Expr, Query, Row, Schema};
 use wire::proto::schema;
 
@@ -16,7 +16,7 @@ use super::transaction::Transaction;
 
 /// Fields of a class and of those below it, in which no two objects may have the same values.
 #[derive(Debug)]
-pub(super) struct Unique {
+pub(super) struct UniqueIndex {
     id: u32,
     index: String,
     class: String,
@@ -24,9 +24,9 @@ pub(super) struct Unique {
     fields: Vec<(FieldNumber, String)>,
 }
 
-impl Unique {
+impl UniqueIndex {
     /// What the peer server has told of an index; `None` if its class or a field is not among those that it told.
-    pub(super) fn of(told: schema::Unique, schema: &Schema) -> Option<Self> {
+    pub(super) fn from_proto(told: schema::Unique, schema: &Schema) -> Option<Self> {
         let class = ClassId(told.class);
         let name = |number: u32| {
             let field = schema.fields(class).iter().find(|field| field.number.0 == number)?;
@@ -57,7 +57,7 @@ impl Unique {
     }
 
     /// Who has these values, or lacks fields that have them by default.
-    fn holders(&self, values: &[Value]) -> Query {
+    fn holders_query(&self, values: &[Value]) -> Query {
         let equal = self.fields.iter().zip(values).map(|((_, name), value)| Expr::path(name).equals(value.clone()));
         equal.fold(Query::of(self.class.as_str()), Query::filter)
     }
@@ -70,8 +70,8 @@ impl Transaction {
     /// [`ErrorKind::Exists`] if somebody has; as [`Transaction::query`].
     pub(super) async fn check_unique(&self) -> Result<()> {
         let known = self.core().classes.unique();
-        for (oid, unique, values) in self.gained(&known)? {
-            let mut rows = self.look_for(&unique.holders(&values), Some(unique.id)).await?;
+        for (oid, unique, values) in self.new_unique_values(&known)? {
+            let mut rows = self.run_query(&unique.holders_query(&values), Some(unique.id)).await?;
             while let Some(row) = rows.next().await? {
                 if let Row::Object(other, record) = row
                     && other != oid
@@ -87,14 +87,14 @@ impl Transaction {
     }
 
     /// What this transaction gives objects that is to be unique, and they did not have.
-    fn gained<'k>(&self, known: &'k [Unique]) -> Result<Vec<(Oid, &'k Unique, Vec<Value>)>> {
+    fn new_unique_values<'k>(&self, known: &'k [UniqueIndex]) -> Result<Vec<(Oid, &'k UniqueIndex, Vec<Value>)>> {
         let mut gained = Vec::new();
         if known.is_empty() {
             return Ok(gained);
         }
         for (oid, object) in self.written_objects()? {
             let before = self.core().work(|state, now| match state.session.peek(oid, now) {
-                Found::Value(before) if !oid.is_temporary() => Some(before.clone()),
+                Lookup::Value(before) if !oid.is_temporary() => Some(before.clone()),
                 _ => None,
             })?;
             for unique in known {

@@ -13,7 +13,7 @@ use super::{limits, names, password};
 pub const ADMINISTRATORS: &str = "administrators";
 
 /// Whom the certificates of a cluster's processes are issued to: no user has this name.
-pub const MEMBER: &str = "mortar-node";
+pub const NODE_CERTIFICATE_NAME: &str = "mortar-node";
 
 /// A user.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Group {
 
 impl User {
     /// Whether a password is the user's. Takes some tens of milliseconds of CPU time on purpose: not for threads that must
-    /// not be held up, and [`Verifier`](super::Verifier) bounds how many do it at once.
+    /// not be held up, and [`PasswordChecker`](super::PasswordChecker) bounds how many do it at once.
     #[must_use]
     pub fn has_password(&self, given: &str) -> bool {
         let known = self.password.as_deref().filter(|_| !self.disabled);
@@ -63,7 +63,11 @@ impl User {
 ///
 /// # Errors
 /// [`CatalogError::Invalid`] for a first user without a password, [`CatalogError::InUse`] for what would take the last one away.
-pub(super) fn check_administered(before: &[User], after: &[User], certified: bool) -> Result<(), CatalogError> {
+pub(super) fn check_administrator_remains(
+    before: &[User],
+    after: &[User],
+    certified: bool,
+) -> Result<(), CatalogError> {
     let is_lost = |stays: fn(&User) -> bool| {
         let last = before.iter().find(|user| stays(user)).map(|user| user.name.as_str());
         last.filter(|_| !after.iter().any(stays))
@@ -101,18 +105,18 @@ impl fmt::Debug for User {
 
 impl Record for User {
     fn check(&self) -> Result<(), CatalogError> {
-        names::user(&self.name)?;
+        names::check_user(&self.name)?;
         if self.groups.len() > limits::GROUPS {
             return Err(CatalogError::TooMany { what: "groups of a user", limit: limits::GROUPS as u64 });
         }
-        self.groups.iter().try_for_each(|group| names::group(group))?;
+        self.groups.iter().try_for_each(|group| names::check_group(group))?;
         self.password.as_deref().map_or(Ok(()), password::check_hash)
     }
 }
 
 impl Record for Group {
     fn check(&self) -> Result<(), CatalogError> {
-        names::group(&self.name)
+        names::check_group(&self.name)
     }
 }
 
@@ -132,7 +136,7 @@ mod tests {
     }
 
     fn refusal(before: &str, after: &str, certified: bool) -> Option<String> {
-        let checked = check_administered(&users(before), &users(after), certified);
+        let checked = check_administrator_remains(&users(before), &users(after), certified);
         checked.err().map(|error| error.to_string())
     }
 

@@ -13,10 +13,10 @@ use model::FieldNumber;
 
 use super::class::{Class, ClassDefinition, Field, FieldDefinition};
 use super::error::CatalogError;
-use super::evolution::Step;
+use super::evolution::EvolutionStep;
 use super::field_type::FieldType;
 use super::index::Index;
-use super::schema::{Schema, Shape};
+use super::schema::{ResolvedClass, Schema};
 
 /// A class as a program has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,29 +41,33 @@ pub struct WantedIndex {
 }
 
 /// The steps that bring a class up to what a program has.
-pub(super) fn steps(schema: &Schema, shape: &Shape, wanted: &WantedClass) -> Result<Vec<Step>, CatalogError> {
+pub(super) fn steps(
+    schema: &Schema,
+    shape: &ResolvedClass,
+    wanted: &WantedClass,
+) -> Result<Vec<EvolutionStep>, CatalogError> {
     let class = shape.class();
     let parent = class.parent.and_then(|id| schema.class(id)).map(|shape| &*shape.class().name);
     if parent != wanted.class.parent.as_deref() {
-        return Err(differs(class, format!("its parent is {}, and never changes", parent.unwrap_or("none"))));
+        return Err(unfit_error(class, format!("its parent is {}, and never changes", parent.unwrap_or("none"))));
     }
     let mut steps = Vec::new();
     for want in &wanted.class.fields {
         let Some(field) = field_of(class, wanted, want)? else {
-            steps.push(Step::Add(want.clone()));
+            steps.push(EvolutionStep::Add(want.clone()));
             continue;
         };
-        if !reads(schema, &want.field_type, &field.field_type) {
+        if !can_read(schema, &want.field_type, &field.field_type) {
             let is_below = |class: &str, of: &str| schema.is_below(class, of);
             if want.field_type.check_widening(&field.field_type, &is_below).is_ok() {
                 let (name, has, wants) = (&field.name, &field.field_type, &want.field_type);
                 let what = format!("its field {name:?} is {has} by now, and {wants} in the program, which is too old");
-                return Err(differs(class, what));
+                return Err(unfit_error(class, what));
             }
-            steps.push(Step::Widen { field: field.name.clone(), to: want.field_type.clone() });
+            steps.push(EvolutionStep::Widen { field: field.name.clone(), to: want.field_type.clone() });
         }
         if want.optional && !field.optional {
-            steps.push(Step::MakeOptional { field: field.name.clone() });
+            steps.push(EvolutionStep::MakeOptional { field: field.name.clone() });
         }
     }
     Ok(steps)
@@ -72,13 +76,13 @@ pub(super) fn steps(schema: &Schema, shape: &Shape, wanted: &WantedClass) -> Res
 /// The numbers of the fields that a program's index is made of, with their types checked; `None` if it is there already.
 pub(super) fn index(
     schema: &Schema,
-    shape: &Shape,
+    shape: &ResolvedClass,
     wanted: &WantedClass,
     index: &WantedIndex,
 ) -> Result<Option<Vec<FieldNumber>>, CatalogError> {
     let mut numbers = Vec::new();
     for name in &index.fields {
-        let by_number = wanted.numbers.get(name).and_then(|number| shape.numbered(*number));
+        let by_number = wanted.numbers.get(name).and_then(|number| shape.field_by_number(*number));
         let field = by_number.or_else(|| shape.field(name)).ok_or_else(|| CatalogError::missing("field", name))?;
         if !field.field_type.is_scalar() {
             let why = format!("it is {}, which has no order", field.field_type);
@@ -92,7 +96,7 @@ pub(super) fn index(
         return Ok(None);
     }
     let what = format!("its index {:?} is of another class or other fields, or unique in one of the two", index.name);
-    Err(differs(shape.class(), what))
+    Err(unfit_error(shape.class(), what))
 }
 
 /// The class's own field that a program means.
@@ -105,40 +109,40 @@ fn field_of<'a>(
         None => Ok(class.fields.iter().find(|field| field.name == want.name)),
         Some(number) => match class.fields.iter().find(|field| field.number == *number) {
             Some(field) => Ok(Some(field)),
-            None => Err(no_number(class, want, *number)),
+            None => Err(unknown_number_error(class, want, *number)),
         },
     }
 }
 
 /// Why a class that is new cannot have fields whose numbers a program says.
-pub(super) fn no_number_of_new(wanted: &WantedClass) -> Option<CatalogError> {
+pub(super) fn preset_number_error(wanted: &WantedClass) -> Option<CatalogError> {
     let (field, number) = wanted.numbers.iter().next()?;
     let why = format!("the program says that it has the number {number}: a new class gets its numbers here");
     Some(CatalogError::invalid("a field of a new class", field, why))
 }
 
-fn no_number(class: &Class, want: &FieldDefinition, number: FieldNumber) -> CatalogError {
-    differs(class, format!("it has no field number {number}, which the program says of {:?}", want.name))
+fn unknown_number_error(class: &Class, want: &FieldDefinition, number: FieldNumber) -> CatalogError {
+    unfit_error(class, format!("it has no field number {number}, which the program says of {:?}", want.name))
 }
 
 /// Whether a program that has the one type reads the other as it is: they are the same, but that references may be to a
 /// class further up.
-fn reads(schema: &Schema, program: &FieldType, class: &FieldType) -> bool {
+fn can_read(schema: &Schema, program: &FieldType, class: &FieldType) -> bool {
     match (program, class) {
         (FieldType::Reference(_), FieldType::Reference(None)) => true,
         (FieldType::Reference(Some(program)), FieldType::Reference(Some(class))) => {
             program == class || schema.is_below(program, class)
         }
         (FieldType::List(program), FieldType::List(class)) | (FieldType::Set(program), FieldType::Set(class)) => {
-            reads(schema, program, class)
+            can_read(schema, program, class)
         }
         (FieldType::Map(key, program), FieldType::Map(of, class)) => {
-            reads(schema, key, of) && reads(schema, program, class)
+            can_read(schema, key, of) && can_read(schema, program, class)
         }
         (program, class) => program == class,
     }
 }
 
-fn differs(class: &Class, difference: String) -> CatalogError {
-    CatalogError::Unfit { class: class.name.clone(), difference }
+fn unfit_error(class: &Class, difference: String) -> CatalogError {
+    CatalogError::Incompatible { class: class.name.clone(), difference }
 }

@@ -14,7 +14,7 @@ use super::{ident, limits, names};
 /// A class of records in a space, in its newest version.
 ///
 /// Records say which fields they have by number, and with values that know their types. So a record of any older version
-/// is read through the newest one ([`Field::bring_up`]).
+/// is read through the newest one ([`Field::upgrade_value`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
     /// Its number in the space; part of the identifiers of its objects.
@@ -90,7 +90,7 @@ impl Field {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](model::ErrorKind::Corrupt) if the record has what the field never had.
-    pub fn bring_up(&self, value: Option<Value>) -> Result<Value> {
+    pub fn upgrade_value(&self, value: Option<Value>) -> Result<Value> {
         match value {
             Some(Value::Null) if self.optional => Ok(Value::Null),
             None | Some(Value::Null) => match &self.missing {
@@ -138,12 +138,12 @@ impl FieldDefinition {
 
     /// Checks its name, its type and its default.
     pub(super) fn check(&self) -> Result<(), CatalogError> {
-        names::field(&self.name)?;
-        if !self.field_type.is_flat_enough() {
+        names::check_field(&self.name)?;
+        if !self.field_type.is_within_nesting_limit() {
             let why = format!("lists, sets and maps nest up to {} deep", model::limits::NESTING);
             return Err(CatalogError::invalid("the type of a field", &self.field_type, why));
         }
-        self.field_type.references().into_iter().try_for_each(names::class)?;
+        self.field_type.references().into_iter().try_for_each(names::check_class)?;
         check_default(&self.field_type, self.optional, self.default.as_ref())
     }
 }
@@ -167,7 +167,7 @@ pub(super) fn check_default(of: &FieldType, optional: bool, default: Option<&Lit
 
 impl Record for Class {
     fn check(&self) -> Result<(), CatalogError> {
-        names::class(&self.name)?;
+        names::check_class(&self.name)?;
         if self.id == ClassId::NONE || self.version == 0 {
             return Err(CatalogError::invalid("the number or version of a class", 0, "they count from 1"));
         }
@@ -188,7 +188,7 @@ impl Record for Class {
 impl ClassDefinition {
     /// Checks what does not depend on other classes.
     pub(super) fn check(&self) -> Result<(), CatalogError> {
-        names::class(&self.name)?;
+        names::check_class(&self.name)?;
         check_count(&self.name, self.fields.len())?;
         self.fields.iter().try_for_each(FieldDefinition::check)?;
         check_names(self.fields.iter().map(|field| field.name.as_str()))

@@ -75,7 +75,7 @@ pub enum CatalogError {
     },
     /// The class is there, and cannot become what a program has.
     #[error("class {class:?} is there and differs from the program's ({difference}): bring the program up to it")]
-    Unfit {
+    Incompatible {
         /// The class.
         class: String,
         /// The first difference.
@@ -101,7 +101,7 @@ pub enum CatalogError {
     },
     /// A logical node is in another state than the change needs.
     #[error("logical node {node:x} is {state}: {remedy}")]
-    Moving {
+    WrongMoveState {
         /// The node.
         node: u32,
         /// In which state it is.
@@ -150,8 +150,8 @@ impl CatalogError {
             Self::Invalid { .. }
             | Self::InUse { .. }
             | Self::Evolution { .. }
-            | Self::Unfit { .. }
-            | Self::Moving { .. } => ErrorKind::Invalid,
+            | Self::Incompatible { .. }
+            | Self::WrongMoveState { .. } => ErrorKind::Invalid,
             Self::Missing { .. } | Self::NotSetUp => ErrorKind::NotFound,
             Self::TooMany { .. } => ErrorKind::Full,
             Self::NoBricks { .. } | Self::Busy { .. } => ErrorKind::Unavailable,
@@ -167,7 +167,7 @@ impl CatalogError {
     }
 
     /// A brick that is to be emptied gets no logical node.
-    pub(super) fn leaving(brick: BrickId) -> Self {
+    pub(super) fn brick_draining(brick: BrickId) -> Self {
         let why =
             format!("it is to be empty: `mortar remap --cancel --drain {brick}` first, if it is to stay after all");
         Self::invalid("the brick that logical nodes move to", brick, why)

@@ -15,12 +15,12 @@ use super::class::{self, Class, Field, FieldDefinition};
 use super::error::CatalogError;
 use super::field_type::FieldType;
 use super::literal::Literal;
-use super::schema::{Schema, Shape};
+use super::schema::{ResolvedClass, Schema};
 
 /// One change of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum EvolutionStep {
     /// A new field. It is optional or has a default, for the objects that there are.
     Add(FieldDefinition),
     /// A field goes. What records have of it is not read any more.
@@ -139,17 +139,22 @@ pub(super) struct Evolved {
 }
 
 /// Works out the next version of a class; `None` if the steps change nothing.
-pub(super) fn evolve(schema: &Schema, shape: &Shape, steps: &[Step]) -> Result<Option<Evolved>, EvolutionError> {
+pub(super) fn evolve(
+    schema: &Schema,
+    shape: &ResolvedClass,
+    steps: &[EvolutionStep],
+) -> Result<Option<Evolved>, EvolutionError> {
     let mut root = schema.root(shape).as_ref().clone();
-    let mut change = Changing { schema, shape, class: shape.class().as_ref().clone(), last_number: root.last_number };
-    steps.iter().try_for_each(|step| change.step(step))?;
-    let Changing { mut class, last_number, .. } = change;
+    let mut change =
+        ClassEvolution { schema, shape, class: shape.class().as_ref().clone(), last_number: root.last_number };
+    steps.iter().try_for_each(|step| change.apply_step(step))?;
+    let ClassEvolution { mut class, last_number, .. } = change;
     if class == **shape.class() {
         return Ok(None);
     }
     let inherited = shape.fields().len() - shape.class().fields.len();
     class::check_count(&class.name, inherited + class.fields.len())?;
-    for below in schema.below(class.id).filter(|below| below.class().id != class.id) {
+    for below in schema.family(class.id).filter(|below| below.class().id != class.id) {
         class::check_count(
             &below.class().name,
             below.fields().len() + class.fields.len() - shape.class().fields.len(),
@@ -165,65 +170,65 @@ pub(super) fn evolve(schema: &Schema, shape: &Shape, steps: &[Step]) -> Result<O
     Ok(Some(Evolved { class, root: is_counted_there.then_some(root) }))
 }
 
-struct Changing<'a> {
+struct ClassEvolution<'a> {
     schema: &'a Schema,
-    shape: &'a Shape,
+    shape: &'a ResolvedClass,
     class: Class,
     last_number: u32,
 }
 
-impl Changing<'_> {
-    fn step(&mut self, step: &Step) -> Result<(), EvolutionError> {
+impl ClassEvolution<'_> {
+    fn apply_step(&mut self, step: &EvolutionStep) -> Result<(), EvolutionError> {
         match step {
-            Step::Add(definition) => self.add(definition),
-            Step::Remove { field } => {
-                let at = self.own(field)?;
-                self.unindexed(at)?;
+            EvolutionStep::Add(definition) => self.add(definition),
+            EvolutionStep::Remove { field } => {
+                let at = self.own_field_index(field)?;
+                self.check_not_indexed(at)?;
                 self.class.fields.remove(at);
                 Ok(())
             }
-            Step::Rename { field, to } => {
-                let at = self.own(field)?;
+            EvolutionStep::Rename { field, to } => {
+                let at = self.own_field_index(field)?;
                 if field != to {
-                    super::names::field(to)?;
-                    self.free(to)?;
+                    super::names::check_field(to)?;
+                    self.check_name_free(to)?;
                     self.class.fields[at].name.clone_from(to);
                 }
                 Ok(())
             }
-            Step::Widen { field, to } => self.widen(field, to),
-            Step::SetDefault { field, default } => {
-                let at = self.own(field)?;
+            EvolutionStep::Widen { field, to } => self.widen(field, to),
+            EvolutionStep::SetDefault { field, default } => {
+                let at = self.own_field_index(field)?;
                 let field = &mut self.class.fields[at];
                 class::check_default(&field.field_type, field.optional, default.as_ref())?;
                 field.default.clone_from(default);
                 Ok(())
             }
-            Step::MakeOptional { field } => {
-                let at = self.own(field)?;
+            EvolutionStep::MakeOptional { field } => {
+                let at = self.own_field_index(field)?;
                 self.class.fields[at].optional = true;
                 Ok(())
             }
-            Step::MakeRequired { field } => self.require(field),
+            EvolutionStep::MakeRequired { field } => self.require(field),
         }
     }
 
     fn add(&mut self, definition: &FieldDefinition) -> Result<(), EvolutionError> {
         definition.check()?;
-        self.free(&definition.name)?;
-        self.referred(&definition.name, &definition.field_type)?;
+        self.check_name_free(&definition.name)?;
+        self.check_references(&definition.name, &definition.field_type)?;
         if !definition.optional && definition.default.is_none() {
             return Err(EvolutionError::NoValue(definition.name.clone()));
         }
         self.last_number = self.last_number.checked_add(1).ok_or(EvolutionError::Exhausted)?;
-        self.class.fields.push(field(definition.clone(), self.last_number, true));
+        self.class.fields.push(numbered_field(definition.clone(), self.last_number, true));
         Ok(())
     }
 
     fn widen(&mut self, field: &str, to: &FieldType) -> Result<(), EvolutionError> {
-        let at = self.own(field)?;
-        self.unindexed(at)?;
-        self.referred(field, to)?;
+        let at = self.own_field_index(field)?;
+        self.check_not_indexed(at)?;
+        self.check_references(field, to)?;
         let is_below = |class: &str, of: &str| self.schema.is_below(class, of);
         let from = &self.class.fields[at].field_type;
         from.check_widening(to, &is_below).map_err(|why| EvolutionError::Type {
@@ -246,7 +251,7 @@ impl Changing<'_> {
     }
 
     fn require(&mut self, field: &str) -> Result<(), EvolutionError> {
-        let at = self.own(field)?;
+        let at = self.own_field_index(field)?;
         let field = &mut self.class.fields[at];
         let no_null = |literal: &Option<Literal>| literal.clone().filter(|literal| literal.0 != Value::Null);
         let Some(value) = no_null(&field.missing).or_else(|| no_null(&field.default)) else {
@@ -259,65 +264,70 @@ impl Changing<'_> {
     }
 
     /// Where the class's own field of this name is.
-    fn own(&self, name: &str) -> Result<usize, EvolutionError> {
+    fn own_field_index(&self, name: &str) -> Result<usize, EvolutionError> {
         if let Some(at) = self.class.fields.iter().position(|field| field.name == name) {
             return Ok(at);
         }
-        match self.inherited(name) {
+        match self.ancestor_with_field(name) {
             Some(class) => Err(EvolutionError::Inherited { field: name.to_owned(), class: class.to_owned() }),
             None => Err(EvolutionError::NoField(name.to_owned())),
         }
     }
 
     /// The parent that has a field of this name.
-    fn inherited(&self, name: &str) -> Option<&str> {
+    fn ancestor_with_field(&self, name: &str) -> Option<&str> {
         let parents = self.shape.lineage().iter().skip(1).filter_map(|id| self.schema.class(*id));
         parents
-            .map(Shape::class)
+            .map(ResolvedClass::class)
             .find(|class| class.fields.iter().any(|field| field.name == name))
             .map(|class| &*class.name)
     }
 
     /// Checks that no field of the class, its parents and the classes below has this name.
-    fn free(&self, name: &str) -> Result<(), EvolutionError> {
+    fn check_name_free(&self, name: &str) -> Result<(), EvolutionError> {
         let own = self.class.fields.iter().any(|field| field.name == name).then_some(&*self.class.name);
         let below = || {
-            let below = self.schema.below(self.class.id).map(Shape::class).filter(|class| class.id != self.class.id);
+            let below =
+                self.schema.family(self.class.id).map(ResolvedClass::class).filter(|class| class.id != self.class.id);
             below
                 .into_iter()
                 .find(|class| class.fields.iter().any(|field| field.name == name))
                 .map(|class| &*class.name)
         };
-        match own.or_else(|| self.inherited(name)).or_else(below) {
+        match own.or_else(|| self.ancestor_with_field(name)).or_else(below) {
             Some(class) => Err(EvolutionError::FieldExists { field: name.to_owned(), class: class.to_owned() }),
             None => Ok(()),
         }
     }
 
     /// Checks that the classes exist that a type refers to.
-    fn referred(&self, field: &str, field_type: &FieldType) -> Result<(), EvolutionError> {
-        match field_type.references().into_iter().find(|class| self.schema.named(class).is_none()) {
+    fn check_references(&self, field: &str, field_type: &FieldType) -> Result<(), EvolutionError> {
+        match field_type.references().into_iter().find(|class| self.schema.class_named(class).is_none()) {
             Some(class) => Err(EvolutionError::NoClass { field: field.to_owned(), class: class.to_owned() }),
             None => Ok(()),
         }
     }
 
-    fn unindexed(&self, at: usize) -> Result<(), EvolutionError> {
+    fn check_not_indexed(&self, at: usize) -> Result<(), EvolutionError> {
         let field = &self.class.fields[at];
-        match self.schema.indexes().find(|index| index.fields.contains(&field.number) && self.is_near(index.class)) {
+        match self
+            .schema
+            .indexes()
+            .find(|index| index.fields.contains(&field.number) && self.is_in_same_tree(index.class))
+        {
             Some(index) => Err(EvolutionError::Indexed { field: field.name.clone(), index: index.name.clone() }),
             None => Ok(()),
         }
     }
 
     /// Whether a class is of this one's tree, where a field number means one field.
-    fn is_near(&self, class: model::ClassId) -> bool {
+    fn is_in_same_tree(&self, class: model::ClassId) -> bool {
         self.schema.class(class).is_some_and(|other| other.lineage().last() == self.shape.lineage().last())
     }
 }
 
 /// A field of this number. `is_late` if there may be records without it.
-pub(super) fn field(definition: FieldDefinition, number: u32, is_late: bool) -> Field {
+pub(super) fn numbered_field(definition: FieldDefinition, number: u32, is_late: bool) -> Field {
     let FieldDefinition { name, field_type, optional, default } = definition;
     let missing = default.clone().filter(|_| is_late);
     Field { number: FieldNumber(number), name, field_type, optional, default, missing }

@@ -50,7 +50,7 @@ impl FieldType {
     }
 
     /// Whether it nests no deeper than values may.
-    pub(super) fn is_flat_enough(&self) -> bool {
+    pub(super) fn is_within_nesting_limit(&self) -> bool {
         self.depth() <= limits::NESTING
     }
 
@@ -214,7 +214,7 @@ fn parse(text: &str, depth: usize) -> Option<FieldType> {
         "ref" => FieldType::Reference(None),
         _ => {
             if let Some(class) = inner("ref") {
-                super::names::class(class).ok()?;
+                super::names::check_class(class).ok()?;
                 return Some(FieldType::Reference(Some(class.to_owned())));
             }
             if let Some(item) = inner("list") {
@@ -223,14 +223,14 @@ fn parse(text: &str, depth: usize) -> Option<FieldType> {
             if let Some(item) = inner("set") {
                 return Some(FieldType::Set(boxed(item)?));
             }
-            let (key, value) = split(inner("map")?)?;
+            let (key, value) = split_at_comma(inner("map")?)?;
             FieldType::Map(boxed(key)?, boxed(value)?)
         }
     })
 }
 
 /// Parts a text at its first comma that is not within `<` and `>`.
-fn split(text: &str) -> Option<(&str, &str)> {
+fn split_at_comma(text: &str) -> Option<(&str, &str)> {
     let mut open = 0_u32;
     for (at, c) in text.char_indices() {
         match c {

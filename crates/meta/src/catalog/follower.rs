@@ -9,31 +9,31 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time;
 
-use crate::{MetaStore, Prefix, Revision, Watch, Watched};
+use crate::{MetaStore, Prefix, Revision, Watch, WatchEvent};
 
 use super::snapshot::Catalog;
 
 /// How long it waits after what keeps the catalogue has failed.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Keeps a [`Catalog`] current, as long as it or a clone of it is there.
 ///
-/// What it shows may be a moment old: whoever has changed something waits for that revision ([`Follower::reach`]).
+/// What it shows may be a moment old: whoever has changed something waits for that revision ([`Follower::wait_for_revision`]).
 #[derive(Clone)]
 pub struct Follower {
-    shown: Arc<Shown>,
-    _following: Arc<Following>,
+    state: Arc<FollowerState>,
+    _task: Arc<FollowTask>,
 }
 
-struct Shown {
+struct FollowerState {
     catalog: ArcSwap<Catalog>,
     revision: watch::Sender<Revision>,
 }
 
 /// The task that follows; it ends with this.
-struct Following(AbortHandle);
+struct FollowTask(AbortHandle);
 
-impl Drop for Following {
+impl Drop for FollowTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -49,38 +49,38 @@ impl Follower {
     /// Outside of a tokio runtime.
     pub async fn start(store: Arc<dyn MetaStore>) -> Result<Self> {
         let catalog = read(&*store).await?;
-        let shown = Arc::new(Shown {
+        let shown = Arc::new(FollowerState {
             revision: watch::Sender::new(catalog.revision()),
             catalog: ArcSwap::from_pointee(catalog),
         });
         let task = tokio::spawn(follow(store, shown.clone()));
-        Ok(Self { shown, _following: Arc::new(Following(task.abort_handle())) })
+        Ok(Self { state: shown, _task: Arc::new(FollowTask(task.abort_handle())) })
     }
 
     /// The catalogue as it is now, for a moment: the quick way.
     #[must_use]
     pub fn load(&self) -> Guard<Arc<Catalog>> {
-        self.shown.catalog.load()
+        self.state.catalog.load()
     }
 
     /// The catalogue as it is now, for as long as it is needed.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.shown.catalog.load_full()
+        self.state.catalog.load_full()
     }
 
     /// Tells when the catalogue has changed, and to which revision.
     #[must_use]
-    pub fn changed(&self) -> watch::Receiver<Revision> {
-        self.shown.revision.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<Revision> {
+        self.state.revision.subscribe()
     }
 
     /// Waits until the catalogue is at least at this revision. As long as nobody can be asked, that may be for ever.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if following has ended, as the runtime goes away.
-    pub async fn reach(&self, revision: Revision) -> Result<Arc<Catalog>> {
-        let mut changed = self.changed();
+    pub async fn wait_for_revision(&self, revision: Revision) -> Result<Arc<Catalog>> {
+        let mut changed = self.subscribe();
         let ended = |_| Error::new(ErrorKind::Unavailable, "nobody follows the catalogue any more: this process ends");
         changed.wait_for(|reached| *reached >= revision).await.map_err(ended)?;
         Ok(self.catalog())
@@ -91,10 +91,10 @@ async fn read(store: &dyn MetaStore) -> Result<Catalog> {
     Ok(Catalog::load(&store.read(Prefix::all()).await?))
 }
 
-async fn follow(store: Arc<dyn MetaStore>, shown: Arc<Shown>) {
+async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {
     let mut told = None;
     loop {
-        if let Err(error) = follow_one(&*store, &shown).await {
+        if let Err(error) = follow_watch(&*store, &shown).await {
             // Once for each pause, not twice a second.
             let message = error.to_string();
             if told.as_ref() != Some(&message) {
@@ -104,35 +104,35 @@ async fn follow(store: Arc<dyn MetaStore>, shown: Arc<Shown>) {
         } else {
             told = None;
         }
-        time::sleep(AGAIN).await;
+        time::sleep(RETRY_PAUSE).await;
     }
 }
 
 /// Follows until that fails; ends well after the catalogue had to be read anew.
-async fn follow_one(store: &dyn MetaStore, shown: &Shown) -> Result<()> {
+async fn follow_watch(store: &dyn MetaStore, shown: &FollowerState) -> Result<()> {
     let revision = shown.catalog.load().revision();
     let mut watch: Box<dyn Watch> = store.watch(Prefix::all(), revision).await?;
     loop {
         match watch.next().await? {
-            Watched::Changed(batch) => {
+            WatchEvent::Changed(batch) => {
                 let mut catalog = Catalog::clone(&shown.catalog.load());
                 catalog.apply(batch.revision, &batch.changes);
-                shown.show(catalog);
+                shown.publish(catalog);
             }
-            Watched::Compacted => {
+            WatchEvent::Compacted => {
                 let catalog = read(store).await?;
-                shown.show(catalog);
+                shown.publish(catalog);
                 return Ok(());
             }
         }
     }
 }
 
-impl Shown {
-    fn show(&self, catalog: Catalog) {
+impl FollowerState {
+    fn publish(&self, catalog: Catalog) {
         let before = self.catalog.load();
-        for (key, why) in catalog.flawed() {
-            if !before.flawed().any(|(known, _)| known == key) {
+        for (key, why) in catalog.invalid_entries() {
+            if !before.invalid_entries().any(|(known, _)| known == key) {
                 tracing::error!(
                     key,
                     why,

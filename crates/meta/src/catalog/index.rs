@@ -43,7 +43,7 @@ pub enum IndexState {
 
 impl Record for Index {
     fn check(&self) -> Result<(), CatalogError> {
-        names::index(&self.name)?;
+        names::check_index(&self.name)?;
         if self.fields.is_empty() || self.fields.len() > limits::INDEX_FIELDS {
             let why = format!("it is made of 1 to {} fields", limits::INDEX_FIELDS);
             return Err(CatalogError::invalid("an index", &self.name, why));

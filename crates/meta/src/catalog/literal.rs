@@ -25,7 +25,7 @@ impl Serialize for Literal {
 impl<'de> Deserialize<'de> for Literal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;
-        read(&json).map(Self).map_err(|why| D::Error::custom(format_args!("{why}: {}", cut(&json))))
+        read(&json).map(Self).map_err(|why| D::Error::custom(format_args!("{why}: {}", truncate(&json))))
     }
 }
 
@@ -106,7 +106,7 @@ fn read_typed(kind: &str, json: &Json) -> Result<Value, String> {
     })
 }
 
-fn cut(json: &Json) -> String {
+fn truncate(json: &Json) -> String {
     json.to_string().chars().take(100).collect()
 }
 
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    fn back(value: Value) -> Value {
+    fn round_trip(value: Value) -> Value {
         let text = serde_json::to_string(&Literal(value)).unwrap();
         serde_json::from_str::<Literal>(&text).unwrap().0
     }
@@ -145,13 +145,13 @@ mod tests {
             Value::Reference("1.2.3.4.5".parse().unwrap()),
         ];
         for value in &scalars {
-            assert_eq!(back(value.clone()), *value);
+            assert_eq!(round_trip(value.clone()), *value);
         }
         let list = Value::List(scalars.clone());
         let set = Value::Set(scalars.iter().cloned().collect());
         let map = Value::Map([(set.clone(), list.clone()), (list.clone(), Value::Null)].into());
         for value in [list, set, map] {
-            assert_eq!(back(value.clone()), value);
+            assert_eq!(round_trip(value.clone()), value);
         }
     }
 

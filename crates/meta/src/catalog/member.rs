@@ -19,7 +19,7 @@ pub enum Storage {
 
 /// A brick of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Brick {
+pub struct BrickRecord {
     /// Its number.
     pub id: BrickId,
     /// Where it listens: `host:port` or `unix:/path`, the best first.
@@ -33,7 +33,7 @@ pub struct Brick {
 
 /// A peer server of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
+pub struct PeerRecord {
     /// Its number.
     pub id: PeerId,
     /// Where it listens, the best first.
@@ -42,7 +42,7 @@ pub struct Peer {
 
 /// That a brick or a peer server lives. The entry vanishes with the session of its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alive {
+pub struct Liveness {
     /// Which start of it this is.
     pub start: StartNumber,
 }
@@ -65,19 +65,19 @@ impl Storage {
     }
 }
 
-impl Record for Brick {
+impl Record for BrickRecord {
     fn check(&self) -> Result<(), CatalogError> {
-        names::addresses(&self.addresses)
+        names::check_addresses(&self.addresses)
     }
 }
 
-impl Record for Peer {
+impl Record for PeerRecord {
     fn check(&self) -> Result<(), CatalogError> {
-        names::addresses(&self.addresses)
+        names::check_addresses(&self.addresses)
     }
 }
 
-impl Record for Alive {
+impl Record for Liveness {
     fn check(&self) -> Result<(), CatalogError> {
         Ok(())
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId};
-use super::member::{Brick, Peer, Storage};
-use super::{Catalog, Editor};
+use super::member::{BrickRecord, PeerRecord, Storage};
+use super::{Catalog, CatalogEditor};
 use crate::Revision;
 
 /// What somebody wants to know of the bricks and peer servers of a cluster, or to have changed.
@@ -72,14 +72,14 @@ pub struct PeerEntry {
 impl Catalog {
     fn brick_entries(&self) -> Vec<BrickEntry> {
         let (mut served, mut coming) = (BTreeMap::<BrickId, u64>::new(), BTreeMap::<BrickId, u64>::new());
-        for (_, placed) in self.map().nodes() {
+        for (_, placed) in self.placement_map().nodes() {
             *served.entry(placed.brick).or_default() += 1;
             if let Some(moving) = placed.moving {
                 *coming.entry(moving.to).or_default() += 1;
             }
         }
         let count = |of: &BTreeMap<BrickId, u64>, brick| of.get(&brick).copied().unwrap_or(0);
-        let entry = |brick: &Brick, alive| BrickEntry {
+        let entry = |brick: &BrickRecord, alive| BrickEntry {
             brick: brick.id,
             addresses: brick.addresses.clone(),
             storage: brick.storage,
@@ -92,17 +92,17 @@ impl Catalog {
     }
 
     fn peer_entries(&self) -> Vec<PeerEntry> {
-        let entry = |peer: &Peer, alive| PeerEntry { peer: peer.id, addresses: peer.addresses.clone(), alive };
+        let entry = |peer: &PeerRecord, alive| PeerEntry { peer: peer.id, addresses: peer.addresses.clone(), alive };
         self.peers().map(|(peer, alive)| entry(peer, alive.is_some())).collect()
     }
 }
 
-impl Editor {
+impl CatalogEditor {
     /// Does what is asked for. If something was changed, the answer says as of which revision.
     ///
     /// # Errors
     /// Those of the operation.
-    pub async fn answer_members(
+    pub async fn handle_member_request(
         &self,
         catalog: &Catalog,
         request: MemberRequest,
@@ -114,13 +114,13 @@ impl Editor {
             }
             MemberRequest::RemoveBrick { brick } => {
                 let removed = self.remove_brick(brick).await?;
-                let Brick { id, addresses, storage, leaving } = removed.value;
+                let BrickRecord { id, addresses, storage, leaving } = removed.value;
                 let gone = BrickEntry { brick: id, addresses, storage, alive: false, leaving, nodes: 0, coming: 0 };
                 Ok((MemberAnswer { bricks: vec![gone], peers: Vec::new() }, Some(removed.revision)))
             }
             MemberRequest::RemovePeer { peer } => {
                 let removed = self.remove_peer(peer).await?;
-                let Peer { id, addresses } = removed.value;
+                let PeerRecord { id, addresses } = removed.value;
                 let gone = PeerEntry { peer: id, addresses, alive: false };
                 Ok((MemberAnswer { bricks: Vec::new(), peers: vec![gone] }, Some(removed.revision)))
             }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CatalogError;
 use super::ident::BrickId;
-use super::member::{Alive, Brick};
-use super::placement::{Move, MovePhase, Placed};
-use super::{Catalog, Editor};
+use super::member::{BrickRecord, Liveness};
+use super::placement::{MovePhase, NodePlacement, PlannedMove};
+use super::{Catalog, CatalogEditor};
 use crate::Revision;
 
 /// What somebody wants to know of where logical nodes are, or to have moved. Nodes are numbers.
@@ -96,12 +96,12 @@ pub struct NodeState {
     pub phase: Option<MovePhase>,
     /// How its last move goes or went, as far as the new brick is asked and knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arrival: Option<ArrivalState>,
+    pub arrival: Option<MoveInState>,
 }
 
 /// How a logical node comes to a brick, or came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArrivalState {
+pub struct MoveInState {
     /// Rows that were copied.
     pub rows: u64,
     /// Bytes of them.
@@ -115,7 +115,7 @@ pub struct ArrivalState {
 }
 
 impl Catalog {
-    fn node_state(&self, node: NodeId, placed: &Placed) -> NodeState {
+    fn node_state(&self, node: NodeId, placed: &NodePlacement) -> NodeState {
         NodeState {
             node: node.0,
             space: self.space_of(node).map(|space| space.name.clone()).unwrap_or_default(),
@@ -130,13 +130,13 @@ impl Catalog {
     /// Where logical nodes are; all, if none is named.
     fn node_states(&self, nodes: &[u32]) -> Result<Vec<NodeState>, CatalogError> {
         if nodes.is_empty() {
-            return Ok(self.map().nodes().map(|(node, placed)| self.node_state(node, placed)).collect());
+            return Ok(self.placement_map().nodes().map(|(node, placed)| self.node_state(node, placed)).collect());
         }
-        nodes.iter().map(|node| Ok(self.node_state(NodeId(*node), self.there(*node)?))).collect()
+        nodes.iter().map(|node| Ok(self.node_state(NodeId(*node), self.require_placement(*node)?))).collect()
     }
 
     fn brick_states(&self) -> Vec<BrickState> {
-        let state = |(brick, alive): (&Arc<Brick>, Option<&Alive>)| BrickState {
+        let state = |(brick, alive): (&Arc<BrickRecord>, Option<&Liveness>)| BrickState {
             brick: brick.id,
             address: brick.addresses.first().cloned().unwrap_or_default(),
             alive: alive.is_some(),
@@ -145,11 +145,11 @@ impl Catalog {
         self.bricks().map(state).collect()
     }
 
-    fn there(&self, node: u32) -> Result<&Placed, CatalogError> {
-        self.placed(NodeId(node)).ok_or_else(|| CatalogError::missing("logical node", format!("{node:x}")))
+    fn require_placement(&self, node: u32) -> Result<&NodePlacement, CatalogError> {
+        self.node_placement(NodeId(node)).ok_or_else(|| CatalogError::missing("logical node", format!("{node:x}")))
     }
 
-    fn lives(&self, what: &'static str, brick: BrickId) -> Result<(), CatalogError> {
+    fn check_alive(&self, what: &'static str, brick: BrickId) -> Result<(), CatalogError> {
         let member = self.brick(brick).ok_or_else(|| CatalogError::missing("brick", brick))?;
         match member.alive {
             Some(_) => Ok(()),
@@ -158,26 +158,26 @@ impl Catalog {
     }
 
     /// The moves after which these logical nodes are at a brick, without those that are, or are on their way.
-    fn moves_to(&self, nodes: &[u32], to: BrickId) -> Result<Vec<Move>, CatalogError> {
-        self.lives("the brick that logical nodes move to", to)?;
+    fn moves_to(&self, nodes: &[u32], to: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
+        self.check_alive("the brick that logical nodes move to", to)?;
         if self.brick(to).and_then(|member| member.entry.as_ref()).is_some_and(|brick| brick.leaving) {
-            return Err(CatalogError::leaving(to));
+            return Err(CatalogError::brick_draining(to));
         }
         let mut moves = Vec::new();
         for node in BTreeSet::from_iter(nodes) {
-            let placed = self.there(*node)?;
+            let placed = self.require_placement(*node)?;
             match placed.moving {
                 Some(moving) if moving.to != to => {
                     let state = format!("moving to brick {}", moving.to);
-                    return Err(CatalogError::Moving {
+                    return Err(CatalogError::WrongMoveState {
                         node: *node,
                         state,
                         remedy: "wait until it is there, or cancel",
                     });
                 }
                 None if placed.brick != to => {
-                    self.lives("the brick that logical nodes leave", placed.brick)?;
-                    moves.push(Move { node: NodeId(*node), from: placed.brick, to });
+                    self.check_alive("the brick that logical nodes leave", placed.brick)?;
+                    moves.push(PlannedMove { node: NodeId(*node), from: placed.brick, to });
                 }
                 _ => {}
             }
@@ -186,31 +186,31 @@ impl Catalog {
     }
 
     /// The moves after which the spaces are spread evenly, away from bricks that live.
-    fn moves_to_spread(&self, space: Option<&str>) -> Result<Vec<Move>, CatalogError> {
+    fn moves_to_spread(&self, space: Option<&str>) -> Result<Vec<PlannedMove>, CatalogError> {
         if let Some(name) = space.filter(|name| self.space(name).is_none()) {
             return Err(CatalogError::missing("space", name));
         }
         let mut moves = self.spread();
         moves.retain(|one| {
             let is_meant = space.is_none_or(|name| self.space_of(one.node).is_some_and(|space| space.name == name));
-            is_meant && self.lives("", one.from).is_ok()
+            is_meant && self.check_alive("", one.from).is_ok()
         });
         Ok(moves)
     }
 
     /// The moves after which a brick serves nothing.
-    fn moves_to_drain(&self, brick: BrickId) -> Result<Vec<Move>, CatalogError> {
-        self.lives("the brick to be emptied", brick)?;
+    fn moves_to_drain(&self, brick: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
+        self.check_alive("the brick to be emptied", brick)?;
         let moves = self.spread_without(brick);
         let stays = self
-            .map()
+            .placement_map()
             .nodes()
             .find(|(node, placed)| placed.destination() == brick && !moves.iter().any(|one| one.node == *node));
         match stays {
             None => Ok(moves),
             Some((node, placed)) if placed.moving.is_some() => {
                 let (node, state) = (node.0, format!("moving to brick {brick}"));
-                Err(CatalogError::Moving { node, state, remedy: "wait until it is there, or cancel" })
+                Err(CatalogError::WrongMoveState { node, state, remedy: "wait until it is there, or cancel" })
             }
             Some((node, _)) => {
                 let storage = self.space_of(node).map_or("", |space| space.storage.adverb());
@@ -224,21 +224,26 @@ impl Catalog {
 
     /// The moves that are to be given up.
     fn moves_to_cancel(&self, nodes: &[u32], drain: Option<BrickId>) -> Result<Vec<NodeId>, CatalogError> {
-        nodes.iter().try_for_each(|node| self.there(*node).map(drop))?;
-        let is_meant = |node: NodeId, placed: &Placed| {
+        nodes.iter().try_for_each(|node| self.require_placement(*node).map(drop))?;
+        let is_meant = |node: NodeId, placed: &NodePlacement| {
             let is_named = nodes.is_empty() || nodes.contains(&node.0);
             is_named && placed.moving.is_some() && drain.is_none_or(|brick| placed.brick == brick)
         };
-        Ok(self.map().nodes().filter(|(node, placed)| is_meant(*node, placed)).map(|(node, _)| node).collect())
+        Ok(self
+            .placement_map()
+            .nodes()
+            .filter(|(node, placed)| is_meant(*node, placed))
+            .map(|(node, _)| node)
+            .collect())
     }
 }
 
-impl Editor {
+impl CatalogEditor {
     /// Does what is asked for, by what `catalog` says now. If something was changed, the answer says as of which revision.
     ///
     /// # Errors
     /// Those of the operation; of several moves some may have been begun then.
-    pub async fn answer_moves(
+    pub async fn handle_move_request(
         &self,
         catalog: &Catalog,
         request: MoveRequest,
@@ -254,7 +259,7 @@ impl Editor {
             MoveRequest::Drain { brick, dry_run } => {
                 let moves = catalog.moves_to_drain(brick)?;
                 if !dry_run {
-                    self.set_brick_leaving(brick, true).await?;
+                    self.set_brick_draining(brick, true).await?;
                 }
                 (moves, dry_run, Vec::new())
             }
@@ -266,12 +271,12 @@ impl Editor {
             }
         }
         // Those that are on their way already are waited for too.
-        let on_their_way = nodes.iter().map(|node| Ok((NodeId(*node), catalog.there(*node)?)));
+        let on_their_way = nodes.iter().map(|node| Ok((NodeId(*node), catalog.require_placement(*node)?)));
         let on_their_way: Vec<_> = on_their_way.collect::<Result<_, CatalogError>>()?;
         let moving = on_their_way.into_iter().filter(|(_, placed)| placed.moving.is_some());
         let mut states: Vec<_> = moving.map(|(node, placed)| catalog.node_state(node, placed)).collect();
         for one in moves {
-            let before = catalog.there(one.node.0)?;
+            let before = catalog.require_placement(one.node.0)?;
             states.push(NodeState { to: Some(one.to), ..catalog.node_state(one.node, before) });
         }
         Ok((MoveAnswer { nodes: states, bricks: Vec::new() }, revision))
@@ -286,7 +291,7 @@ impl Editor {
         let cancelled = catalog.moves_to_cancel(nodes, drain)?;
         let (mut states, mut revision) = (Vec::new(), None);
         if let Some(brick) = drain {
-            revision = Some(self.set_brick_leaving(brick, false).await?.revision);
+            revision = Some(self.set_brick_draining(brick, false).await?.revision);
         }
         for node in cancelled {
             match self.cancel_move(node).await {
@@ -295,7 +300,7 @@ impl Editor {
                     states.push(catalog.node_state(node, &edited.value));
                 }
                 // It has arrived meanwhile.
-                Err(CatalogError::Moving { .. }) => {}
+                Err(CatalogError::WrongMoveState { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -22,15 +22,15 @@ const MEMORY_KIB: u32 = 19 * 1024;
 /// Passes over that memory.
 const PASSES: u32 = 2;
 /// Nobody who writes into the catalogue makes a check take more than this.
-const MOST_MEMORY_KIB: u32 = 256 * 1024;
-const MOST_PASSES: u32 = 16;
-const MOST_LANES: u32 = 4;
+const MAX_MEMORY_KIB: u32 = 256 * 1024;
+const MAX_PASSES: u32 = 16;
+const MAX_LANES: u32 = 4;
 /// Bytes of a hash in its text form.
-const HASH: usize = 512;
+const MAX_HASH_BYTES: usize = 512;
 
 /// What passwords of users that do not exist are checked against, so that the time taken does not tell who exists. It has
 /// the parameters of [`hash`], and is of no password that anybody knows.
-const NOBODY: &str =
+const DUMMY_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm9ib2R5$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 fn argon2() -> Argon2<'static> {
@@ -70,7 +70,7 @@ pub(super) fn hash(password: &str) -> Result<String, CatalogError> {
 /// Checks a text that [`hash`] gave, from the catalogue.
 pub(super) fn check_hash(text: &str) -> Result<(), CatalogError> {
     let refuse = |why: &str| Err(CatalogError::invalid("the hash of a password", "what is there", why));
-    if text.len() > HASH {
+    if text.len() > MAX_HASH_BYTES {
         return refuse("it is too long");
     }
     let Ok(hash) = PasswordHash::new(text) else { return refuse("it is not in PHC's form") };
@@ -78,7 +78,7 @@ pub(super) fn check_hash(text: &str) -> Result<(), CatalogError> {
     if hash.algorithm.as_str() != "argon2id" {
         return refuse("it is not argon2id");
     }
-    if params.m_cost() > MOST_MEMORY_KIB || params.t_cost() > MOST_PASSES || params.p_cost() > MOST_LANES {
+    if params.m_cost() > MAX_MEMORY_KIB || params.t_cost() > MAX_PASSES || params.p_cost() > MAX_LANES {
         return refuse("checking it would take too long");
     }
     Ok(())
@@ -86,27 +86,27 @@ pub(super) fn check_hash(text: &str) -> Result<(), CatalogError> {
 
 /// Whether a password is the one that was kept so; with `None`, no, after as long a time.
 pub(super) fn verify(hash: Option<&str>, password: &str) -> bool {
-    let Ok(parsed) = PasswordHash::new(hash.unwrap_or(NOBODY)) else { return false };
+    let Ok(parsed) = PasswordHash::new(hash.unwrap_or(DUMMY_HASH)) else { return false };
     let is_right = password.len() <= limits::PASSWORD && argon2().verify_password(password.as_bytes(), &parsed).is_ok();
     is_right && hash.is_some()
 }
 
 /// Passwords that were right lately, so that whoever connects again is known at once.
-const RECENT: usize = 4096;
+const MAX_RECENT: usize = 4096;
 /// How long they are known.
-const LATELY: Duration = Duration::from_secs(600);
+const RECENT_TTL: Duration = Duration::from_secs(600);
 /// Checks that may wait; those beyond are refused, as they would wait for minutes.
-const WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 /// Checks passwords on threads that may be held up, a few at a time: each takes 19 MiB and some tens of milliseconds, and
 /// strangers decide how many there are. Clones share their places.
 #[derive(Clone)]
-pub struct Verifier {
+pub struct PasswordChecker {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     /// Of this process only.
     salt: [u8; 32],
@@ -115,28 +115,28 @@ struct Inner {
 
 type Digest = [u8; 32];
 
-impl std::fmt::Debug for Verifier {
+impl std::fmt::Debug for PasswordChecker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Verifier").field("places", &self.inner.places).finish_non_exhaustive()
+        f.debug_struct("Verifier").field("places", &self.inner.permits).finish_non_exhaustive()
     }
 }
 
 /// One who waits, as long as this is there.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Verifier {
+impl PasswordChecker {
     /// One that checks so many passwords at a time; others wait.
     #[must_use]
     pub fn new(at_once: usize) -> Self {
         let places = Arc::new(Semaphore::new(at_once.max(1)));
         let (waiting, recent) = (AtomicUsize::new(0), Mutex::default());
-        Self { inner: Arc::new(Inner { places, waiting, salt: rand::random(), recent }) }
+        Self { inner: Arc::new(Inner { permits: places, waiting, salt: rand::random(), recent }) }
     }
 
     /// Whether a password is that of a user; whether the user may log in, the caller looks at. A user that does not exist is
@@ -150,12 +150,12 @@ impl Verifier {
             return Ok(true);
         }
         let waiting = self.inner.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.inner.waiting);
-        if waiting >= WAITING {
+        let _waiting = WaitingGuard(&self.inner.waiting);
+        if waiting >= MAX_WAITING {
             return Err(Error::new(ErrorKind::Unavailable, "too many log in at the same time: try again"));
         }
         let ending = || Error::new(ErrorKind::Unavailable, "the server is going away: log in elsewhere");
-        let place = self.inner.places.clone().acquire_owned().await.map_err(|_| ending())?;
+        let place = self.inner.permits.clone().acquire_owned().await.map_err(|_| ending())?;
         let checked = tokio::task::spawn_blocking(move || {
             let is_right = verify(user.as_ref().and_then(|user| user.password.as_deref()), &password);
             drop(place);
@@ -182,15 +182,15 @@ impl Inner {
     }
 
     fn is_recent(&self, digest: &Digest) -> bool {
-        self.recent.lock().get(digest).is_some_and(|at| at.elapsed() < LATELY)
+        self.recent.lock().get(digest).is_some_and(|at| at.elapsed() < RECENT_TTL)
     }
 
     fn remember(&self, digest: Digest) {
         let mut recent = self.recent.lock();
-        if recent.len() >= RECENT {
-            recent.retain(|_, at| at.elapsed() < LATELY);
+        if recent.len() >= MAX_RECENT {
+            recent.retain(|_, at| at.elapsed() < RECENT_TTL);
         }
-        if recent.len() >= RECENT {
+        if recent.len() >= MAX_RECENT {
             recent.clear();
         }
         recent.insert(digest, Instant::now());
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn hashes_that_are_none_or_too_dear_are_refused() {
-        assert!(check_hash(NOBODY).is_ok());
+        assert!(check_hash(DUMMY_HASH).is_ok());
         for text in [
             "",
             "secret",
@@ -249,13 +249,13 @@ mod tests {
 
     #[tokio::test]
     async fn passwords_are_checked_and_right_ones_are_remembered_as_long_as_they_are_right() {
-        let verifier = Verifier::new(1);
+        let verifier = PasswordChecker::new(1);
         let ann = user("xxxxxxxx");
         assert!(!verifier.verify(ann.clone(), "y".to_owned()).await.unwrap());
         assert!(verifier.inner.recent.lock().is_empty(), "a wrong one is not remembered");
         assert!(verifier.verify(ann.clone(), "xxxxxxxx".to_owned()).await.unwrap());
         // Remembered, it takes no place: there is none.
-        let place = verifier.inner.places.clone().acquire_owned().await.unwrap();
+        let place = verifier.inner.permits.clone().acquire_owned().await.unwrap();
         assert!(verifier.verify(ann.clone(), "xxxxxxxx".to_owned()).await.unwrap());
         let waits = async |user, password: &str| {
             let checked = verifier.verify(user, password.to_owned());
@@ -269,10 +269,10 @@ mod tests {
 
     #[tokio::test]
     async fn those_beyond_the_ones_that_may_wait_are_refused() {
-        let verifier = Verifier::new(1);
-        verifier.inner.waiting.store(WAITING, Ordering::Relaxed);
+        let verifier = PasswordChecker::new(1);
+        verifier.inner.waiting.store(MAX_WAITING, Ordering::Relaxed);
         let refused = verifier.verify(user("xxxxxxxx"), "xxxxxxxx".to_owned()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
-        assert_eq!(verifier.inner.waiting.load(Ordering::Relaxed), WAITING, "whoever was refused waits no more");
+        assert_eq!(verifier.inner.waiting.load(Ordering::Relaxed), MAX_WAITING, "whoever was refused waits no more");
     }
 }

@@ -5,10 +5,10 @@
 //! | `parameters` | [`Parameters`](super::Parameters) |
 //! | `numbers/NAME` | the next number of a counter |
 //! | `bricks/ID`, `peers/ID` | [`Brick`](super::Brick), [`Peer`](super::Peer) |
-//! | `alive/bricks/ID`, `alive/peers/ID` | [`Alive`](super::Alive); attached to a session |
+//! | `alive/bricks/ID`, `alive/peers/ID` | [`Liveness`](super::Alive); attached to a session |
 //! | `spaces/NAME` | [`Space`](super::Space) |
 //! | `map` | the placement map's epoch; every change of the map changes it |
-//! | `placement/SPACE/PART` | [`Sheet`](super::Sheet): where so many logical nodes of the space are |
+//! | `placement/SPACE/PART` | [`PlacementRange`](super::Sheet): where so many logical nodes of the space are |
 //! | `schemas/SPACE` | counts changes of the space's classes and indexes; every such change changes it |
 //! | `classes/SPACE/NAME` | [`Class`](super::Class) |
 //! | `versions/SPACE/CLASS/VERSION` | a class as it was |
@@ -27,14 +27,14 @@ use crate::{Key, Prefix};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     Parameters,
-    Number(String),
+    Counter(String),
     Brick(BrickId),
     Peer(PeerId),
     AliveBrick(BrickId),
     AlivePeer(PeerId),
     Space(String),
-    Map,
-    Sheet(SpaceId, u32),
+    PlacementMap,
+    PlacementRange(SpaceId, u32),
     Schema(SpaceId),
     Class(SpaceId, String),
     Version(SpaceId, ClassId, u32),
@@ -48,14 +48,14 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Parameters => f.write_str("parameters"),
-            Self::Number(name) => write!(f, "numbers/{name}"),
+            Self::Counter(name) => write!(f, "numbers/{name}"),
             Self::Brick(id) => write!(f, "bricks/{id}"),
             Self::Peer(id) => write!(f, "peers/{id}"),
             Self::AliveBrick(id) => write!(f, "alive/bricks/{id}"),
             Self::AlivePeer(id) => write!(f, "alive/peers/{id}"),
             Self::Space(name) => write!(f, "spaces/{name}"),
-            Self::Map => f.write_str("map"),
-            Self::Sheet(space, part) => write!(f, "placement/{}/{part}", space.0),
+            Self::PlacementMap => f.write_str("map"),
+            Self::PlacementRange(space, part) => write!(f, "placement/{}/{part}", space.0),
             Self::Schema(space) => write!(f, "schemas/{}", space.0),
             Self::Class(space, name) => write!(f, "classes/{}/{name}", space.0),
             Self::Version(space, class, version) => write!(f, "versions/{}/{}/{version}", space.0, class.0),
@@ -81,14 +81,14 @@ impl Path {
         let parts: Vec<&str> = key.as_str().split('/').collect();
         Some(match parts[..] {
             ["parameters"] => Self::Parameters,
-            ["numbers", name] => Self::Number(name.to_owned()),
+            ["numbers", name] => Self::Counter(name.to_owned()),
             ["bricks", id] => Self::Brick(BrickId(number(id)?)),
             ["peers", id] => Self::Peer(PeerId(number(id)?)),
             ["alive", "bricks", id] => Self::AliveBrick(BrickId(number(id)?)),
             ["alive", "peers", id] => Self::AlivePeer(PeerId(number(id)?)),
             ["spaces", name] => Self::Space(name.to_owned()),
-            ["map"] => Self::Map,
-            ["placement", id, part] => Self::Sheet(space(id)?, number(part)?),
+            ["map"] => Self::PlacementMap,
+            ["placement", id, part] => Self::PlacementRange(space(id)?, number(part)?),
             ["schemas", id] => Self::Schema(space(id)?),
             ["classes", id, name] => Self::Class(space(id)?, name.to_owned()),
             ["versions", id, class, version] => {
@@ -139,14 +139,14 @@ mod tests {
         let name = || "a.b".to_owned();
         for path in [
             Path::Parameters,
-            Path::Number(name()),
+            Path::Counter(name()),
             Path::Brick(BrickId(7)),
             Path::Peer(PeerId(u32::MAX)),
             Path::AliveBrick(BrickId(0)),
             Path::AlivePeer(PeerId(3)),
             Path::Space(name()),
-            Path::Map,
-            Path::Sheet(SpaceId(1), 12),
+            Path::PlacementMap,
+            Path::PlacementRange(SpaceId(1), 12),
             Path::Schema(SpaceId(2)),
             Path::Class(SpaceId::MAX, name()),
             Path::Version(SpaceId(1), ClassId::MAX, 3),

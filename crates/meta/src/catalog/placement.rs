@@ -12,25 +12,25 @@ use super::ident::{self, BrickId, Epoch};
 use super::limits;
 
 /// Logical nodes on one sheet of the map.
-pub(super) const SHEET: u32 = 64;
+pub(super) const NODES_PER_RANGE: u32 = 64;
 /// The fewest logical nodes that a space gets unless it is told otherwise.
-const FEWEST: u32 = 8;
+const MIN_NODES: u32 = 8;
 /// Logical nodes for each brick unless it is told otherwise.
-const PER_BRICK: u32 = 4;
+const NODES_PER_BRICK: u32 = 4;
 
 /// Where up to 64 logical nodes of a space are that follow each other: a sheet of the placement map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sheet {
+pub struct PlacementRange {
     /// The first of them.
     #[serde(with = "ident::node")]
     pub first: NodeId,
     /// Where they are.
-    pub nodes: Vec<Placed>,
+    pub nodes: Vec<NodePlacement>,
 }
 
 /// Where a logical node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placed {
+pub struct NodePlacement {
     /// The brick that serves it.
     pub brick: BrickId,
     /// The change of the map since which it is served there, or sealed: by it requests are admitted. That it is copied
@@ -40,12 +40,12 @@ pub struct Placed {
     pub moves: u32,
     /// The move that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moving: Option<Moving>,
+    pub moving: Option<ActiveMove>,
 }
 
 /// A move from the brick that serves a logical node to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moving {
+pub struct ActiveMove {
     /// Who will serve it.
     pub to: BrickId,
     /// How far that is.
@@ -64,7 +64,7 @@ pub enum MovePhase {
 
 /// A move that would spread a space more evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Move {
+pub struct PlannedMove {
     /// The logical node.
     pub node: NodeId,
     /// Who serves it.
@@ -73,15 +73,15 @@ pub struct Move {
     pub to: BrickId,
 }
 
-impl Record for Sheet {
+impl Record for PlacementRange {
     fn check(&self) -> Result<(), CatalogError> {
         let count = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         let fits = self.first.0.checked_add(count).is_some_and(|end| end <= NodeId::MAX.0);
-        if !(1..=SHEET).contains(&count) || !fits {
+        if !(1..=NODES_PER_RANGE).contains(&count) || !fits {
             return Err(CatalogError::invalid(
-                "a sheet of the map",
+                "a range of the placement map",
                 self.first.0,
-                format!("it has 1 to {SHEET} nodes"),
+                format!("it has 1 to {NODES_PER_RANGE} nodes"),
             ));
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Record for Sheet {
 #[must_use]
 pub fn default_nodes(bricks: usize) -> u32 {
     let bricks = u32::try_from(bricks).unwrap_or(u32::MAX);
-    bricks.saturating_mul(PER_BRICK).clamp(FEWEST, limits::NODES).next_power_of_two().min(limits::NODES)
+    bricks.saturating_mul(NODES_PER_BRICK).clamp(MIN_NODES, limits::NODES).next_power_of_two().min(limits::NODES)
 }
 
 /// Gives new logical nodes to bricks: each brick gets as many as any other, or one more; those that serve fewest so far
@@ -112,7 +112,7 @@ pub fn spread(
     served: &BTreeMap<BrickId, Vec<NodeId>>,
     bricks: &BTreeSet<BrickId>,
     load: &mut BTreeMap<BrickId, usize>,
-) -> Vec<Move> {
+) -> Vec<PlannedMove> {
     if bricks.is_empty() {
         return Vec::new();
     }
@@ -139,7 +139,7 @@ pub fn spread(
                 *load = load.saturating_sub(1);
             }
             *load.entry(to).or_default() += 1;
-            moves.push(Move { node: *node, from: *from, to });
+            moves.push(PlannedMove { node: *node, from: *from, to });
         }
     }
     moves
@@ -150,7 +150,7 @@ pub fn spread(
 pub struct PlacementMap {
     pub(super) epoch: Epoch,
     /// By the first node of each.
-    pub(super) sheets: BTreeMap<u32, (SpaceId, u32, Arc<Sheet>)>,
+    pub(super) ranges: BTreeMap<u32, (SpaceId, u32, Arc<PlacementRange>)>,
 }
 
 impl PlacementMap {
@@ -162,22 +162,22 @@ impl PlacementMap {
 
     /// Where a logical node is.
     #[must_use]
-    pub fn lookup(&self, node: NodeId) -> Option<&Placed> {
-        let (first, (_, _, sheet)) = self.sheets.range(..=node.0).next_back()?;
+    pub fn lookup(&self, node: NodeId) -> Option<&NodePlacement> {
+        let (first, (_, _, sheet)) = self.ranges.range(..=node.0).next_back()?;
         sheet.nodes.get((node.0 - first) as usize)
     }
 
     /// Which sheet of which space has a logical node.
     #[must_use]
-    pub(super) fn sheet_of(&self, node: NodeId) -> Option<(SpaceId, u32)> {
+    pub(super) fn range_of(&self, node: NodeId) -> Option<(SpaceId, u32)> {
         self.lookup(node)?;
-        let (_, (space, part, _)) = self.sheets.range(..=node.0).next_back()?;
+        let (_, (space, part, _)) = self.ranges.range(..=node.0).next_back()?;
         Some((*space, *part))
     }
 
     /// All logical nodes, by ascending number.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Placed)> {
-        self.sheets.values().flat_map(|(_, _, sheet)| {
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodePlacement)> {
+        self.ranges.values().flat_map(|(_, _, sheet)| {
             sheet.nodes.iter().enumerate().map(|(at, placed)| (NodeId(sheet.first.0 + at as u32), placed))
         })
     }
@@ -193,7 +193,7 @@ impl PlacementMap {
     }
 }
 
-impl Placed {
+impl NodePlacement {
     /// Who serves the node in the end.
     #[must_use]
     pub fn destination(&self) -> BrickId {
@@ -218,7 +218,7 @@ mod tests {
         counts.iter().map(|(brick, count)| (BrickId(*brick), take(*count))).collect()
     }
 
-    fn after(mut served: BTreeMap<BrickId, Vec<NodeId>>, moves: &[Move]) -> Vec<(u32, usize)> {
+    fn counts_after(mut served: BTreeMap<BrickId, Vec<NodeId>>, moves: &[PlannedMove]) -> Vec<(u32, usize)> {
         for one in moves {
             let from = served.get_mut(&one.from).unwrap();
             assert!(from.contains(&one.node), "{one:?}");
@@ -256,7 +256,7 @@ mod tests {
             let mut load = served.iter().map(|(brick, nodes)| (*brick, nodes.len())).collect();
             let moves = spread(&served, &bricks(alive.iter().copied()), &mut load);
             assert_eq!(moves.len(), moved, "{counts:?} over {alive:?}");
-            assert_eq!(after(served, &moves), expected, "{counts:?} over {alive:?}");
+            assert_eq!(counts_after(served, &moves), expected, "{counts:?} over {alive:?}");
         }
     }
 
@@ -265,9 +265,9 @@ mod tests {
         let served = served(&[(1, 7)]);
         let mut load = [(BrickId(1), 7), (BrickId(2), 90), (BrickId(3), 4)].into();
         let moves = spread(&served, &bricks([1, 2, 3]), &mut load);
-        assert_eq!(after(served, &moves), [(1, 3), (2, 2), (3, 2)]);
+        assert_eq!(counts_after(served, &moves), [(1, 3), (2, 2), (3, 2)]);
         let served = self::served(&[(9, 7)]);
         let moves = spread(&served, &bricks([1, 2, 3]), &mut [(BrickId(1), 50), (BrickId(2), 90)].into());
-        assert_eq!(after(served, &moves), [(1, 2), (2, 2), (3, 3), (9, 0)]);
+        assert_eq!(counts_after(served, &moves), [(1, 2), (2, 2), (3, 3), (9, 0)]);
     }
 }

@@ -8,22 +8,22 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 
-use crate::{MetaStore, Session};
+use crate::{MetaSession, MetaStore};
 
-use super::editor::Editor;
+use super::catalog_editor::CatalogEditor;
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId, StartNumber};
-use super::member::Alive;
+use super::member::Liveness;
 use super::path::Path;
 
 /// How often a session is kept within its time to live.
-const KEPT: u32 = 3;
+const RENEWALS_PER_TTL: u32 = 3;
 /// How long to wait after a failure.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Who lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum ServerId {
     /// A brick.
     Brick(BrickId),
     /// A peer server.
@@ -32,11 +32,11 @@ pub enum Who {
 
 /// What is known of the own life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum PresenceState {
     /// Others count it as alive at least until then, unless it says otherwise. It may be past: then nobody can be asked.
-    Until(Instant),
+    AliveUntil(Instant),
     /// A later start of the same brick or peer server has taken over, or it was removed: this process has to end.
-    Over,
+    Revoked,
 }
 
 /// Says that a process lives, for as long as this is there.
@@ -45,8 +45,8 @@ pub enum Life {
 /// out; [`Presence::end`] ends it at once.
 pub struct Presence {
     store: Arc<dyn MetaStore>,
-    life: watch::Receiver<Life>,
-    session: watch::Receiver<Session>,
+    state: watch::Receiver<PresenceState>,
+    session: watch::Receiver<MetaSession>,
     task: AbortHandle,
 }
 
@@ -64,27 +64,32 @@ impl Presence {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub async fn begin(editor: Editor, who: Who, start: StartNumber, ttl: Duration) -> Result<Self, CatalogError> {
-        let living = Living { editor, who, start, ttl };
+    pub async fn begin(
+        editor: CatalogEditor,
+        who: ServerId,
+        start: StartNumber,
+        ttl: Duration,
+    ) -> Result<Self, CatalogError> {
+        let living = PresenceTask { editor, server: who, start, ttl };
         let (session, until) = living.open().await?;
         let store = living.editor.store().clone();
-        let (life_sender, life) = watch::channel(Life::Until(until));
+        let (life_sender, life) = watch::channel(PresenceState::AliveUntil(until));
         let (session_sender, session) = watch::channel(session);
-        let task = tokio::spawn(living.live(life_sender, session_sender)).abort_handle();
-        Ok(Self { store, life, session, task })
+        let task = tokio::spawn(living.run(life_sender, session_sender)).abort_handle();
+        Ok(Self { store, state: life, session, task })
     }
 
     /// What is known now.
     #[must_use]
-    pub fn life(&self) -> Life {
-        *self.life.borrow()
+    pub fn state(&self) -> PresenceState {
+        *self.state.borrow()
     }
 
     /// Waits until this process has to end.
-    pub async fn over(&self) {
-        let mut life = self.life.clone();
+    pub async fn wait_revoked(&self) {
+        let mut life = self.state.clone();
         // The task only ends with that.
-        let _ = life.wait_for(|life| *life == Life::Over).await;
+        let _ = life.wait_for(|life| *life == PresenceState::Revoked).await;
     }
 
     /// Says that the process does not live any more.
@@ -98,69 +103,69 @@ impl Presence {
     }
 }
 
-struct Living {
-    editor: Editor,
-    who: Who,
+struct PresenceTask {
+    editor: CatalogEditor,
+    server: ServerId,
     start: StartNumber,
     ttl: Duration,
 }
 
-impl Living {
+impl PresenceTask {
     /// A session that is announced, and until when it lasts.
-    async fn open(&self) -> Result<(Session, Instant), CatalogError> {
+    async fn open(&self) -> Result<(MetaSession, Instant), CatalogError> {
         let sent = Instant::now();
         let session = self.editor.store().open_session(self.ttl).await?;
         self.announce(session).await?;
         Ok((session, sent + session.ttl))
     }
 
-    async fn announce(&self, session: Session) -> Result<(), CatalogError> {
-        match self.who {
-            Who::Brick(id) => self.editor.announce_brick(id, self.start, session.id).await?,
-            Who::Peer(id) => self.editor.announce_peer(id, self.start, session.id).await?,
+    async fn announce(&self, session: MetaSession) -> Result<(), CatalogError> {
+        match self.server {
+            ServerId::Brick(id) => self.editor.announce_brick(id, self.start, session.id).await?,
+            ServerId::Peer(id) => self.editor.announce_peer(id, self.start, session.id).await?,
         };
         Ok(())
     }
 
-    async fn live(self, life: watch::Sender<Life>, sessions: watch::Sender<Session>) {
-        let mut pause = self.ttl / KEPT;
+    async fn run(self, life: watch::Sender<PresenceState>, sessions: watch::Sender<MetaSession>) {
+        let mut pause = self.ttl / RENEWALS_PER_TTL;
         loop {
             time::sleep(pause).await;
             let session = *sessions.borrow();
-            match self.keep(session).await {
+            match self.renew(session).await {
                 Ok((kept, until)) => {
-                    pause = self.ttl / KEPT;
+                    pause = self.ttl / RENEWALS_PER_TTL;
                     sessions.send_replace(kept);
-                    life.send_replace(Life::Until(until));
+                    life.send_replace(PresenceState::AliveUntil(until));
                 }
                 Err(CatalogError::Superseded { .. } | CatalogError::Missing { .. }) => {
-                    life.send_replace(Life::Over);
+                    life.send_replace(PresenceState::Revoked);
                     return;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the session cannot be kept; others may count this process as dead");
-                    pause = AGAIN;
+                    pause = RETRY_PAUSE;
                 }
             }
         }
     }
 
     /// Keeps the session, or begins another if it has ended; and sees to it that it is this process that is announced.
-    async fn keep(&self, session: Session) -> Result<(Session, Instant), CatalogError> {
+    async fn renew(&self, session: MetaSession) -> Result<(MetaSession, Instant), CatalogError> {
         let sent = Instant::now();
-        match self.editor.store().keep(session.id).await {
+        match self.editor.store().renew_session(session.id).await {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                tracing::warn!(who = ?self.who, "was not heard of for too long, and begins a new session");
+                tracing::warn!(who = ?self.server, "was not heard of for too long, and begins a new session");
                 return self.open().await;
             }
             Err(error) => return Err(error.into()),
         }
-        let path = match self.who {
-            Who::Brick(id) => Path::AliveBrick(id),
-            Who::Peer(id) => Path::AlivePeer(id),
+        let path = match self.server {
+            ServerId::Brick(id) => Path::AliveBrick(id),
+            ServerId::Peer(id) => Path::AlivePeer(id),
         };
-        let announced = self.editor.draft().get::<Alive>(&path).await?;
+        let announced = self.editor.draft().get::<Liveness>(&path).await?;
         if announced.is_none_or(|alive| alive.start != self.start) {
             self.announce(session).await?;
         }
@@ -171,22 +176,22 @@ impl Living {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Brick, Catalog, Storage};
+    use crate::catalog::{BrickRecord, Catalog, Storage};
     use crate::{Embedded, Prefix};
 
     const TTL: Duration = Duration::from_secs(6);
 
-    async fn with_brick() -> (Editor, Brick) {
-        let editor = Editor::new(Arc::new(Embedded::in_memory().unwrap()));
+    async fn with_brick() -> (CatalogEditor, BrickRecord) {
+        let editor = CatalogEditor::new(Arc::new(Embedded::in_memory().unwrap()));
         let brick = editor.add_brick(&["a:1".to_owned()], Storage::Durable).await.unwrap().value;
         (editor, brick)
     }
 
-    async fn begin(editor: &Editor, brick: &Brick, start: u64) -> Result<Presence, CatalogError> {
-        Presence::begin(editor.clone(), Who::Brick(brick.id), StartNumber(start), TTL).await
+    async fn begin(editor: &CatalogEditor, brick: &BrickRecord, start: u64) -> Result<Presence, CatalogError> {
+        Presence::begin(editor.clone(), ServerId::Brick(brick.id), StartNumber(start), TTL).await
     }
 
-    async fn is_alive(editor: &Editor, brick: &Brick) -> bool {
+    async fn is_alive(editor: &CatalogEditor, brick: &BrickRecord) -> bool {
         let catalog = Catalog::load(&editor.store().read(Prefix::all()).await.unwrap());
         catalog.brick(brick.id).unwrap().alive.is_some()
     }
@@ -197,7 +202,7 @@ mod tests {
         let presence = begin(&editor, &brick, 1).await.unwrap();
         time::sleep(TTL * 5).await;
         assert!(is_alive(&editor, &brick).await);
-        assert!(matches!(presence.life(), Life::Until(until) if until > Instant::now() + TTL / 2));
+        assert!(matches!(presence.state(), PresenceState::AliveUntil(until) if until > Instant::now() + TTL / 2));
         presence.end().await.unwrap();
         assert!(!is_alive(&editor, &brick).await);
         drop(begin(&editor, &brick, 2).await.unwrap());
@@ -224,9 +229,9 @@ mod tests {
         let old = begin(&editor, &brick, 1).await.unwrap();
         let new = begin(&editor, &brick, 2).await.unwrap();
         assert!(matches!(begin(&editor, &brick, 1).await, Err(CatalogError::Superseded { .. })));
-        old.over().await;
-        assert_eq!(old.life(), Life::Over);
-        assert!(matches!(new.life(), Life::Until(_)));
+        old.wait_revoked().await;
+        assert_eq!(old.state(), PresenceState::Revoked);
+        assert!(matches!(new.state(), PresenceState::AliveUntil(_)));
         assert!(is_alive(&editor, &brick).await);
     }
 }

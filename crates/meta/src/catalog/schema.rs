@@ -13,15 +13,15 @@ use super::limits;
 /// The classes and indexes of a space.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    shapes: BTreeMap<ClassId, Shape>,
+    classes: BTreeMap<ClassId, ResolvedClass>,
     names: HashMap<String, ClassId>,
-    below: BTreeMap<ClassId, BTreeSet<ClassId>>,
+    families: BTreeMap<ClassId, BTreeSet<ClassId>>,
     indexes: BTreeMap<String, Arc<Index>>,
 }
 
 /// A class with what it has of its parents.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct ResolvedClass {
     class: Arc<Class>,
     /// The class itself, its parent, and so on.
     lineage: Vec<ClassId>,
@@ -53,40 +53,40 @@ impl Schema {
             fields.sort_by_key(|field| field.number);
             let names = fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect();
             for above in &lineage {
-                schema.below.entry(*above).or_default().insert(class.id);
+                schema.families.entry(*above).or_default().insert(class.id);
             }
             schema.names.insert(class.name.clone(), class.id);
-            schema.shapes.insert(class.id, Shape { class: class.clone(), lineage, fields, names });
+            schema.classes.insert(class.id, ResolvedClass { class: class.clone(), lineage, fields, names });
         }
         (schema, flawed)
     }
 
     /// The class with this number.
     #[must_use]
-    pub fn class(&self, id: ClassId) -> Option<&Shape> {
-        self.shapes.get(&id)
+    pub fn class(&self, id: ClassId) -> Option<&ResolvedClass> {
+        self.classes.get(&id)
     }
 
     /// The class with this name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Shape> {
-        self.shapes.get(self.names.get(name)?)
+    pub fn class_named(&self, name: &str) -> Option<&ResolvedClass> {
+        self.classes.get(self.names.get(name)?)
     }
 
     /// All classes by ascending number.
-    pub fn classes(&self) -> impl Iterator<Item = &Shape> {
-        self.shapes.values()
+    pub fn classes(&self) -> impl Iterator<Item = &ResolvedClass> {
+        self.classes.values()
     }
 
     /// A class and all below it, by ascending number: what its extent consists of.
-    pub fn below(&self, id: ClassId) -> impl Iterator<Item = &Shape> {
-        self.below.get(&id).into_iter().flatten().filter_map(|id| self.shapes.get(id))
+    pub fn family(&self, id: ClassId) -> impl Iterator<Item = &ResolvedClass> {
+        self.families.get(&id).into_iter().flatten().filter_map(|id| self.classes.get(id))
     }
 
     /// Whether a class is another one, or below it.
     #[must_use]
     pub fn is_a(&self, class: ClassId, of: ClassId) -> bool {
-        self.below.get(&of).is_some_and(|below| below.contains(&class))
+        self.families.get(&of).is_some_and(|below| below.contains(&class))
     }
 
     /// All indexes by name.
@@ -120,8 +120,8 @@ impl Schema {
     }
 
     /// The class at the top of a class's tree.
-    pub(super) fn root<'a>(&'a self, shape: &'a Shape) -> &'a Arc<Class> {
-        let root = shape.lineage.last().and_then(|id| self.shapes.get(id));
+    pub(super) fn root<'a>(&'a self, shape: &'a ResolvedClass) -> &'a Arc<Class> {
+        let root = shape.lineage.last().and_then(|id| self.classes.get(id));
         &root.unwrap_or(shape).class
     }
 }
@@ -140,7 +140,7 @@ fn lineage(classes: &BTreeMap<ClassId, Arc<Class>>, id: ClassId) -> Option<Vec<C
     Some(lineage)
 }
 
-impl Shape {
+impl ResolvedClass {
     /// The class.
     #[must_use]
     pub fn class(&self) -> &Arc<Class> {
@@ -167,7 +167,7 @@ impl Shape {
 
     /// The field with this number.
     #[must_use]
-    pub fn numbered(&self, number: FieldNumber) -> Option<&Arc<Field>> {
+    pub fn field_by_number(&self, number: FieldNumber) -> Option<&Arc<Field>> {
         let at = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
         Some(&self.fields[at])
     }

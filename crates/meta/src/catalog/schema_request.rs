@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::class::{Class, ClassDefinition};
 use super::error::CatalogError;
-use super::evolution::Step;
+use super::evolution::EvolutionStep;
 use super::index::Index;
 use super::schema::Schema;
-use super::{Edited, Editor};
+use super::{CatalogEditor, Edited};
 use crate::Revision;
 
 /// What somebody wants to know of the classes and indexes of a space, or to have changed.
@@ -31,7 +31,7 @@ pub enum SchemaRequest {
         /// Its name.
         class: String,
         /// How.
-        steps: Vec<Step>,
+        steps: Vec<EvolutionStep>,
     },
     /// Make an index. It is not ready then.
     CreateIndex {
@@ -80,12 +80,12 @@ pub struct SchemaAnswer {
     pub indexes: Vec<Index>,
 }
 
-impl Editor {
+impl CatalogEditor {
     /// Does what is asked for. If something was changed, the answer says as of which revision.
     ///
     /// # Errors
     /// Those of the operation.
-    pub async fn answer(
+    pub async fn handle_schema_request(
         &self,
         space: &str,
         request: SchemaRequest,

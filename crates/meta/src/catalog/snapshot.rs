@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use model::{NodeId, SpaceId};
 
-use crate::{Changed, Entry, Key, Revision, State};
+use crate::{ChangedKey, Key, MetaEntry, MetaSnapshot, Revision};
 
 use super::account::{Group, User};
 use super::class::Class;
@@ -16,10 +16,10 @@ use super::entry::{self, Record};
 use super::error::CatalogError;
 use super::ident::{BrickId, Epoch, PeerId};
 use super::index::Index;
-use super::member::{Alive, Brick, Counter, Peer, Storage};
+use super::member::{BrickRecord, Counter, Liveness, PeerRecord, Storage};
 use super::parameters::Parameters;
 use super::path::Path;
-use super::placement::{self, Move, Placed, PlacementMap, Sheet};
+use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, PlannedMove};
 use super::schema::Schema;
 use super::space::{Permission, Space};
 
@@ -28,27 +28,27 @@ use super::space::{Permission, Space};
 pub struct Catalog {
     revision: Revision,
     parameters: Option<Arc<Parameters>>,
-    bricks: Arc<BTreeMap<BrickId, Member<Brick>>>,
-    peers: Arc<BTreeMap<PeerId, Member<Peer>>>,
+    bricks: Arc<BTreeMap<BrickId, CatalogMember<BrickRecord>>>,
+    peers: Arc<BTreeMap<PeerId, CatalogMember<PeerRecord>>>,
     spaces: Arc<Spaces>,
     schemas: Arc<BTreeMap<SpaceId, Arc<SpaceSchema>>>,
     users: Arc<BTreeMap<String, Arc<User>>>,
     groups: Arc<BTreeMap<String, Arc<Group>>>,
-    map: Arc<PlacementMap>,
+    placement_map: Arc<PlacementMap>,
     /// Entries that cannot be read, and why.
-    flawed: Arc<BTreeMap<Key, String>>,
+    invalid_entries: Arc<BTreeMap<Key, String>>,
 }
 
 /// A brick or a peer server, and whether it lives.
 #[derive(Clone, Debug)]
-pub struct Member<T> {
+pub struct CatalogMember<T> {
     /// What is known of it; `None` for one that lives and was removed.
     pub entry: Option<Arc<T>>,
     /// Its life, if it has one.
-    pub alive: Option<Alive>,
+    pub alive: Option<Liveness>,
 }
 
-impl<T> Default for Member<T> {
+impl<T> Default for CatalogMember<T> {
     fn default() -> Self {
         Self { entry: None, alive: None }
     }
@@ -66,7 +66,7 @@ struct SpaceSchema {
     classes: BTreeMap<String, Arc<Class>>,
     indexes: BTreeMap<String, Arc<Index>>,
     schema: Arc<Schema>,
-    flawed: Vec<String>,
+    invalid_classes: Vec<String>,
 }
 
 // ---------------------------------------------------------------------------------------------- looking things up
@@ -88,23 +88,23 @@ impl Catalog {
 
     /// A brick, whether it lives or not.
     #[must_use]
-    pub fn brick(&self, id: BrickId) -> Option<&Member<Brick>> {
+    pub fn brick(&self, id: BrickId) -> Option<&CatalogMember<BrickRecord>> {
         self.bricks.get(&id).filter(|member| member.entry.is_some())
     }
 
     /// All bricks by number.
-    pub fn bricks(&self) -> impl Iterator<Item = (&Arc<Brick>, Option<&Alive>)> {
+    pub fn bricks(&self) -> impl Iterator<Item = (&Arc<BrickRecord>, Option<&Liveness>)> {
         self.bricks.values().filter_map(|member| Some((member.entry.as_ref()?, member.alive.as_ref())))
     }
 
     /// A peer server, whether it lives or not.
     #[must_use]
-    pub fn peer(&self, id: PeerId) -> Option<&Member<Peer>> {
+    pub fn peer(&self, id: PeerId) -> Option<&CatalogMember<PeerRecord>> {
         self.peers.get(&id).filter(|member| member.entry.is_some())
     }
 
     /// All peer servers by number.
-    pub fn peers(&self) -> impl Iterator<Item = (&Arc<Peer>, Option<&Alive>)> {
+    pub fn peers(&self) -> impl Iterator<Item = (&Arc<PeerRecord>, Option<&Liveness>)> {
         self.peers.values().filter_map(|member| Some((member.entry.as_ref()?, member.alive.as_ref())))
     }
 
@@ -144,8 +144,8 @@ impl Catalog {
 
     /// Whether nobody has to say who it is: there is no user yet, not even one that cannot be read here.
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.users.is_empty() && !self.flawed.keys().any(|key| matches!(Path::parse(key), Some(Path::User(_))))
+    pub fn allows_anonymous(&self) -> bool {
+        self.users.is_empty() && !self.invalid_entries.keys().any(|key| matches!(Path::parse(key), Some(Path::User(_))))
     }
 
     /// All groups by name, without [`ADMINISTRATORS`](super::ADMINISTRATORS).
@@ -175,30 +175,33 @@ impl Catalog {
 
     /// Which brick serves each logical node.
     #[must_use]
-    pub fn map(&self) -> &Arc<PlacementMap> {
-        &self.map
+    pub fn placement_map(&self) -> &Arc<PlacementMap> {
+        &self.placement_map
     }
 
     /// Where a logical node is.
     #[must_use]
-    pub fn placed(&self, node: NodeId) -> Option<&Placed> {
-        self.map.lookup(node)
+    pub fn node_placement(&self, node: NodeId) -> Option<&NodePlacement> {
+        self.placement_map.lookup(node)
     }
 
     /// The space that a logical node belongs to.
     #[must_use]
     pub fn space_of(&self, node: NodeId) -> Option<&Arc<Space>> {
-        let (space, _) = self.map.sheet_of(node)?;
+        let (space, _) = self.placement_map.range_of(node)?;
         self.space_by_id(space)
     }
 
     /// Entries that cannot be read here, and why. What was known of them before is gone by; a newer program may have
     /// written them.
-    pub fn flawed(&self) -> impl Iterator<Item = (String, &str)> {
-        let entries = self.flawed.iter().map(|(key, why)| (key.to_string(), why.as_str()));
+    pub fn invalid_entries(&self) -> impl Iterator<Item = (String, &str)> {
+        let entries = self.invalid_entries.iter().map(|(key, why)| (key.to_string(), why.as_str()));
         let orphan = |space: SpaceId, name: &str| Path::Class(space, name.to_owned()).to_string();
         let classes = self.schemas.iter().flat_map(move |(space, known)| {
-            known.flawed.iter().map(move |name| (orphan(*space, name), "its parents are not there, or go in a circle"))
+            known
+                .invalid_classes
+                .iter()
+                .map(move |name| (orphan(*space, name), "its parents are not there, or go in a circle"))
         });
         entries.chain(classes)
     }
@@ -206,20 +209,20 @@ impl Catalog {
     /// The fewest moves that spread every space evenly over the bricks that live, are not leaving, and keep objects as
     /// the space does. Logical nodes that move already go where they go.
     #[must_use]
-    pub fn spread(&self) -> Vec<Move> {
+    pub fn spread(&self) -> Vec<PlannedMove> {
         self.spread_over(|_| true)
     }
 
     /// The moves that empty a brick, so that every space is spread as evenly as it can be over the others.
     #[must_use]
-    pub fn spread_without(&self, brick: BrickId) -> Vec<Move> {
+    pub fn spread_without(&self, brick: BrickId) -> Vec<PlannedMove> {
         let mut moves = self.spread_over(|other| other != brick);
         moves.retain(|one| one.from == brick);
         moves
     }
 
-    fn spread_over(&self, stays: impl Fn(BrickId) -> bool) -> Vec<Move> {
-        let mut load = self.map.load();
+    fn spread_over(&self, stays: impl Fn(BrickId) -> bool) -> Vec<PlannedMove> {
+        let mut load = self.placement_map.load();
         let mut moves = Vec::new();
         for space in self.spaces.by_id.values() {
             let mut bricks = self.candidates(space.storage);
@@ -227,7 +230,7 @@ impl Catalog {
             let mut served: BTreeMap<BrickId, Vec<NodeId>> = BTreeMap::new();
             let mut moving = BTreeSet::new();
             for node in space.node_ids() {
-                let Some(placed) = self.placed(node) else { continue };
+                let Some(placed) = self.node_placement(node) else { continue };
                 let nodes = served.entry(placed.destination()).or_default();
                 if placed.moving.is_some() {
                     // At the front: what a brick has too much is taken from the end.
@@ -245,7 +248,9 @@ impl Catalog {
     }
 
     fn candidates(&self, storage: Storage) -> BTreeSet<BrickId> {
-        let fits = |brick: &Brick, alive: Option<&Alive>| alive.is_some() && !brick.leaving && brick.storage == storage;
+        let fits = |brick: &BrickRecord, alive: Option<&Liveness>| {
+            alive.is_some() && !brick.leaving && brick.storage == storage
+        };
         self.bricks().filter(|(brick, alive)| fits(brick, *alive)).map(|(brick, _)| brick.id).collect()
     }
 }
@@ -255,44 +260,50 @@ impl Catalog {
 impl Catalog {
     /// The catalogue that was read.
     #[must_use]
-    pub fn load(state: &State) -> Self {
+    pub fn load(state: &MetaSnapshot) -> Self {
         let mut catalog = Self::default();
         let entries = state.entries.iter().map(|(key, entry)| (key, Some(entry)));
-        catalog.learn(state.revision, entries);
+        catalog.apply_entries(state.revision, entries);
         catalog
     }
 
     /// Becomes the catalogue after a write.
-    pub(super) fn apply(&mut self, revision: Revision, changes: &[Changed]) {
-        self.learn(revision, changes.iter().map(|one| (&one.key, one.entry.as_ref())));
+    pub(super) fn apply(&mut self, revision: Revision, changes: &[ChangedKey]) {
+        self.apply_entries(revision, changes.iter().map(|one| (&one.key, one.entry.as_ref())));
     }
 
-    fn learn<'a>(&mut self, revision: Revision, entries: impl Iterator<Item = (&'a Key, Option<&'a Entry>)>) {
+    fn apply_entries<'a>(
+        &mut self,
+        revision: Revision,
+        entries: impl Iterator<Item = (&'a Key, Option<&'a MetaEntry>)>,
+    ) {
         let mut schemas = BTreeSet::new();
         for (key, entry) in entries {
             let Some(path) = Path::parse(key) else { continue };
-            let learned = self.learn_one(&path, key, entry, &mut schemas);
+            let learned = self.apply_entry(&path, key, entry, &mut schemas);
             match learned {
-                Ok(()) if self.flawed.contains_key(key) => drop(Arc::make_mut(&mut self.flawed).remove(key)),
+                Ok(()) if self.invalid_entries.contains_key(key) => {
+                    drop(Arc::make_mut(&mut self.invalid_entries).remove(key))
+                }
                 Ok(()) => {}
-                Err(why) => drop(Arc::make_mut(&mut self.flawed).insert(key.clone(), why.to_string())),
+                Err(why) => drop(Arc::make_mut(&mut self.invalid_entries).insert(key.clone(), why.to_string())),
             }
         }
         for space in schemas {
             if let Some(known) = Arc::make_mut(&mut self.schemas).get_mut(&space) {
                 let known = Arc::make_mut(known);
                 let (schema, flawed) = Schema::new(known.classes.values().cloned(), known.indexes.clone());
-                (known.schema, known.flawed) = (Arc::new(schema), flawed);
+                (known.schema, known.invalid_classes) = (Arc::new(schema), flawed);
             }
         }
         self.revision = revision;
     }
 
-    fn learn_one(
+    fn apply_entry(
         &mut self,
         path: &Path,
         key: &Key,
-        entry: Option<&Entry>,
+        entry: Option<&MetaEntry>,
         schemas: &mut BTreeSet<SpaceId>,
     ) -> Result<(), CatalogError> {
         match path {
@@ -306,11 +317,11 @@ impl Catalog {
                 set_member(Arc::make_mut(&mut self.peers), *id, |member| member.entry = record);
             }
             Path::AliveBrick(id) => {
-                let alive = decode::<Alive>(key, entry)?.map(Arc::unwrap_or_clone);
+                let alive = decode::<Liveness>(key, entry)?.map(Arc::unwrap_or_clone);
                 set_member(Arc::make_mut(&mut self.bricks), *id, |member| member.alive = alive);
             }
             Path::AlivePeer(id) => {
-                let alive = decode::<Alive>(key, entry)?.map(Arc::unwrap_or_clone);
+                let alive = decode::<Liveness>(key, entry)?.map(Arc::unwrap_or_clone);
                 set_member(Arc::make_mut(&mut self.peers), *id, |member| member.alive = alive);
             }
             Path::Space(name) => {
@@ -336,19 +347,19 @@ impl Catalog {
             }
             Path::User(name) => set(Arc::make_mut(&mut self.users), name, decode(key, entry)?),
             Path::Group(name) => set(Arc::make_mut(&mut self.groups), name, decode(key, entry)?),
-            Path::Map => {
+            Path::PlacementMap => {
                 let counter = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
-                Arc::make_mut(&mut self.map).epoch = Epoch(counter);
+                Arc::make_mut(&mut self.placement_map).epoch = Epoch(counter);
             }
-            Path::Sheet(space, part) => {
-                let record = decode::<Sheet>(key, entry)?;
-                let map = Arc::make_mut(&mut self.map);
-                map.sheets.retain(|_, (of, number, _)| (&*of, &*number) != (space, part));
+            Path::PlacementRange(space, part) => {
+                let record = decode::<PlacementRange>(key, entry)?;
+                let map = Arc::make_mut(&mut self.placement_map);
+                map.ranges.retain(|_, (of, number, _)| (&*of, &*number) != (space, part));
                 if let Some(sheet) = record {
-                    map.sheets.insert(sheet.first.0, (*space, *part, sheet));
+                    map.ranges.insert(sheet.first.0, (*space, *part, sheet));
                 }
             }
-            Path::Number(_) | Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
+            Path::Counter(_) | Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
         }
         Ok(())
     }
@@ -358,7 +369,7 @@ impl Catalog {
     }
 }
 
-fn decode<T: Record>(key: &Key, entry: Option<&Entry>) -> Result<Option<Arc<T>>, CatalogError> {
+fn decode<T: Record>(key: &Key, entry: Option<&MetaEntry>) -> Result<Option<Arc<T>>, CatalogError> {
     entry.map(|entry| entry::decode(key, &entry.value).map(Arc::new)).transpose()
 }
 
@@ -369,7 +380,11 @@ fn set<T>(of: &mut BTreeMap<String, Arc<T>>, name: &str, record: Option<Arc<T>>)
     };
 }
 
-fn set_member<K: Ord + Copy, T>(of: &mut BTreeMap<K, Member<T>>, id: K, set: impl FnOnce(&mut Member<T>)) {
+fn set_member<K: Ord + Copy, T>(
+    of: &mut BTreeMap<K, CatalogMember<T>>,
+    id: K,
+    set: impl FnOnce(&mut CatalogMember<T>),
+) {
     let member = of.entry(id).or_default();
     set(member);
     if member.entry.is_none() && member.alive.is_none() {

@@ -100,7 +100,7 @@ impl Space {
 
 impl Record for Space {
     fn check(&self) -> Result<(), CatalogError> {
-        names::space(&self.name)?;
+        names::check_space(&self.name)?;
         let fits = self.nodes.checked_add(self.first_node.0).is_some_and(|end| end <= NodeId::MAX.0);
         if self.nodes == 0 || self.nodes > limits::NODES || !fits || self.id == SpaceId(0) {
             let why = format!("a space has a number from 1 on, and 1 to {} logical nodes", limits::NODES);
@@ -110,7 +110,7 @@ impl Record for Space {
         if users.len() + groups.len() > limits::PERMISSIONS {
             return Err(CatalogError::TooMany { what: "permissions in a space", limit: limits::PERMISSIONS as u64 });
         }
-        users.keys().try_for_each(|name| names::user(name))?;
-        groups.keys().try_for_each(|name| names::group(name))
+        users.keys().try_for_each(|name| names::check_user(name))?;
+        groups.keys().try_for_each(|name| names::check_group(name))
     }
 }

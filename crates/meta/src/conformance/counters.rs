@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Subject, key};
-use crate::{Change, Expect, MetaStore, Written};
+use crate::{Expect, KeyChange, MetaStore, WriteOutcome};
 
 /// Adds one to a counter by compare-and-set, however often it takes. For tests.
 pub(super) async fn increment(store: &Arc<dyn MetaStore>, name: &str) {
@@ -12,8 +12,8 @@ pub(super) async fn increment(store: &Arc<dyn MetaStore>, name: &str) {
         let entry = state.entry(&key(name));
         let count: u64 = entry.map_or(0, |entry| str::from_utf8(&entry.value).unwrap().parse().unwrap());
         let expect = Expect { key: key(name), revision: entry.map(|entry| entry.revision) };
-        let change = Change::put(key(name), (count + 1).to_string());
-        if let Written::Done(_) = store.write(vec![expect], vec![change]).await.unwrap() {
+        let change = KeyChange::put(key(name), (count + 1).to_string());
+        if let WriteOutcome::Done(_) = store.write(vec![expect], vec![change]).await.unwrap() {
             return;
         }
     }

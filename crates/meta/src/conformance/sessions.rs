@@ -7,7 +7,7 @@ use model::ErrorKind;
 use tokio::time;
 
 use super::{Subject, attach, key, next, put, show, show_batch, write};
-use crate::{Change, Expect, MetaStore, Prefix};
+use crate::{Expect, KeyChange, MetaStore, Prefix};
 
 pub(super) async fn an_ended_session_takes_its_keys_along(subject: &dyn Subject, store: Arc<dyn MetaStore>) {
     let session = store.open_session(Duration::from_secs(600)).await.unwrap();
@@ -27,7 +27,7 @@ pub(super) async fn an_ended_session_takes_its_keys_along(subject: &dyn Subject,
     assert!(state.revision >= batch.revision);
     assert_eq!(show(&state), "b=1 c=1");
     store.end_session(session.id).await.unwrap();
-    store.keep(other.id).await.unwrap();
+    store.renew_session(other.id).await.unwrap();
     assert_eq!(store.open_session(Duration::from_millis(1)).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(store.open_session(Duration::MAX).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert!(subject.shortest_ttl() < Duration::from_secs(600));
@@ -43,16 +43,16 @@ pub(super) async fn a_session_lives_as_long_as_it_is_kept(subject: &dyn Subject,
     let keeper = store.clone();
     let keeping = tokio::spawn(async move {
         loop {
-            keeper.keep(kept.id).await.unwrap();
+            keeper.renew_session(kept.id).await.unwrap();
             time::sleep(kept.ttl / 5).await;
         }
     });
     assert_eq!(show_batch(&next(&mut watch).await), "left-");
     assert_eq!(show(&store.read(Prefix::all()).await.unwrap()), "kept=1");
-    assert_eq!(store.keep(left.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.renew_session(left.id).await.unwrap_err().kind(), ErrorKind::NotFound);
     keeping.abort();
     assert_eq!(show_batch(&next(&mut watch).await), "kept-");
-    assert_eq!(store.keep(kept.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.renew_session(kept.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 pub(super) async fn keys_change_their_session(_: &dyn Subject, store: Arc<dyn MetaStore>) {
@@ -63,7 +63,7 @@ pub(super) async fn keys_change_their_session(_: &dyn Subject, store: Arc<dyn Me
     write(&store, vec![], vec![put("stays", "2"), attach("moves", "2", second)]).await;
     store.end_session(first).await.unwrap();
     assert_eq!(show(&store.read(Prefix::all()).await.unwrap()), "moves=2 stays=2");
-    write(&store, vec![], vec![Change::remove(key("moves"))]).await;
+    write(&store, vec![], vec![KeyChange::remove(key("moves"))]).await;
     write(&store, vec![], vec![put("moves", "3")]).await;
     store.end_session(second).await.unwrap();
     assert_eq!(show(&store.read(Prefix::all()).await.unwrap()), "moves=3 stays=2");
@@ -77,5 +77,5 @@ pub(super) async fn ended_sessions_take_no_keys(_: &dyn Subject, store: Arc<dyn 
     let refused = store.write(vec![Expect::at(key("a"), first)], changes).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NotFound);
     assert_eq!(show(&store.read(Prefix::all()).await.unwrap()), "a=1");
-    assert_eq!(store.keep(session).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.renew_session(session).await.unwrap_err().kind(), ErrorKind::NotFound);
 }

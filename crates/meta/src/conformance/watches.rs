@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time;
 
 use super::{Subject, key, next, prefix, put, show_batch, write};
-use crate::{Change, MetaStore, Prefix, Watched, limits};
+use crate::{KeyChange, MetaStore, Prefix, WatchEvent, limits};
 
 pub(super) async fn a_watch_gives_each_write_once_and_whole(_: &dyn Subject, store: Arc<dyn MetaStore>) {
     let start = store.read(Prefix::all()).await.unwrap().revision;
@@ -17,7 +17,7 @@ pub(super) async fn a_watch_gives_each_write_once_and_whole(_: &dyn Subject, sto
     for changes in [
         vec![put("a/1", "x"), put("b", "x"), put("a/2", "x")],
         vec![put("b", "y")],
-        vec![put("a/1", "y"), Change::remove(key("a/2"))],
+        vec![put("a/1", "y"), KeyChange::remove(key("a/2"))],
     ] {
         revisions.push(write(&store, vec![], changes).await);
     }
@@ -62,8 +62,8 @@ pub(super) async fn a_watch_does_not_lose_what_it_is_interrupted_at(_: &dyn Subj
         // Most of these are dropped before they are done.
         if let Ok(watched) = time::timeout(Duration::from_micros(200), watch.next()).await {
             match watched.unwrap() {
-                Watched::Changed(batch) => seen.push(batch.revision),
-                Watched::Compacted => panic!("the history is gone"),
+                WatchEvent::Changed(batch) => seen.push(batch.revision),
+                WatchEvent::Compacted => panic!("the history is gone"),
             }
         }
     }
@@ -76,10 +76,10 @@ pub(super) async fn a_watch_says_when_history_is_gone(subject: &dyn Subject, sto
     let third = write(&store, vec![], vec![put("a", "3")]).await;
     subject.forget(&store, third).await.unwrap();
     let mut watch = store.watch(Prefix::all(), first).await.unwrap();
-    assert_eq!(watch.next().await.unwrap(), Watched::Compacted);
-    assert_eq!(watch.next().await.unwrap(), Watched::Compacted);
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::Compacted);
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::Compacted);
     let mut watch = store.watch(prefix("other"), first).await.unwrap();
-    assert_eq!(watch.next().await.unwrap(), Watched::Compacted);
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::Compacted);
     assert!(second < third);
     let mut watch = store.watch(Prefix::all(), third).await.unwrap();
     write(&store, vec![], vec![put("a", "4")]).await;
@@ -92,7 +92,7 @@ pub(super) async fn a_watch_sees_large_writes(_: &dyn Subject, store: Arc<dyn Me
     let mut from_now = store.watch(Prefix::all(), start).await.unwrap();
     let large = Bytes::from(vec![7; limits::VALUE]);
     for number in 0..8 {
-        let changes = vec![Change::put(key(&format!("large/{number}")), large.clone()), put("small", "1")];
+        let changes = vec![KeyChange::put(key(&format!("large/{number}")), large.clone()), put("small", "1")];
         write(&store, vec![], changes).await;
     }
     let mut from_then = store.watch(Prefix::all(), start).await.unwrap();

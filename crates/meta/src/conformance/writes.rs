@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::ErrorKind;
 
 use super::{Subject, entry, key, prefix, put, show, write};
-use crate::{Change, Expect, Key, MetaStore, Prefix, Revision, Written, limits};
+use crate::{Expect, Key, KeyChange, MetaStore, Prefix, Revision, WriteOutcome, limits};
 
 pub(super) async fn what_is_written_is_read_with_its_revision(_: &dyn Subject, store: Arc<dyn MetaStore>) {
     let empty = store.read(Prefix::all()).await.unwrap();
@@ -23,7 +23,7 @@ pub(super) async fn what_is_written_is_read_with_its_revision(_: &dyn Subject, s
     assert_eq!(got.entries, state.entries);
     assert!(store.get(vec![]).await.unwrap().entries.is_empty());
     let binary = Bytes::from((0..=255).collect::<Vec<u8>>());
-    write(&store, vec![], vec![Change::put(key("binary"), binary.clone()), put("empty", "")]).await;
+    write(&store, vec![], vec![KeyChange::put(key("binary"), binary.clone()), put("empty", "")]).await;
     let state = store.read(Prefix::all()).await.unwrap();
     assert_eq!(state.entry(&key("binary")).unwrap().value, binary);
     assert_eq!(state.entry(&key("empty")).unwrap().value, Bytes::new());
@@ -55,7 +55,7 @@ pub(super) async fn a_write_expects_revisions_and_absence(_: &dyn Subject, store
         vec![Expect::at(a(), first), Expect::at(b(), first)],
     ] {
         let written = store.write(expects.clone(), vec![put("a", "2"), put("b", "2")]).await.unwrap();
-        assert_eq!(written, Written::Conflict, "{expects:?}");
+        assert_eq!(written, WriteOutcome::Conflict, "{expects:?}");
     }
     assert_eq!(show(&store.read(Prefix::all()).await.unwrap()), "a=1");
     write(&store, vec![Expect::at(a(), first), Expect::absent(b())], vec![put("c", "3")]).await;
@@ -64,15 +64,15 @@ pub(super) async fn a_write_expects_revisions_and_absence(_: &dyn Subject, store
 
 pub(super) async fn a_write_happens_whole_or_not_at_all(_: &dyn Subject, store: Arc<dyn MetaStore>) {
     let keys: Vec<Key> = (0..limits::CHANGES).map(|number| key(&format!("key/{number:03}"))).collect();
-    let all = |value: &'static str| keys.iter().map(|key| Change::put(key.clone(), value)).collect::<Vec<_>>();
+    let all = |value: &'static str| keys.iter().map(|key| KeyChange::put(key.clone(), value)).collect::<Vec<_>>();
     let absent = keys.iter().map(|key| Expect::absent(key.clone())).collect();
     let first = write(&store, absent, all("1")).await;
     let state = store.get(keys.clone()).await.unwrap();
     assert_eq!(state.entries.len(), keys.len());
     assert!(state.entries.iter().all(|(_, entry)| entry.revision == first));
     let expects = keys.iter().map(|key| Expect::at(key.clone(), first)).collect::<Vec<_>>();
-    write(&store, vec![], vec![Change::remove(keys[57].clone())]).await;
-    assert_eq!(store.write(expects, all("2")).await.unwrap(), Written::Conflict);
+    write(&store, vec![], vec![KeyChange::remove(keys[57].clone())]).await;
+    assert_eq!(store.write(expects, all("2")).await.unwrap(), WriteOutcome::Conflict);
     let state = store.read(prefix("key/")).await.unwrap();
     assert!(state.entries.iter().all(|(_, entry)| entry.value == "1"));
     assert_eq!(state.entries.len(), keys.len() - 1);
@@ -80,7 +80,7 @@ pub(super) async fn a_write_happens_whole_or_not_at_all(_: &dyn Subject, store: 
 
 pub(super) async fn what_is_removed_can_be_expected_absent(_: &dyn Subject, store: Arc<dyn MetaStore>) {
     let first = write(&store, vec![], vec![put("a", "1")]).await;
-    let gone = write(&store, vec![Expect::at(key("a"), first)], vec![Change::remove(key("a")), put("b", "1")]).await;
+    let gone = write(&store, vec![Expect::at(key("a"), first)], vec![KeyChange::remove(key("a")), put("b", "1")]).await;
     assert!(gone > first);
     assert_eq!(show(&store.read(Prefix::all()).await.unwrap()), "b=1");
     let again = write(&store, vec![Expect::absent(key("a"))], vec![put("a", "2")]).await;
@@ -92,8 +92,8 @@ pub(super) async fn only_changes_make_revisions(_: &dyn Subject, store: Arc<dyn 
     let first = write(&store, vec![], vec![put("a", "1")]).await;
     let mut watch = store.watch(Prefix::all(), first).await.unwrap();
     assert!(write(&store, vec![Expect::at(key("a"), first)], vec![]).await >= first);
-    assert!(write(&store, vec![], vec![Change::remove(key("b"))]).await >= first);
-    assert_eq!(store.write(vec![Expect::absent(key("a"))], vec![]).await.unwrap(), Written::Conflict);
+    assert!(write(&store, vec![], vec![KeyChange::remove(key("b"))]).await >= first);
+    assert_eq!(store.write(vec![Expect::absent(key("a"))], vec![]).await.unwrap(), WriteOutcome::Conflict);
     let last = write(&store, vec![], vec![put("c", "1")]).await;
     assert_eq!(super::next(&mut watch).await.revision, last);
 }
@@ -101,17 +101,17 @@ pub(super) async fn only_changes_make_revisions(_: &dyn Subject, store: Arc<dyn 
 pub(super) async fn what_is_too_large_is_refused(_: &dyn Subject, store: Arc<dyn MetaStore>) {
     let largest = Bytes::from(vec![b'x'; limits::VALUE]);
     let over = Bytes::from(vec![b'x'; limits::VALUE + 1]);
-    write(&store, vec![], vec![Change::put(key(&"k".repeat(limits::KEY)), largest.clone())]).await;
+    write(&store, vec![], vec![KeyChange::put(key(&"k".repeat(limits::KEY)), largest.clone())]).await;
     let state = store.read(Prefix::all()).await.unwrap();
     assert_eq!(state.entries[0].1.value, largest);
 
     let kind = |changes| async { store.write(vec![], changes).await.unwrap_err().kind() };
-    assert_eq!(kind(vec![Change::put(key("a"), over)]).await, ErrorKind::TooLarge);
-    let both = vec![Change::put(key("a"), largest.clone()), Change::put(key("b"), largest.clone())];
+    assert_eq!(kind(vec![KeyChange::put(key("a"), over)]).await, ErrorKind::TooLarge);
+    let both = vec![KeyChange::put(key("a"), largest.clone()), KeyChange::put(key("b"), largest.clone())];
     assert_eq!(kind(both).await, ErrorKind::TooLarge);
     let many = |count: usize| (0..count).map(|number| put(&number.to_string(), "")).collect::<Vec<_>>();
     assert_eq!(kind(many(limits::CHANGES + 1)).await, ErrorKind::TooLarge);
-    assert_eq!(kind(vec![put("a", "1"), Change::remove(key("a"))]).await, ErrorKind::Invalid);
+    assert_eq!(kind(vec![put("a", "1"), KeyChange::remove(key("a"))]).await, ErrorKind::Invalid);
     let expects = (0..=limits::EXPECTS).map(|number| Expect::absent(key(&number.to_string()))).collect();
     assert_eq!(store.write(expects, vec![]).await.unwrap_err().kind(), ErrorKind::TooLarge);
     let keys = (0..=limits::CHANGES).map(|number| key(&number.to_string())).collect();
@@ -124,7 +124,7 @@ pub(super) async fn what_is_too_large_is_refused(_: &dyn Subject, store: Arc<dyn
 pub(super) async fn much_is_read_whole(_: &dyn Subject, store: Arc<dyn MetaStore>) {
     let large = Bytes::from(vec![0xa5; limits::VALUE]);
     for number in 0..6 {
-        write(&store, vec![], vec![Change::put(key(&format!("large/{number}")), large.clone())]).await;
+        write(&store, vec![], vec![KeyChange::put(key(&format!("large/{number}")), large.clone())]).await;
     }
     for hundred in 0..12 {
         let small = (0..limits::CHANGES).map(|number| put(&format!("small/{hundred:02}{number:03}"), "s"));

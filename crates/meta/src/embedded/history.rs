@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 
-use crate::{Batch, Changed, Prefix, Revision, Watched};
+use crate::{ChangedKey, Prefix, Revision, WatchBatch, WatchEvent};
 
 /// Writes that are kept.
-const BATCHES: usize = 16_384;
+const MAX_BATCHES: usize = 16_384;
 /// Bytes of keys and values that are kept.
-const BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// The last writes, oldest first.
 #[derive(Debug)]
 pub(super) struct History {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<WatchBatch>,
     bytes: usize,
     /// All that came after this revision is here.
     floor: Revision,
@@ -24,10 +24,10 @@ impl History {
         Self { batches: VecDeque::new(), bytes: 0, floor }
     }
 
-    pub(super) fn push(&mut self, batch: Batch) {
-        self.bytes += bytes(&batch);
+    pub(super) fn push(&mut self, batch: WatchBatch) {
+        self.bytes += byte_len(&batch);
         self.batches.push_back(batch);
-        while self.batches.len() > BATCHES || self.bytes > BYTES {
+        while self.batches.len() > MAX_BATCHES || self.bytes > MAX_BYTES {
             self.drop_first();
         }
     }
@@ -42,31 +42,32 @@ impl History {
 
     fn drop_first(&mut self) {
         if let Some(batch) = self.batches.pop_front() {
-            self.bytes -= bytes(&batch);
+            self.bytes -= byte_len(&batch);
             self.floor = batch.revision;
         }
     }
 
     /// The first write after a revision that touched such keys; `None` if there is none yet. Moves `after` to what was
     /// looked at.
-    pub(super) fn next(&self, prefix: &Prefix, after: &mut Revision) -> Option<Watched> {
+    pub(super) fn next(&self, prefix: &Prefix, after: &mut Revision) -> Option<WatchEvent> {
         if *after < self.floor {
-            return Some(Watched::Compacted);
+            return Some(WatchEvent::Compacted);
         }
         let start = self.batches.partition_point(|batch| batch.revision <= *after);
         for batch in self.batches.range(start..) {
             *after = batch.revision;
-            let changes: Vec<Changed> = batch.changes.iter().filter(|one| prefix.covers(&one.key)).cloned().collect();
+            let changes: Vec<ChangedKey> =
+                batch.changes.iter().filter(|one| prefix.covers(&one.key)).cloned().collect();
             if !changes.is_empty() {
-                return Some(Watched::Changed(Batch { revision: batch.revision, changes }));
+                return Some(WatchEvent::Changed(WatchBatch { revision: batch.revision, changes }));
             }
         }
         None
     }
 }
 
-fn bytes(batch: &Batch) -> usize {
-    let entry = |one: &Changed| one.entry.as_ref().map_or(0, |entry| entry.value.len());
+fn byte_len(batch: &WatchBatch) -> usize {
+    let entry = |one: &ChangedKey| one.entry.as_ref().map_or(0, |entry| entry.value.len());
     batch.changes.iter().map(|one| one.key.as_str().len() + entry(one)).sum()
 }
 
@@ -75,15 +76,15 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{Entry, Key};
+    use crate::{Key, MetaEntry};
 
-    fn batch(revision: u64, bytes: usize) -> Batch {
+    fn batch(revision: u64, bytes: usize) -> WatchBatch {
         let revision = Revision(revision);
-        let entry = Entry { value: Bytes::from(vec![0; bytes]), revision, session: None };
-        Batch { revision, changes: vec![Changed { key: Key::new("k").unwrap(), entry: Some(entry) }] }
+        let entry = MetaEntry { value: Bytes::from(vec![0; bytes]), revision, session: None };
+        WatchBatch { revision, changes: vec![ChangedKey { key: Key::new("k").unwrap(), entry: Some(entry) }] }
     }
 
-    fn first(history: &History, after: u64) -> Option<Watched> {
+    fn first(history: &History, after: u64) -> Option<WatchEvent> {
         history.next(&Prefix::all(), &mut Revision(after))
     }
 
@@ -93,13 +94,13 @@ mod tests {
         for revision in 11..=30 {
             history.push(batch(revision, 1 << 20));
         }
-        assert_eq!(first(&history, 10), Some(Watched::Compacted));
-        assert_eq!(first(&history, 15), Some(Watched::Changed(batch(16, 1 << 20))));
+        assert_eq!(first(&history, 10), Some(WatchEvent::Compacted));
+        assert_eq!(first(&history, 15), Some(WatchEvent::Changed(batch(16, 1 << 20))));
         let mut history = History::after(Revision(0));
-        for revision in 1..=BATCHES as u64 + 5 {
+        for revision in 1..=MAX_BATCHES as u64 + 5 {
             history.push(batch(revision, 0));
         }
-        assert_eq!(first(&history, 4), Some(Watched::Compacted));
-        assert_eq!(first(&history, 5), Some(Watched::Changed(batch(6, 0))));
+        assert_eq!(first(&history, 4), Some(WatchEvent::Compacted));
+        assert_eq!(first(&history, 5), Some(WatchEvent::Changed(batch(6, 0))));
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::Result;
 use parking_lot::Mutex;
 
-use super::rows::{Done, RowChange, Rows};
+use super::rows::{DurableCallback, RowChange, Rows};
 
 /// Rows in memory. Clones are the same rows.
 #[derive(Clone, Default)]
@@ -18,7 +18,7 @@ impl Rows for MemoryRows {
         self.0.lock().iter().try_for_each(|(name, value)| visit(name, value.clone()))
     }
 
-    fn submit(&self, changes: Vec<RowChange>, done: Done) {
+    fn submit(&self, changes: Vec<RowChange>, done: DurableCallback) {
         let mut rows = self.0.lock();
         for (name, value) in changes {
             match value {

@@ -14,12 +14,12 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
 
-use crate::{Entry, Key, Revision, SessionId, limits};
+use crate::{Key, MetaEntry, MetaSessionId, Revision, limits};
 
 /// What all rows of the catalogue begin with.
-pub(super) const FIRST: &[u8] = b"meta/";
+pub(super) const ROW_PREFIX: &[u8] = b"meta/";
 /// What is behind all rows of the catalogue.
-pub(super) const END: &[u8] = b"meta0";
+pub(super) const ROWS_END: &[u8] = b"meta0";
 
 const HEADER: &[u8] = b"meta/r";
 const VERSION: u8 = 1;
@@ -28,7 +28,7 @@ const VERSION: u8 = 1;
 pub(super) type RowChange = (Vec<u8>, Option<Bytes>);
 
 /// What is called when changes are durable, or have failed.
-pub(super) type Done = Box<dyn FnOnce(Result<()>) + Send>;
+pub(super) type DurableCallback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Where rows are kept.
 pub(super) trait Rows: Send + Sync {
@@ -36,15 +36,15 @@ pub(super) trait Rows: Send + Sync {
     fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()>;
 
     /// Makes changes durable together; calls `done` then, from any thread, or before it returns.
-    fn submit(&self, changes: Vec<RowChange>, done: Done);
+    fn submit(&self, changes: Vec<RowChange>, done: DurableCallback);
 }
 
 /// What a row says.
 #[derive(Debug, PartialEq)]
 pub(super) enum Row {
     Header { revision: Revision, last_row: u64, last_session: u64 },
-    Entry { row: u64, key: Key, entry: Entry },
-    Session { id: SessionId, ttl: Duration },
+    Entry { row: u64, key: Key, entry: MetaEntry },
+    Session { id: MetaSessionId, ttl: Duration },
 }
 
 /// The row with the counters.
@@ -58,7 +58,7 @@ pub(super) fn header(revision: Revision, last_row: u64, last_session: u64) -> Ro
 }
 
 /// The row of an entry.
-pub(super) fn entry(row: u64, key: &Key, entry: &Entry) -> RowChange {
+pub(super) fn entry(row: u64, key: &Key, entry: &MetaEntry) -> RowChange {
     let text = key.as_str();
     let mut bytes = BytesMut::with_capacity(19 + text.len() + entry.value.len());
     bytes.put_u8(VERSION);
@@ -72,12 +72,12 @@ pub(super) fn entry(row: u64, key: &Key, entry: &Entry) -> RowChange {
 }
 
 /// The row of an entry that is gone.
-pub(super) fn no_entry(row: u64) -> RowChange {
+pub(super) fn entry_removal(row: u64) -> RowChange {
     (name(b'e', row), None)
 }
 
 /// The row of a session, or that it is gone.
-pub(super) fn session(id: SessionId, ttl: Option<Duration>) -> RowChange {
+pub(super) fn session(id: MetaSessionId, ttl: Option<Duration>) -> RowChange {
     let value = ttl.map(|ttl| {
         let mut bytes = BytesMut::new();
         bytes.put_u8(VERSION);
@@ -88,7 +88,7 @@ pub(super) fn session(id: SessionId, ttl: Option<Duration>) -> RowChange {
 }
 
 fn name(kind: u8, number: u64) -> Vec<u8> {
-    let mut name = FIRST.to_vec();
+    let mut name = ROW_PREFIX.to_vec();
     name.push(kind);
     name.extend_from_slice(&number.to_be_bytes());
     name
@@ -109,7 +109,7 @@ fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
     if value.try_get_u8().ok()? != VERSION {
         return None;
     }
-    let rest = name.strip_prefix(FIRST)?;
+    let rest = name.strip_prefix(ROW_PREFIX)?;
     match rest.split_first()? {
         (b'r', []) => {
             let revision = Revision(value.try_get_u64().ok()?);
@@ -119,17 +119,17 @@ fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
         (b'e', number) => {
             let row = u64::from_be_bytes(number.try_into().ok()?);
             let revision = Revision(value.try_get_u64().ok()?);
-            let session = Some(value.try_get_u64().ok()?).filter(|id| *id != 0).map(SessionId);
+            let session = Some(value.try_get_u64().ok()?).filter(|id| *id != 0).map(MetaSessionId);
             let length = usize::from(value.try_get_u16().ok()?);
             if value.len() < length {
                 return None;
             }
             let key = Key::new(std::str::from_utf8(&value.split_to(length)).ok()?).ok()?;
             (value.len() <= limits::VALUE).then_some(())?;
-            Some(Row::Entry { row, key, entry: Entry { value, revision, session } })
+            Some(Row::Entry { row, key, entry: MetaEntry { value, revision, session } })
         }
         (b's', number) => {
-            let id = SessionId(u64::from_be_bytes(number.try_into().ok()?));
+            let id = MetaSessionId(u64::from_be_bytes(number.try_into().ok()?));
             let ttl = Duration::from_millis(value.try_get_u64().ok()?);
             (value.is_empty() && limits::TTL.contains(&ttl)).then_some(Row::Session { id, ttl })
         }
@@ -141,31 +141,31 @@ fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
 mod tests {
     use super::*;
 
-    fn back((name, value): RowChange) -> Row {
+    fn round_trip((name, value): RowChange) -> Row {
         parse(&name, value.unwrap()).unwrap()
     }
 
     #[test]
     fn rows_read_back_as_they_were_written() {
         let key = Key::new("spaces/größe").unwrap();
-        for session in [None, Some(SessionId(9))] {
-            let written = Entry { value: Bytes::from_static(b"{}"), revision: Revision(7), session };
-            assert_eq!(back(entry(3, &key, &written)), Row::Entry { row: 3, key: key.clone(), entry: written });
+        for session in [None, Some(MetaSessionId(9))] {
+            let written = MetaEntry { value: Bytes::from_static(b"{}"), revision: Revision(7), session };
+            assert_eq!(round_trip(entry(3, &key, &written)), Row::Entry { row: 3, key: key.clone(), entry: written });
         }
         let ttl = Duration::from_millis(2500);
-        assert_eq!(back(session(SessionId(4), Some(ttl))), Row::Session { id: SessionId(4), ttl });
+        assert_eq!(round_trip(session(MetaSessionId(4), Some(ttl))), Row::Session { id: MetaSessionId(4), ttl });
         let counters = Row::Header { revision: Revision(1), last_row: 2, last_session: 3 };
-        assert_eq!(back(header(Revision(1), 2, 3)), counters);
+        assert_eq!(round_trip(header(Revision(1), 2, 3)), counters);
     }
 
     #[test]
     fn damaged_rows_are_refused_wherever_they_are_cut() {
         let key = Key::new("k").unwrap();
-        let written = Entry { value: Bytes::new(), revision: Revision(7), session: None };
+        let written = MetaEntry { value: Bytes::new(), revision: Revision(7), session: None };
         for (name, value) in [
             entry(3, &key, &written),
             header(Revision(1), 2, 3),
-            session(SessionId(4), Some(limits::TTL.start().to_owned())),
+            session(MetaSessionId(4), Some(limits::TTL.start().to_owned())),
         ] {
             let value = value.unwrap();
             for end in 0..value.len() {

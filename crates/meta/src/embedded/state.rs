@@ -10,28 +10,29 @@ use tokio::time::Instant;
 use super::history::History;
 use super::rows::{self, Row, RowChange};
 use crate::{
-    Batch, Change, Changed, Entry, Expect, Key, Prefix, Revision, Session, SessionId, State, limits, meta_store,
+    ChangedKey, Expect, Key, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, Prefix, Revision,
+    WatchBatch, limits, meta_store,
 };
 
 /// What is seen: only what is durable.
-pub(super) struct Catalogue {
+pub(super) struct EmbeddedState {
     revision: Revision,
-    keys: BTreeMap<Key, Kept>,
+    keys: BTreeMap<Key, StoredEntry>,
     bytes: usize,
     last_row: u64,
     last_session: u64,
-    sessions: BTreeMap<SessionId, Life>,
+    sessions: BTreeMap<MetaSessionId, OpenSession>,
     history: History,
 }
 
 /// An entry, and the number of its row.
-struct Kept {
-    entry: Entry,
+struct StoredEntry {
+    entry: MetaEntry,
     row: u64,
 }
 
 /// A session that is open.
-struct Life {
+struct OpenSession {
     ttl: Duration,
     /// When it ends unless it is kept.
     deadline: Instant,
@@ -41,18 +42,18 @@ struct Life {
 }
 
 /// A write that was checked against everything before it: what it will have done.
-pub(super) struct Prepared {
-    batch: Batch,
+pub(super) struct PreparedWrite {
+    batch: WatchBatch,
     rows: Vec<RowChange>,
     /// Rows of keys that had none.
     new_rows: BTreeMap<Key, u64>,
     last_row: u64,
     last_session: u64,
-    opened: Option<Session>,
-    ended: Option<SessionId>,
+    opened: Option<MetaSession>,
+    ended: Option<MetaSessionId>,
 }
 
-impl Prepared {
+impl PreparedWrite {
     /// What has to be durable first. Takes it away.
     pub(super) fn take_rows(&mut self) -> Vec<RowChange> {
         std::mem::take(&mut self.rows)
@@ -64,7 +65,7 @@ impl Prepared {
     }
 }
 
-impl Catalogue {
+impl EmbeddedState {
     /// What rows say. Sessions begin their time to live anew: whoever held one could not keep it meanwhile.
     pub(super) fn load(rows: &dyn rows::Rows, now: Instant) -> Result<Self> {
         let mut catalogue = Self {
@@ -85,10 +86,10 @@ impl Catalogue {
                 }
                 Row::Entry { row, key, entry } => {
                     catalogue.bytes += bytes(&key, &entry);
-                    catalogue.keys.insert(key, Kept { entry, row });
+                    catalogue.keys.insert(key, StoredEntry { entry, row });
                 }
                 Row::Session { id, ttl } => {
-                    catalogue.sessions.insert(id, Life::new(ttl, now));
+                    catalogue.sessions.insert(id, OpenSession::new(ttl, now));
                 }
             }
             Ok(())
@@ -107,7 +108,7 @@ impl Catalogue {
 
     // ------------------------------------------------------------------------------------------ reading
 
-    pub(super) fn read(&self, prefix: &Prefix) -> Result<State> {
+    pub(super) fn read(&self, prefix: &Prefix) -> Result<MetaSnapshot> {
         let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
         let covered = self.keys.range::<str, _>(from).take_while(|(key, _)| prefix.covers(key));
         let mut total = 0;
@@ -119,14 +120,14 @@ impl Catalogue {
             }
             entries.push((key.clone(), kept.entry.clone()));
         }
-        Ok(State { revision: self.revision, entries })
+        Ok(MetaSnapshot { revision: self.revision, entries })
     }
 
-    pub(super) fn get(&self, mut keys: Vec<Key>) -> State {
+    pub(super) fn get(&self, mut keys: Vec<Key>) -> MetaSnapshot {
         keys.sort_unstable();
         keys.dedup();
         let found = keys.into_iter().filter_map(|key| self.keys.get(&key).map(|kept| (key, kept.entry.clone())));
-        State { revision: self.revision, entries: found.collect() }
+        MetaSnapshot { revision: self.revision, entries: found.collect() }
     }
 
     pub(super) fn history(&self) -> &History {
@@ -141,22 +142,22 @@ impl Catalogue {
     // ------------------------------------------------------------------------------------------ writing
 
     /// Checks a write and works out what it does; `None` if something is not as expected.
-    pub(super) fn prepare(&self, expects: &[Expect], changes: Vec<Change>) -> Result<Option<Prepared>> {
+    pub(super) fn prepare(&self, expects: &[Expect], changes: Vec<KeyChange>) -> Result<Option<PreparedWrite>> {
         let is_as_expected =
             |expect: &Expect| self.keys.get(&expect.key).map(|kept| kept.entry.revision) == expect.revision;
         if !expects.iter().all(is_as_expected) {
             return Ok(None);
         }
         let revision = Revision(self.revision.0 + 1);
-        let mut prepared = self.nothing();
+        let mut prepared = self.prepare_empty();
         let mut total = self.bytes;
         for change in changes {
             let known = self.keys.get(change.key());
             total -= known.map_or(0, |kept| bytes(change.key(), &kept.entry));
             match change {
-                Change::Put { key, value, session } => {
+                KeyChange::Put { key, value, session } => {
                     if let Some(session) = session {
-                        let life = self.living(session)?;
+                        let life = self.require_session(session)?;
                         if life.keys.len() + prepared.rows.len() >= limits::SESSION_KEYS {
                             return Err(too_many_keys(session));
                         }
@@ -166,15 +167,15 @@ impl Catalogue {
                         prepared.last_row = row;
                         prepared.new_rows.insert(key.clone(), row);
                     }
-                    let entry = Entry { value, revision, session };
+                    let entry = MetaEntry { value, revision, session };
                     total += bytes(&key, &entry);
                     prepared.rows.push(rows::entry(row, &key, &entry));
-                    prepared.batch.changes.push(Changed { key, entry: Some(entry) });
+                    prepared.batch.changes.push(ChangedKey { key, entry: Some(entry) });
                 }
-                Change::Remove { key } => {
+                KeyChange::Remove { key } => {
                     if let Some(kept) = known {
-                        prepared.rows.push(rows::no_entry(kept.row));
-                        prepared.batch.changes.push(Changed { key, entry: None });
+                        prepared.rows.push(rows::entry_removal(kept.row));
+                        prepared.batch.changes.push(ChangedKey { key, entry: None });
                     }
                 }
             }
@@ -189,15 +190,15 @@ impl Catalogue {
         Ok(Some(prepared))
     }
 
-    pub(super) fn prepare_opening(&self, ttl: Duration) -> Result<(Session, Prepared)> {
+    pub(super) fn prepare_opening(&self, ttl: Duration) -> Result<(MetaSession, PreparedWrite)> {
         if self.sessions.len() >= limits::SESSIONS {
             let message =
                 format!("there are {} sessions, which is the most that can be: try again later", limits::SESSIONS);
             return Err(Error::new(ErrorKind::Full, message));
         }
-        let mut prepared = self.nothing();
+        let mut prepared = self.prepare_empty();
         prepared.last_session += 1;
-        let session = Session { id: SessionId(prepared.last_session), ttl };
+        let session = MetaSession { id: MetaSessionId(prepared.last_session), ttl };
         prepared.rows.push(rows::session(session.id, Some(ttl)));
         prepared.opened = Some(session);
         self.finish(&mut prepared);
@@ -205,13 +206,13 @@ impl Catalogue {
     }
 
     /// Works out what the end of a session does; `None` if there is none.
-    pub(super) fn prepare_end(&self, session: SessionId) -> Option<Prepared> {
+    pub(super) fn prepare_end(&self, session: MetaSessionId) -> Option<PreparedWrite> {
         let life = self.sessions.get(&session)?;
-        let mut prepared = self.nothing();
+        let mut prepared = self.prepare_empty();
         for key in &life.keys {
             // Every key of a session is known.
-            prepared.rows.extend(self.keys.get(key).map(|kept| rows::no_entry(kept.row)));
-            prepared.batch.changes.push(Changed { key: key.clone(), entry: None });
+            prepared.rows.extend(self.keys.get(key).map(|kept| rows::entry_removal(kept.row)));
+            prepared.batch.changes.push(ChangedKey { key: key.clone(), entry: None });
         }
         prepared.rows.push(rows::session(session, None));
         prepared.ended = Some(session);
@@ -219,9 +220,9 @@ impl Catalogue {
         Some(prepared)
     }
 
-    fn nothing(&self) -> Prepared {
-        Prepared {
-            batch: Batch { revision: self.revision, changes: Vec::new() },
+    fn prepare_empty(&self) -> PreparedWrite {
+        PreparedWrite {
+            batch: WatchBatch { revision: self.revision, changes: Vec::new() },
             rows: Vec::new(),
             new_rows: BTreeMap::new(),
             last_row: self.last_row,
@@ -231,7 +232,7 @@ impl Catalogue {
         }
     }
 
-    fn finish(&self, prepared: &mut Prepared) {
+    fn finish(&self, prepared: &mut PreparedWrite) {
         if !prepared.batch.changes.is_empty() {
             prepared.batch.revision = Revision(self.revision.0 + 1);
         }
@@ -241,10 +242,10 @@ impl Catalogue {
     }
 
     /// Shows what was prepared and is durable now. Nothing else was applied since it was prepared.
-    pub(super) fn apply(&mut self, prepared: Prepared, now: Instant) {
+    pub(super) fn apply(&mut self, prepared: PreparedWrite, now: Instant) {
         (self.last_row, self.last_session) = (prepared.last_row, prepared.last_session);
         if let Some(session) = prepared.opened {
-            self.sessions.insert(session.id, Life::new(session.ttl, now));
+            self.sessions.insert(session.id, OpenSession::new(session.ttl, now));
         }
         for changed in &prepared.batch.changes {
             let before = self.keys.remove(&changed.key);
@@ -259,7 +260,7 @@ impl Catalogue {
             if let Some(life) = entry.session.and_then(|session| self.sessions.get_mut(&session)) {
                 life.keys.insert(changed.key.clone());
             }
-            self.keys.insert(changed.key.clone(), Kept { entry, row });
+            self.keys.insert(changed.key.clone(), StoredEntry { entry, row });
         }
         if let Some(session) = prepared.ended {
             self.sessions.remove(&session);
@@ -270,7 +271,7 @@ impl Catalogue {
         }
     }
 
-    fn detach(&mut self, key: &Key, session: Option<SessionId>) {
+    fn detach(&mut self, key: &Key, session: Option<MetaSessionId>) {
         if let Some(life) = session.and_then(|session| self.sessions.get_mut(&session)) {
             life.keys.remove(key);
         }
@@ -278,12 +279,12 @@ impl Catalogue {
 
     // ------------------------------------------------------------------------------------------ sessions
 
-    fn living(&self, session: SessionId) -> Result<&Life> {
+    fn require_session(&self, session: MetaSessionId) -> Result<&OpenSession> {
         let life = self.sessions.get(&session).filter(|life| !life.is_ending);
         life.ok_or_else(|| meta_store::session_ended(session))
     }
 
-    pub(super) fn keep(&mut self, session: SessionId, now: Instant) -> Result<()> {
+    pub(super) fn renew_session(&mut self, session: MetaSessionId, now: Instant) -> Result<()> {
         let life = self.sessions.get_mut(&session).filter(|life| !life.is_ending);
         let life = life.ok_or_else(|| meta_store::session_ended(session))?;
         life.deadline = now + life.ttl;
@@ -296,7 +297,7 @@ impl Catalogue {
     }
 
     /// Gives all sessions their whole time again: this process was not there to hear that they are kept.
-    pub(super) fn renew(&mut self, now: Instant) {
+    pub(super) fn renew_all_sessions(&mut self, now: Instant) {
         for life in self.sessions.values_mut() {
             life.deadline = now + life.ttl;
         }
@@ -304,7 +305,7 @@ impl Catalogue {
 
     /// The sessions whose time has run out: they cannot be kept any more. Those whose end does not succeed come again
     /// after a while.
-    pub(super) fn expire(&mut self, now: Instant, again: Duration) -> Vec<SessionId> {
+    pub(super) fn expire(&mut self, now: Instant, again: Duration) -> Vec<MetaSessionId> {
         let mut over = Vec::new();
         for (id, life) in &mut self.sessions {
             if life.deadline <= now {
@@ -317,17 +318,17 @@ impl Catalogue {
     }
 }
 
-impl Life {
+impl OpenSession {
     fn new(ttl: Duration, now: Instant) -> Self {
         Self { ttl, deadline: now + ttl, is_ending: false, keys: BTreeSet::new() }
     }
 }
 
-fn bytes(key: &Key, entry: &Entry) -> usize {
+fn bytes(key: &Key, entry: &MetaEntry) -> usize {
     key.as_str().len() + entry.value.len()
 }
 
-fn too_many_keys(session: SessionId) -> Error {
+fn too_many_keys(session: MetaSessionId) -> Error {
     let limit = limits::SESSION_KEYS;
     Error::new(ErrorKind::Full, format!("session {} has the {limit} keys that a session may have", session.0))
 }

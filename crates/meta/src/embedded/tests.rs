@@ -4,7 +4,7 @@ use bytes::Bytes;
 use model::ErrorKind;
 
 use super::memory::MemoryRows;
-use super::rows::{Done, RowChange};
+use super::rows::{DurableCallback, RowChange};
 use super::*;
 use crate::conformance::{self, Subject};
 use crate::{Key, limits};
@@ -16,7 +16,7 @@ struct Subjects {
 }
 
 impl Subject for Subjects {
-    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>> {
+    fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>> {
         Box::pin(async {
             let store = (self.open)()?;
             *self.last.lock() = Some(store.clone());
@@ -53,10 +53,10 @@ fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-async fn write(store: &Embedded, changes: Vec<Change>) -> Revision {
+async fn write(store: &Embedded, changes: Vec<KeyChange>) -> Revision {
     match store.write(vec![], changes).await.unwrap() {
-        Written::Done(revision) => revision,
-        Written::Conflict => panic!("it expects nothing"),
+        WriteOutcome::Done(revision) => revision,
+        WriteOutcome::Conflict => panic!("it expects nothing"),
     }
 }
 
@@ -67,39 +67,39 @@ async fn a_catalogue_is_there_when_its_store_is_opened_again() {
     let store = open();
     let catalogue = Embedded::open(&store).unwrap();
     let session = catalogue.open_session(Duration::from_secs(600)).await.unwrap();
-    write(&catalogue, vec![Change::put(key("a"), "1"), Change::attach(key("b"), "2", session.id)]).await;
-    write(&catalogue, vec![Change::put(key("a"), vec![7; limits::VALUE])]).await;
+    write(&catalogue, vec![KeyChange::put(key("a"), "1"), KeyChange::attach(key("b"), "2", session.id)]).await;
+    write(&catalogue, vec![KeyChange::put(key("a"), vec![7; limits::VALUE])]).await;
     let before = catalogue.read(Prefix::all()).await.unwrap();
     drop((catalogue, store));
     let again = Embedded::open(&open()).unwrap();
     assert_eq!(again.read(Prefix::all()).await.unwrap(), before);
-    again.keep(session.id).await.unwrap();
+    again.renew_session(session.id).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_restart_keeps_entries_revisions_and_sessions_with_their_whole_time() {
     let rows = MemoryRows::default();
-    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     tokio::time::pause();
     let session = store.open_session(Duration::from_secs(10)).await.unwrap();
     let ended = store.open_session(Duration::from_secs(10)).await.unwrap();
     store.end_session(ended.id).await.unwrap();
-    write(&store, vec![Change::put(key("a"), "1"), Change::put(key("b"), "1")]).await;
-    write(&store, vec![Change::attach(key("alive"), "1", session.id)]).await;
-    let last = write(&store, vec![Change::remove(key("a"))]).await;
+    write(&store, vec![KeyChange::put(key("a"), "1"), KeyChange::put(key("b"), "1")]).await;
+    write(&store, vec![KeyChange::attach(key("alive"), "1", session.id)]).await;
+    let last = write(&store, vec![KeyChange::remove(key("a"))]).await;
     let before = store.read(Prefix::all()).await.unwrap();
     tokio::time::advance(Duration::from_secs(9)).await;
     drop(store);
 
-    let store = Embedded::over(Box::new(rows)).unwrap();
+    let store = Embedded::with_rows(Box::new(rows)).unwrap();
     assert_eq!(store.read(Prefix::all()).await.unwrap(), before);
     assert_eq!(before.revision, last);
-    assert_eq!(store.keep(ended.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.renew_session(ended.id).await.unwrap_err().kind(), ErrorKind::NotFound);
     let mut old = store.watch(Prefix::all(), Revision(last.0 - 1)).await.unwrap();
-    assert_eq!(old.next().await.unwrap(), Watched::Compacted);
+    assert_eq!(old.next().await.unwrap(), WatchEvent::Compacted);
     let mut watch = store.watch(Prefix::all(), last).await.unwrap();
     let begin = Instant::now();
-    let Watched::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
+    let WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
     assert_eq!(batch.changes[0].key, key("alive"));
     assert!(batch.revision > last);
     assert_eq!(begin.elapsed().as_secs(), 10);
@@ -115,38 +115,38 @@ async fn a_stall_is_not_held_against_sessions() {
     tokio::task::yield_now().await;
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::task::yield_now().await;
-    store.keep(session.id).await.unwrap();
+    store.renew_session(session.id).await.unwrap();
 }
 
 /// Rows that can be made to fail, or to answer later.
 #[derive(Clone, Default)]
-struct Moody {
+struct FlakyRows {
     rows: MemoryRows,
     fail: Arc<Mutex<bool>>,
-    held: Arc<Mutex<Option<Held>>>,
+    deferred: Arc<Mutex<Option<DeferredSubmits>>>,
 }
 
-type Held = Vec<(Vec<RowChange>, Done)>;
+type DeferredSubmits = Vec<(Vec<RowChange>, DurableCallback)>;
 
-impl Rows for Moody {
+impl Rows for FlakyRows {
     fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()> {
         self.rows.load(visit)
     }
 
-    fn submit(&self, changes: Vec<RowChange>, done: Done) {
+    fn submit(&self, changes: Vec<RowChange>, done: DurableCallback) {
         if *self.fail.lock() {
             return done(Err(Error::new(ErrorKind::Full, "the disk is full")));
         }
-        if let Some(held) = &mut *self.held.lock() {
+        if let Some(held) = &mut *self.deferred.lock() {
             return held.push((changes, done));
         }
         self.rows.submit(changes, done);
     }
 }
 
-impl Moody {
+impl FlakyRows {
     fn release(&self) {
-        for (changes, done) in self.held.lock().take().unwrap_or_default() {
+        for (changes, done) in self.deferred.lock().take().unwrap_or_default() {
             self.rows.submit(changes, done);
         }
     }
@@ -154,56 +154,56 @@ impl Moody {
 
 #[tokio::test]
 async fn a_write_that_cannot_be_made_durable_is_not_seen() {
-    let rows = Moody::default();
-    let store = Embedded::over(Box::new(rows.clone())).unwrap();
-    let first = write(&store, vec![Change::put(key("a"), "1")]).await;
+    let rows = FlakyRows::default();
+    let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
+    let first = write(&store, vec![KeyChange::put(key("a"), "1")]).await;
     *rows.fail.lock() = true;
-    let refused = store.write(vec![], vec![Change::put(key("a"), "2")]).await.unwrap_err();
+    let refused = store.write(vec![], vec![KeyChange::put(key("a"), "2")]).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Full);
     let state = store.read(Prefix::all()).await.unwrap();
     assert_eq!((state.revision, &state.entries[0].1.value[..]), (first, &b"1"[..]));
     *rows.fail.lock() = false;
-    assert_eq!(write(&store, vec![Change::put(key("a"), "3")]).await.0, first.0 + 1);
+    assert_eq!(write(&store, vec![KeyChange::put(key("a"), "3")]).await.0, first.0 + 1);
 }
 
 #[tokio::test]
 async fn a_write_is_seen_when_it_is_durable_even_if_nobody_waits_for_it() {
-    let rows = Moody::default();
-    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let rows = FlakyRows::default();
+    let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
-    *rows.held.lock() = Some(Vec::new());
+    *rows.deferred.lock() = Some(Vec::new());
     let given_up =
-        time::timeout(Duration::from_millis(20), store.write(vec![], vec![Change::put(key("a"), "1")])).await;
+        time::timeout(Duration::from_millis(20), store.write(vec![], vec![KeyChange::put(key("a"), "1")])).await;
     assert!(given_up.is_err());
     assert!(store.read(Prefix::all()).await.unwrap().entries.is_empty());
     rows.release();
-    assert!(matches!(watch.next().await.unwrap(), Watched::Changed(batch) if batch.revision == Revision(1)));
-    assert_eq!(write(&store, vec![Change::put(key("a"), "2")]).await, Revision(2));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changed(batch) if batch.revision == Revision(1)));
+    assert_eq!(write(&store, vec![KeyChange::put(key("a"), "2")]).await, Revision(2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_session_is_tried_until_it_is_durable() {
-    let rows = Moody::default();
-    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let rows = FlakyRows::default();
+    let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let session = store.open_session(Duration::from_secs(5)).await.unwrap();
-    let last = write(&store, vec![Change::attach(key("a"), "1", session.id)]).await;
+    let last = write(&store, vec![KeyChange::attach(key("a"), "1", session.id)]).await;
     *rows.fail.lock() = true;
     time::sleep(Duration::from_secs(7)).await;
     assert_eq!(store.read(Prefix::all()).await.unwrap().entries.len(), 1);
-    assert_eq!(store.keep(session.id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.renew_session(session.id).await.unwrap_err().kind(), ErrorKind::NotFound);
     *rows.fail.lock() = false;
     let mut watch = store.watch(Prefix::all(), last).await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), Watched::Changed(_)));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changed(_)));
     assert!(store.read(Prefix::all()).await.unwrap().entries.is_empty());
 }
 
 #[tokio::test]
 async fn keys_of_a_session_without_a_row_are_damage() {
     let rows = MemoryRows::default();
-    let store = Embedded::over(Box::new(rows.clone())).unwrap();
+    let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let session = store.open_session(Duration::from_secs(5)).await.unwrap();
-    write(&store, vec![Change::attach(key("a"), "1", session.id)]).await;
+    write(&store, vec![KeyChange::attach(key("a"), "1", session.id)]).await;
     rows.submit(vec![rows::session(session.id, None)], Box::new(|_| ()));
-    let Err(error) = Embedded::over(Box::new(rows)) else { panic!("it opens") };
+    let Err(error) = Embedded::with_rows(Box::new(rows)) else { panic!("it opens") };
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }

@@ -32,9 +32,9 @@ impl<'de> Deserialize<'de> for Base64 {
 
 /// A long integer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Int(pub(super) i64);
+pub(super) struct JsonInt64(pub(super) i64);
 
-impl Int {
+impl JsonInt64 {
     fn is_zero(&self) -> bool {
         self.0 == 0
     }
@@ -45,13 +45,13 @@ impl Int {
     }
 }
 
-impl Serialize for Int {
+impl Serialize for JsonInt64 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Int {
+impl<'de> Deserialize<'de> for JsonInt64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -75,7 +75,7 @@ fn is_false(flag: &bool) -> bool {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Header {
-    pub(super) revision: Int,
+    pub(super) revision: JsonInt64,
     #[cfg(test)]
     pub(super) member_id: String,
 }
@@ -85,8 +85,8 @@ pub(super) struct Header {
 pub(super) struct KeyValue {
     pub(super) key: Base64,
     pub(super) value: Base64,
-    pub(super) mod_revision: Int,
-    pub(super) lease: Int,
+    pub(super) mod_revision: JsonInt64,
+    pub(super) lease: JsonInt64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,9 +115,9 @@ pub(super) struct OpAnswer {
 #[serde(default)]
 pub(super) struct Lease {
     #[serde(rename = "ID")]
-    pub(super) id: Int,
+    pub(super) id: JsonInt64,
     #[serde(rename = "TTL")]
-    pub(super) ttl: Int,
+    pub(super) ttl: JsonInt64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,12 +129,12 @@ pub(super) struct Token {
 /// An answer of no interest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Nothing {}
+pub(super) struct EmptyAnswer {}
 
 /// A part of a stream.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
-pub(super) struct Streamed<T> {
+pub(super) struct StreamMessage<T> {
     pub(super) result: Option<T>,
     pub(super) error: Option<StreamError>,
 }
@@ -162,7 +162,7 @@ pub(super) struct WatchAnswer {
     pub(super) header: Header,
     pub(super) created: bool,
     pub(super) canceled: bool,
-    pub(super) compact_revision: Int,
+    pub(super) compact_revision: JsonInt64,
     pub(super) cancel_reason: String,
     /// More of the same comes with the next answer.
     pub(super) fragment: bool,
@@ -193,18 +193,18 @@ pub(super) struct Range {
     pub(super) key: Base64,
     #[serde(skip_serializing_if = "Base64::is_empty")]
     pub(super) range_end: Base64,
-    #[serde(skip_serializing_if = "Int::is_zero")]
-    pub(super) limit: Int,
-    #[serde(skip_serializing_if = "Int::is_zero")]
-    pub(super) revision: Int,
+    #[serde(skip_serializing_if = "JsonInt64::is_zero")]
+    pub(super) limit: JsonInt64,
+    #[serde(skip_serializing_if = "JsonInt64::is_zero")]
+    pub(super) revision: JsonInt64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Put {
     pub(super) key: Base64,
     pub(super) value: Base64,
-    #[serde(skip_serializing_if = "Int::is_zero")]
-    pub(super) lease: Int,
+    #[serde(skip_serializing_if = "JsonInt64::is_zero")]
+    pub(super) lease: JsonInt64,
     #[serde(skip_serializing_if = "is_false")]
     pub(super) ignore_lease: bool,
 }
@@ -229,12 +229,12 @@ pub(super) struct Compare {
     pub(super) key: Base64,
     target: &'static str,
     result: &'static str,
-    mod_revision: Int,
+    mod_revision: JsonInt64,
 }
 
 impl Compare {
     /// The key was last put by this revision; it is not there if that is zero.
-    pub(super) fn revision(key: Base64, revision: Int) -> Self {
+    pub(super) fn revision(key: Base64, revision: JsonInt64) -> Self {
         Self { key, target: "MOD", result: "EQUAL", mod_revision: revision }
     }
 }
@@ -249,13 +249,13 @@ pub(super) struct Txn {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Grant {
     #[serde(rename = "TTL")]
-    pub(super) ttl: Int,
+    pub(super) ttl: JsonInt64,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LeaseId {
     #[serde(rename = "ID")]
-    pub(super) id: Int,
+    pub(super) id: JsonInt64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -273,7 +273,7 @@ pub(super) struct WatchRequest {
 pub(super) struct CreateWatch {
     pub(super) key: Base64,
     pub(super) range_end: Base64,
-    pub(super) start_revision: Int,
+    pub(super) start_revision: JsonInt64,
     pub(super) progress_notify: bool,
     pub(super) fragment: bool,
 }
@@ -286,12 +286,12 @@ mod tests {
     fn requests_are_as_the_gateway_wants_them() {
         let key = || Base64(b"k".to_vec());
         let txn = Txn {
-            compare: vec![Compare::revision(key(), Int(0))],
+            compare: vec![Compare::revision(key(), JsonInt64(0))],
             success: vec![
-                Op::Put(Put { key: key(), value: Base64(vec![0xff]), lease: Int(i64::MAX), ignore_lease: false }),
+                Op::Put(Put { key: key(), value: Base64(vec![0xff]), lease: JsonInt64(i64::MAX), ignore_lease: false }),
                 Op::DeleteRange(DeleteRange { key: key() }),
             ],
-            failure: vec![Op::Range(Range { key: key(), limit: Int(1), ..Range::default() })],
+            failure: vec![Op::Range(Range { key: key(), limit: JsonInt64(1), ..Range::default() })],
         };
         let expected = concat!(
             r#"{"compare":[{"key":"aw==","target":"MOD","result":"EQUAL","mod_revision":"0"}],"#,
@@ -305,11 +305,13 @@ mod tests {
     fn answers_are_read_with_whatever_is_left_out() {
         let text = r#"{"result":{"header":{"cluster_id":"1","revision":"7"},"events":[{"kv":{"key":"aw==","mod_revision":7}},
                        {"type":"DELETE","kv":{"key":"aw==","mod_revision":"8"}}]}}"#;
-        let answer: Streamed<WatchAnswer> = serde_json::from_str(text).unwrap();
+        let answer: StreamMessage<WatchAnswer> = serde_json::from_str(text).unwrap();
         let answer = answer.result.unwrap();
-        assert_eq!((answer.header.revision, answer.created, answer.fragment), (Int(7), false, false));
+        assert_eq!((answer.header.revision, answer.created, answer.fragment), (JsonInt64(7), false, false));
         assert_eq!(answer.events[0].kind, EventKind::Put);
-        assert_eq!((answer.events[1].kind, answer.events[1].kv.mod_revision), (EventKind::Delete, Int(8)));
-        assert!(serde_json::from_str::<Int>("\"x\"").is_err() && serde_json::from_str::<Base64>("\"_\"").is_err());
+        assert_eq!((answer.events[1].kind, answer.events[1].kv.mod_revision), (EventKind::Delete, JsonInt64(8)));
+        assert!(
+            serde_json::from_str::<JsonInt64>("\"x\"").is_err() && serde_json::from_str::<Base64>("\"_\"").is_err()
+        );
     }
 }

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{self, Instant};
 
 use super::api::{Authenticate, Token};
-use super::http::{Failure, Lines, Member};
-use super::{EtcdConfig, MOST_ENDPOINTS};
+use super::http::{EtcdMember, Lines, RequestFailure};
+use super::{EtcdConfig, MAX_ENDPOINTS};
 
 /// gRPC's codes.
 pub(super) mod code {
@@ -28,38 +28,49 @@ pub(super) mod code {
 }
 
 /// etcd's members.
-pub(super) struct Cluster {
-    members: Vec<Member>,
+pub(super) struct EtcdCluster {
+    members: Vec<EtcdMember>,
     /// Who is asked first: the last one that answered.
     pub(super) current: AtomicUsize,
     user: Option<(String, String)>,
     token: Mutex<Option<HeaderValue>>,
-    attempt: Duration,
-    patience: Duration,
+    attempt_timeout: Duration,
+    operation_timeout: Duration,
 }
 
-impl Cluster {
+impl EtcdCluster {
     pub(super) fn new(config: &EtcdConfig) -> Result<Self> {
-        if config.endpoints.is_empty() || config.endpoints.len() > MOST_ENDPOINTS {
-            let message = format!("etcd has 1 to {MOST_ENDPOINTS} addresses, not {}", config.endpoints.len());
+        if config.endpoints.is_empty() || config.endpoints.len() > MAX_ENDPOINTS {
+            let message = format!("etcd has 1 to {MAX_ENDPOINTS} addresses, not {}", config.endpoints.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let members = config.endpoints.iter().map(|url| Member::new(url)).collect::<Result<_>>()?;
+        let members = config.endpoints.iter().map(|url| EtcdMember::new(url)).collect::<Result<_>>()?;
         let (current, token, user) = (AtomicUsize::new(0), Mutex::default(), config.user.clone());
-        Ok(Self { members, current, user, token, attempt: config.attempt, patience: config.patience })
+        Ok(Self {
+            members,
+            current,
+            user,
+            token,
+            attempt_timeout: config.attempt_timeout,
+            operation_timeout: config.operation_timeout,
+        })
     }
 
     /// By when an operation that begins now has to be done.
     pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
+        Instant::now() + self.operation_timeout
     }
 
     /// Asks, again and again, until somebody answers or it is too late: for what may happen twice.
-    pub(super) async fn ask<T: DeserializeOwned>(&self, path: &str, request: &impl Serialize) -> Result<T, Failure> {
-        let (body, mut pause) = (body(request)?, Pause::new(self.deadline()));
+    pub(super) async fn request<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &impl Serialize,
+    ) -> Result<T, RequestFailure> {
+        let (body, mut pause) = (body(request)?, Backoff::new(self.deadline()));
         loop {
-            match self.attempt(path, body.clone()).await {
-                Err(failure) if is_passing(&failure) => {
+            match self.request_once(path, body.clone()).await {
+                Err(failure) if is_transient(&failure) => {
                     if !pause.wait(self.members.len()).await {
                         return Err(failure);
                     }
@@ -70,25 +81,26 @@ impl Cluster {
     }
 
     /// Asks one member once.
-    pub(super) async fn attempt<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, Failure> {
+    pub(super) async fn request_once<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, RequestFailure> {
         let at = self.current.load(Ordering::Relaxed);
         let member = &self.members[at % self.members.len()];
         let answer =
-            self.with_token(member, |token| member_call(member, path, body.clone(), token, self.attempt)).await;
+            self.with_token(member, |token| member_call(member, path, body.clone(), token, self.attempt_timeout)).await;
         let parsed = answer.and_then(|answer| {
             serde_json::from_slice(&answer)
-                .map_err(|error| Failure::Lost(format!("{} answers nonsense: {error}", member.authority())))
+                .map_err(|error| RequestFailure::Lost(format!("{} answers nonsense: {error}", member.authority())))
         });
-        self.judge(at, parsed)
+        self.switch_on_failure(at, parsed)
     }
 
     /// Opens a stream at one member.
-    pub(super) async fn stream(&self, path: &str, body: Bytes) -> Result<(Lines, usize), Failure> {
+    pub(super) async fn stream(&self, path: &str, body: Bytes) -> Result<(Lines, usize), RequestFailure> {
         let at = self.current.load(Ordering::Relaxed);
         let member = &self.members[at % self.members.len()];
-        let opened =
-            self.with_token(member, |token| member_stream(member, path, body.clone(), token, self.attempt)).await;
-        self.judge(at, opened).map(|lines| (lines, at))
+        let opened = self
+            .with_token(member, |token| member_stream(member, path, body.clone(), token, self.attempt_timeout))
+            .await;
+        self.switch_on_failure(at, opened).map(|lines| (lines, at))
     }
 
     /// How many members there are.
@@ -97,7 +109,7 @@ impl Cluster {
     }
 
     /// Asks another member next, as this one is no good now.
-    pub(super) fn leave(&self, at: usize) {
+    pub(super) fn switch_member(&self, at: usize) {
         let _ = self.current.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -106,37 +118,37 @@ impl Cluster {
         *self.token.lock() = None;
     }
 
-    fn judge<T>(&self, at: usize, result: Result<T, Failure>) -> Result<T, Failure> {
+    fn switch_on_failure<T>(&self, at: usize, result: Result<T, RequestFailure>) -> Result<T, RequestFailure> {
         if let Err(failure) = &result
-            && is_passing(failure)
+            && is_transient(failure)
         {
-            self.leave(at);
+            self.switch_member(at);
         }
         result
     }
 
     /// Does something with the token that was got for the user; gets another if that has run out.
-    async fn with_token<T, F: Future<Output = Result<T, Failure>>>(
+    async fn with_token<T, F: Future<Output = Result<T, RequestFailure>>>(
         &self,
-        member: &Member,
+        member: &EtcdMember,
         call: impl Fn(Option<HeaderValue>) -> F,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RequestFailure> {
         let Some((name, password)) = &self.user else { return call(None).await };
         let known = self.token.lock().clone();
         if let Some(token) = known {
             match call(Some(token)).await {
-                Err(Failure::Refused { code: code::UNAUTHENTICATED, .. }) => {}
+                Err(RequestFailure::Refused { code: code::UNAUTHENTICATED, .. }) => {}
                 answered => return answered,
             }
         }
         let login = body(&Authenticate { name, password })?;
-        let answer = member.call("/v3/auth/authenticate", login, None, self.attempt).await;
+        let answer = member.call("/v3/auth/authenticate", login, None, self.attempt_timeout).await;
         // Nothing was asked yet: whatever happens here, the request had no effect.
         let answer = answer.map_err(|failure| match failure {
-            Failure::Lost(message) => Failure::NotSent(message),
+            RequestFailure::Lost(message) => RequestFailure::NotSent(message),
             other => other,
         })?;
-        let nonsense = || Failure::NotSent(format!("{} gives no token", member.authority()));
+        let nonsense = || RequestFailure::NotSent(format!("{} gives no token", member.authority()));
         let token: Token = serde_json::from_slice(&answer).map_err(|_| nonsense())?;
         let mut token = HeaderValue::from_str(&token.token).map_err(|_| nonsense())?;
         token.set_sensitive(true);
@@ -146,36 +158,36 @@ impl Cluster {
 }
 
 async fn member_call(
-    member: &Member,
+    member: &EtcdMember,
     path: &str,
     body: Bytes,
     token: Option<HeaderValue>,
     within: Duration,
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, RequestFailure> {
     member.call(path, body, token.as_ref(), within).await
 }
 
 async fn member_stream(
-    member: &Member,
+    member: &EtcdMember,
     path: &str,
     body: Bytes,
     token: Option<HeaderValue>,
     within: Duration,
-) -> Result<Lines, Failure> {
+) -> Result<Lines, RequestFailure> {
     member.stream(path, body, token.as_ref(), within).await
 }
 
 /// A request's bytes.
-pub(super) fn body(request: &impl Serialize) -> Result<Bytes, Failure> {
-    serde_json::to_vec(request).map(Bytes::from).map_err(|error| Failure::NotSent(error.to_string()))
+pub(super) fn body(request: &impl Serialize) -> Result<Bytes, RequestFailure> {
+    serde_json::to_vec(request).map(Bytes::from).map_err(|error| RequestFailure::NotSent(error.to_string()))
 }
 
 /// Whether asking again, or somebody else, may help.
-pub(super) fn is_passing(failure: &Failure) -> bool {
+pub(super) fn is_transient(failure: &RequestFailure) -> bool {
     match failure {
-        Failure::NotSent(_) | Failure::Lost(_) => true,
-        Failure::Refused { code: code::RESOURCE_EXHAUSTED, message } => message.contains("too many requests"),
-        Failure::Refused { code, .. } => !matches!(
+        RequestFailure::NotSent(_) | RequestFailure::Lost(_) => true,
+        RequestFailure::Refused { code: code::RESOURCE_EXHAUSTED, message } => message.contains("too many requests"),
+        RequestFailure::Refused { code, .. } => !matches!(
             *code,
             code::INVALID_ARGUMENT
                 | code::NOT_FOUND
@@ -185,19 +197,19 @@ pub(super) fn is_passing(failure: &Failure) -> bool {
                 | code::UNIMPLEMENTED
                 | code::UNAUTHENTICATED
         ),
-        Failure::TooLong => false,
+        RequestFailure::TooLong => false,
     }
 }
 
 /// The error for somebody who asked.
-pub(super) fn error(failure: Failure) -> Error {
+pub(super) fn to_error(failure: RequestFailure) -> Error {
     let (kind, message) = match failure {
-        Failure::NotSent(message) | Failure::Lost(message) => (
+        RequestFailure::NotSent(message) | RequestFailure::Lost(message) => (
             ErrorKind::Unavailable,
             format!("no member of etcd could be asked ({message}): look whether most of them run"),
         ),
-        Failure::TooLong => (ErrorKind::TooLarge, "an answer of etcd is too long: ask for less".to_owned()),
-        Failure::Refused { code, message } => {
+        RequestFailure::TooLong => (ErrorKind::TooLarge, "an answer of etcd is too long: ask for less".to_owned()),
+        RequestFailure::Refused { code, message } => {
             let no_user = message.contains("user name is empty");
             match code {
                 code::PERMISSION_DENIED | code::UNAUTHENTICATED => (ErrorKind::Denied, message),
@@ -219,12 +231,12 @@ pub(super) fn error(failure: Failure) -> Error {
 }
 
 /// Waits between attempts: not at all before the next member is asked, longer each time that all have failed.
-pub(super) struct Pause {
+pub(super) struct Backoff {
     deadline: Instant,
     attempts: usize,
 }
 
-impl Pause {
+impl Backoff {
     pub(super) fn new(deadline: Instant) -> Self {
         Self { deadline, attempts: 0 }
     }

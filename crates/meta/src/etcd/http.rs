@@ -19,15 +19,15 @@ use tokio::time;
 use super::api::Refusal;
 
 /// Bytes of an answer, and of a part of a stream.
-pub(super) const ANSWER: usize = 64 << 20;
+pub(super) const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Connections that are kept for later.
-const IDLE: usize = 4;
+const MAX_IDLE_CONNECTIONS: usize = 4;
 /// How long connecting may take.
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What went wrong with a request.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// It was not sent: it had no effect.
     NotSent(String),
     /// Its answer did not come: nobody knows.
@@ -45,13 +45,13 @@ pub(super) enum Failure {
 
 /// One of etcd's members.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct EtcdMember {
     /// `host:port`.
     authority: String,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
-impl Member {
+impl EtcdMember {
     /// The member at an address such as `http://127.0.0.1:2379`.
     pub(super) fn new(url: &str) -> Result<Self> {
         let refuse = |why: &str| Err(Error::new(ErrorKind::Invalid, format!("etcd's address {url:?}: {why}")));
@@ -85,20 +85,20 @@ impl Member {
         body: Bytes,
         token: Option<&HeaderValue>,
         within: Duration,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, RequestFailure> {
         let began = time::Instant::now();
         let (sender, response) = self.send(path, body, token, within).await?;
         let ok = response.status().is_success();
-        let collected = Limited::new(response.into_body(), ANSWER).collect();
+        let collected = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect();
         let collected = time::timeout(within.saturating_sub(began.elapsed()), collected).await;
         let bytes = match collected {
             Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(Failure::TooLong),
-            Ok(Err(error)) => return Err(Failure::Lost(format!("{}: {error}", self.authority))),
-            Err(_) => return Err(self.late()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(RequestFailure::TooLong),
+            Ok(Err(error)) => return Err(RequestFailure::Lost(format!("{}: {error}", self.authority))),
+            Err(_) => return Err(self.timeout_failure()),
         };
-        self.keep(sender);
-        if ok { Ok(bytes) } else { Err(self.refused(&bytes)) }
+        self.keep_idle(sender);
+        if ok { Ok(bytes) } else { Err(self.refusal(&bytes)) }
     }
 
     /// Sends a request and gives its answer as lines, of which the first may take so long.
@@ -108,15 +108,15 @@ impl Member {
         body: Bytes,
         token: Option<&HeaderValue>,
         within: Duration,
-    ) -> Result<Lines, Failure> {
+    ) -> Result<Lines, RequestFailure> {
         let (sender, response) = self.send(path, body, token, within).await?;
         if response.status().is_success() {
             return Ok(Lines { body: response.into_body(), buffer: BytesMut::new(), searched: 0, _sender: sender });
         }
-        let collected = time::timeout(within, Limited::new(response.into_body(), ANSWER).collect()).await;
+        let collected = time::timeout(within, Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect()).await;
         match collected {
-            Ok(Ok(collected)) => Err(self.refused(&collected.to_bytes())),
-            _ => Err(self.late()),
+            Ok(Ok(collected)) => Err(self.refusal(&collected.to_bytes())),
+            _ => Err(self.timeout_failure()),
         }
     }
 
@@ -126,7 +126,7 @@ impl Member {
         body: Bytes,
         token: Option<&HeaderValue>,
         within: Duration,
-    ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), Failure> {
+    ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), RequestFailure> {
         let mut request = Request::post(path)
             .header(HOST, &self.authority)
             .header(CONTENT_TYPE, "application/json")
@@ -135,7 +135,7 @@ impl Member {
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }
-        let request = request.body(Full::new(body)).map_err(|error| Failure::NotSent(error.to_string()))?;
+        let request = request.body(Full::new(body)).map_err(|error| RequestFailure::NotSent(error.to_string()))?;
         let mut sender = self.connection().await?;
         match time::timeout(within, sender.try_send_request(request)).await {
             Ok(Ok(response)) => Ok((sender, response)),
@@ -143,24 +143,24 @@ impl Member {
             Ok(Err(mut error)) => {
                 let was_sent = error.take_message().is_none();
                 let message = format!("{}: {}", self.authority, error.error());
-                Err(if was_sent { Failure::Lost(message) } else { Failure::NotSent(message) })
+                Err(if was_sent { RequestFailure::Lost(message) } else { RequestFailure::NotSent(message) })
             }
-            Err(_) => Err(self.late()),
+            Err(_) => Err(self.timeout_failure()),
         }
     }
 
     /// A connection that was kept, or a new one.
-    async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, RequestFailure> {
         while let Some(mut sender) = { self.idle.lock().pop() } {
             if sender.ready().await.is_ok() {
                 return Ok(sender);
             }
         }
-        let failed = |error: String| Failure::NotSent(format!("{}: {error}", self.authority));
-        let connecting = time::timeout(CONNECT, TcpStream::connect(&self.authority)).await;
+        let failed = |error: String| RequestFailure::NotSent(format!("{}: {error}", self.authority));
+        let connecting = time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.authority)).await;
         let stream = match connecting {
             Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed(format!("no connection within {CONNECT:?}"))),
+            Err(_) => return Err(failed(format!("no connection within {CONNECT_TIMEOUT:?}"))),
         };
         // Each request is one small write.
         let _ = stream.set_nodelay(true);
@@ -171,25 +171,25 @@ impl Member {
         Ok(sender)
     }
 
-    fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+    fn keep_idle(&self, sender: SendRequest<Full<Bytes>>) {
         let mut idle = self.idle.lock();
-        if idle.len() < IDLE {
+        if idle.len() < MAX_IDLE_CONNECTIONS {
             idle.push(sender);
         }
     }
 
-    fn late(&self) -> Failure {
-        Failure::Lost(format!("{} does not answer", self.authority))
+    fn timeout_failure(&self) -> RequestFailure {
+        RequestFailure::Lost(format!("{} does not answer", self.authority))
     }
 
-    fn refused(&self, body: &[u8]) -> Failure {
+    fn refusal(&self, body: &[u8]) -> RequestFailure {
         match serde_json::from_slice::<Refusal>(body) {
             Ok(Refusal { code: Some(code), message, error }) => {
-                Failure::Refused { code, message: if message.is_empty() { error } else { message } }
+                RequestFailure::Refused { code, message: if message.is_empty() { error } else { message } }
             }
             _ => {
                 let shown: String = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
-                Failure::Lost(format!("{} answers as etcd 3.4 and later do not: {shown:?}", self.authority))
+                RequestFailure::Lost(format!("{} answers as etcd 3.4 and later do not: {shown:?}", self.authority))
             }
         }
     }
@@ -206,7 +206,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// The next line; `None` at the end. Nothing is lost if this is dropped before it is done.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RequestFailure> {
         loop {
             if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.searched + at + 1).freeze();
@@ -214,13 +214,13 @@ impl Lines {
                 return Ok(Some(line));
             }
             self.searched = self.buffer.len();
-            if self.searched > ANSWER {
-                return Err(Failure::TooLong);
+            if self.searched > MAX_ANSWER_BYTES {
+                return Err(RequestFailure::TooLong);
             }
             match self.body.frame().await {
                 // What came without the end of its line was cut off.
                 None => return Ok(None),
-                Some(Err(error)) => return Err(Failure::Lost(error.to_string())),
+                Some(Err(error)) => return Err(RequestFailure::Lost(error.to_string())),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.buffer.extend_from_slice(&data);
@@ -237,12 +237,12 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_before_anybody_connects() {
-        assert_eq!(Member::new("http://127.0.0.1:2379/").unwrap().authority(), "127.0.0.1:2379");
-        assert_eq!(Member::new("http://[::1]:2379").unwrap().authority(), "[::1]:2379");
+        assert_eq!(EtcdMember::new("http://127.0.0.1:2379/").unwrap().authority(), "127.0.0.1:2379");
+        assert_eq!(EtcdMember::new("http://[::1]:2379").unwrap().authority(), "[::1]:2379");
         for url in ["127.0.0.1:2379", "http://", "http://a", "http://:1", "http://a:x", "http://a:1/b", "http://a\n:1"]
         {
-            assert_eq!(Member::new(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+            assert_eq!(EtcdMember::new(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
         }
-        assert_eq!(Member::new("https://a:1").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(EtcdMember::new("https://a:1").unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

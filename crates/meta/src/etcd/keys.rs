@@ -3,7 +3,7 @@
 use model::{Error, ErrorKind, Result};
 
 use super::api::{Base64, KeyValue};
-use crate::{Entry, Key, Prefix, Revision, SessionId};
+use crate::{Key, MetaEntry, MetaSessionId, Prefix, Revision};
 
 /// The part of etcd's keys that belongs to one cluster: keys of the catalogue begin with `NAMESPACE/k/`, markers with
 /// `NAMESPACE/w/`.
@@ -48,10 +48,10 @@ impl Namespace {
     }
 
     /// An entry of the catalogue.
-    pub(super) fn entry(&self, found: KeyValue) -> Result<(Key, Entry)> {
+    pub(super) fn entry(&self, found: KeyValue) -> Result<(Key, MetaEntry)> {
         let key = self.strip(&found.key)?;
-        let session = Some(found.lease.to_u64()).filter(|lease| *lease != 0).map(SessionId);
-        let entry = Entry { value: found.value.0.into(), revision: Revision(found.mod_revision.to_u64()), session };
+        let session = Some(found.lease.to_u64()).filter(|lease| *lease != 0).map(MetaSessionId);
+        let entry = MetaEntry { value: found.value.0.into(), revision: Revision(found.mod_revision.to_u64()), session };
         Ok((key, entry))
     }
 }

@@ -22,7 +22,7 @@ struct Namespaces<'a> {
 }
 
 impl Subject for Namespaces<'_> {
-    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>> {
+    fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>> {
         let number = self.given.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let config = EtcdConfig { namespace: format!("test/{number}"), ..self.servers.config() };
         Box::pin(async move { Ok(Arc::new(Etcd::new(&config)?) as Arc<dyn MetaStore>) })
@@ -57,8 +57,8 @@ async fn value(store: &Etcd, text: &str) -> Option<String> {
     state.entries.first().map(|(_, entry)| String::from_utf8(entry.value.to_vec()).unwrap())
 }
 
-fn is_done(written: Result<Written>) -> bool {
-    matches!(written.unwrap(), Written::Done(_))
+fn is_done(written: Result<WriteOutcome>) -> bool {
+    matches!(written.unwrap(), WriteOutcome::Done(_))
 }
 
 /// One member, a store that asks it, and another one that asks it through a relay, then directly.
@@ -68,9 +68,9 @@ async fn with_relay() -> (Servers, Etcd, Relay, Etcd) {
     let relay = Relay::start(servers.address(0)).await;
     let endpoints = vec![relay.url(), servers.urls()[0].clone()];
     let attempt = Duration::from_millis(500);
-    let relayed = Etcd::new(&EtcdConfig { endpoints, attempt, ..servers.config() }).unwrap();
+    let relayed = Etcd::new(&EtcdConfig { endpoints, attempt_timeout: attempt, ..servers.config() }).unwrap();
     // So that it has a lease, a marker and a connection.
-    assert!(is_done(relayed.write(vec![], vec![Change::put(key("first"), "1")]).await));
+    assert!(is_done(relayed.write(vec![], vec![KeyChange::put(key("first"), "1")]).await));
     // On a busy machine it may have left the relay already.
     relayed.inner.cluster.current.store(0, std::sync::atomic::Ordering::SeqCst);
     (servers, direct, relay, relayed)
@@ -80,12 +80,12 @@ async fn with_relay() -> (Servers, Etcd, Relay, Etcd) {
 async fn a_write_whose_answers_are_lost_happens_once_and_is_told_so() {
     let (_servers, direct, relay, relayed) = with_relay().await;
     let start = direct.read(Prefix::all()).await.unwrap().revision;
-    relay.set(Mode::Deaf);
+    relay.set_mode(Mode::DropAnswers);
     // It expects nothing, so only its marker keeps it from happening twice.
-    assert!(is_done(relayed.write(vec![], vec![Change::put(key("x"), "1")]).await));
-    assert!(relay.lost() > 0, "no answer was lost");
+    assert!(is_done(relayed.write(vec![], vec![KeyChange::put(key("x"), "1")]).await));
+    assert!(relay.lost_answers() > 0, "no answer was lost");
     let mut watch = direct.watch(Prefix::all(), start).await.unwrap();
-    let crate::Watched::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
+    let crate::WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
     assert_eq!(batch.changes[0].key, key("x"));
     assert!(time::timeout(Duration::from_millis(100), watch.next()).await.is_err(), "it happened twice");
 }
@@ -93,30 +93,30 @@ async fn a_write_whose_answers_are_lost_happens_once_and_is_told_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_was_refused_does_not_happen_later() {
     let (_servers, direct, relay, relayed) = with_relay().await;
-    assert!(is_done(direct.write(vec![], vec![Change::put(key("x"), "other")]).await));
-    relay.set(Mode::Held);
+    assert!(is_done(direct.write(vec![], vec![KeyChange::put(key("x"), "other")]).await));
+    relay.set_mode(Mode::HoldRequests);
     let expects = vec![Expect::absent(key("x"))];
-    let written = relayed.write(expects, vec![Change::put(key("y"), "1")]).await.unwrap();
-    assert_eq!(written, Written::Conflict);
+    let written = relayed.write(expects, vec![KeyChange::put(key("y"), "1")]).await.unwrap();
+    assert_eq!(written, WriteOutcome::Conflict);
     // Now what it expects is so, and its first copy arrives.
-    assert!(is_done(direct.write(vec![], vec![Change::remove(key("x"))]).await));
-    assert!(relay.held() > 0, "nothing was held back");
-    relay.set(Mode::Open);
-    relay.answered().await;
+    assert!(is_done(direct.write(vec![], vec![KeyChange::remove(key("x"))]).await));
+    assert!(relay.held_requests() > 0, "nothing was held back");
+    relay.set_mode(Mode::Forward);
+    relay.wait_answered().await;
     assert_eq!(value(&direct, "y").await, None);
-    assert!(is_done(relayed.write(vec![], vec![Change::put(key("z"), "1")]).await));
+    assert!(is_done(relayed.write(vec![], vec![KeyChange::put(key("z"), "1")]).await));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_answers_is_unknown_and_what_nobody_gets_is_not() {
     let (servers, direct, relay, _) = with_relay().await;
-    let (patience, attempt) = (Duration::from_secs(3), Duration::from_secs(1));
-    let config = EtcdConfig { endpoints: vec![relay.url()], attempt, patience, ..servers.config() };
-    relay.set(Mode::Open);
+    let (operation_timeout, attempt_timeout) = (Duration::from_secs(3), Duration::from_secs(1));
+    let config = EtcdConfig { endpoints: vec![relay.url()], attempt_timeout, operation_timeout, ..servers.config() };
+    relay.set_mode(Mode::Forward);
     let relayed = Etcd::new(&config).unwrap();
-    assert!(is_done(relayed.write(vec![], vec![Change::put(key("a"), "1")]).await));
-    relay.set(Mode::Deaf);
-    let unknown = relayed.write(vec![], vec![Change::put(key("b"), "1")]).await.unwrap_err();
+    assert!(is_done(relayed.write(vec![], vec![KeyChange::put(key("a"), "1")]).await));
+    relay.set_mode(Mode::DropAnswers);
+    let unknown = relayed.write(vec![], vec![KeyChange::put(key("b"), "1")]).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
     assert_eq!(value(&direct, "b").await.as_deref(), Some("1"));
     let unavailable = relayed.read(Prefix::all()).await.unwrap_err();
@@ -124,7 +124,7 @@ async fn what_nobody_answers_is_unknown_and_what_nobody_gets_is_not() {
     drop(relay);
     let config = EtcdConfig { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..config };
     let nobody = Etcd::new(&config).unwrap();
-    let unavailable = nobody.write(vec![], vec![Change::put(key("c"), "1")]).await.unwrap_err();
+    let unavailable = nobody.write(vec![], vec![KeyChange::put(key("c"), "1")]).await.unwrap_err();
     assert_eq!(unavailable.kind(), ErrorKind::Unavailable, "{unavailable}");
 }
 
@@ -132,28 +132,28 @@ async fn what_nobody_answers_is_unknown_and_what_nobody_gets_is_not() {
 async fn markers_that_have_gone_are_replaced() {
     let servers = Servers::start(1).await;
     let store = Etcd::new(&servers.config()).unwrap();
-    assert!(is_done(store.write(vec![], vec![Change::put(key("a"), "1")]).await));
+    assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "1")]).await));
     servers.revoke_all_leases().await;
-    assert!(is_done(store.write(vec![], vec![Change::put(key("a"), "2")]).await));
+    assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "2")]).await));
     assert_eq!(value(&store, "a").await.as_deref(), Some("2"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_are_let_in_by_their_password() {
     let servers = Servers::start(1).await;
-    servers.demand_password("root", "secret").await;
+    servers.require_password("root", "secret").await;
     let with = |user: Option<(&str, &str)>| {
         let user = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
         Etcd::new(&EtcdConfig { user, ..servers.config() }).unwrap()
     };
     let store = with(Some(("root", "secret")));
-    assert!(is_done(store.write(vec![], vec![Change::put(key("a"), "1")]).await));
+    assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "1")]).await));
     let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), crate::Watched::Changed(_)));
+    assert!(matches!(watch.next().await.unwrap(), crate::WatchEvent::Changed(_)));
     for user in [None, Some(("root", "wrong"))] {
         let store = with(user);
         assert_eq!(store.read(Prefix::all()).await.unwrap_err().kind(), ErrorKind::Denied, "{user:?}");
-        let write = store.write(vec![], vec![Change::put(key("a"), "2")]).await;
+        let write = store.write(vec![], vec![KeyChange::put(key("a"), "2")]).await;
         assert_eq!(write.unwrap_err().kind(), ErrorKind::Denied, "{user:?}");
         let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
         assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Denied, "{user:?}");

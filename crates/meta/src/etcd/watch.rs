@@ -11,16 +11,16 @@ use std::time::Duration;
 use model::Result;
 use tokio::time;
 
-use super::api::{CreateWatch, EventKind, Int, StreamError, Streamed, WatchAnswer, WatchRequest};
-use super::cluster::{body, code, is_passing};
-use super::http::{Failure, Lines};
+use super::api::{CreateWatch, EventKind, JsonInt64, StreamError, StreamMessage, WatchAnswer, WatchRequest};
+use super::cluster::{body, code, is_transient};
+use super::http::{Lines, RequestFailure};
 use super::{Inner, cluster};
-use crate::{Batch, Changed, Pending, Prefix, Revision, Watch, Watched};
+use crate::{ChangedKey, Pending, Prefix, Revision, Watch, WatchBatch, WatchEvent};
 
 /// How long a stream may say nothing before another is opened: its member may be gone without a word.
-const SILENCE: Duration = Duration::from_secs(20);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to wait when all members have failed.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A watch.
 pub(super) struct EtcdWatch {
@@ -30,8 +30,8 @@ pub(super) struct EtcdWatch {
     after: Revision,
     stream: Option<(Lines, usize)>,
     /// Events of fragments whose last one has not come.
-    partial: Vec<(Revision, Changed)>,
-    ready: VecDeque<Batch>,
+    partial: Vec<(Revision, ChangedKey)>,
+    ready: VecDeque<WatchBatch>,
     is_compacted: bool,
     /// Members that failed one after the other.
     failures: usize,
@@ -43,54 +43,54 @@ impl EtcdWatch {
         Self { inner, prefix, after, stream, partial, ready, is_compacted: false, failures: 0 }
     }
 
-    async fn next(&mut self) -> Result<Watched> {
+    async fn next(&mut self) -> Result<WatchEvent> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
-                return Ok(Watched::Changed(batch));
+                return Ok(WatchEvent::Changed(batch));
             }
             if self.is_compacted {
-                return Ok(Watched::Compacted);
+                return Ok(WatchEvent::Compacted);
             }
             if self.stream.is_none() {
                 if self.failures > 0 && self.failures.is_multiple_of(self.inner.cluster.members()) {
-                    time::sleep(AGAIN).await;
+                    time::sleep(RETRY_PAUSE).await;
                     self.failures += 1;
                 }
                 match self.open().await {
                     Ok(stream) => self.stream = Some(stream),
-                    Err(failure) => self.failed(failure)?,
+                    Err(failure) => self.handle_failure(failure)?,
                 }
                 continue;
             }
-            match self.line().await {
-                Ok(Some(line)) => self.take(&line)?,
+            match self.next_line().await {
+                Ok(Some(line)) => self.handle_line(&line)?,
                 Ok(None) => self.reopen(),
-                Err(failure) => self.failed(failure)?,
+                Err(failure) => self.handle_failure(failure)?,
             }
         }
     }
 
-    async fn open(&self) -> Result<(Lines, usize), Failure> {
+    async fn open(&self) -> Result<(Lines, usize), RequestFailure> {
         let (key, range_end) = self.inner.namespace.range(&self.prefix);
-        let start_revision = Int(i64::try_from(self.after.0).unwrap_or(i64::MAX - 1) + 1);
+        let start_revision = JsonInt64(i64::try_from(self.after.0).unwrap_or(i64::MAX - 1) + 1);
         let create_request = CreateWatch { key, range_end, start_revision, progress_notify: true, fragment: true };
         self.inner.cluster.stream("/v3/watch", body(&WatchRequest { create_request })?).await
     }
 
     /// The next line; `None` if the stream ended, or says nothing.
-    async fn line(&mut self) -> Result<Option<bytes::Bytes>, Failure> {
+    async fn next_line(&mut self) -> Result<Option<bytes::Bytes>, RequestFailure> {
         let Some((stream, _)) = &mut self.stream else { return Ok(None) };
-        time::timeout(SILENCE, stream.next()).await.unwrap_or(Ok(None))
+        time::timeout(STREAM_TIMEOUT, stream.next()).await.unwrap_or(Ok(None))
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<()> {
-        let answer = match serde_json::from_slice::<Streamed<WatchAnswer>>(line) {
-            Ok(Streamed { result: Some(answer), .. }) => answer,
-            Ok(Streamed { error: Some(StreamError { grpc_code, message }), .. }) => {
-                return self.failed(Failure::Refused { code: grpc_code, message });
+    fn handle_line(&mut self, line: &[u8]) -> Result<()> {
+        let answer = match serde_json::from_slice::<StreamMessage<WatchAnswer>>(line) {
+            Ok(StreamMessage { result: Some(answer), .. }) => answer,
+            Ok(StreamMessage { error: Some(StreamError { grpc_code, message }), .. }) => {
+                return self.handle_failure(RequestFailure::Refused { code: grpc_code, message });
             }
-            Ok(_) => return self.failed(Failure::Lost("a watch's answer says nothing".to_owned())),
-            Err(nonsense) => return self.failed(Failure::Lost(nonsense.to_string())),
+            Ok(_) => return self.handle_failure(RequestFailure::Lost("a watch's answer says nothing".to_owned())),
+            Err(nonsense) => return self.handle_failure(RequestFailure::Lost(nonsense.to_string())),
         };
         if answer.canceled {
             if answer.compact_revision.0 > 0 {
@@ -105,7 +105,7 @@ impl EtcdWatch {
                 () if says("invalid auth token") => code::UNAUTHENTICATED,
                 () => 0,
             };
-            return self.failed(Failure::Refused { code, message: answer.cancel_reason });
+            return self.handle_failure(RequestFailure::Refused { code, message: answer.cancel_reason });
         }
         if !answer.created {
             self.failures = 0;
@@ -123,12 +123,12 @@ impl EtcdWatch {
             let revision = entry.revision;
             // A member that is behind may give again what another has given.
             if revision > self.after {
-                self.partial.push((revision, Changed { key, entry: is_put.then_some(entry) }));
+                self.partial.push((revision, ChangedKey { key, entry: is_put.then_some(entry) }));
             }
         }
         if !answer.fragment {
             let is_progress = self.partial.is_empty() && !answer.created;
-            self.give();
+            self.flush_partial();
             if is_progress {
                 // All up to here was given.
                 self.after = self.after.max(Revision(answer.header.revision.to_u64()));
@@ -138,12 +138,12 @@ impl EtcdWatch {
     }
 
     /// Makes batches of the events that have come.
-    fn give(&mut self) {
+    fn flush_partial(&mut self) {
         for (revision, changed) in self.partial.drain(..) {
             self.after = self.after.max(revision);
             match self.ready.back_mut() {
                 Some(batch) if batch.revision == revision => batch.changes.push(changed),
-                _ => self.ready.push_back(Batch { revision, changes: vec![changed] }),
+                _ => self.ready.push_back(WatchBatch { revision, changes: vec![changed] }),
             }
         }
     }
@@ -153,33 +153,33 @@ impl EtcdWatch {
         self.partial.clear();
         self.failures += 1;
         if let Some((_, at)) = self.stream.take() {
-            self.inner.cluster.leave(at);
+            self.inner.cluster.switch_member(at);
         }
     }
 
-    fn failed(&mut self, failure: Failure) -> Result<()> {
+    fn handle_failure(&mut self, failure: RequestFailure) -> Result<()> {
         self.reopen();
         match failure {
-            Failure::Refused { code: code::UNAUTHENTICATED, .. } if self.failures < 2 => {
+            RequestFailure::Refused { code: code::UNAUTHENTICATED, .. } if self.failures < 2 => {
                 self.inner.cluster.forget_token();
                 Ok(())
             }
             // More at once than can be taken: reading goes in parts.
-            Failure::TooLong | Failure::Refused { code: code::RESOURCE_EXHAUSTED, .. } => {
+            RequestFailure::TooLong | RequestFailure::Refused { code: code::RESOURCE_EXHAUSTED, .. } => {
                 self.is_compacted = true;
                 Ok(())
             }
-            passing if is_passing(&passing) => {
+            passing if is_transient(&passing) => {
                 tracing::debug!(failure = ?passing, "a watch goes on at another member of etcd");
                 Ok(())
             }
-            lasting => Err(cluster::error(lasting)),
+            lasting => Err(cluster::to_error(lasting)),
         }
     }
 }
 
 impl Watch for EtcdWatch {
-    fn next(&mut self) -> Pending<'_, Watched> {
+    fn next(&mut self) -> Pending<'_, WatchEvent> {
         Box::pin(Self::next(self))
     }
 }

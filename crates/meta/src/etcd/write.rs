@@ -18,44 +18,46 @@ use model::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::api::{Base64, Compare, DeleteRange, Grant, Int, KeyValue, Lease, LeaseId, Op, Put, Range, Txn, TxnAnswer};
-use super::cluster::{self, Cluster, Pause, body, code, error, is_passing};
-use super::http::Failure;
+use super::api::{
+    Base64, Compare, DeleteRange, Grant, JsonInt64, KeyValue, Lease, LeaseId, Op, Put, Range, Txn, TxnAnswer,
+};
+use super::cluster::{self, Backoff, EtcdCluster, body, code, is_transient, to_error};
+use super::http::RequestFailure;
 use super::keys::Namespace;
-use crate::{Change, Expect, Revision, Written, meta_store};
+use crate::{Expect, KeyChange, Revision, WriteOutcome, meta_store};
 
 /// Writes at a time; more wait.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_WRITES: usize = 16;
 /// How long markers stay after the last write of their process.
 const MARKER_TTL: Duration = Duration::from_secs(600);
 /// How old their lease may get before it is renewed.
-const RENEWED: Duration = Duration::from_secs(120);
+const LEASE_RENEWAL_AGE: Duration = Duration::from_secs(120);
 
 /// The markers of this process.
 pub(super) struct Markers {
-    places: Semaphore,
+    permits: Semaphore,
     idle: parking_lot::Mutex<Vec<Marker>>,
-    lease: tokio::sync::Mutex<Option<(Int, Instant)>>,
+    lease: tokio::sync::Mutex<Option<(JsonInt64, Instant)>>,
 }
 
 /// A key that only this process writes.
 struct Marker {
     key: Base64,
     /// By which revision it was last put.
-    revision: Int,
+    revision: JsonInt64,
 }
 
 /// What became of a write that had an open end.
-enum Settled {
-    Happened(Int),
-    Never,
+enum FenceOutcome {
+    Committed(JsonInt64),
+    NotCommitted,
     Unknown,
 }
 
 impl Default for Markers {
     fn default() -> Self {
         let (idle, lease) = (parking_lot::Mutex::default(), tokio::sync::Mutex::default());
-        Self { places: Semaphore::new(AT_ONCE), idle, lease }
+        Self { permits: Semaphore::new(MAX_CONCURRENT_WRITES), idle, lease }
     }
 }
 
@@ -64,17 +66,17 @@ impl Markers {
     /// it is let to: whoever gives up waiting should not drop it.
     pub(super) async fn write(
         &self,
-        cluster: &Cluster,
+        cluster: &EtcdCluster,
         namespace: &Namespace,
         expects: &[Expect],
-        changes: &[Change],
-    ) -> Result<Written> {
+        changes: &[KeyChange],
+    ) -> Result<WriteOutcome> {
         let closed = |_| Error::new(ErrorKind::Internal, "writers to etcd were shut out");
-        let _place = self.places.acquire().await.map_err(closed)?;
+        let _place = self.permits.acquire().await.map_err(closed)?;
         let deadline = cluster.deadline();
         loop {
-            let mut marker = self.take(cluster, namespace).await?;
-            let writing = Writing::new(cluster, namespace, expects, changes, deadline);
+            let mut marker = self.acquire_marker(cluster, namespace).await?;
+            let writing = MarkedWrite::new(cluster, namespace, expects, changes, deadline);
             match writing.run(&mut marker).await? {
                 Some(written) => {
                     self.idle.lock().push(marker);
@@ -90,7 +92,7 @@ impl Markers {
     }
 
     /// A marker that nobody uses.
-    async fn take(&self, cluster: &Cluster, namespace: &Namespace) -> Result<Marker> {
+    async fn acquire_marker(&self, cluster: &EtcdCluster, namespace: &Namespace) -> Result<Marker> {
         let lease = self.lease(cluster).await?;
         if let Some(marker) = { self.idle.lock().pop() } {
             return Ok(marker);
@@ -98,11 +100,11 @@ impl Markers {
         let key = namespace.marker(rand::random());
         let put = Put { key: key.clone(), value: Base64(b"new".to_vec()), lease, ignore_lease: false };
         let txn = Txn {
-            compare: vec![Compare::revision(key.clone(), Int(0))],
+            compare: vec![Compare::revision(key.clone(), JsonInt64(0))],
             success: vec![Op::Put(put)],
-            failure: vec![read(&key)],
+            failure: vec![read_op(&key)],
         };
-        let answer: TxnAnswer = cluster.ask("/v3/kv/txn", &txn).await.map_err(error)?;
+        let answer: TxnAnswer = cluster.request("/v3/kv/txn", &txn).await.map_err(to_error)?;
         let revision = if answer.succeeded {
             answer.header.revision
         } else {
@@ -115,31 +117,31 @@ impl Markers {
     }
 
     /// The lease of the markers, which has most of its time left.
-    async fn lease(&self, cluster: &Cluster) -> Result<Int> {
+    async fn lease(&self, cluster: &EtcdCluster) -> Result<JsonInt64> {
         let mut lease = self.lease.lock().await;
         let now = Instant::now();
         if let Some((id, renewed)) = *lease {
-            if now.saturating_duration_since(renewed) < RENEWED {
+            if now.saturating_duration_since(renewed) < LEASE_RENEWAL_AGE {
                 return Ok(id);
             }
-            if keep(cluster, id).await?.is_some() {
+            if renew_lease(cluster, id).await?.is_some() {
                 *lease = Some((id, now));
                 return Ok(id);
             }
             // They have gone with it.
             self.idle.lock().clear();
         }
-        let granted = grant(cluster, MARKER_TTL).await?;
+        let granted = grant_lease(cluster, MARKER_TTL).await?;
         *lease = Some((granted.id, now));
         Ok(granted.id)
     }
 }
 
 /// Opens a lease.
-pub(super) async fn grant(cluster: &Cluster, ttl: Duration) -> Result<Lease> {
+pub(super) async fn grant_lease(cluster: &EtcdCluster, ttl: Duration) -> Result<Lease> {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-    let ttl = Int(i64::try_from(seconds).unwrap_or(i64::MAX));
-    let granted: Lease = cluster.ask("/v3/lease/grant", &Grant { ttl }).await.map_err(error)?;
+    let ttl = JsonInt64(i64::try_from(seconds).unwrap_or(i64::MAX));
+    let granted: Lease = cluster.request("/v3/lease/grant", &Grant { ttl }).await.map_err(to_error)?;
     if granted.id.0 <= 0 || granted.ttl < ttl {
         let message = format!("etcd: it granted lease {} for {} s, of {} s", granted.id.0, granted.ttl.0, ttl.0);
         return Err(Error::new(ErrorKind::Internal, message));
@@ -148,115 +150,122 @@ pub(super) async fn grant(cluster: &Cluster, ttl: Duration) -> Result<Lease> {
 }
 
 /// Renews a lease; `None` if it has ended.
-pub(super) async fn keep(cluster: &Cluster, id: Int) -> Result<Option<()>> {
-    let answer = cluster.ask::<super::api::Streamed<Lease>>("/v3/lease/keepalive", &LeaseId { id }).await;
-    match answer.map_err(error)? {
-        super::api::Streamed { result: Some(lease), .. } => Ok((lease.ttl.0 > 0).then_some(())),
-        super::api::Streamed { error: Some(why), .. } => {
-            Err(error(Failure::Refused { code: why.grpc_code, message: why.message }))
+pub(super) async fn renew_lease(cluster: &EtcdCluster, id: JsonInt64) -> Result<Option<()>> {
+    let answer = cluster.request::<super::api::StreamMessage<Lease>>("/v3/lease/keepalive", &LeaseId { id }).await;
+    match answer.map_err(to_error)? {
+        super::api::StreamMessage { result: Some(lease), .. } => Ok((lease.ttl.0 > 0).then_some(())),
+        super::api::StreamMessage { error: Some(why), .. } => {
+            Err(to_error(RequestFailure::Refused { code: why.grpc_code, message: why.message }))
         }
         _ => Err(Error::new(ErrorKind::Unavailable, "etcd: an answer says nothing: try again")),
     }
 }
 
 /// A write that is under way.
-struct Writing<'a> {
-    cluster: &'a Cluster,
+struct MarkedWrite<'a> {
+    cluster: &'a EtcdCluster,
     namespace: &'a Namespace,
     expects: &'a [Expect],
-    changes: &'a [Change],
+    changes: &'a [KeyChange],
     nonce: Base64,
-    pause: Pause,
+    pause: Backoff,
     /// Whether it was sent and not answered: it may happen, now or later.
-    is_open: bool,
+    is_uncertain: bool,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> MarkedWrite<'a> {
     fn new(
-        cluster: &'a Cluster,
+        cluster: &'a EtcdCluster,
         namespace: &'a Namespace,
         expects: &'a [Expect],
-        changes: &'a [Change],
+        changes: &'a [KeyChange],
         deadline: Instant,
     ) -> Self {
         let nonce = Base64(format!("{:032x}", rand::random::<u128>()).into_bytes());
-        Self { cluster, namespace, expects, changes, nonce, pause: Pause::new(deadline), is_open: false }
+        Self { cluster, namespace, expects, changes, nonce, pause: Backoff::new(deadline), is_uncertain: false }
     }
 
     /// `None` if the marker was gone, and nothing happened.
-    async fn run(mut self, marker: &mut Marker) -> Result<Option<Written>> {
-        let request = body(&self.txn(marker)).map_err(error)?;
+    async fn run(mut self, marker: &mut Marker) -> Result<Option<WriteOutcome>> {
+        let request = body(&self.txn(marker)).map_err(to_error)?;
         loop {
-            match self.cluster.attempt::<TxnAnswer>("/v3/kv/txn", request.clone()).await {
+            match self.cluster.request_once::<TxnAnswer>("/v3/kv/txn", request.clone()).await {
                 Ok(answer) if answer.succeeded => {
                     marker.revision = answer.header.revision;
-                    return Ok(Some(done(answer.header.revision)));
+                    return Ok(Some(done_outcome(answer.header.revision)));
                 }
                 Ok(answer) => match marker_of(answer) {
                     Some(found) if found.value == self.nonce => {
                         marker.revision = found.mod_revision;
-                        return Ok(Some(done(found.mod_revision)));
+                        return Ok(Some(done_outcome(found.mod_revision)));
                     }
                     Some(found) if found.mod_revision == marker.revision => {
-                        return self.refused(marker).await.map(|happened| Some(happened.unwrap_or(Written::Conflict)));
+                        return self
+                            .resolve_refusal(marker)
+                            .await
+                            .map(|happened| Some(happened.unwrap_or(WriteOutcome::Conflict)));
                     }
-                    _ if self.is_open => return Err(unknown("the marker of the write is gone")),
+                    _ if self.is_uncertain => return Err(unknown_error("the marker of the write is gone")),
                     _ => return Ok(None),
                 },
-                Err(failure) if is_passing(&failure) => {
-                    self.is_open |= !matches!(failure, Failure::NotSent(_));
+                Err(failure) if is_transient(&failure) => {
+                    self.is_uncertain |= !matches!(failure, RequestFailure::NotSent(_));
                     if !self.pause.wait(self.cluster.members()).await {
-                        return Err(if self.is_open { unknown(&error(failure).to_string()) } else { error(failure) });
+                        return Err(if self.is_uncertain {
+                            unknown_error(&to_error(failure).to_string())
+                        } else {
+                            to_error(failure)
+                        });
                     }
                 }
-                Err(failure) => match self.refused(marker).await? {
+                Err(failure) => match self.resolve_refusal(marker).await? {
                     Some(happened) => return Ok(Some(happened)),
-                    None => return Err(self.refusal(failure)),
+                    None => return Err(self.refusal_error(failure)),
                 },
             }
         }
     }
 
     /// It was refused: it has not happened, unless by an earlier attempt; says how that ended.
-    async fn refused(&mut self, marker: &mut Marker) -> Result<Option<Written>> {
-        if !self.is_open {
+    async fn resolve_refusal(&mut self, marker: &mut Marker) -> Result<Option<WriteOutcome>> {
+        if !self.is_uncertain {
             return Ok(None);
         }
-        match self.settle(marker).await? {
-            Settled::Happened(revision) => Ok(Some(done(revision))),
-            Settled::Never => Ok(None),
-            Settled::Unknown => Err(unknown("the marker of the write is gone")),
+        match self.fence(marker).await? {
+            FenceOutcome::Committed(revision) => Ok(Some(done_outcome(revision))),
+            FenceOutcome::NotCommitted => Ok(None),
+            FenceOutcome::Unknown => Err(unknown_error("the marker of the write is gone")),
         }
     }
 
     /// Puts a fence, so that what is still under way cannot happen any more, or finds that it has happened.
-    async fn settle(&mut self, marker: &mut Marker) -> Result<Settled> {
+    async fn fence(&mut self, marker: &mut Marker) -> Result<FenceOutcome> {
         let fence = Base64([b"fence ", &self.nonce.0[..]].concat());
-        let put = Put { key: marker.key.clone(), value: fence.clone(), lease: Int(0), ignore_lease: true };
+        let put = Put { key: marker.key.clone(), value: fence.clone(), lease: JsonInt64(0), ignore_lease: true };
         let txn = Txn {
             compare: vec![Compare::revision(marker.key.clone(), marker.revision)],
             success: vec![Op::Put(put)],
-            failure: vec![read(&marker.key)],
+            failure: vec![read_op(&marker.key)],
         };
-        let request = body(&txn).map_err(error)?;
+        let request = body(&txn).map_err(to_error)?;
         loop {
-            match self.cluster.attempt::<TxnAnswer>("/v3/kv/txn", request.clone()).await {
+            match self.cluster.request_once::<TxnAnswer>("/v3/kv/txn", request.clone()).await {
                 Ok(answer) if answer.succeeded => {
                     marker.revision = answer.header.revision;
-                    return Ok(Settled::Never);
+                    return Ok(FenceOutcome::NotCommitted);
                 }
                 Ok(answer) => {
-                    let Some(found) = marker_of(answer) else { return Ok(Settled::Unknown) };
+                    let Some(found) = marker_of(answer) else { return Ok(FenceOutcome::Unknown) };
                     marker.revision = found.mod_revision;
                     return Ok(match found.value {
-                        value if value == self.nonce => Settled::Happened(found.mod_revision),
-                        value if value == fence => Settled::Never,
-                        _ => Settled::Unknown,
+                        value if value == self.nonce => FenceOutcome::Committed(found.mod_revision),
+                        value if value == fence => FenceOutcome::NotCommitted,
+                        _ => FenceOutcome::Unknown,
                     });
                 }
                 Err(failure) => {
-                    if !is_passing(&failure) || !self.pause.wait(self.cluster.members()).await {
-                        return Err(unknown(&error(failure).to_string()));
+                    if !is_transient(&failure) || !self.pause.wait(self.cluster.members()).await {
+                        return Err(unknown_error(&to_error(failure).to_string()));
                     }
                 }
             }
@@ -264,45 +273,50 @@ impl<'a> Writing<'a> {
     }
 
     fn txn(&self, marker: &Marker) -> Txn {
-        let revision =
-            |revision: Option<Revision>| Int(revision.map_or(0, |revision| i64::try_from(revision.0).unwrap_or(-1)));
+        let revision = |revision: Option<Revision>| {
+            JsonInt64(revision.map_or(0, |revision| i64::try_from(revision.0).unwrap_or(-1)))
+        };
         let expects =
             self.expects.iter().map(|one| Compare::revision(self.namespace.key(&one.key), revision(one.revision)));
-        let lease = |session: Option<crate::SessionId>| Int(session.map_or(0, |id| i64::try_from(id.0).unwrap_or(-1)));
+        let lease = |session: Option<crate::MetaSessionId>| {
+            JsonInt64(session.map_or(0, |id| i64::try_from(id.0).unwrap_or(-1)))
+        };
         let changes = self.changes.iter().map(|change| match change {
-            Change::Put { key, value, session } => {
+            KeyChange::Put { key, value, session } => {
                 let (key, value) = (self.namespace.key(key), Base64(value.to_vec()));
                 Op::Put(Put { key, value, lease: lease(*session), ignore_lease: false })
             }
-            Change::Remove { key } => Op::DeleteRange(DeleteRange { key: self.namespace.key(key) }),
+            KeyChange::Remove { key } => Op::DeleteRange(DeleteRange { key: self.namespace.key(key) }),
         });
         let (key, value) = (marker.key.clone(), self.nonce.clone());
-        let mark = Op::Put(Put { key, value, lease: Int(0), ignore_lease: true });
+        let mark = Op::Put(Put { key, value, lease: JsonInt64(0), ignore_lease: true });
         Txn {
             compare: expects.chain([Compare::revision(marker.key.clone(), marker.revision)]).collect(),
             success: changes.chain([mark]).collect(),
-            failure: vec![read(&marker.key)],
+            failure: vec![read_op(&marker.key)],
         }
     }
 
-    fn refusal(&self, failure: Failure) -> Error {
+    fn refusal_error(&self, failure: RequestFailure) -> Error {
         let session = self.changes.iter().find_map(|change| match change {
-            Change::Put { session, .. } => *session,
-            Change::Remove { .. } => None,
+            KeyChange::Put { session, .. } => *session,
+            KeyChange::Remove { .. } => None,
         });
         match (&failure, session) {
             // Which of several it is etcd does not say.
-            (Failure::Refused { code: code::NOT_FOUND, .. }, Some(session)) => meta_store::session_ended(session),
-            _ => cluster::error(failure),
+            (RequestFailure::Refused { code: code::NOT_FOUND, .. }, Some(session)) => {
+                meta_store::session_ended(session)
+            }
+            _ => cluster::to_error(failure),
         }
     }
 }
 
-fn done(revision: Int) -> Written {
-    Written::Done(Revision(revision.to_u64()))
+fn done_outcome(revision: JsonInt64) -> WriteOutcome {
+    WriteOutcome::Done(Revision(revision.to_u64()))
 }
 
-fn read(key: &Base64) -> Op {
+fn read_op(key: &Base64) -> Op {
     Op::Range(Range { key: key.clone(), ..Range::default() })
 }
 
@@ -311,7 +325,7 @@ fn marker_of(answer: TxnAnswer) -> Option<KeyValue> {
     answer.responses.into_iter().next()?.response_range?.kvs.into_iter().next()
 }
 
-fn unknown(why: &str) -> Error {
+fn unknown_error(why: &str) -> Error {
     let message = format!("it is not known whether a write to the catalogue happened ({why}): read to find out");
     Error::new(ErrorKind::Unknown, message)
 }

@@ -1,6 +1,6 @@
 //! The encoding of filters: a version byte, then the tree in prefix order. Described in docs/format.md.
 
-use super::{Comparison, Filter, Flaw, Operand, Operands, deeper};
+use super::{Comparison, Filter, FilterError, Operand, Operands, levels_below};
 use crate::record::encode_ref;
 use crate::{FieldNumber, Result, ValueRef, limits};
 
@@ -32,7 +32,7 @@ impl Filter {
         writer.filter(self, limits::FILTER_NESTING)?;
         match writer.out.len() {
             0..=limits::FILTER => Ok(writer.out),
-            size => Err(Flaw::Size(size).into()),
+            size => Err(FilterError::Size(size).into()),
         }
     }
 
@@ -47,14 +47,14 @@ impl Filter {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader { rest: bytes, nodes: limits::FILTER_NODES };
         if bytes.len() > limits::FILTER {
-            return Err(Flaw::Size(bytes.len()).into());
+            return Err(FilterError::Size(bytes.len()).into());
         }
         match reader.byte()? {
             VERSION => {}
-            version => return Err(Flaw::Version(version).into()),
+            version => return Err(FilterError::Version(version).into()),
         }
         let filter = reader.filter(limits::FILTER_NESTING)?;
-        if reader.rest.is_empty() { Ok(filter) } else { Err(Flaw::LeftOver.into()) }
+        if reader.rest.is_empty() { Ok(filter) } else { Err(FilterError::LeftOver.into()) }
     }
 }
 
@@ -65,14 +65,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn filter(&mut self, filter: &Filter, levels: usize) -> Result<(), Flaw> {
-        self.nodes = self.nodes.checked_sub(1).ok_or(Flaw::Nodes)?;
+    fn filter(&mut self, filter: &Filter, levels: usize) -> Result<(), FilterError> {
+        self.nodes = self.nodes.checked_sub(1).ok_or(FilterError::Nodes)?;
         match filter {
             Filter::And(parts) => self.parts(code::AND, parts, levels),
             Filter::Or(parts) => self.parts(code::OR, parts, levels),
             Filter::Not(part) => {
                 self.out.push(code::NOT);
-                self.filter(part, deeper(levels)?)
+                self.filter(part, levels_below(levels)?)
             }
             Filter::IsNull(field) => {
                 self.test(code::IS_NULL, *field);
@@ -102,8 +102,8 @@ impl Writer {
         }
     }
 
-    fn parts(&mut self, code: u8, parts: &[Filter], levels: usize) -> Result<(), Flaw> {
-        let below = deeper(levels)?;
+    fn parts(&mut self, code: u8, parts: &[Filter], levels: usize) -> Result<(), FilterError> {
+        let below = levels_below(levels)?;
         self.out.push(code);
         self.len(parts.len())?;
         parts.iter().try_for_each(|part| self.filter(part, below))
@@ -114,20 +114,20 @@ impl Writer {
         self.number(field.0);
     }
 
-    fn operand(&mut self, operand: &Operand) -> Result<(), Flaw> {
+    fn operand(&mut self, operand: &Operand) -> Result<(), FilterError> {
         let mut bytes = Vec::new();
-        encode_ref(operand.0.as_scalar().ok_or(Flaw::Operand)?, &mut bytes);
+        encode_ref(operand.0.as_scalar().ok_or(FilterError::Operand)?, &mut bytes);
         self.bytes(&bytes)
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Flaw> {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), FilterError> {
         self.len(bytes.len())?;
         self.out.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn len(&mut self, len: usize) -> Result<(), Flaw> {
-        self.number(u32::try_from(len).map_err(|_| Flaw::Size(len))?);
+    fn len(&mut self, len: usize) -> Result<(), FilterError> {
+        self.number(u32::try_from(len).map_err(|_| FilterError::Size(len))?);
         Ok(())
     }
 
@@ -148,13 +148,13 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn filter(&mut self, levels: usize) -> Result<Filter, Flaw> {
-        self.nodes = self.nodes.checked_sub(1).ok_or(Flaw::Nodes)?;
+    fn filter(&mut self, levels: usize) -> Result<Filter, FilterError> {
+        self.nodes = self.nodes.checked_sub(1).ok_or(FilterError::Nodes)?;
         let code = self.byte()?;
         Ok(match code {
             code::AND => Filter::And(self.parts(levels)?),
             code::OR => Filter::Or(self.parts(levels)?),
-            code::NOT => Filter::Not(Box::new(self.filter(deeper(levels)?)?)),
+            code::NOT => Filter::Not(Box::new(self.filter(levels_below(levels)?)?)),
             code::IS_NULL => Filter::IsNull(self.field()?),
             code::COMPARE..=code::COMPARE_LAST => {
                 let comparison = Comparison::ALL[usize::from(code - code::COMPARE)];
@@ -164,57 +164,61 @@ impl<'a> Reader<'a> {
             code::CONTAINS_TEXT => Filter::ContainsText(self.field()?, self.text()?),
             code::ONE_OF => Filter::OneOf(self.field()?, self.operands()?),
             code::CONTAINS => Filter::Contains(self.field()?, self.operand()?),
-            unknown => return Err(Flaw::Code(unknown)),
+            unknown => return Err(FilterError::Code(unknown)),
         })
     }
 
-    fn parts(&mut self, levels: usize) -> Result<Vec<Filter>, Flaw> {
-        let below = deeper(levels)?;
+    fn parts(&mut self, levels: usize) -> Result<Vec<Filter>, FilterError> {
+        let below = levels_below(levels)?;
         // The count is only claimed: room is made as the parts turn out to be there.
         (0..self.number()?).map(|_| self.filter(below)).collect()
     }
 
-    fn operands(&mut self) -> Result<Operands, Flaw> {
-        let operands = (0..self.number()?).map(|_| self.operand()).collect::<Result<Vec<_>, Flaw>>()?;
-        if operands.is_sorted_by(|a, b| a < b) { Ok(Operands(operands)) } else { Err(Flaw::Order) }
+    fn operands(&mut self) -> Result<Operands, FilterError> {
+        let operands = (0..self.number()?).map(|_| self.operand()).collect::<Result<Vec<_>, FilterError>>()?;
+        if operands.is_sorted_by(|a, b| a < b) { Ok(Operands(operands)) } else { Err(FilterError::Order) }
     }
 
-    fn operand(&mut self) -> Result<Operand, Flaw> {
-        let scalar = ValueRef::parse(self.bytes()?).map_err(Flaw::Value)?;
-        let value = scalar.decode(0).map_err(|_| Flaw::Operand)?;
-        Operand::new(value).map_err(|_| Flaw::Operand)
+    fn operand(&mut self) -> Result<Operand, FilterError> {
+        let scalar = ValueRef::parse(self.bytes()?).map_err(FilterError::Value)?;
+        let value = scalar.decode(0).map_err(|_| FilterError::Operand)?;
+        Operand::new(value).map_err(|_| FilterError::Operand)
     }
 
-    fn text(&mut self) -> Result<String, Flaw> {
-        Ok(std::str::from_utf8(self.bytes()?).map_err(|_| Flaw::Utf8)?.to_owned())
+    fn text(&mut self) -> Result<String, FilterError> {
+        Ok(std::str::from_utf8(self.bytes()?).map_err(|_| FilterError::Utf8)?.to_owned())
     }
 
-    fn field(&mut self) -> Result<FieldNumber, Flaw> {
+    fn field(&mut self) -> Result<FieldNumber, FilterError> {
         self.number().map(FieldNumber)
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Flaw> {
+    fn bytes(&mut self) -> Result<&'a [u8], FilterError> {
         let len = self.number()? as usize;
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Flaw::CutOff)?;
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(FilterError::CutOff)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    fn number(&mut self) -> Result<u32, Flaw> {
+    fn number(&mut self) -> Result<u32, FilterError> {
         let mut number = 0u64;
         for shift in (0..35).step_by(7) {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 let shortest = byte != 0 || shift == 0;
-                return if shortest { u32::try_from(number).map_err(|_| Flaw::Number) } else { Err(Flaw::Number) };
+                return if shortest {
+                    u32::try_from(number).map_err(|_| FilterError::Number)
+                } else {
+                    Err(FilterError::Number)
+                };
             }
         }
-        Err(Flaw::Number)
+        Err(FilterError::Number)
     }
 
-    fn byte(&mut self) -> Result<u8, Flaw> {
-        let (&byte, rest) = self.rest.split_first().ok_or(Flaw::CutOff)?;
+    fn byte(&mut self) -> Result<u8, FilterError> {
+        let (&byte, rest) = self.rest.split_first().ok_or(FilterError::CutOff)?;
         self.rest = rest;
         Ok(byte)
     }

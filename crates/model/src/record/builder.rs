@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::layout::{Malformed, write_header};
+use super::layout::{EncodingError, write_header};
 use super::value_ref::{NAN, tag};
 use super::{FieldNumber, VERSION};
 use crate::{Error, ErrorKind, Result, Value, ValueRef, limits};
@@ -40,7 +40,7 @@ impl RecordBuilder {
     /// [`limits::RECORD`].
     pub fn set<'v>(&mut self, field: FieldNumber, value: impl Into<ValueRef<'v>>) -> Result<&mut Self> {
         let (value, start) = (value.into(), self.values.len());
-        value.check(limits::NESTING).map_err(Malformed::stored)?;
+        value.check(limits::NESTING).map_err(EncodingError::into_corrupt)?;
         encode_ref(value, &mut self.values);
         self.end_field(field, start)
     }
@@ -100,7 +100,7 @@ impl RecordBuilder {
 }
 
 fn too_large(bytes: usize) -> Error {
-    Malformed::Size { bytes }.received()
+    EncodingError::Size { bytes }.into_invalid()
 }
 
 /// The encoding of a value.
@@ -184,7 +184,7 @@ fn put(tag: u8, body: &[u8], out: &mut Vec<u8>) {
 
 /// A two's complement integer in as few bytes as possible, none for 0.
 fn integer(bytes: &[u8]) -> &[u8] {
-    match crate::decimal::minimal(bytes) {
+    match crate::decimal::strip_sign_extension(bytes) {
         [0] => &[],
         bytes => bytes,
     }

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, ValueRef};
 
 /// What is wrong with an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Malformed {
+pub(crate) enum EncodingError {
     #[error("it is empty")]
     Empty,
     #[error("its version {0} is not known here; this program reads version {VERSION}", VERSION = super::VERSION)]
@@ -36,16 +36,16 @@ pub(crate) enum Malformed {
     Nesting,
 }
 
-impl Malformed {
+impl EncodingError {
     /// The error for bytes that come from storage.
     #[cold]
-    pub(crate) fn stored(self) -> Error {
+    pub(crate) fn into_corrupt(self) -> Error {
         self.with_kind(ErrorKind::Corrupt)
     }
 
     /// The error for bytes that come from a writer.
     #[cold]
-    pub(crate) fn received(self) -> Error {
+    pub(crate) fn into_invalid(self) -> Error {
         self.with_kind(ErrorKind::Invalid)
     }
 
@@ -125,28 +125,28 @@ pub(crate) struct Table<'a> {
 }
 
 /// Bytes before the count.
-const SHAPE: usize = 1;
+const SHAPE_LEN: usize = 1;
 const ENDS_MASK: u8 = 0b11;
 const NUMBERS_SHIFT: u8 = 2;
 
 impl<'a> Table<'a> {
     /// Looks at a table: its header must be there, and its last entry must end where the bytes do.
     #[inline]
-    pub(crate) fn parse(bytes: &'a [u8], numbered: bool) -> Result<Self, Malformed> {
+    pub(crate) fn parse(bytes: &'a [u8], numbered: bool) -> Result<Self, EncodingError> {
         let Some(&shape) = bytes.first() else {
             return Ok(Self { bytes, count: 0, numbers: None, ends: Width::One });
         };
-        let ends = Width::from_code(shape & ENDS_MASK).ok_or(Malformed::Header)?;
+        let ends = Width::from_code(shape & ENDS_MASK).ok_or(EncodingError::Header)?;
         let numbers = Width::from_code(shape >> NUMBERS_SHIFT);
         if numbers.is_some() != numbered || (numbers.is_none() && shape >> NUMBERS_SHIFT != 0) {
-            return Err(Malformed::Header);
+            return Err(EncodingError::Header);
         }
-        let count = ends.read(bytes, SHAPE, 0).ok_or(Malformed::Header)?;
+        let count = ends.read(bytes, SHAPE_LEN, 0).ok_or(EncodingError::Header)?;
         let table = Self { bytes, count, numbers, ends };
-        let values = bytes.len().checked_sub(table.values_at()).ok_or(Malformed::Header)?;
-        match table.end(table.len().checked_sub(1).ok_or(Malformed::Header)?) {
+        let values = bytes.len().checked_sub(table.values_at()).ok_or(EncodingError::Header)?;
+        match table.end(table.len().checked_sub(1).ok_or(EncodingError::Header)?) {
             Some(end) if end == values => Ok(table),
-            _ => Err(Malformed::Offsets),
+            _ => Err(EncodingError::Offsets),
         }
     }
 
@@ -162,22 +162,22 @@ impl<'a> Table<'a> {
 
     /// The bytes of an entry: at least one.
     #[inline]
-    fn entry(&self, index: usize) -> Result<&'a [u8], Malformed> {
+    fn entry(&self, index: usize) -> Result<&'a [u8], EncodingError> {
         let start = match index.checked_sub(1) {
             Some(before) => self.end(before),
             None => Some(0),
         };
-        let (Some(start), Some(end)) = (start, self.end(index)) else { return Err(Malformed::Offsets) };
+        let (Some(start), Some(end)) = (start, self.end(index)) else { return Err(EncodingError::Offsets) };
         let at = self.values_at();
         match self.bytes.get(at + start..at + end) {
             Some(entry) if !entry.is_empty() => Ok(entry),
-            _ => Err(Malformed::Offsets),
+            _ => Err(EncodingError::Offsets),
         }
     }
 
     /// The value that an entry is.
     #[inline]
-    pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, Malformed> {
+    pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, EncodingError> {
         ValueRef::parse(self.entry(index)?)
     }
 
@@ -211,18 +211,18 @@ impl<'a> Table<'a> {
     }
 
     /// Whether the header is the only one that these entries may have.
-    pub(crate) fn check(&self) -> Result<(), Malformed> {
+    pub(crate) fn check(&self) -> Result<(), EncodingError> {
         if self.count == 0 {
             return Ok(());
         }
         let last = self.len() - 1;
         let narrowest =
-            |width: Width, largest: u32| if width == Width::of(largest) { Ok(()) } else { Err(Malformed::Width) };
-        narrowest(self.ends, u32::try_from(self.end(last).unwrap_or(0)).map_err(|_| Malformed::Offsets)?)?;
+            |width: Width, largest: u32| if width == Width::of(largest) { Ok(()) } else { Err(EncodingError::Width) };
+        narrowest(self.ends, u32::try_from(self.end(last).unwrap_or(0)).map_err(|_| EncodingError::Offsets)?)?;
         if let Some(width) = self.numbers {
             narrowest(width, self.number(last).unwrap_or(0))?;
             if (1..self.len()).any(|index| self.number(index - 1) >= self.number(index)) {
-                return Err(Malformed::Order);
+                return Err(EncodingError::Order);
             }
         }
         Ok(())
@@ -239,7 +239,7 @@ impl<'a> Table<'a> {
 
     #[inline]
     fn numbers_at(&self) -> usize {
-        SHAPE + self.ends.bytes()
+        SHAPE_LEN + self.ends.bytes()
     }
 
     #[inline]

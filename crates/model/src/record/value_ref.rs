@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::layout::{Malformed, Table};
+use super::layout::{EncodingError, Table};
 use crate::order::{self, Family};
 use crate::{Date, Decimal, DecimalRef, Oid, Result, Timestamp, Value, limits};
 
@@ -91,13 +91,13 @@ impl<'a> Elements<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the element is damaged.
     pub fn get(&self, index: usize) -> Result<Option<ValueRef<'a>>> {
-        (index < self.len()).then(|| self.0.value(index)).transpose().map_err(Malformed::stored)
+        (index < self.len()).then(|| self.0.value(index)).transpose().map_err(EncodingError::into_corrupt)
     }
 
     /// The elements, in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<ValueRef<'a>>> + use<'a> {
         let table = self.0;
-        (0..table.len()).map(move |index| table.value(index).map_err(Malformed::stored))
+        (0..table.len()).map(move |index| table.value(index).map_err(EncodingError::into_corrupt))
     }
 }
 
@@ -123,26 +123,26 @@ impl<'a> Entries<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the entry is damaged.
     pub fn get(&self, index: usize) -> Result<Option<(ValueRef<'a>, ValueRef<'a>)>> {
-        (index < self.len()).then(|| entry(&self.0, index)).transpose().map_err(Malformed::stored)
+        (index < self.len()).then(|| entry(&self.0, index)).transpose().map_err(EncodingError::into_corrupt)
     }
 
     /// The entries, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = Result<(ValueRef<'a>, ValueRef<'a>)>> + use<'a> {
         let table = self.0;
-        (0..table.len() / 2).map(move |index| entry(&table, index).map_err(Malformed::stored))
+        (0..table.len() / 2).map(move |index| entry(&table, index).map_err(EncodingError::into_corrupt))
     }
 }
 
-fn entry<'a>(table: &Table<'a>, index: usize) -> Result<(ValueRef<'a>, ValueRef<'a>), Malformed> {
+fn entry<'a>(table: &Table<'a>, index: usize) -> Result<(ValueRef<'a>, ValueRef<'a>), EncodingError> {
     Ok((table.value(2 * index)?, table.value(2 * index + 1)?))
 }
 
 impl<'a> ValueRef<'a> {
     /// Reads a value from exactly its bytes.
     #[inline]
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (&tag, body) = bytes.split_first().ok_or(Malformed::Offsets)?;
-        let wrong = Malformed::Value(tag);
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, EncodingError> {
+        let (&tag, body) = bytes.split_first().ok_or(EncodingError::Offsets)?;
+        let wrong = EncodingError::Value(tag);
         Ok(match tag {
             tag::NULL if body.is_empty() => Self::Null,
             tag::FALSE if body.is_empty() => Self::Bool(false),
@@ -151,7 +151,7 @@ impl<'a> ValueRef<'a> {
             tag::INT64 => Self::Int64(read_i64(body).ok_or(wrong)?),
             tag::FLOAT64 => Self::Float64(read_f64(body).ok_or(wrong)?),
             tag::DECIMAL => Self::Decimal(read_decimal(body).ok_or(wrong)?),
-            tag::STRING => Self::String(std::str::from_utf8(body).map_err(|_| Malformed::Utf8)?),
+            tag::STRING => Self::String(std::str::from_utf8(body).map_err(|_| EncodingError::Utf8)?),
             tag::BYTES => Self::Bytes(body),
             tag::DATE => Self::Date(Date { days: read_i64(body).ok_or(wrong)? }),
             tag::TIMESTAMP => Self::Timestamp(read_i128(body).and_then(Timestamp::from_nanos).ok_or(wrong)?),
@@ -159,7 +159,7 @@ impl<'a> ValueRef<'a> {
             tag::LIST => Self::List(Elements(Table::parse(body, false)?)),
             tag::SET => Self::Set(Elements(Table::parse(body, false)?)),
             tag::MAP => Self::Map(Entries(Table::parse(body, false)?)),
-            unknown => return Err(Malformed::Tag(unknown)),
+            unknown => return Err(EncodingError::Tag(unknown)),
         })
     }
 
@@ -168,7 +168,7 @@ impl<'a> ValueRef<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part of it is damaged.
     pub fn to_value(self) -> Result<Value> {
-        self.decode(limits::NESTING).map_err(Malformed::stored)
+        self.decode(limits::NESTING).map_err(EncodingError::into_corrupt)
     }
 
     /// Orders two values as [`Value`] does, without decoding what is not needed.
@@ -176,7 +176,7 @@ impl<'a> ValueRef<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is looked at is damaged.
     pub fn compare(self, other: ValueRef<'_>) -> Result<Ordering> {
-        self.order(other, limits::NESTING).map_err(Malformed::stored)
+        self.order(other, limits::NESTING).map_err(EncodingError::into_corrupt)
     }
 
     /// Orders two values as filters compare them: `None` if they are of different families, or lists, sets or maps.
@@ -192,11 +192,11 @@ impl<'a> ValueRef<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is looked at is damaged.
     pub fn contains(self, scalar: ValueRef<'_>) -> Result<bool> {
-        self.has(scalar).map_err(Malformed::stored)
+        self.has(scalar).map_err(EncodingError::into_corrupt)
     }
 
     /// [`contains`](Self::contains) for callers in a loop.
-    pub(crate) fn has(self, scalar: ValueRef<'_>) -> Result<bool, Malformed> {
+    pub(crate) fn has(self, scalar: ValueRef<'_>) -> Result<bool, EncodingError> {
         let Some(table) = self.table() else { return Ok(false) };
         match self {
             Self::List(_) => {
@@ -226,7 +226,7 @@ impl<'a> ValueRef<'a> {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is not what [`to_bytes`](Self::to_bytes) writes.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self> {
         let value = Self::parse(bytes).and_then(|value| value.check(limits::NESTING).map(|()| value));
-        value.map_err(Malformed::received)
+        value.map_err(EncodingError::into_invalid)
     }
 
     pub(crate) fn family(self) -> Family {
@@ -254,12 +254,12 @@ impl<'a> ValueRef<'a> {
     }
 
     /// Whether this is the only encoding of the value, at every level; `levels` more may be below.
-    pub(super) fn check(self, levels: usize) -> Result<(), Malformed> {
+    pub(super) fn check(self, levels: usize) -> Result<(), EncodingError> {
         let Some(table) = self.table() else { return Ok(()) };
-        let below = levels.checked_sub(1).ok_or(Malformed::Nesting)?;
+        let below = levels.checked_sub(1).ok_or(EncodingError::Nesting)?;
         table.check()?;
         let step = match self {
-            Self::Map(_) if table.len() % 2 == 1 => return Err(Malformed::OddMap),
+            Self::Map(_) if table.len() % 2 == 1 => return Err(EncodingError::OddMap),
             Self::Map(_) => 2,
             _ => 1,
         };
@@ -270,7 +270,7 @@ impl<'a> ValueRef<'a> {
             item.check(below)?;
             if sorted && index % step == 0 {
                 match previous.replace(item) {
-                    Some(previous) if previous.order(item, below)?.is_ge() => return Err(Malformed::Order),
+                    Some(previous) if previous.order(item, below)?.is_ge() => return Err(EncodingError::Order),
                     _ => {}
                 }
             }
@@ -278,12 +278,12 @@ impl<'a> ValueRef<'a> {
         Ok(())
     }
 
-    fn order(self, other: ValueRef<'_>, levels: usize) -> Result<Ordering, Malformed> {
+    fn order(self, other: ValueRef<'_>, levels: usize) -> Result<Ordering, EncodingError> {
         let (a, b) = match (self.table(), other.table()) {
             (Some(a), Some(b)) if self.family() == other.family() => (a, b),
-            _ => return Ok(order::total(self, other)),
+            _ => return Ok(order::total_cmp(self, other)),
         };
-        let below = levels.checked_sub(1).ok_or(Malformed::Nesting)?;
+        let below = levels.checked_sub(1).ok_or(EncodingError::Nesting)?;
         for index in 0..a.len().min(b.len()) {
             let order = a.value(index)?.order(b.value(index)?, below)?;
             if order.is_ne() {
@@ -293,8 +293,8 @@ impl<'a> ValueRef<'a> {
         Ok(a.len().cmp(&b.len()))
     }
 
-    pub(crate) fn decode(self, levels: usize) -> Result<Value, Malformed> {
-        let below = levels.checked_sub(1).ok_or(Malformed::Nesting);
+    pub(crate) fn decode(self, levels: usize) -> Result<Value, EncodingError> {
+        let below = levels.checked_sub(1).ok_or(EncodingError::Nesting);
         Ok(match self {
             Self::Null => Value::Null,
             Self::Bool(value) => Value::Bool(value),
@@ -316,7 +316,7 @@ impl<'a> ValueRef<'a> {
                 for index in 0..table.len() {
                     let item = table.value(index)?.decode(below)?;
                     if set.last().is_some_and(|last| *last >= item) {
-                        return Err(Malformed::Order);
+                        return Err(EncodingError::Order);
                     }
                     set.insert(item);
                 }
@@ -325,13 +325,13 @@ impl<'a> ValueRef<'a> {
             Self::Map(Entries(table)) => {
                 let (below, mut map) = (below?, BTreeMap::new());
                 if table.len() % 2 == 1 {
-                    return Err(Malformed::OddMap);
+                    return Err(EncodingError::OddMap);
                 }
                 for index in 0..table.len() / 2 {
                     let (key, value) = entry(&table, index)?;
                     let key = key.decode(below)?;
                     if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
-                        return Err(Malformed::Order);
+                        return Err(EncodingError::Order);
                     }
                     map.insert(key, value.decode(below)?);
                 }
@@ -345,12 +345,12 @@ impl<'a> ValueRef<'a> {
 fn search<'a>(
     len: usize,
     scalar: ValueRef<'_>,
-    value: impl Fn(usize) -> Result<ValueRef<'a>, Malformed>,
-) -> Result<bool, Malformed> {
+    value: impl Fn(usize) -> Result<ValueRef<'a>, EncodingError>,
+) -> Result<bool, EncodingError> {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low.midpoint(high);
-        match order::place(value(middle)?, scalar) {
+        match order::compare_for_search(value(middle)?, scalar) {
             Ordering::Equal => return Ok(true),
             Ordering::Less => low = middle + 1,
             Ordering::Greater => high = middle,

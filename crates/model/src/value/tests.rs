@@ -13,7 +13,7 @@ fn order(a: &Value, b: &Value) -> Option<Ordering> {
 }
 
 /// The number that a value is, slowly: which infinity or NaN, or else its exact digits.
-fn exactly(value: &Value) -> (i8, BigDecimal) {
+fn exact_value(value: &Value) -> (i8, BigDecimal) {
     match value {
         Value::Int64(number) => (0, BigDecimal::from(*number)),
         Value::Decimal(number) => (0, number.to_big()),
@@ -120,7 +120,7 @@ fn displays_for_people() {
 proptest! {
     #[test]
     fn numbers_compare_by_their_exact_value(a in arbitrary::number(), b in arbitrary::number()) {
-        prop_assert_eq!(order(&a, &b), Some(exactly(&a).cmp(&exactly(&b))));
+        prop_assert_eq!(order(&a, &b), Some(exact_value(&a).cmp(&exact_value(&b))));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use client::Client;
 use model::{Oid, Op, Transaction, limits};
 use serde::Serialize;
 
-use super::{Done, PAGE, commit};
-use crate::connection::Session;
+use super::{CommitReport, LISTING_PAGE, commit};
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
 use crate::target::Target;
@@ -73,7 +73,7 @@ enum Action {
 ///
 /// In JSON the value is `value` if it is text (UTF-8), else `value_hex`; the key likewise.
 #[derive(Serialize)]
-pub(crate) struct Pair {
+pub(crate) struct AttributePair {
     #[serde(flatten)]
     key: Key,
     #[serde(flatten)]
@@ -94,7 +94,7 @@ enum Value {
     ValueHex(String),
 }
 
-impl Pair {
+impl AttributePair {
     fn new(key: &[u8], value: &[u8]) -> Self {
         Self {
             key: text(key).map_or_else(|| Key::KeyHex(hex(key)), Key::Key),
@@ -112,28 +112,28 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// `key = value`; a long value, or one that is no text, is told by its size.
-impl fmt::Display for Pair {
+impl fmt::Display for AttributePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 200;
+        const MAX_PRINTED_BYTES: usize = 200;
         match &self.key {
             Key::Key(key) => write!(f, "{} = ", Printable(key))?,
             Key::KeyHex(hex) => write!(f, "0x{hex} = ")?,
         }
         match &self.value {
-            Value::Value(value) if value.len() <= SHOWN => write!(f, "{}", Printable(value)),
+            Value::Value(value) if value.len() <= MAX_PRINTED_BYTES => write!(f, "{}", Printable(value)),
             Value::Value(value) => write!(f, "({} bytes)", value.len()),
             Value::ValueHex(hex) => write!(f, "({} bytes)", hex.len() / 2),
         }
     }
 }
 
-impl Report for Pair {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for AttributePair {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{self}")
     }
 }
 
-pub(crate) async fn run(args: Attr, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Attr, session: &mut CommandContext) -> Result {
     match args.action {
         Action::Get { target, key } => get(&target, &key, session).await,
         Action::Set { target, key, value } => {
@@ -141,25 +141,25 @@ pub(crate) async fn run(args: Attr, session: &mut Session) -> Result {
             let client = session.connect().await?;
             let oid = target.resolve(&client).await?;
             let ops = vec![Op::SetAttribute { oid, key: key.into(), value }];
-            let done = Done::from(commit(&client, Transaction { ops }).await?);
+            let done = CommitReport::from(commit(&client, Transaction { ops }).await?);
             session.output.print(&done)
         }
         Action::Ls { target } => {
             let client = session.connect().await?;
             let oid = target.resolve(&client).await?;
-            all(&client, oid).await?.iter().try_for_each(|pair| session.output.print(pair))
+            all_attributes(&client, oid).await?.iter().try_for_each(|pair| session.output.print(pair))
         }
         Action::Rm { target, keys } => {
             let client = session.connect().await?;
             let oid = target.resolve(&client).await?;
             let ops = keys.into_iter().map(|key| Op::RemoveAttribute { oid, key: key.into() }).collect();
-            let done = Done::from(commit(&client, Transaction { ops }).await?);
+            let done = CommitReport::from(commit(&client, Transaction { ops }).await?);
             session.output.print(&done)
         }
     }
 }
 
-async fn get(target: &Target, key: &str, session: &mut Session) -> Result {
+async fn get(target: &Target, key: &str, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     let oid = target.resolve(&client).await?;
     let value = client.attribute(oid, key.as_bytes()).await?.ok_or_else(|| {
@@ -167,9 +167,9 @@ async fn get(target: &Target, key: &str, session: &mut Session) -> Result {
             .hint(format!("`mortar attr ls {target}` lists those it has."))
     })?;
     if session.output.json() {
-        return session.output.print(&Pair::new(key.as_bytes(), &value));
+        return session.output.print(&AttributePair::new(key.as_bytes(), &value));
     }
-    session.output.raw(&value)
+    session.output.write_raw(&value)
 }
 
 fn standard_input() -> Result<Bytes> {
@@ -180,14 +180,14 @@ fn standard_input() -> Result<Bytes> {
 }
 
 /// All attributes of an object, in order.
-pub(crate) async fn all(client: &Client, oid: Oid) -> Result<Vec<Pair>> {
+pub(crate) async fn all_attributes(client: &Client, oid: Oid) -> Result<Vec<AttributePair>> {
     let mut pairs = Vec::new();
     let mut after: Option<Bytes> = None;
     loop {
-        let page = client.attributes(oid, after.as_deref(), PAGE).await?;
-        pairs.extend(page.iter().map(|(key, value)| Pair::new(key, value)));
+        let page = client.attributes(oid, after.as_deref(), LISTING_PAGE).await?;
+        pairs.extend(page.iter().map(|(key, value)| AttributePair::new(key, value)));
         match page.into_iter().next_back() {
-            Some((last, _)) if pairs.len() % PAGE == 0 => after = Some(last),
+            Some((last, _)) if pairs.len() % LISTING_PAGE == 0 => after = Some(last),
             _ => return Ok(pairs),
         }
     }
@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn values_are_text_or_hexadecimal() {
-        let json = |value: &[u8]| serde_json::to_value(Pair::new(b"k", value)).unwrap();
+        let json = |value: &[u8]| serde_json::to_value(AttributePair::new(b"k", value)).unwrap();
         assert_eq!(json(b"caf\xc3\xa9"), serde_json::json!({ "key": "k", "value": "café" }));
         assert_eq!(json(b"\x00\xff"), serde_json::json!({ "key": "k", "value_hex": "00ff" }));
-        assert_eq!(Pair::new(b"k", b"a\nb").to_string(), "k = a\\nb");
-        assert_eq!(Pair::new(b"k", &[0xff; 9]).to_string(), "k = (9 bytes)");
+        assert_eq!(AttributePair::new(b"k", b"a\nb").to_string(), "k = a\\nb");
+        assert_eq!(AttributePair::new(b"k", &[0xff; 9]).to_string(), "k = (9 bytes)");
     }
 }

@@ -17,10 +17,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::signal;
 
 use super::dev::explain_open;
-use crate::connection::{DATA, Session};
+use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Bytes, Output, Report, counted};
-use crate::progress::{Progress, Took, rate};
+use crate::output::{HumanBytes, Output, Report, pluralize};
+use crate::progress::{HumanDuration, Progress, rate};
 
 const BACKUP: &str = "\
 Examples:
@@ -56,25 +56,25 @@ pub(crate) struct Restore {
 }
 
 #[derive(Serialize)]
-struct Archived {
+struct ArchiveReport {
     #[serde(skip)]
-    done: &'static str,
+    action: &'static str,
     objects: u64,
     bytes: u64,
     seconds: f64,
 }
 
-impl Report for Archived {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ArchiveReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let time = Duration::from_secs_f64(self.seconds);
         writeln!(
             out,
             "{} {}, {} in {}, {}/s",
-            self.done,
-            counted(self.objects, "object", "objects"),
-            Bytes(self.bytes),
-            Took(time),
-            Bytes(rate(self.bytes, time))
+            self.action,
+            pluralize(self.objects, "object", "objects"),
+            HumanBytes(self.bytes),
+            HumanDuration(time),
+            HumanBytes(rate(self.bytes, time))
         )
     }
 }
@@ -83,7 +83,7 @@ fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-pub(crate) async fn backup(args: Backup, session: &mut Session) -> Result {
+pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result {
     if !is_stream(&args.file) && !args.overwrite && args.file.exists() {
         return Err(Failure::conflict(format!("{} exists", args.file.display()))
             .hint("Choose another name, or replace it with --overwrite."));
@@ -91,16 +91,16 @@ pub(crate) async fn backup(args: Backup, session: &mut Session) -> Result {
     let client = session.connect().await?;
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
-    let tell = move |now: client::Progress| shown.reach(now.done, 0);
+    let tell = move |now: client::Progress| shown.set_done(now.done, 0);
     let done = if is_stream(&args.file) {
         client.backup_with(tokio::io::stdout(), tell).await.map_err(Failure::from)
     } else {
-        to_file(&client, &args.file, tell).await
+        backup_to_file(&client, &args.file, tell).await
     };
     progress.end();
     let summary = done?;
-    let report = Archived {
-        done: "backed up",
+    let report = ArchiveReport {
+        action: "backed up",
         objects: summary.objects,
         bytes: summary.bytes,
         seconds: progress.elapsed().as_secs_f64(),
@@ -112,14 +112,14 @@ pub(crate) async fn backup(args: Backup, session: &mut Session) -> Result {
     session.output.print(&report)
 }
 
-async fn to_file(
+async fn backup_to_file(
     client: &client::Client,
     path: &Path,
     tell: impl FnMut(client::Progress),
 ) -> Result<client::BackupSummary> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
-    let part = Unfinished(PathBuf::from(part));
+    let part = PartFile(PathBuf::from(part));
     let cannot = |error| Failure::file(format!("cannot write {}", path.display()), &error);
     let mut file = tokio::fs::File::create(&part.0).await.map_err(cannot)?;
     let summary = client.backup_with(&mut file, tell).await?;
@@ -132,9 +132,9 @@ async fn to_file(
 }
 
 /// A file that is removed unless it has got its name.
-struct Unfinished(PathBuf);
+struct PartFile(PathBuf);
 
-impl Drop for Unfinished {
+impl Drop for PartFile {
     fn drop(&mut self) {
         // Renamed, it is not there any more; otherwise it is incomplete, and staying is no second failure.
         let _ = fs::remove_file(&self.0);
@@ -152,10 +152,10 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", args.file.display()), &e))?)
     };
     let progress = Progress::start("restoring", output);
-    let stopped = stopped_by_ctrl_c()?;
+    let stopped = watch_ctrl_c()?;
     let tell = |amount: Amount| {
-        progress.expect(amount.total_bytes, 0);
-        progress.reach(amount.bytes, amount.objects);
+        progress.set_total(amount.total_bytes, 0);
+        progress.set_done(amount.bytes, amount.objects);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let done = Store::restore(&args.data, &mut archive, Options::default(), &tell);
@@ -167,8 +167,8 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         Err(error) if error.kind() == ErrorKind::Unavailable => return Err(explain_open(error, &args.data)),
         done => done.map_err(Failure::local)?,
     };
-    output.print(&Archived {
-        done: "restored",
+    output.print(&ArchiveReport {
+        action: "restored",
         objects: summary.objects,
         bytes: summary.archive_bytes,
         seconds: progress.elapsed().as_secs_f64(),
@@ -176,7 +176,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
 }
 
 /// A flag that the first Ctrl-C raises.
-fn stopped_by_ctrl_c() -> Result<Arc<AtomicBool>> {
+fn watch_ctrl_c() -> Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&stopped);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

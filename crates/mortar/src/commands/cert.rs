@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use meta::catalog::MEMBER;
+use meta::catalog::NODE_CERTIFICATE_NAME;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -40,25 +40,25 @@ pub(crate) struct Cert {
 }
 
 #[derive(Serialize)]
-struct Made {
+struct CertificateFiles {
     certificate: String,
     key: String,
 }
 
-impl Report for Made {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for CertificateFiles {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}  {}", self.certificate, self.key)
     }
 }
 
 /// Names and addresses of this machine.
-const HERE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
     fs::create_dir_all(&args.dir).map_err(|e| Failure::file(format!("cannot make {}", args.dir.display()), &e))?;
-    let authority = authority(&args.dir, output)?;
-    let hosts = HERE.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
-    issue(&args.dir, ("node", MEMBER), hosts.collect(), &authority, output)?;
+    let authority = load_or_create_authority(&args.dir, output)?;
+    let hosts = LOCAL_NAMES.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
+    issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;
     args.users.iter().try_for_each(|user| {
         if user.contains('/') || user.starts_with('.') {
             return Err(Failure::usage(format!("{user:?} is no name of a user")));
@@ -68,8 +68,8 @@ pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
 }
 
 /// What the authority's certificate says. Always the same: with its key it is known again.
-fn authority_says() -> Result<CertificateParams> {
-    let mut says = CertificateParams::new(Vec::new()).map_err(failed)?;
+fn authority_params() -> Result<CertificateParams> {
+    let mut says = CertificateParams::new(Vec::new()).map_err(certificate_failure)?;
     says.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     says.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     says.distinguished_name.push(DnType::CommonName, "Mortar authority for trying");
@@ -77,15 +77,15 @@ fn authority_says() -> Result<CertificateParams> {
 }
 
 /// The authority of a directory: made if it is not there.
-fn authority(dir: &Path, output: &mut Output) -> Result<Issuer<'static, KeyPair>> {
+fn load_or_create_authority(dir: &Path, output: &mut Output) -> Result<Issuer<'static, KeyPair>> {
     let (certificate, key) = (dir.join("ca.pem"), dir.join("ca.key"));
-    let says = authority_says()?;
+    let says = authority_params()?;
     if key.exists() {
         let pem = fs::read_to_string(&key).map_err(|e| Failure::file(format!("cannot read {}", key.display()), &e))?;
-        return Ok(Issuer::new(says, KeyPair::from_pem(&pem).map_err(failed)?));
+        return Ok(Issuer::new(says, KeyPair::from_pem(&pem).map_err(certificate_failure)?));
     }
-    let pair = KeyPair::generate().map_err(failed)?;
-    let signed = says.self_signed(&pair).map_err(failed)?;
+    let pair = KeyPair::generate().map_err(certificate_failure)?;
+    let signed = says.self_signed(&pair).map_err(certificate_failure)?;
     write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)?;
     Ok(Issuer::new(says, pair))
 }
@@ -103,14 +103,14 @@ fn issue(
         return Ok(());
     }
     let is_server = !hosts.is_empty();
-    let mut says = CertificateParams::new(hosts).map_err(failed)?;
+    let mut says = CertificateParams::new(hosts).map_err(certificate_failure)?;
     says.distinguished_name.push(DnType::CommonName, name);
     says.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     if is_server {
         says.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     }
-    let pair = KeyPair::generate().map_err(failed)?;
-    let signed = says.signed_by(&pair, authority).map_err(failed)?;
+    let pair = KeyPair::generate().map_err(certificate_failure)?;
+    let signed = says.signed_by(&pair, authority).map_err(certificate_failure)?;
     write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)
 }
 
@@ -122,9 +122,9 @@ fn write(certificate: (&Path, &str), key: (&Path, &str), output: &mut Output) ->
             .map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))?;
     }
     let (certificate, key) = (certificate.0.display().to_string(), key.0.display().to_string());
-    output.print(&Made { certificate, key })
+    output.print(&CertificateFiles { certificate, key })
 }
 
-fn failed(error: rcgen::Error) -> Failure {
+fn certificate_failure(error: rcgen::Error) -> Failure {
     Failure::with(Exit::Usage, "certificate", format!("a certificate cannot be made: {error}"))
 }

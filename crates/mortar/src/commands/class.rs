@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use client::Client;
 use client::cluster::Cluster;
-use meta::catalog::{Class, ClassDefinition, Field, FieldDefinition, FieldType, Literal, Step};
+use meta::catalog::{Class, ClassDefinition, EvolutionStep, Field, FieldDefinition, FieldType, Literal};
 use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::ClassId;
 use query::{Schema, Type};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::output::{Printable, Report, counted};
-use crate::record::{self, Names};
+use crate::output::{Printable, Report, pluralize};
+use crate::record_json::{self, NameBindings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,16 +122,16 @@ struct Change {
 /// A file of classes.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum File {
-    Many(Vec<Written>),
-    Named { class: Vec<Written> },
-    One(Written),
+enum ClassFile {
+    Many(Vec<ClassInFile>),
+    Named { class: Vec<ClassInFile> },
+    One(ClassInFile),
 }
 
 /// A class in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ClassInFile {
     name: String,
     #[serde(default)]
     extends: Option<String>,
@@ -143,25 +143,25 @@ struct Written {
 
 /// Asks for classes and indexes of the session's space, or changes them.
 pub(crate) async fn ask(client: &Client, request: &SchemaRequest) -> Result<SchemaAnswer> {
-    read_answer(&client.describe(&client.url().space, written(request)?).await?)
+    decode_answer(&client.describe(&client.url().space, encode_request(request)?).await?)
 }
 
 /// The classes of a cluster's space.
 pub(crate) async fn schema(cluster: &Cluster) -> Result<Schema> {
-    let answer = cluster.describe(written(&SchemaRequest::Show)?).await?;
-    let known: SchemaAnswer = read_answer(&answer)?;
-    Ok(node::realm::Schema::of(&known.classes, &known.indexes)?.classes)
+    let answer = cluster.describe(encode_request(&SchemaRequest::Show)?).await?;
+    let known: SchemaAnswer = decode_answer(&answer)?;
+    Ok(node::cluster_view::QuerySchema::of(&known.classes, &known.indexes)?.classes)
 }
 
-fn written(request: &SchemaRequest) -> Result<Vec<u8>> {
+fn encode_request(request: &SchemaRequest) -> Result<Vec<u8>> {
     serde_json::to_vec(request).map_err(|error| Failure::new(format!("cannot ask as JSON: {error}")))
 }
 
-fn read_answer(answer: &[u8]) -> Result<SchemaAnswer> {
+fn decode_answer(answer: &[u8]) -> Result<SchemaAnswer> {
     serde_json::from_slice(answer).map_err(|error| Failure::new(format!("the server's answer is not known: {error}")))
 }
 
-pub(crate) async fn run(args: ClassCommand, session: &mut Session) -> Result {
+pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Result {
     let request = match &args.action {
         Action::List | Action::Show { .. } => SchemaRequest::Show,
         Action::Define { name, fields, extends, file } => {
@@ -185,20 +185,20 @@ pub(crate) async fn run(args: ClassCommand, session: &mut Session) -> Result {
     let answer = ask(&client, &request).await?;
     match args.action {
         Action::List => {
-            let lines = answer.classes.iter().map(|class| Line::of(class, &answer));
+            let lines = answer.classes.iter().map(|class| ClassLine::of(class, &answer));
             lines.collect::<Vec<_>>().iter().try_for_each(|line| session.output.print(line))
         }
         Action::Show { name } => {
-            let shown = Shown::of(&find(&answer, &name)?, &answer);
+            let shown = ClassDetails::of(&find(&answer, &name)?, &answer);
             session.output.print(&shown)
         }
         Action::History { .. } => {
-            answer.classes.iter().try_for_each(|class| session.output.print(&Shown::of(class, &answer)))
+            answer.classes.iter().try_for_each(|class| session.output.print(&ClassDetails::of(class, &answer)))
         }
         Action::Define { .. } | Action::Evolve { .. } => {
             // Those that they extend may be none of them.
             let all = ask(&client, &SchemaRequest::Show).await?;
-            answer.classes.iter().try_for_each(|class| session.output.print(&Line::of(class, &all)))
+            answer.classes.iter().try_for_each(|class| session.output.print(&ClassLine::of(class, &all)))
         }
     }
 }
@@ -222,19 +222,20 @@ fn read(path: &Path) -> Result<Vec<ClassDefinition>> {
         false => text = fs::read_to_string(path).map_err(cannot)?,
     }
     let is_json = text.trim_start().starts_with(['{', '[']) && !text.trim_start().starts_with("[[");
-    let file: std::result::Result<File, String> = match is_json || path.extension().is_some_and(|end| end == "json") {
-        true => serde_json::from_str(&text).map_err(|error| error.to_string()),
-        false => toml::from_str(&text).map_err(|error| error.to_string()),
-    };
+    let file: std::result::Result<ClassFile, String> =
+        match is_json || path.extension().is_some_and(|end| end == "json") {
+            true => serde_json::from_str(&text).map_err(|error| error.to_string()),
+            false => toml::from_str(&text).map_err(|error| error.to_string()),
+        };
     let wrong = |why| {
         let what = format!("{} has no classes: {why}", path.display());
         Failure::usage(what).hint("See the example in `mortar class --help`.")
     };
     let written = match file.map_err(wrong)? {
-        File::Many(written) | File::Named { class: written } => written,
-        File::One(written) => vec![written],
+        ClassFile::Many(written) | ClassFile::Named { class: written } => written,
+        ClassFile::One(written) => vec![written],
     };
-    let definition = |Written { name, extends, fields }| {
+    let definition = |ClassInFile { name, extends, fields }| {
         let fields = fields.iter().map(|field| parse_field(field)).collect::<Result<_>>()?;
         Ok(ClassDefinition { name, parent: extends, fields })
     };
@@ -262,27 +263,27 @@ fn parse_field(text: &str) -> Result<FieldDefinition> {
 
 /// A default: JSON, or plain text.
 fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
-    let of = node::realm::type_of(of, &|_| None);
+    let of = node::cluster_view::type_of(of, &|_| None);
     let plain = Json::String(text.to_owned());
     // As a number of JSON a decimal would lose its last zeros.
     let json = match of {
         Type::Decimal => plain.clone(),
         _ => serde_json::from_str(text).unwrap_or_else(|_| plain.clone()),
     };
-    let mut names = Names::default();
-    let value = record::value(&of, &json, &mut names).or_else(|why| match json {
+    let mut names = NameBindings::default();
+    let value = record_json::value_from_json(&of, &json, &mut names).or_else(|why| match json {
         Json::String(_) => Err(why),
         // A text that looks like a number.
-        _ => record::value(&of, &plain, &mut names).map_err(|_| why),
+        _ => record_json::value_from_json(&of, &plain, &mut names).map_err(|_| why),
     })?;
-    match names.wanted.is_empty() {
+    match names.unresolved.is_empty() {
         true => Ok(Literal(value)),
         false => Err("a default refers to an object by its identifier".to_owned()),
     }
 }
 
 impl Change {
-    fn steps(&self, known: &SchemaAnswer, class: &str) -> Result<Vec<Step>> {
+    fn steps(&self, known: &SchemaAnswer, class: &str) -> Result<Vec<EvolutionStep>> {
         let parted = |text: &str, at: char| {
             let wrong = || Failure::usage(format!("{text:?} has no {at:?}: write FIELD{at}..."));
             let (field, to) = text.split_once(at).ok_or_else(wrong)?;
@@ -291,18 +292,18 @@ impl Change {
         let mut steps = Vec::new();
         for text in &self.rename {
             let (field, to) = parted(text, '=')?;
-            steps.push(Step::Rename { field, to });
+            steps.push(EvolutionStep::Rename { field, to });
         }
-        steps.extend(self.remove.iter().map(|field| Step::Remove { field: field.clone() }));
+        steps.extend(self.remove.iter().map(|field| EvolutionStep::Remove { field: field.clone() }));
         for text in &self.add {
-            steps.push(Step::Add(parse_field(text)?));
+            steps.push(EvolutionStep::Add(parse_field(text)?));
         }
         let mut widened = Vec::new();
         for text in &self.widen {
             let (field, to) = parted(text, ':')?;
             let to: FieldType = to.parse()?;
             widened.push((field.clone(), to.clone()));
-            steps.push(Step::Widen { field, to });
+            steps.push(EvolutionStep::Widen { field, to });
         }
         for text in &self.default {
             let (field, text) = parted(text, '=')?;
@@ -314,12 +315,13 @@ impl Change {
             let of = of.or_else(|| class.fields.iter().find(|known| known.name == old).map(|it| it.field_type.clone()));
             let of = of.ok_or_else(|| Failure::not_found(format!("{} has no own field {field:?}", class.name)))?;
             let default = literal(&of, &text).map_err(Failure::usage)?;
-            steps.push(Step::SetDefault { field, default: Some(default) });
+            steps.push(EvolutionStep::SetDefault { field, default: Some(default) });
         }
-        let none = self.no_default.iter().map(|field| Step::SetDefault { field: field.clone(), default: None });
+        let none =
+            self.no_default.iter().map(|field| EvolutionStep::SetDefault { field: field.clone(), default: None });
         steps.extend(none);
-        steps.extend(self.optional.iter().map(|field| Step::MakeOptional { field: field.clone() }));
-        steps.extend(self.required.iter().map(|field| Step::MakeRequired { field: field.clone() }));
+        steps.extend(self.optional.iter().map(|field| EvolutionStep::MakeOptional { field: field.clone() }));
+        steps.extend(self.required.iter().map(|field| EvolutionStep::MakeRequired { field: field.clone() }));
         Ok(steps)
     }
 }
@@ -327,7 +329,7 @@ impl Change {
 // ---------------------------------------------------------------------------------------------- showing
 
 #[derive(Serialize)]
-struct Line {
+struct ClassLine {
     id: u32,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -337,17 +339,17 @@ struct Line {
     fields: usize,
 }
 
-impl Line {
+impl ClassLine {
     fn of(class: &Class, all: &SchemaAnswer) -> Self {
         let (id, name, version) = (class.id.0, class.name.clone(), class.version);
         Self { id, name, extends: parent(class, all), version, fields: class.fields.len() }
     }
 }
 
-impl Report for Line {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ClassLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let extends = self.extends.as_ref().map(|parent| format!(" extends {parent}")).unwrap_or_default();
-        let fields = counted(self.fields as u64, "field", "fields");
+        let fields = pluralize(self.fields as u64, "field", "fields");
         writeln!(out, "{}{}  version {}, {fields}", Printable(&self.name), Printable(&extends), self.version)
     }
 }
@@ -376,20 +378,20 @@ pub(crate) fn lineage(of: ClassId, all: &SchemaAnswer) -> Vec<&Class> {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct ClassDetails {
     #[serde(flatten)]
-    line: Line,
+    line: ClassLine,
     #[serde(rename = "all_fields")]
-    fields: Vec<ShownField>,
+    fields: Vec<FieldDetails>,
     indexes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct ShownField {
+struct FieldDetails {
     number: u32,
     name: String,
     #[serde(rename = "type")]
-    of: String,
+    field_type: String,
     optional: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<Json>,
@@ -398,35 +400,35 @@ struct ShownField {
     from: Option<String>,
 }
 
-impl Shown {
+impl ClassDetails {
     fn of(class: &Class, all: &SchemaAnswer) -> Self {
-        let field = |field: &Field, from: Option<&Class>| ShownField {
+        let field = |field: &Field, from: Option<&Class>| FieldDetails {
             number: field.number.0,
             name: field.name.clone(),
-            of: field.field_type.to_string(),
+            field_type: field.field_type.to_string(),
             optional: field.optional,
-            default: field.default.as_ref().map(|default| record::to_json(&default.0)),
+            default: field.default.as_ref().map(|default| record_json::to_json(&default.0)),
             from: from.map(|from| from.name.clone()),
         };
-        let mut fields: Vec<ShownField> = class.fields.iter().map(|own| field(own, None)).collect();
+        let mut fields: Vec<FieldDetails> = class.fields.iter().map(|own| field(own, None)).collect();
         let above = lineage(class.id, all);
         for parent in above.iter().skip(1) {
             fields.extend(parent.fields.iter().map(|of| field(of, Some(parent))));
         }
         let indexes = all.indexes.iter().filter(|index| above.iter().any(|class| class.id == index.class));
         let indexes = indexes.map(|index| index.name.clone()).collect();
-        Self { line: Line::of(class, all), fields, indexes }
+        Self { line: ClassLine::of(class, all), fields, indexes }
     }
 }
 
-impl Report for Shown {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.line.text(out)?;
+impl Report for ClassDetails {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.line.write_text(out)?;
         for field in &self.fields {
             let null = if field.optional { "?" } else { "" };
             let default = field.default.as_ref().map(|default| format!(" = {default}")).unwrap_or_default();
             let from = field.from.as_ref().map(|from| format!("  (of {from})")).unwrap_or_default();
-            let line = format!("{}: {}{null}{default}{from}", field.name, field.of);
+            let line = format!("{}: {}{null}{default}{from}", field.name, field.field_type);
             writeln!(out, "  {}", Printable(&line))?;
         }
         if !self.indexes.is_empty() {

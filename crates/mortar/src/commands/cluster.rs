@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::Result;
 
 /// Where a cluster has its files unless told otherwise.
@@ -46,18 +46,18 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Status {
         #[command(flatten)]
-        at: At,
+        at: DirectoryArgs,
     },
     /// End all processes
     #[command(after_help = EXAMPLES)]
     Down {
         #[command(flatten)]
-        at: At,
+        at: DirectoryArgs,
     },
 }
 
 #[derive(Args)]
-struct At {
+struct DirectoryArgs {
     /// The cluster's directory
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
@@ -72,13 +72,13 @@ struct Up {
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
     peers: Option<u16>,
     #[command(flatten)]
-    at: At,
+    at: DirectoryArgs,
     /// Keep everything in memory: nothing survives the processes; only settings and logs are files
     #[arg(long)]
     memory: bool,
 }
 
-pub(crate) async fn run(args: Cluster, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Cluster, session: &mut CommandContext) -> Result {
     match args.action {
         Action::Up(args) => up::run(&args, &mut session.output).await,
         Action::Status { at } => overview::status(&at.data, session).await,

@@ -8,11 +8,11 @@ use client::Client;
 use model::{ClassId, Kind, Oid, Op, Transaction};
 use serde::Serialize;
 
-use super::{Done, PAGE, commit};
-use crate::connection::Session;
+use super::{CommitReport, LISTING_PAGE, commit};
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
-use crate::target::{Path, Target, no_such_object};
+use crate::target::{NamePath, Target, no_such_object};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +36,7 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Create {
         /// Its name; it must not be taken
-        name: Option<Path>,
+        name: Option<NamePath>,
     },
     /// Add members; those that are in it already are fine
     #[command(after_help = EXAMPLES)]
@@ -79,7 +79,7 @@ struct Created {
 }
 
 impl Report for Created {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.oid)
     }
 }
@@ -91,7 +91,7 @@ struct Member {
 }
 
 impl Report for Member {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self.names.first() {
             Some(name) => writeln!(out, "{}  {}", self.oid, Printable(name)),
             None => writeln!(out, "{}", self.oid),
@@ -99,7 +99,7 @@ impl Report for Member {
     }
 }
 
-pub(crate) async fn run(args: Collection, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Collection, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     match args.action {
         Action::Create { name } => create(name, &client, session).await,
@@ -115,12 +115,12 @@ pub(crate) async fn run(args: Collection, session: &mut Session) -> Result {
         Action::Rm { collection } => {
             let oid = resolve(&collection, &client).await?;
             let done = commit(&client, Transaction { ops: vec![Op::Delete { oid }] }).await?;
-            session.output.print(&Done::from(done))
+            session.output.print(&CommitReport::from(done))
         }
     }
 }
 
-async fn create(name: Option<Path>, client: &Client, session: &mut Session) -> Result {
+async fn create(name: Option<NamePath>, client: &Client, session: &mut CommandContext) -> Result {
     let oid = Oid::temporary(client.space(), ClassId::NONE, 0);
     let mut ops = vec![Op::Create { oid, kind: Kind::Collection, data: Bytes::new(), near: None }];
     if let Some(path) = &name {
@@ -140,7 +140,7 @@ async fn change_members(
     collection: &Target,
     members: &[Target],
     client: &Client,
-    session: &mut Session,
+    session: &mut CommandContext,
     change: fn(Oid, Oid) -> Op,
 ) -> Result {
     let collection = resolve(collection, client).await?;
@@ -149,14 +149,14 @@ async fn change_members(
         ops.push(change(collection, member.resolve(client).await?));
     }
     let done = commit(client, Transaction { ops }).await?;
-    session.output.print(&Done::from(done))
+    session.output.print(&CommitReport::from(done))
 }
 
-async fn list(collection: &Target, client: &Client, session: &mut Session) -> Result {
+async fn list(collection: &Target, client: &Client, session: &mut CommandContext) -> Result {
     let oid = resolve(collection, client).await?;
     let mut after = None;
     loop {
-        let members = client.members(oid, after, PAGE).await?;
+        let members = client.members(oid, after, LISTING_PAGE).await?;
         let names: Vec<_> = members
             .iter()
             .map(|&member| {
@@ -169,7 +169,7 @@ async fn list(collection: &Target, client: &Client, session: &mut Session) -> Re
             session.output.print(&Member { oid: member.to_string(), names })?;
         }
         match members.last() {
-            Some(&last) if members.len() == PAGE => after = Some(last),
+            Some(&last) if members.len() == LISTING_PAGE => after = Some(last),
             _ => return Ok(()),
         }
     }

@@ -24,7 +24,7 @@ use crate::settings::{self, MEMORY_MIB, NONE};
 /// Where `/metrics` and `/health` are unless told otherwise.
 const HTTP: &str = "127.0.0.1:6679";
 /// The longest path of a socket that the system takes.
-const SOCKET_PATH: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,7 +94,7 @@ struct Ready {
 }
 
 impl Report for Ready {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match &self.data {
             Some(data) => writeln!(out, "Mortar serves {data}. Ctrl-C ends it.\n")?,
             None => writeln!(out, "Mortar serves from memory; nothing is kept. Ctrl-C ends it.\n")?,
@@ -116,9 +116,9 @@ impl Report for Ready {
 
 pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     if args.memory {
-        allocator::for_memory()
+        allocator::configure_for_memory()
     } else {
-        allocator::for_disk()
+        allocator::configure_for_disk()
     }
     serving::start_log(None, args.log_format)?;
     let config = config(args)?;
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     }
     let store = match args.memory {
         true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() })?,
-        false => open_for(&args.data, Purpose::Alone)?,
+        false => open_for(&args.data, Purpose::Standalone)?,
     };
     runtime.block_on(serve(args, config, store, output))
 }
@@ -183,7 +183,13 @@ fn config(args: &Dev) -> Result<Config> {
         return Err(Failure::usage("a server needs a place to listen at").hint("Give --listen or --socket."));
     }
     let threads = args.io_threads.map_or(Config::default().threads, usize::from);
-    Ok(Config { listen, http: settings::http(&args.http)?, insecure: args.insecure, threads, ..Config::default() })
+    Ok(Config {
+        listen,
+        http: settings::parse_http_address(&args.http)?,
+        insecure: args.insecure,
+        threads,
+        ..Config::default()
+    })
 }
 
 /// Where the socket goes, if there is to be one.
@@ -195,8 +201,8 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
         None => args.data.join(SOCKET),
     };
     let path = std::path::absolute(path).map_err(|e| Failure::file("cannot tell the current directory", &e))?;
-    if path.as_os_str().len() > SOCKET_PATH {
-        let message = format!("the socket's path is longer than {SOCKET_PATH} bytes: {}", path.display());
+    if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+        let message = format!("the socket's path is longer than {MAX_SOCKET_PATH_BYTES} bytes: {}", path.display());
         return Err(Failure::usage(message).hint("Choose a shorter one with --socket PATH, or --socket none."));
     }
     Ok(Some(path))

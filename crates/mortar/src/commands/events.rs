@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::cluster::{BrickStanding, Event, Standing};
+use client::cluster::{BrickStatus, Event, SpaceStatus};
 use client::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
 use crate::time;
@@ -34,7 +34,7 @@ pub(crate) struct Events {
 
 /// An event, and when it was heard.
 #[derive(Serialize)]
-struct Line {
+struct EventLine {
     at: String,
     #[serde(flatten)]
     event: Json,
@@ -42,19 +42,19 @@ struct Line {
     text: String,
 }
 
-impl Report for Line {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for EventLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}  {}", time::to_seconds(&self.at), Printable(&self.text))
     }
 }
 
-pub(crate) async fn run(args: Events, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Events, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
     let mut events = cluster.events()?;
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         let event = events.next().await.ok_or_else(|| Failure::new("the client has ended"))?;
-        let line = Line { at: time::now(), event: to_json(&event), text: event.to_string() };
+        let line = EventLine { at: time::now(), event: to_json(&event), text: event.to_string() };
         session.output.print(&line)?;
         session.output.flush()?;
         if let Event::Refused { why } = event {
@@ -67,15 +67,15 @@ pub(crate) async fn run(args: Events, session: &mut Session) -> Result {
 
 fn to_json(event: &Event) -> Json {
     match event {
-        Event::Connected { peer, standing } => {
-            let Standing { policy, bricks, .. } = standing;
-            let bricks: Vec<Json> = bricks.iter().map(brick).collect();
+        Event::Connected { peer, status: standing } => {
+            let SpaceStatus { policy, bricks, .. } = standing;
+            let bricks: Vec<Json> = bricks.iter().map(brick_to_json).collect();
             json!({ "event": "connected", "peer": peer, "policy": policy.name(), "stopped": standing.is_stopped(), "bricks": bricks })
         }
         Event::Disconnected { peer, why } => json!({ "event": "disconnected", "peer": peer, "why": why }),
         Event::Refused { why } => json!({ "event": "refused", "why": why }),
-        Event::BrickFailed(failed) => named("brick_failed", brick(failed)),
-        Event::BrickRecovered(recovered) => named("brick_recovered", brick(recovered)),
+        Event::BrickFailed(failed) => with_event("brick_failed", brick_to_json(failed)),
+        Event::BrickRecovered(recovered) => with_event("brick_recovered", brick_to_json(recovered)),
         Event::Stopped { why } => json!({ "event": "stopped", "why": why }),
         Event::Resumed => json!({ "event": "resumed" }),
         Event::PolicyChanged(policy) => json!({ "event": "policy_changed", "policy": policy.name() }),
@@ -89,14 +89,14 @@ fn to_json(event: &Event) -> Json {
     }
 }
 
-fn named(event: &str, mut of: Json) -> Json {
+fn with_event(event: &str, mut of: Json) -> Json {
     of["event"] = event.into();
     of
 }
 
 /// How things are with a brick.
-pub(crate) fn brick(standing: &BrickStanding) -> Json {
+pub(crate) fn brick_to_json(standing: &BrickStatus) -> Json {
     let nodes: Vec<String> = standing.nodes.iter().map(|(node, _)| node.to_string()).collect();
-    let away_since = standing.away_since.map(|since| since.to_string());
-    json!({ "brick": standing.brick, "address": standing.address, "away_since": away_since, "nodes": nodes })
+    let unreachable_since = standing.unreachable_since.map(|since| since.to_string());
+    json!({ "brick": standing.brick, "address": standing.address, "unreachable_since": unreachable_since, "nodes": nodes })
 }

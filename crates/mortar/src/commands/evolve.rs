@@ -13,13 +13,13 @@ use query::{Query, Row, Schema};
 use serde::Serialize;
 
 use super::class;
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::Result;
-use crate::output::{Count, Printable, Report};
+use crate::output::{HumanCount, Printable, Report};
 use crate::progress::Progress;
 
 /// Objects that are written by one transaction.
-const PORTION: usize = 64;
+const BATCH_OBJECTS: usize = 64;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ pub(crate) struct Evolve {
 
 /// What was done to the objects of one class.
 #[derive(Serialize)]
-struct Evolved {
+struct EvolveReport {
     class: String,
     objects: u64,
     /// Those that were written anew, or would be.
@@ -52,15 +52,15 @@ struct Evolved {
     dry_run: bool,
 }
 
-impl Report for Evolved {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for EvolveReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { class, objects, rewritten, dry_run } = self;
         let what = if *dry_run { "would be written anew" } else { "written anew" };
-        writeln!(out, "{}: {} of {} objects {what}", Printable(class), Count(*rewritten), Count(*objects))
+        writeln!(out, "{}: {} of {} objects {what}", Printable(class), HumanCount(*rewritten), HumanCount(*objects))
     }
 }
 
-pub(crate) async fn run(args: Evolve, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Evolve, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
     let schema = class::schema(&cluster).await?;
     let mut classes = BTreeSet::new();
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Evolve, session: &mut Session) -> Result {
     for class in &classes {
         total += count(&cluster, &schema, *class).await?;
     }
-    progress.expect(0, total);
+    progress.set_total(0, total);
     let mut evolved = Vec::new();
     for class in classes {
         evolved.push(evolve(&cluster, &schema, class, args.dry_run, &progress).await?);
@@ -108,22 +108,22 @@ async fn evolve(
     class: ClassId,
     dry_run: bool,
     progress: &Progress,
-) -> Result<Evolved> {
+) -> Result<EvolveReport> {
     let name = schema.class(class).map(|class| class.name.clone()).unwrap_or_default();
-    let mut evolved = Evolved { class: name, objects: 0, rewritten: 0, dry_run };
+    let mut evolved = EvolveReport { class: name, objects: 0, rewritten: 0, dry_run };
     let mut found = cluster.find([class], None);
     while let Some(objects) = found.next().await? {
         evolved.objects += objects.len() as u64;
         let mut old = Vec::new();
         for (oid, object) in &objects {
-            if renewed(schema, *oid, object)?.is_some() {
+            if upgrade_object(schema, *oid, object)?.is_some() {
                 old.push(*oid);
             }
         }
         if dry_run {
             evolved.rewritten += old.len() as u64;
         } else {
-            for portion in old.chunks(PORTION) {
+            for portion in old.chunks(BATCH_OBJECTS) {
                 evolved.rewritten += cluster.transact(|t| rewrite(t, schema, portion)).await?;
             }
         }
@@ -138,7 +138,7 @@ async fn rewrite(transaction: Transaction, schema: &Schema, portion: &[Oid]) -> 
     for oid in portion {
         // It may be gone, or new, by now.
         let Some(object) = transaction.get_for_update(*oid).await? else { continue };
-        if let Some(object) = renewed(schema, *oid, &object)? {
+        if let Some(object) = upgrade_object(schema, *oid, &object)? {
             transaction.put(*oid, object).await?;
             rewritten += 1;
         }
@@ -147,11 +147,11 @@ async fn rewrite(transaction: Transaction, schema: &Schema, portion: &[Oid]) -> 
 }
 
 /// An object as it would be written today, if that is not how it is.
-fn renewed(schema: &Schema, oid: Oid, object: &Object) -> client::Result<Option<Object>> {
+fn upgrade_object(schema: &Schema, oid: Oid, object: &Object) -> client::Result<Option<Object>> {
     if object.kind != Kind::Record {
         return Ok(None);
     }
     let record = RecordRef::new(&object.data)?;
-    let data = schema.renewed(&record, oid.class())?;
+    let data = schema.upgrade_record(&record, oid.class())?;
     Ok(data.map(|data| Object { class: object.class, kind: object.kind, data }))
 }

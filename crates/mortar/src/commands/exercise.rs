@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use client::cluster::{Cluster, Event, Hint, Transaction};
+use client::cluster::{Cluster, Event, PlacementHint, Transaction};
 use model::{ClassId, Error, ErrorKind, Object, Oid};
 use serde::Serialize;
 use tokio::time;
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Count, Report, warn};
+use crate::output::{HumanCount, Report, warn};
 use crate::progress::Progress;
 
 /// What each account begins with.
-const COINS: u64 = 1_000;
+const COINS_PER_ACCOUNT: u64 = 1_000;
 /// Where the accounts are.
-const PREFIX: &str = "exercise/accounts";
+const ACCOUNTS_PREFIX: &str = "exercise/accounts";
 
 /// How long a client rests after a transfer that could not be made, and how often is looked whether coins can be counted.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long is waited at the end for bricks without which they cannot be counted.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,7 +63,7 @@ struct Tally {
 }
 
 #[derive(Serialize)]
-struct Exercised {
+struct ExerciseReport {
     accounts: u64,
     clients: u64,
     seconds: f64,
@@ -81,11 +81,11 @@ struct Exercised {
     expected: u64,
 }
 
-impl Report for Exercised {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ExerciseReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { accounts, clients, seconds, coins, expected, .. } = self;
         let rate = self.transfers as f64 / seconds;
-        writeln!(out, "{} transfers in {seconds:.1} s, {rate:.0}/s, by {clients} clients", Count(self.transfers))?;
+        writeln!(out, "{} transfers in {seconds:.1} s, {rate:.0}/s, by {clients} clients", HumanCount(self.transfers))?;
         writeln!(
             out,
             "each: {} µs at the median, {} at p99, {} the longest",
@@ -97,19 +97,19 @@ impl Report for Exercised {
     }
 }
 
-pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result {
     let first = session.cluster().await?;
-    let accounts: Arc<[Oid]> = open(&first, args.accounts).await?.into();
+    let accounts: Arc<[Oid]> = open_accounts(&first, args.accounts).await?.into();
     let tally = Arc::new(Tally::default());
     let progress = Progress::start("transferring", &session.output);
-    let told = tokio::spawn(tell(first.clone(), progress.clone(), session.output.json()));
+    let told = tokio::spawn(report_events(first.clone(), progress.clone(), session.output.json()));
     let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(args.seconds.into()));
     let mut clients = Vec::new();
     for number in 0..args.clients {
         let cluster = session.cluster().await?;
         let (accounts, tally, progress) = (accounts.clone(), tally.clone(), progress.clone());
-        let clerk = Clerk { cluster, accounts, tally, progress, state: u64::from(number) * 7_919 + 1 };
-        clients.push(tokio::spawn(clerk.work(end)));
+        let clerk = TransferClient { cluster, accounts, tally, progress, state: u64::from(number) * 7_919 + 1 };
+        clients.push(tokio::spawn(clerk.run(end)));
     }
     let (mut took, mut refused) = (Vec::new(), None);
     for client in clients {
@@ -126,13 +126,13 @@ pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
     let seconds = begun.elapsed().as_secs_f64();
     took.sort_unstable();
     let at = |part: f64| took.get((took.len() as f64 * part) as usize).copied().unwrap_or_default();
-    let coins = count_patiently(&first, &accounts).await;
+    let coins = count_coins_with_retry(&first, &accounts).await;
     told.abort();
     progress.end();
     let coins = coins?;
     let transfers = tally.transfers.load(Ordering::Relaxed);
     let (unknown, failed) = (tally.unknown.load(Ordering::Relaxed), tally.failed.load(Ordering::Relaxed));
-    let report = Exercised {
+    let report = ExerciseReport {
         accounts: args.accounts.into(),
         clients: args.clients.into(),
         seconds,
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
         p99_us: at(0.99),
         longest_us: took.last().copied().unwrap_or_default(),
         coins,
-        expected: COINS * u64::from(args.accounts),
+        expected: COINS_PER_ACCOUNT * u64::from(args.accounts),
     };
     session.output.print(&report)?;
     if report.coins == report.expected {
@@ -155,11 +155,11 @@ pub(crate) async fn run(args: Exercise, session: &mut Session) -> Result {
 }
 
 /// The accounts; those that do not exist are opened, each at the next logical node.
-async fn open(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
+async fn open_accounts(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
     let nodes = cluster.nodes();
     let mut opened = Vec::with_capacity(accounts.into());
     for account in 0..accounts {
-        let path = &format!("{PREFIX}/{account}");
+        let path = &format!("{ACCOUNTS_PREFIX}/{account}");
         let node = *nodes.get(usize::from(account) % nodes.len().max(1)).ok_or_else(|| {
             Failure::new("the space has no logical nodes: it needs a brick").hint("mortar cluster status")
         })?;
@@ -168,17 +168,17 @@ async fn open(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
                 if let Some(oid) = t.resolve(path).await? {
                     return Ok((oid, t));
                 }
-                let oid = t.create_object(ClassId::NONE, coins(COINS), Hint::At(node))?;
+                let oid = t.create_object(ClassId::NONE, account_object(COINS_PER_ACCOUNT), PlacementHint::At(node))?;
                 t.bind(path, oid).await?;
                 Ok((oid, t))
             })
             .await?;
-        opened.push(transaction.real(oid).unwrap_or(oid));
+        opened.push(transaction.real_oid(oid).unwrap_or(oid));
     }
     Ok(opened)
 }
 
-fn coins(count: u64) -> Object {
+fn account_object(count: u64) -> Object {
     Object::blob(count.to_le_bytes().to_vec().into())
 }
 
@@ -186,12 +186,13 @@ fn coins(count: u64) -> Object {
 async fn balance(t: &Transaction, oid: Oid) -> client::Result<u64> {
     let object = t.get(oid).await?;
     let bytes = object.as_ref().and_then(|object| object.data.as_ref().try_into().ok());
-    let no_account = || Error::new(ErrorKind::NotFound, format!("{oid} is no account: {PREFIX} holds something else"));
+    let no_account =
+        || Error::new(ErrorKind::NotFound, format!("{oid} is no account: {ACCOUNTS_PREFIX} holds something else"));
     bytes.map(u64::from_le_bytes).ok_or_else(no_account)
 }
 
 /// All coins, at one time.
-async fn count(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
+async fn count_coins(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
     let counted = cluster.transact(|t| async move {
         let mut sum = 0;
         for oid in accounts {
@@ -203,10 +204,10 @@ async fn count(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
 }
 
 /// The same when all bricks are there that it takes, which may last a while.
-async fn count_patiently(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
-    let until = Instant::now() + PATIENCE;
+async fn count_coins_with_retry(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
+    let until = Instant::now() + COUNT_TIMEOUT;
     loop {
-        match count(cluster, accounts).await {
+        match count_coins(cluster, accounts).await {
             Err(failure) if failure.exit() == Exit::Unavailable && Instant::now() < until => time::sleep(PAUSE).await,
             counted => {
                 return counted
@@ -217,7 +218,7 @@ async fn count_patiently(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
 }
 
 /// Says what is waited for, as it happens.
-async fn tell(cluster: Cluster, progress: Progress, json: bool) {
+async fn report_events(cluster: Cluster, progress: Progress, json: bool) {
     let Ok(mut events) = cluster.events() else { return };
     while let Some(event) = events.next().await {
         let message = match &event {
@@ -226,17 +227,17 @@ async fn tell(cluster: Cluster, progress: Progress, json: bool) {
             Event::Disconnected { .. } | Event::Refused { .. } => event.to_string(),
             _ => continue,
         };
-        progress.aside(|| warn(json, "exercise", &message));
+        progress.suspend(|| warn(json, "exercise", &message));
     }
 }
 
 /// Whether what has failed so may work later, though nobody changes anything at the cluster or the request.
-fn passes(kind: ErrorKind) -> bool {
+fn is_transient(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::Conflict | ErrorKind::Full)
 }
 
 /// One client.
-struct Clerk {
+struct TransferClient {
     cluster: Cluster,
     accounts: Arc<[Oid]>,
     tally: Arc<Tally>,
@@ -244,15 +245,15 @@ struct Clerk {
     state: u64,
 }
 
-impl Clerk {
+impl TransferClient {
     /// Transfers until it is time to end. Returns how long each transfer took, in microseconds.
     ///
     /// # Errors
     /// What does not pass by waiting, such as a permission that is missing.
-    async fn work(mut self, end: Instant) -> Result<Vec<u64>> {
+    async fn run(mut self, end: Instant) -> Result<Vec<u64>> {
         let mut took = Vec::new();
         while Instant::now() < end {
-            let (from, to, amount) = (self.account(), self.account(), self.draw() % 10 + 1);
+            let (from, to, amount) = (self.random_account(), self.random_account(), self.next_random() % 10 + 1);
             if from == to {
                 continue;
             }
@@ -261,8 +262,8 @@ impl Clerk {
                 tries.fetch_add(1, Ordering::Relaxed);
                 let (have, other) = (balance(&t, from).await?, balance(&t, to).await?);
                 let amount = amount.min(have);
-                t.put(from, coins(have - amount)).await?;
-                t.put(to, coins(other + amount)).await
+                t.put(from, account_object(have - amount)).await?;
+                t.put(to, account_object(other + amount)).await
             });
             let transferred = transferred.await;
             // A space that is stopped refuses at once.
@@ -274,7 +275,7 @@ impl Clerk {
                     &self.tally.transfers
                 }
                 Err(error) if error.kind() == ErrorKind::Unknown => &self.tally.unknown,
-                Err(error) if passes(error.kind()) => &self.tally.failed,
+                Err(error) if is_transient(error.kind()) => &self.tally.failed,
                 Err(error) => return Err(error.into()),
             };
             counter.fetch_add(1, Ordering::Relaxed);
@@ -285,13 +286,13 @@ impl Clerk {
         Ok(took)
     }
 
-    fn account(&mut self) -> Oid {
-        let at = self.draw() as usize % self.accounts.len();
+    fn random_account(&mut self) -> Oid {
+        let at = self.next_random() as usize % self.accounts.len();
         self.accounts[at]
     }
 
     /// A number that looks random: xorshift.
-    fn draw(&mut self) -> u64 {
+    fn next_random(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;

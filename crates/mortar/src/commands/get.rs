@@ -9,11 +9,11 @@ use std::str::FromStr;
 use clap::Args;
 use model::{Kind, Stat};
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::target::{Target, no_such_object};
-use crate::tree::SMALL;
+use crate::tree::SMALL_FILE_BYTES;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,10 +87,11 @@ impl ByteRange {
     }
 }
 
-pub(crate) async fn run(args: Get, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Get, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     let oid = args.target.resolve(&client).await?;
-    let (stat, content) = client.get(oid, SMALL as usize).await?.ok_or_else(|| no_such_object(&args.target))?;
+    let (stat, content) =
+        client.get(oid, SMALL_FILE_BYTES as usize).await?.ok_or_else(|| no_such_object(&args.target))?;
     refuse_collection(&args.target, &stat)?;
     let range = args.range.map_or(0..stat.size, |range| range.within(stat.size));
     let mut sink = Sink::open(&args.output)?;
@@ -144,7 +145,7 @@ impl Sink {
 
     fn write(&mut self, output: &mut Output, bytes: &[u8]) -> Result {
         match self {
-            Self::Output => output.raw(bytes),
+            Self::Output => output.write_raw(bytes),
             Self::File { file, path, .. } => {
                 file.write_all(bytes).map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))
             }

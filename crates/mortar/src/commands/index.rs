@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::time::{self, Instant};
 
 use super::class::{ask, lineage};
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Printable, Report};
 use crate::progress::Progress;
@@ -27,12 +27,12 @@ Examples:
   mortar index remove by_name";
 
 /// How long a peer server may take to say that an index is ready which has all objects.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long one question is tried again: it is asked anew here, which knows for whom it waits.
-const RETRY: Duration = Duration::from_millis(500);
-const AGAIN: Duration = Duration::from_millis(100);
+const REQUEST_RETRY: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long peer servers take at most until they have looked again whether what is in the way of an index is gone, and a second more.
-const LOOKED_AGAIN: Duration = Duration::from_secs(4);
+const RECHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Make, list and remove the indexes of a cluster's space
 #[derive(Args)]
@@ -77,7 +77,7 @@ enum Action {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct IndexLine {
     id: u32,
     name: String,
     class: String,
@@ -88,7 +88,7 @@ struct Line {
     flaw: Option<String>,
 }
 
-impl Line {
+impl IndexLine {
     fn of(index: &Index, all: &SchemaAnswer) -> Self {
         let lineage = lineage(index.class, all);
         let class = lineage.first().map_or_else(|| format!("class {}", index.class.0), |class| class.name.clone());
@@ -102,8 +102,8 @@ impl Line {
     }
 }
 
-impl Report for Line {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for IndexLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let unique = if self.unique { ", unique" } else { "" };
         let state = match self.state {
             IndexState::Building => "building",
@@ -115,39 +115,39 @@ impl Report for Line {
     }
 }
 
-pub(crate) async fn run(args: IndexCommand, session: &mut Session) -> Result {
-    session.retry_for(RETRY);
+pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Result {
+    session.set_retry(REQUEST_RETRY);
     let client = session.connect().await?;
     match args.action {
         Action::List => {
             let all = ask(&client, &SchemaRequest::Show).await?;
-            all.indexes.iter().try_for_each(|index| session.output.print(&Line::of(index, &all)))
+            all.indexes.iter().try_for_each(|index| session.output.print(&IndexLine::of(index, &all)))
         }
         Action::Create { name, class, fields, unique } => {
             let create = SchemaRequest::CreateIndex { name: name.clone(), class, fields, unique };
             let made = ask(&client, &create).await?;
-            let index = one(made, &name)?;
+            let index = find_index(made, &name)?;
             build(&client, session, index, Instant::now()).await
         }
         Action::Build { name } => {
             // What stood in the way may be gone, and nobody have looked since.
-            let looked_again = Instant::now() + LOOKED_AGAIN;
+            let looked_again = Instant::now() + RECHECK_TIMEOUT;
             let all = ask(&client, &SchemaRequest::Show).await?;
-            let index = one(all, &name)?;
+            let index = find_index(all, &name)?;
             build(&client, session, index, looked_again).await
         }
         Action::Remove { name } => {
             let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
             // What was wrong with it is over with it.
-            let index = Index { flaw: None, ..one(removed, &name)? };
+            let index = Index { flaw: None, ..find_index(removed, &name)? };
             let all = ask(&client, &SchemaRequest::Show).await?;
-            session.output.print(&Line::of(&index, &all))
+            session.output.print(&IndexLine::of(&index, &all))
         }
     }
 }
 
 /// The index of this name.
-fn one(answer: SchemaAnswer, name: &str) -> Result<Index> {
+fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
     let known: Vec<String> = answer.indexes.iter().map(|index| index.name.clone()).collect();
     answer.indexes.into_iter().find(|index| index.name == name).ok_or_else(|| {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -157,13 +157,13 @@ fn one(answer: SchemaAnswer, name: &str) -> Result<Index> {
 
 /// Waits until all logical nodes have entered their objects into an index, and it is ready. What is said to be in the way counts when it is
 /// still said at `looked_again`.
-async fn build(client: &Client, session: &mut Session, index: Index, looked_again: Instant) -> Result {
+async fn build(client: &Client, session: &mut CommandContext, index: Index, looked_again: Instant) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint = format!("The index is made. At a peer server `mortar index build {}` waits for it.", index.name);
         Failure::from(error).hint(hint)
     })?;
-    let progress = Progress::of("building", "nodes", &session.output);
-    progress.expect(0, nodes.len() as u64);
+    let progress = Progress::start_with_unit("building", "nodes", &session.output);
+    progress.set_total(0, nodes.len() as u64);
     // Since when the brick of a node does not answer.
     let mut away = BTreeMap::new();
     let mut left = nodes;
@@ -185,14 +185,14 @@ async fn build(client: &Client, session: &mut Session, index: Index, looked_agai
                     return Err(failure.hint(format!("`mortar index build {}` goes on from there.", index.name)));
                 }
                 left.insert(0, node);
-                time::sleep(AGAIN).await;
+                time::sleep(RETRY_DELAY).await;
             }
         }
     }
-    let ready = ready(client, &index.name, looked_again).await;
+    let ready = wait_ready(client, &index.name, looked_again).await;
     progress.end();
     let (index, all) = ready?;
-    session.output.print(&Line::of(&index, &all))
+    session.output.print(&IndexLine::of(&index, &all))
 }
 
 /// An index that is there and cannot be ready, as some objects have the same values.
@@ -206,11 +206,11 @@ fn not_unique(name: &str, flaw: &str) -> Failure {
 }
 
 /// Waits until a peer server has said that an index is ready, which all objects are in.
-async fn ready(client: &Client, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
-    let until = Instant::now() + PATIENCE;
+async fn wait_ready(client: &Client, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
+    let until = Instant::now() + READY_TIMEOUT;
     loop {
         let all = ask(client, &SchemaRequest::Show).await?;
-        let index = one(all.clone(), name)?;
+        let index = find_index(all.clone(), name)?;
         match (index.state, &index.flaw) {
             (IndexState::Ready, _) => return Ok((index, all)),
             (IndexState::Building, Some(flaw)) if Instant::now() >= looked_again => {
@@ -222,7 +222,7 @@ async fn ready(client: &Client, name: &str, looked_again: Instant) -> Result<(In
                 let hint = format!("`mortar index build {name}` waits again.");
                 return Err(Failure::from(Error::new(ErrorKind::Unavailable, what)).hint(hint));
             }
-            (IndexState::Building, _) => time::sleep(AGAIN).await,
+            (IndexState::Building, _) => time::sleep(RETRY_DELAY).await,
         }
     }
 }

@@ -8,8 +8,8 @@ use model::{Oid, Stat};
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
-use super::PAGE;
-use crate::connection::Session;
+use super::LISTING_PAGE;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
 use crate::time;
@@ -42,26 +42,26 @@ pub(crate) struct Ls {
 
 /// One line of a listing.
 #[derive(Serialize)]
-struct Line {
+struct ListingLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     /// Absent on a level of names that is itself bound to nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     oid: Option<String>,
     #[serde(flatten)]
-    stat: Option<Facts>,
+    stat: Option<ObjectSummary>,
 }
 
 /// What a listing tells of an object besides its identifier.
 #[derive(Clone, Serialize)]
-pub(crate) struct Facts {
+pub(crate) struct ObjectSummary {
     kind: &'static str,
     size: u64,
     version: u64,
     modified: String,
 }
 
-impl From<&Stat> for Facts {
+impl From<&Stat> for ObjectSummary {
     fn from(stat: &Stat) -> Self {
         Self {
             kind: stat.kind.name(),
@@ -72,7 +72,7 @@ impl From<&Stat> for Facts {
     }
 }
 
-impl Facts {
+impl ObjectSummary {
     /// What the object is.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
@@ -99,8 +99,8 @@ impl Facts {
     }
 }
 
-impl Report for Line {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ListingLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(facts) = &self.stat {
             write!(out, "{}  ", facts.columns())?;
         }
@@ -111,10 +111,10 @@ impl Report for Line {
     }
 }
 
-pub(crate) async fn run(args: Ls, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Ls, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     if args.objects {
-        return objects(session, &client).await;
+        return list_objects(session, &client).await;
     }
     // A name that needs `name:` in front is a place to look below as well.
     let below = args.below.strip_prefix("name:").unwrap_or(&args.below);
@@ -127,13 +127,13 @@ pub(crate) async fn run(args: Ls, session: &mut Session) -> Result {
         print(session, &listing.client, entries, long).await?;
     }
     if lines == 0 {
-        return nothing(&listing.client, below).await;
+        return check_prefix_exists(&listing.client, below).await;
     }
     Ok(())
 }
 
 /// An empty listing is fine below something that is there, or of the whole space.
-async fn nothing(client: &Client, below: &str) -> Result {
+async fn check_prefix_exists(client: &Client, below: &str) -> Result {
     if below.trim_end_matches('/').is_empty() || client.resolve(below.trim_end_matches('/')).await?.is_some() {
         return Ok(());
     }
@@ -158,8 +158,8 @@ impl Listing {
         if self.ended {
             return Ok(None);
         }
-        let names = self.client.names(&self.prefix, self.after.as_deref(), PAGE).await?;
-        self.ended = names.len() < PAGE;
+        let names = self.client.names(&self.prefix, self.after.as_deref(), LISTING_PAGE).await?;
+        self.ended = names.len() < LISTING_PAGE;
         let mut entries = Vec::with_capacity(names.len());
         if let Some((last, _)) = names.last() {
             self.after = Some(last.clone());
@@ -195,7 +195,12 @@ impl Listing {
     }
 }
 
-async fn print(session: &mut Session, client: &Client, entries: Vec<(String, Option<Oid>)>, long: bool) -> Result {
+async fn print(
+    session: &mut CommandContext,
+    client: &Client,
+    entries: Vec<(String, Option<Oid>)>,
+    long: bool,
+) -> Result {
     // The stats of a page are asked for together: one round trip for the page, not one for each line.
     let stats: Vec<Option<JoinHandle<model::Result<Option<Stat>>>>> = entries
         .iter()
@@ -209,22 +214,27 @@ async fn print(session: &mut Session, client: &Client, entries: Vec<(String, Opt
             Some(stat) => stat.await.map_err(|e| Failure::new(format!("listing failed: {e}")))??,
             None => None,
         };
-        let line = Line { name: Some(name), oid: oid.map(|oid| oid.to_string()), stat: stat.as_ref().map(Facts::from) };
+        let line = ListingLine {
+            name: Some(name),
+            oid: oid.map(|oid| oid.to_string()),
+            stat: stat.as_ref().map(ObjectSummary::from),
+        };
         session.output.print(&line)?;
     }
     Ok(())
 }
 
-async fn objects(session: &mut Session, client: &Client) -> Result {
+async fn list_objects(session: &mut CommandContext, client: &Client) -> Result {
     let mut after = None;
     loop {
-        let page = client.objects(after, PAGE).await?;
+        let page = client.objects(after, LISTING_PAGE).await?;
         for stat in &page {
-            let line = Line { name: None, oid: Some(stat.oid.to_string()), stat: Some(Facts::from(stat)) };
+            let line =
+                ListingLine { name: None, oid: Some(stat.oid.to_string()), stat: Some(ObjectSummary::from(stat)) };
             session.output.print(&line)?;
         }
         match page.last() {
-            Some(last) if page.len() == PAGE => after = Some(last.oid),
+            Some(last) if page.len() == LISTING_PAGE => after = Some(last.oid),
             _ => return Ok(()),
         }
     }

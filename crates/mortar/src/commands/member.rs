@@ -7,9 +7,9 @@ use client::Client;
 use meta::catalog::{BrickEntry, BrickId, MemberAnswer, MemberRequest, PeerEntry, PeerId};
 use serde::Serialize;
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::output::{Printable, Report, counted};
+use crate::output::{Printable, Report, pluralize};
 
 const BRICK_EXAMPLES: &str = "\
 Examples:
@@ -72,7 +72,7 @@ enum PeerAction {
 // ---------------------------------------------------------------------------------------------- what is printed
 
 /// How a brick is, in a word or two.
-pub(crate) fn state(alive: bool, leaving: bool, nodes: u64) -> &'static str {
+pub(crate) fn state_text(alive: bool, leaving: bool, nodes: u64) -> &'static str {
     match (alive, leaving, nodes) {
         (true, false, _) => "lives",
         (true, true, 0) => "is drained",
@@ -82,7 +82,7 @@ pub(crate) fn state(alive: bool, leaving: bool, nodes: u64) -> &'static str {
     }
 }
 
-fn first(addresses: &[String]) -> String {
+fn first_address(addresses: &[String]) -> String {
     addresses.first().map(|address| Printable(address).to_string()).unwrap_or_default()
 }
 
@@ -91,10 +91,10 @@ fn first(addresses: &[String]) -> String {
 struct BrickLine(BrickEntry);
 
 impl Report for BrickLine {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let BrickEntry { brick, addresses, storage, alive, leaving, nodes, coming } = &self.0;
-        let (address, state) = (first(addresses), state(*alive, *leaving, *nodes));
-        let nodes = counted(*nodes, "node", "nodes");
+        let (address, state) = (first_address(addresses), state_text(*alive, *leaving, *nodes));
+        let nodes = pluralize(*nodes, "node", "nodes");
         write!(out, "brick {brick:<4} {address:<24} {state:<17} {nodes}, kept {}", storage.adverb())?;
         if *coming > 0 {
             write!(out, ", {coming} coming")?;
@@ -108,22 +108,22 @@ impl Report for BrickLine {
 struct PeerLine(PeerEntry);
 
 impl Report for PeerLine {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let PeerEntry { peer, addresses, alive } = &self.0;
-        writeln!(out, "peer {peer:<4} {:<24} {}", first(addresses), state(*alive, false, 0))
+        writeln!(out, "peer {peer:<4} {:<24} {}", first_address(addresses), state_text(*alive, false, 0))
     }
 }
 
 /// Who is gone.
 #[derive(Serialize)]
 #[serde(tag = "removed", content = "number", rename_all = "snake_case")]
-enum Removed {
+enum RemovedMember {
     Brick(BrickId),
     Peer(PeerId),
 }
 
-impl Report for Removed {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for RemovedMember {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Brick(brick) => writeln!(out, "removed brick {brick}: its data directory is of no use any more"),
             Self::Peer(peer) => writeln!(out, "removed peer server {peer}"),
@@ -140,7 +140,7 @@ pub(crate) async fn ask(client: &Client, request: &MemberRequest) -> Result<Memb
     serde_json::from_slice(&answer).map_err(json)
 }
 
-pub(crate) async fn brick(args: Brick, session: &mut Session) -> Result {
+pub(crate) async fn run_brick(args: Brick, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
     match args.action {
         BrickAction::List => {
@@ -149,12 +149,12 @@ pub(crate) async fn brick(args: Brick, session: &mut Session) -> Result {
         }
         BrickAction::Remove { brick } => {
             let removed = ask(&client, &MemberRequest::RemoveBrick { brick: BrickId(brick) }).await?.bricks;
-            removed.into_iter().try_for_each(|one| session.output.print(&Removed::Brick(one.brick)))
+            removed.into_iter().try_for_each(|one| session.output.print(&RemovedMember::Brick(one.brick)))
         }
     }
 }
 
-pub(crate) async fn peer(args: Peer, session: &mut Session) -> Result {
+pub(crate) async fn run_peer(args: Peer, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
     match args.action {
         PeerAction::List => {
@@ -163,7 +163,7 @@ pub(crate) async fn peer(args: Peer, session: &mut Session) -> Result {
         }
         PeerAction::Remove { peer } => {
             let removed = ask(&client, &MemberRequest::RemovePeer { peer: PeerId(peer) }).await?.peers;
-            removed.into_iter().try_for_each(|one| session.output.print(&Removed::Peer(one.peer)))
+            removed.into_iter().try_for_each(|one| session.output.print(&RemovedMember::Peer(one.peer)))
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::failure::Result;
 use crate::output::Report;
 
 /// How many entries a listing asks for at a time.
-pub(crate) const PAGE: usize = 1000;
+pub(crate) const LISTING_PAGE: usize = 1000;
 
 /// Commits, and makes a conflict a failure.
 pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed> {
@@ -52,19 +52,19 @@ pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed
 
 /// A change that has nothing to show a person but that it happened.
 #[derive(Serialize)]
-pub(crate) struct Done {
+pub(crate) struct CommitReport {
     /// The version the change has.
     version: u64,
 }
 
-impl From<Committed> for Done {
+impl From<Committed> for CommitReport {
     fn from(committed: Committed) -> Self {
         Self { version: committed.version }
     }
 }
 
-impl Report for Done {
-    fn text(&self, _: &mut dyn Write) -> io::Result<()> {
+impl Report for CommitReport {
+    fn write_text(&self, _: &mut dyn Write) -> io::Result<()> {
         Ok(())
     }
 }

@@ -7,11 +7,11 @@ use client::Client;
 use model::{Oid, Op, Transaction};
 use serde::Serialize;
 
-use super::{Done, PAGE, commit};
-use crate::connection::Session;
+use super::{CommitReport, LISTING_PAGE, commit};
+use crate::connection::CommandContext;
 use crate::failure::Result;
 use crate::output::{Printable, Report};
-use crate::target::{Path, Target, no_such_name};
+use crate::target::{NamePath, Target, no_such_name};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +37,7 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Bind {
         /// The name
-        name: Path,
+        name: NamePath,
         /// The object: a name or an identifier
         target: Target,
         /// Fail if the name is taken
@@ -49,13 +49,13 @@ enum Action {
     Unbind {
         /// The names
         #[arg(required = true)]
-        names: Vec<Path>,
+        names: Vec<NamePath>,
     },
     /// Print the identifier that a name is bound to
     #[command(after_help = EXAMPLES)]
     Resolve {
         /// The name
-        name: Path,
+        name: NamePath,
     },
     /// List names and what they are bound to
     #[command(alias = "list", after_help = EXAMPLES)]
@@ -73,29 +73,29 @@ enum Action {
 }
 
 #[derive(Serialize)]
-struct Resolved {
+struct ResolvedName {
     name: String,
     oid: String,
 }
 
-impl Report for Resolved {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ResolvedName {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.oid)
     }
 }
 
-/// A name in a listing; like [`Resolved`] in JSON, but with the name in text too.
+/// A name in a listing; like [`ResolvedName`] in JSON, but with the name in text too.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Listed(Resolved);
+struct NameLine(ResolvedName);
 
-impl Report for Listed {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for NameLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}  {}", self.0.oid, Printable(&self.0.name))
     }
 }
 
-pub(crate) async fn run(args: Name, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     match args.action {
         Action::Bind { name, target, new } => {
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Name, session: &mut Session) -> Result {
                 ops.insert(0, Op::ExpectName { name, oid: None });
             }
             let done = commit(&client, Transaction { ops }).await?;
-            session.output.print(&Done::from(done))
+            session.output.print(&CommitReport::from(done))
         }
         Action::Unbind { names } => {
             let mut ops = Vec::with_capacity(names.len());
@@ -115,18 +115,18 @@ pub(crate) async fn run(args: Name, session: &mut Session) -> Result {
                 ops.push(Op::Unbind { name: name.in_space(client.space()) });
             }
             let done = commit(&client, Transaction { ops }).await?;
-            session.output.print(&Done::from(done))
+            session.output.print(&CommitReport::from(done))
         }
         Action::Resolve { name } if is_of_cluster(&client).await? => {
             let (cluster, path) = (session.cluster().await?, name.as_str());
             let oid = cluster.transact(|t| async move { t.resolve(path).await }).await?;
             let none = || no_such_name(&name).hint("`mortar name ls` shows the names there are.");
             let oid = oid.ok_or_else(none)?;
-            session.output.print(&Resolved { name: name.as_str().to_owned(), oid: oid.to_string() })
+            session.output.print(&ResolvedName { name: name.as_str().to_owned(), oid: oid.to_string() })
         }
         Action::Resolve { name } => {
             let oid = client.resolve(name.as_str()).await?.ok_or_else(|| no_such_name(&name))?;
-            session.output.print(&Resolved { name: name.as_str().to_owned(), oid: oid.to_string() })
+            session.output.print(&ResolvedName { name: name.as_str().to_owned(), oid: oid.to_string() })
         }
         Action::Ls { prefix, after, limit } => {
             let limit = limit.unwrap_or(u64::MAX);
@@ -145,13 +145,13 @@ async fn is_of_cluster(client: &Client) -> Result<bool> {
 
 /// Lists names of a store.
 async fn list(
-    session: &mut Session,
+    session: &mut CommandContext,
     client: &Client,
     prefix: &str,
     (mut after, mut left): (Option<String>, u64),
 ) -> Result {
     while left > 0 {
-        let wanted = usize::try_from(left).unwrap_or(PAGE).min(PAGE);
+        let wanted = usize::try_from(left).unwrap_or(LISTING_PAGE).min(LISTING_PAGE);
         let page = client.names(prefix, after.as_deref(), wanted).await?;
         left = if page.len() < wanted { 0 } else { left - page.len() as u64 };
         after = page.last().map(|(name, _)| name.clone());
@@ -161,8 +161,8 @@ async fn list(
 }
 
 /// Lists names of a cluster.
-async fn list_of_cluster(session: &mut Session, prefix: &str, after: Option<&str>, limit: u64) -> Result {
-    let mut names = session.cluster().await?.names(prefix).at_a_time(usize::try_from(limit).unwrap_or(usize::MAX));
+async fn list_of_cluster(session: &mut CommandContext, prefix: &str, after: Option<&str>, limit: u64) -> Result {
+    let mut names = session.cluster().await?.names(prefix).portion_size(usize::try_from(limit).unwrap_or(usize::MAX));
     if let Some(after) = after {
         names = names.after(after);
     }
@@ -176,7 +176,7 @@ async fn list_of_cluster(session: &mut Session, prefix: &str, after: Option<&str
     Ok(())
 }
 
-fn print(session: &mut Session, names: Vec<(String, Oid)>) -> Result {
-    let line = |(name, oid): (String, Oid)| Listed(Resolved { name, oid: oid.to_string() });
+fn print(session: &mut CommandContext, names: Vec<(String, Oid)>) -> Result {
+    let line = |(name, oid): (String, Oid)| NameLine(ResolvedName { name, oid: oid.to_string() });
     names.into_iter().try_for_each(|name| session.output.print(&line(name)))
 }

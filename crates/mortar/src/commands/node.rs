@@ -9,11 +9,11 @@ use std::time::Duration;
 use clap::Args;
 use meta::{Embedded, EtcdConfig, MetaStore};
 use model::{Error, ErrorKind};
+use node::cluster_view::ClusterView;
 use node::member::{self, Identity, Member};
-use node::meta::{MetaServer, Remote};
-use node::placement::BrickId;
+use node::meta::{MetaServer, RemoteMetaStore};
+use node::node_placement::BrickId;
 use node::purpose::Purpose;
-use node::realm::Realm;
 use node::{Brick, PeerServer};
 use serde::Serialize;
 use store::{Options, Store};
@@ -27,12 +27,12 @@ use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, Signals};
-use crate::settings::{Etcd, Given, Role, Settings};
+use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings};
 
 /// How long it waits after the meta-server could not be asked.
-const AGAIN: Duration = Duration::from_millis(300);
+const RETRY_DELAY: Duration = Duration::from_millis(300);
 /// Who is waited for, at each step of a start.
-const META: &str = "the meta-server";
+const META_SERVER: &str = "the meta-server";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    given: Given,
+    settings: PartialSettings,
     /// Print a file with these settings and words about them, and do nothing else
     #[arg(long)]
     print_config: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Node {
 /// What a process says once it answers, and its cluster knows.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ready {
-    pub(crate) role: Role,
+    pub(crate) role: ProcessRole,
     /// The number that the cluster knows it by; a meta-server has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) number: Option<u32>,
@@ -80,7 +80,7 @@ pub(crate) struct Ready {
 }
 
 impl Report for Ready {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let number = self.number.map(|number| format!(" {number}")).unwrap_or_default();
         writeln!(out, "{}{number} at {}. Ctrl-C ends it.", self.role.title(), self.addresses.join(", "))?;
         match &self.http {
@@ -92,18 +92,18 @@ impl Report for Ready {
 
 pub(crate) fn run(args: Node, output: &mut Output) -> Result {
     let given = match &args.config {
-        Some(path) => args.given.over(Given::read(path)?)?,
-        None => args.given,
+        Some(path) => args.settings.with_fallback(PartialSettings::read(path)?)?,
+        None => args.settings,
     };
-    let settings = Settings::of(given)?;
+    let settings = Settings::resolve(given)?;
     if args.print_config {
-        return output.raw(settings.to_toml().as_bytes());
+        return output.write_raw(settings.to_toml().as_bytes());
     }
     match settings.role {
-        Role::Peer => allocator::for_memory(),
-        Role::Brick if settings.memory => allocator::for_memory(),
-        Role::Brick => allocator::for_messages_and_disk(),
-        Role::Meta => allocator::for_disk(),
+        ProcessRole::Peer => allocator::configure_for_memory(),
+        ProcessRole::Brick if settings.memory => allocator::configure_for_memory(),
+        ProcessRole::Brick => allocator::configure_for_messages_and_disk(),
+        ProcessRole::Meta => allocator::configure_for_disk(),
     }
     serving::start_log(settings.log.as_deref(), settings.log_format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -117,23 +117,26 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
     // Files that are missing or no good are told before anything else.
     let config = settings.config()?;
-    if config.membership.secret.is_none() && config.membership.tls.is_none() && settings.role != Role::Meta {
+    if config.cluster_credentials.secret.is_none()
+        && config.cluster_credentials.tls.is_none()
+        && settings.role != ProcessRole::Meta
+    {
         info!("without a cluster secret or a certificate this process is shut out once the cluster has users");
     }
-    let doors = settings.doors.clone();
+    let doors = settings.auth.clone();
     serving::on_hangup(move || doors.reload())?;
     let running = tokio::select! {
-        started = Running::start(settings) => started?,
+        started = RunningServer::start(settings) => started?,
         () = signals.next() => return Err(Failure::interrupted("stopped before it served")),
     };
-    match output.print(&running.ready(settings.role)).and_then(|()| output.flush()) {
+    match output.print(&running.ready_report(settings.role)).and_then(|()| output.flush()) {
         // A reader that is gone does not end the process.
         Err(failure) if failure.is_broken_pipe() => {}
         printed => printed?,
     }
     let why = tokio::select! {
         () = signals.next() => None,
-        why = running.superseded() => Some(why),
+        why = running.wait_superseded() => Some(why),
     };
     let ended = tokio::select! {
         ended = running.end() => ended,
@@ -146,7 +149,7 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
 }
 
 /// A process of a cluster that serves.
-pub(crate) enum Running {
+pub(crate) enum RunningServer {
     /// A brick.
     Brick(Brick, BrickId, Member),
     /// A peer server.
@@ -155,52 +158,52 @@ pub(crate) enum Running {
     Meta(MetaServer, Option<Store>),
 }
 
-impl Running {
+impl RunningServer {
     async fn start(settings: &Settings) -> Result<Self> {
         match settings.role {
-            Role::Meta => {
+            ProcessRole::Meta => {
                 let (store, catalogue) = open_catalogue(settings)?;
                 // An etcd that is away is waited for.
-                once_it_answers("what keeps the catalogue", || async { catalogue.get(Vec::new()).await }).await?;
+                retry_until_available("what keeps the catalogue", || async { catalogue.get(Vec::new()).await }).await?;
                 let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain_start)?;
                 Ok(Self::Meta(server, store))
             }
             role => {
                 // Before the meta-server is asked: what is wrong here is told at once.
-                let store = if role == Role::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
-                let as_what = if role == Role::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
-                let remote = Remote::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
+                let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
+                let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
+                let remote = RemoteMetaStore::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
                 let remote: Arc<dyn MetaStore> = Arc::new(remote);
-                let realm = once_it_answers(META, || Realm::follow(remote.clone())).await?;
+                let realm = retry_until_available(META_SERVER, || ClusterView::follow(remote.clone())).await?;
                 match store {
-                    Some(store) => Self::brick(settings, realm, store).await,
-                    None => Self::peer(settings, realm).await,
+                    Some(store) => Self::start_brick(settings, realm, store).await,
+                    None => Self::start_peer(settings, realm).await,
                 }
             }
         }
     }
 
     /// Serves a brick of a cluster.
-    pub(crate) async fn brick(settings: &Settings, realm: Arc<Realm>, store: Store) -> Result<Self> {
+    pub(crate) async fn start_brick(settings: &Settings, realm: Arc<ClusterView>, store: Store) -> Result<Self> {
         let expected = advertised(settings, &settings.listen);
-        let id = once_it_answers(META, || member::brick_of(&realm, &store, &expected)).await?;
-        let (number, start) = (BrickId(id.0), once_it_answers(META, || start_number(&realm)).await?);
+        let id = retry_until_available(META_SERVER, || member::brick_of(&realm, &store, &expected)).await?;
+        let (number, start) = (BrickId(id.0), retry_until_available(META_SERVER, || start_number(&realm)).await?);
         let brick = Brick::start_in(realm.clone(), number, store, settings.config()?).await.map_err(explain_start)?;
         let addresses = advertised(settings, brick.addresses());
         let announce = || Member::announce(&realm, Identity::Brick(id), start, &addresses);
-        let member = once_it_answers(META, announce).await?;
+        let member = retry_until_available(META_SERVER, announce).await?;
         Ok(Self::Brick(brick, number, member))
     }
 
     /// Serves clients of a cluster.
-    pub(crate) async fn peer(settings: &Settings, realm: Arc<Realm>) -> Result<Self> {
-        once_it_answers(META, || realm.keep_numbers()).await?;
-        let start = once_it_answers(META, || start_number(&realm)).await?;
+    pub(crate) async fn start_peer(settings: &Settings, realm: Arc<ClusterView>) -> Result<Self> {
+        retry_until_available(META_SERVER, || realm.keep_number_pool_filled()).await?;
+        let start = retry_until_available(META_SERVER, || start_number(&realm)).await?;
         let server = PeerServer::start(realm.clone(), start.0, settings.config()?).await.map_err(explain_start)?;
         let addresses = advertised(settings, server.addresses());
-        let id = once_it_answers(META, || member::peer_at(&realm, &addresses)).await?;
+        let id = retry_until_available(META_SERVER, || member::peer_at(&realm, &addresses)).await?;
         let announce = || Member::announce(&realm, Identity::Peer(id), start, &addresses);
-        let member = once_it_answers(META, announce).await?;
+        let member = retry_until_available(META_SERVER, announce).await?;
         Ok(Self::Peer(server, id.0, member))
     }
 
@@ -222,7 +225,7 @@ impl Running {
         }
     }
 
-    fn ready(&self, role: Role) -> Ready {
+    fn ready_report(&self, role: ProcessRole) -> Ready {
         let number = match self {
             Self::Brick(_, number, _) => Some(number.0),
             Self::Peer(_, number, _) => Some(*number),
@@ -234,7 +237,7 @@ impl Running {
     }
 
     /// Waits until another process has taken its place.
-    async fn superseded(&self) -> String {
+    async fn wait_superseded(&self) -> String {
         match self {
             Self::Brick(_, _, member) | Self::Peer(_, _, member) => member.ended().await,
             Self::Meta(..) => std::future::pending().await,
@@ -288,7 +291,7 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
 }
 
 /// Tries something again until whoever is needed for it answers.
-async fn once_it_answers<T, F>(whoever: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+async fn retry_until_available<T, F>(whoever: &str, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = model::Result<T>>,
 {
@@ -305,14 +308,14 @@ where
                 if !std::mem::replace(&mut is_waiting, true) {
                     warn!(%error, "waiting for {whoever}");
                 }
-                time::sleep(AGAIN).await;
+                time::sleep(RETRY_DELAY).await;
             }
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-async fn start_number(realm: &Realm) -> model::Result<meta::catalog::StartNumber> {
+async fn start_number(realm: &ClusterView) -> model::Result<meta::catalog::StartNumber> {
     realm.editor()?.start_number().await.map_err(Error::from)
 }
 

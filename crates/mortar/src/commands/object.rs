@@ -5,20 +5,20 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use client::cluster::{Cluster, Hint};
+use client::cluster::{Cluster, PlacementHint};
 use model::{ClassId, Error, ErrorKind, Kind, Object, Oid, limits};
 use query::Schema;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::class as classes;
-use super::query::Found;
-use crate::connection::Session;
+use super::query::FoundObject;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
-use crate::record::{self, Names};
-use crate::records::Records;
-use crate::target::{Path, Target};
+use crate::record_json::{self, NameBindings};
+use crate::record_reader::RecordReader;
+use crate::target::{NamePath, Target};
 
 /// In place of a file, or of a record: the standard input.
 const STDIN: &str = "-";
@@ -80,7 +80,7 @@ enum Action {
 }
 
 #[derive(Serialize)]
-struct Stored {
+struct StoredObject {
     oid: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -88,24 +88,24 @@ struct Stored {
     created: bool,
 }
 
-impl Report for Stored {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for StoredObject {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.oid)
     }
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeleteReport {
     deleted: u64,
 }
 
-impl Report for Deleted {
-    fn text(&self, _: &mut dyn Write) -> io::Result<()> {
+impl Report for DeleteReport {
+    fn write_text(&self, _: &mut dyn Write) -> io::Result<()> {
         Ok(())
     }
 }
 
-pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
+pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Result {
     // What is wrong with a name is told before anybody is asked.
     if let Action::Put { first, second, class, .. } = &args.action
         && (class.is_none() || second.is_some())
@@ -128,20 +128,22 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
             let schema = classes::schema(&cluster).await?;
             let class = schema.class_named(&class)?.id;
             if json != STDIN {
-                let object = record_of(&cluster, &schema, class, &parse_fields(&json)?).await?;
+                let object = record_from_json(&cluster, &schema, class, &parse_fields(&json)?).await?;
                 let stored = put(&cluster, target.as_ref(), object, new).await?;
                 return session.output.print(&stored);
             }
-            let mut records = Records::new(io::stdin());
+            let mut records = RecordReader::new(io::stdin());
             if let Some(target) = &target {
-                let object = record_of(&cluster, &schema, class, &records.only()?).await?;
+                let object = record_from_json(&cluster, &schema, class, &records.read_single()?).await?;
                 let stored = put(&cluster, Some(target), object, new).await?;
                 return session.output.print(&stored);
             }
             while let Some(fields) = records.next()? {
-                let object =
-                    record_of(&cluster, &schema, class, &fields).await.map_err(|error| records.blame(error))?;
-                let stored = put(&cluster, None, object, new).await.map_err(|error| records.blame(error))?;
+                let object = record_from_json(&cluster, &schema, class, &fields)
+                    .await
+                    .map_err(|error| records.with_record_number(error))?;
+                let stored =
+                    put(&cluster, None, object, new).await.map_err(|error| records.with_record_number(error))?;
                 session.output.print(&stored)?;
             }
             Ok(())
@@ -152,20 +154,20 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut Session) -> Result {
             if object.kind == Kind::Record {
                 let schema = classes::schema(&cluster).await?;
                 if session.output.json() {
-                    return session.output.print(&Found::new(&schema, oid, &data)?);
+                    return session.output.print(&FoundObject::new(&schema, oid, &data)?);
                 }
-                let fields = record::fields(&schema, oid.class(), &data)?;
+                let fields = record_json::fields_to_json(&schema, oid.class(), &data)?;
                 let text = serde_json::to_string_pretty(&fields);
                 data = (text.map_err(|error| Failure::new(format!("cannot show JSON: {error}")))? + "\n").into();
             }
             if output.as_os_str() == STDIN {
-                return session.output.raw(&data);
+                return session.output.write_raw(&data);
             }
             fs::write(&output, &data).map_err(|e| Failure::file(format!("cannot write {}", output.display()), &e))
         }
         Action::Rm { target } => {
             remove(&cluster, &target).await?;
-            session.output.print(&Deleted { deleted: 1 })
+            session.output.print(&DeleteReport { deleted: 1 })
         }
     }
 }
@@ -193,16 +195,16 @@ fn parse_fields(json: &str) -> Result<Json> {
 }
 
 /// The record that some JSON says.
-async fn record_of(cluster: &Cluster, schema: &Schema, class: ClassId, json: &Json) -> Result<Object> {
-    let mut names = Names::default();
-    let mut record = record::from_json(schema, class, json, &mut names)?;
-    if !names.wanted.is_empty() {
-        for name in std::mem::take(&mut names.wanted) {
-            let path: Path = name.parse().map_err(Failure::usage)?;
+async fn record_from_json(cluster: &Cluster, schema: &Schema, class: ClassId, json: &Json) -> Result<Object> {
+    let mut names = NameBindings::default();
+    let mut record = record_json::from_json(schema, class, json, &mut names)?;
+    if !names.unresolved.is_empty() {
+        for name in std::mem::take(&mut names.unresolved) {
+            let path: NamePath = name.parse().map_err(Failure::usage)?;
             let (oid, _) = get(cluster, &Target::Path(path)).await?;
             names.bound.insert(name, oid);
         }
-        record = record::from_json(schema, class, json, &mut names)?;
+        record = record_json::from_json(schema, class, json, &mut names)?;
     }
     Ok(Object::record(class, record))
 }
@@ -224,7 +226,7 @@ fn read(file: &std::path::Path) -> Result<Vec<u8>> {
 }
 
 /// Puts an object where the target says; without one it is a new object without a name.
-async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bool) -> Result<Stored> {
+async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bool) -> Result<StoredObject> {
     let bytes = object.data.len() as u64;
     let object = &object;
     let (oid, transaction, created) = cluster
@@ -246,7 +248,7 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
                     Ok((oid, t, false))
                 }
                 None => {
-                    let oid = t.create_object(object.class, object.clone(), Hint::Anywhere)?;
+                    let oid = t.create_object(object.class, object.clone(), PlacementHint::Anywhere)?;
                     if let Some(Target::Path(path)) = target {
                         t.bind(path.as_str(), oid).await?;
                     }
@@ -265,8 +267,8 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
             None => format!("{oid} is an identifier: a new object is given one"),
         }));
     }
-    let oid = if created { transaction.real(oid).unwrap_or(oid) } else { oid };
-    Ok(Stored { oid: oid.to_string(), name, bytes, created })
+    let oid = if created { transaction.real_oid(oid).unwrap_or(oid) } else { oid };
+    Ok(StoredObject { oid: oid.to_string(), name, bytes, created })
 }
 
 async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {

@@ -11,13 +11,13 @@ use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction, limits};
 use serde::Serialize;
 
 use super::commit;
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::stream::{self, StageError};
-use crate::target::{Path, Target, no_such_object};
+use crate::target::{NamePath, Target, no_such_object};
 use crate::tree::attributes::CONTENT_TYPE;
-use crate::tree::{SMALL, content_type};
+use crate::tree::{SMALL_FILE_BYTES, content_type};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,7 +64,7 @@ fn key_value(text: &str) -> std::result::Result<(String, String), String> {
 }
 
 #[derive(Serialize)]
-struct Stored {
+struct StoredObject {
     oid: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -73,16 +73,16 @@ struct Stored {
     created: bool,
 }
 
-impl Report for Stored {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for StoredObject {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.oid)
     }
 }
 
 /// The object that content goes to.
-enum Place {
-    There(Oid),
-    New(Option<Path>),
+enum Destination {
+    Existing(Oid),
+    New(Option<NamePath>),
 }
 
 /// Content on its way: whole, or staged at the server.
@@ -91,13 +91,13 @@ enum Content {
     Staged(model::UploadId, u64),
 }
 
-pub(crate) async fn run(args: Put, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
     let source = open(&args.source)?;
     let client = session.connect().await?;
-    let place = find(&args, &client).await?;
+    let place = find_destination(&args, &client).await?;
     let in_place = args.append || args.offset.is_some();
-    let limit = if in_place { limits::TRANSACTION as u64 } else { SMALL };
-    let (head, rest) = head_of(source, limit)?;
+    let limit = if in_place { limits::TRANSACTION as u64 } else { SMALL_FILE_BYTES };
+    let (head, rest) = read_head(source, limit)?;
     let media = media_type(&args, &head).filter(|_| !in_place);
     let content = match rest {
         None => Content::Whole(head),
@@ -120,18 +120,18 @@ pub(crate) async fn run(args: Put, session: &mut Session) -> Result {
         Content::Whole(data) => data.len() as u64,
         Content::Staged(_, bytes) => *bytes,
     };
-    let created = matches!(place, Place::New(_));
+    let created = matches!(place, Destination::New(_));
     let tx = transaction(&args, &place, client.space(), content, media);
     let committed = commit(&client, tx).await?;
     let (oid, name) = match (place, args.target) {
-        (Place::There(oid), Some(Target::Path(path))) => (oid, Some(path)),
-        (Place::There(oid), _) => (oid, None),
-        (Place::New(path), _) => {
+        (Destination::Existing(oid), Some(Target::Path(path))) => (oid, Some(path)),
+        (Destination::Existing(oid), _) => (oid, None),
+        (Destination::New(path), _) => {
             let oid = committed.created.first().copied();
             (oid.ok_or_else(|| Failure::new("the server did not say which object it made"))?, path)
         }
     };
-    session.output.print(&Stored {
+    session.output.print(&StoredObject {
         oid: oid.to_string(),
         name: name.map(|path| path.as_str().to_owned()),
         bytes,
@@ -151,28 +151,28 @@ fn open(source: &str) -> Result<Box<dyn Read + Send>> {
     Ok(Box::new(file))
 }
 
-async fn find(args: &Put, client: &Client) -> Result<Place> {
+async fn find_destination(args: &Put, client: &Client) -> Result<Destination> {
     match &args.target {
         None if args.append || args.offset.is_some() || args.if_version.is_some() => {
             Err(Failure::usage("--append, --offset and --if-version need the object they are about"))
         }
-        None => Ok(Place::New(None)),
+        None => Ok(Destination::New(None)),
         Some(Target::Path(path)) => match client.resolve(path.as_str()).await? {
             Some(_) if args.new => Err(Failure::conflict(format!("the name {path} is taken"))),
-            Some(oid) => Ok(Place::There(oid)),
+            Some(oid) => Ok(Destination::Existing(oid)),
             None if args.if_version.is_some() => Err(crate::target::no_such_name(path)),
-            None => Ok(Place::New(Some(path.clone()))),
+            None => Ok(Destination::New(Some(path.clone()))),
         },
         Some(Target::Oid(_)) if args.new => Err(Failure::usage("--new is about names: an identifier is never chosen")),
         Some(target @ Target::Oid(oid)) => match client.stat(*oid).await? {
-            Some(_) => Ok(Place::There(*oid)),
+            Some(_) => Ok(Destination::Existing(*oid)),
             None => Err(no_such_object(target)),
         },
     }
 }
 
 /// The first `limit` bytes, and the source if there is more in it.
-fn head_of(mut source: Box<dyn Read + Send>, limit: u64) -> Result<(Bytes, Option<Box<dyn Read + Send>>)> {
+fn read_head(mut source: Box<dyn Read + Send>, limit: u64) -> Result<(Bytes, Option<Box<dyn Read + Send>>)> {
     let mut head = Vec::new();
     let read = (&mut source).take(limit + 1).read_to_end(&mut head);
     read.map_err(|e| Failure::file("cannot read the content", &e))?;
@@ -194,11 +194,17 @@ fn media_type(args: &Put, head: &[u8]) -> Option<String> {
     }
 }
 
-fn transaction(args: &Put, place: &Place, space: SpaceId, content: Content, media: Option<String>) -> Transaction {
+fn transaction(
+    args: &Put,
+    place: &Destination,
+    space: SpaceId,
+    content: Content,
+    media: Option<String>,
+) -> Transaction {
     let mut ops = Vec::new();
     let oid = match place {
-        Place::There(oid) => *oid,
-        Place::New(name) => {
+        Destination::Existing(oid) => *oid,
+        Destination::New(name) => {
             let oid = Oid::temporary(space, ClassId::NONE, 0);
             if let Some(path) = name {
                 ops.push(Op::ExpectName { name: path.in_space(space), oid: None });

@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::class;
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
-use crate::record;
+use crate::record_json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,17 +50,17 @@ pub(crate) struct QueryCommand {
 
 /// An object that was found.
 #[derive(Serialize)]
-pub(crate) struct Found {
+pub(crate) struct FoundObject {
     oid: String,
     class: String,
     fields: Map<String, Json>,
 }
 
-impl Found {
+impl FoundObject {
     /// An object of a class that the schema has.
     pub(crate) fn new(schema: &Schema, oid: Oid, record: &[u8]) -> Result<Self> {
         let class = name_of(schema, oid.class());
-        let fields = record::fields(schema, oid.class(), record)?;
+        let fields = record_json::fields_to_json(schema, oid.class(), record)?;
         Ok(Self { oid: oid.to_string(), class, fields })
     }
 }
@@ -69,8 +69,8 @@ fn name_of(schema: &Schema, class: ClassId) -> String {
     schema.class(class).map_or_else(|| format!("class {}", class.0), |class| class.name.clone())
 }
 
-impl Report for Found {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for FoundObject {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let fields = Json::Object(self.fields.clone()).to_string();
         writeln!(out, "{}  {}  {}", self.oid, Printable(&self.class), Printable(&fields))
     }
@@ -79,19 +79,19 @@ impl Report for Found {
 /// Some JSON, which is text too.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Object {
+struct JsonLine {
     json: Json,
     #[serde(skip)]
     text: String,
 }
 
-impl Report for Object {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for JsonLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.text)
     }
 }
 
-pub(crate) async fn run(args: QueryCommand, session: &mut Session) -> Result {
+pub(crate) async fn run(args: QueryCommand, session: &mut CommandContext) -> Result {
     if args.class.contains(char::is_whitespace) {
         let what = format!("{:?} is no class: the class comes first, and what is asked of it behind it", args.class);
         return Err(Failure::usage(what).hint("Such as: mortar query Person 'select name where age > 30'"));
@@ -104,36 +104,36 @@ pub(crate) async fn run(args: QueryCommand, session: &mut Session) -> Result {
     for param in &args.params {
         let wrong = || Failure::usage(format!("{param:?} is no parameter: write NAME=VALUE"));
         let (name, text) = param.split_once('=').ok_or_else(wrong)?;
-        query = query.with(name.trim(), value(text.trim()));
+        query = query.with(name.trim(), parse_parameter(text.trim()));
     }
     let cluster = session.cluster().await?;
     if args.explain {
         let mut rows = cluster.explain(&query).await?;
         while rows.next().await?.is_some() {}
         let lost = || Failure::new("the peer server has not said what it has done");
-        let explained = rows.explained().ok_or_else(lost)?;
+        let explained = rows.explanation().ok_or_else(lost)?;
         let unreadable = |error| Failure::new(format!("the peer server has said in no JSON what it has done: {error}"));
         let json = serde_json::from_str(&explained.json).map_err(unreadable)?;
-        return session.output.print(&Object { json, text: explained.text.trim_end().to_owned() });
+        return session.output.print(&JsonLine { json, text: explained.text.trim_end().to_owned() });
     }
     let schema = class::schema(&cluster).await?;
     print(cluster.query(&query).await?, &schema, session).await
 }
 
-async fn print(mut rows: Rows, schema: &Schema, session: &mut Session) -> Result {
+async fn print(mut rows: Rows, schema: &Schema, session: &mut CommandContext) -> Result {
     let columns = rows.columns().to_vec();
     if !columns.is_empty() && !session.output.json() && !session.output.is_quiet() {
         let head: Vec<String> = columns.iter().map(|name| Printable(name).to_string()).collect();
-        session.output.print(&Object { json: Json::Null, text: head.join("\t") })?;
+        session.output.print(&JsonLine { json: Json::Null, text: head.join("\t") })?;
     }
     while let Some(row) = rows.next().await? {
         match row {
-            Row::Object(oid, record) => session.output.print(&Found::new(schema, oid, &record)?)?,
+            Row::Object(oid, record) => session.output.print(&FoundObject::new(schema, oid, &record)?)?,
             Row::Values(values) => {
-                let shown: Vec<String> = values.iter().map(|value| Printable(&plain(value)).to_string()).collect();
-                let named = columns.iter().cloned().zip(values.iter().map(record::to_json));
+                let shown: Vec<String> = values.iter().map(|value| Printable(&plain_text(value)).to_string()).collect();
+                let named = columns.iter().cloned().zip(values.iter().map(record_json::to_json));
                 let json = Json::Object(named.collect());
-                session.output.print(&Object { json, text: shown.join("\t") })?;
+                session.output.print(&JsonLine { json, text: shown.join("\t") })?;
             }
         }
     }
@@ -141,15 +141,15 @@ async fn print(mut rows: Rows, schema: &Schema, session: &mut Session) -> Result
 }
 
 /// A value for a person: text without quotes.
-fn plain(value: &Value) -> String {
-    match record::to_json(value) {
+fn plain_text(value: &Value) -> String {
+    match record_json::to_json(value) {
         Json::String(text) => text,
         other => other.to_string(),
     }
 }
 
 /// The value of a parameter: what a query has there; else it is text.
-fn value(text: &str) -> Value {
+fn parse_parameter(text: &str) -> Value {
     let known = Expr::parse(text).ok().and_then(|known| literal(&known));
     let list = || match Expr::parse(&format!("x in {text}")).ok()? {
         Expr::Call(_, of, _) => literal(&of),
@@ -178,17 +178,17 @@ mod tests {
 
     #[test]
     fn parameters_are_what_a_query_has_there_or_text() {
-        assert_eq!(value("5"), Value::Int64(5));
-        assert_eq!(value("-5"), Value::Int64(-5));
-        assert_eq!(value("1.50"), Value::Decimal("1.50".parse().unwrap()));
-        assert_eq!(value("true"), Value::Bool(true));
-        assert_eq!(value("null"), Value::Null);
-        assert_eq!(value("d'2026-07-01'"), Value::Date("2026-07-01".parse().unwrap()));
-        assert_eq!(value("@1.1.0.2a.3"), Value::Reference("1.1.0.2a.3".parse().unwrap()));
-        assert_eq!(value("[1, 2]"), Value::List(vec![Value::Int64(1), Value::Int64(2)]));
+        assert_eq!(parse_parameter("5"), Value::Int64(5));
+        assert_eq!(parse_parameter("-5"), Value::Int64(-5));
+        assert_eq!(parse_parameter("1.50"), Value::Decimal("1.50".parse().unwrap()));
+        assert_eq!(parse_parameter("true"), Value::Bool(true));
+        assert_eq!(parse_parameter("null"), Value::Null);
+        assert_eq!(parse_parameter("d'2026-07-01'"), Value::Date("2026-07-01".parse().unwrap()));
+        assert_eq!(parse_parameter("@1.1.0.2a.3"), Value::Reference("1.1.0.2a.3".parse().unwrap()));
+        assert_eq!(parse_parameter("[1, 2]"), Value::List(vec![Value::Int64(1), Value::Int64(2)]));
         for text in ["Ann", "Ann Lee", "", "5 apples", "a == b", "\u{e9}"] {
-            assert_eq!(value(text), Value::String(text.to_owned()));
+            assert_eq!(parse_parameter(text), Value::String(text.to_owned()));
         }
-        assert_eq!(value("\"5\""), Value::String("5".to_owned()));
+        assert_eq!(parse_parameter("\"5\""), Value::String("5".to_owned()));
     }
 }

@@ -13,10 +13,10 @@ use serde::{Serialize, Serializer};
 use tokio::time::{self, Instant};
 
 use super::member;
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Bytes, Count, Printable, Report, counted, warn};
-use crate::progress::{Progress, Took};
+use crate::output::{HumanBytes, HumanCount, Printable, Report, pluralize, warn};
+use crate::progress::{HumanDuration, Progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,8 +33,8 @@ Everything goes on meanwhile; a logical node rests for some hundredths of a seco
 waiting, not the moves. Names a peer server, or a meta-server, which does not know how much is copied.";
 
 /// How often it is looked, and how long servers may be away meanwhile.
-const LOOK: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Show where logical nodes are, or move them to other bricks while they serve
 #[derive(Args)]
@@ -72,19 +72,19 @@ fn node(text: &str) -> std::result::Result<u32, String> {
 
 /// A brick and what it serves.
 #[derive(Serialize)]
-struct Shown {
+struct BrickNodes {
     #[serde(flatten)]
     brick: BrickState,
     /// Logical nodes by their space.
     nodes: BTreeMap<String, Vec<String>>,
 }
 
-impl Report for Shown {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for BrickNodes {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { brick: BrickState { brick, address, alive, leaving }, nodes } = self;
         let count = nodes.values().map(Vec::len).sum::<usize>() as u64;
-        let (address, state) = (Printable(address).to_string(), member::state(*alive, *leaving, count));
-        write!(out, "brick {brick:<4} {address:<24} {state:<17} {}", counted(count, "node", "nodes"))?;
+        let (address, state) = (Printable(address).to_string(), member::state_text(*alive, *leaving, count));
+        write!(out, "brick {brick:<4} {address:<24} {state:<17} {}", pluralize(count, "node", "nodes"))?;
         for (space, nodes) in nodes {
             write!(out, "  {}: {}", Printable(space), nodes.join(" "))?;
         }
@@ -93,10 +93,10 @@ impl Report for Shown {
 }
 
 /// A logical node that moves, or is to.
-struct Line(NodeState);
+struct NodeLine(NodeState);
 
 /// As it is kept, but that the node is written as everywhere.
-impl Serialize for Line {
+impl Serialize for NodeLine {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut line = serde_json::to_value(&self.0).map_err(Error::custom)?;
         line["node"] = NodeId(self.0.node).to_string().into();
@@ -104,8 +104,8 @@ impl Serialize for Line {
     }
 }
 
-impl Report for Line {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for NodeLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let NodeState { node, space, brick, to, phase, arrival, .. } = &self.0;
         write!(out, "node {node:x} of {}: ", Printable(space))?;
         match to {
@@ -118,7 +118,7 @@ impl Report for Line {
             None => {}
         }
         if let Some(arrival) = arrival.as_ref().filter(|_| phase.is_some()) {
-            write!(out, ", {} rows", Count(arrival.rows))?;
+            write!(out, ", {} rows", HumanCount(arrival.rows))?;
             if let Some(trouble) = &arrival.trouble {
                 write!(out, "; {}", Printable(trouble))?;
             }
@@ -129,7 +129,7 @@ impl Report for Line {
 
 /// What was given up.
 #[derive(Serialize)]
-struct Cancelled {
+struct CancelReport {
     /// Moves.
     cancelled: u64,
     /// The brick that may get logical nodes again.
@@ -137,11 +137,11 @@ struct Cancelled {
     stays: Option<BrickId>,
 }
 
-impl Report for Cancelled {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for CancelReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self.cancelled {
             0 => writeln!(out, "no moves were under way")?,
-            some => writeln!(out, "gave up {}", counted(some, "move", "moves"))?,
+            some => writeln!(out, "gave up {}", pluralize(some, "move", "moves"))?,
         }
         match self.stays {
             Some(brick) => writeln!(out, "brick {brick} stays, and may get logical nodes again"),
@@ -152,7 +152,7 @@ impl Report for Cancelled {
 
 /// How it ended.
 #[derive(Default, Serialize)]
-struct Moved {
+struct MoveReport {
     nodes: u64,
     rows: u64,
     bytes: u64,
@@ -161,20 +161,20 @@ struct Moved {
     longest_pause_ms: Option<f64>,
 }
 
-impl Report for Moved {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write!(out, "moved {}", counted(self.nodes, "node", "nodes"))?;
+impl Report for MoveReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "moved {}", pluralize(self.nodes, "node", "nodes"))?;
         if let Some(pause) = self.longest_pause_ms {
-            let (rows, bytes) = (counted(self.rows, "row", "rows"), Bytes(self.bytes));
+            let (rows, bytes) = (pluralize(self.rows, "row", "rows"), HumanBytes(self.bytes));
             write!(out, ", {rows}, {bytes}, longest pause {pause:.0} ms")?;
         }
-        writeln!(out, ", in {}", Took(Duration::from_secs_f64(self.seconds)))
+        writeln!(out, ", in {}", HumanDuration(Duration::from_secs_f64(self.seconds)))
     }
 }
 
 // ---------------------------------------------------------------------------------------------- what is done
 
-pub(crate) async fn run(args: Remap, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Remap, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
     let Remap { nodes, to, spread, drain, cancel, dry_run, no_wait } = args;
     let request = match (to, drain.map(BrickId)) {
@@ -190,18 +190,18 @@ pub(crate) async fn run(args: Remap, session: &mut Session) -> Result {
     let asked = ask(&client, &request).await?;
     if let MoveRequest::Cancel { drain: stays, .. } = request {
         let cancelled = asked.nodes.len() as u64;
-        asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)))?;
-        session.output.print(&Cancelled { cancelled, stays })?;
-        return tell_leaving(&client, session).await;
+        asked.nodes.into_iter().try_for_each(|state| session.output.print(&NodeLine(state)))?;
+        session.output.print(&CancelReport { cancelled, stays })?;
+        return warn_draining(&client, session).await;
     }
     if dry_run || no_wait {
-        return asked.nodes.into_iter().try_for_each(|state| session.output.print(&Line(state)));
+        return asked.nodes.into_iter().try_for_each(|state| session.output.print(&NodeLine(state)));
     }
     wait(&client, session, asked.nodes).await
 }
 
 /// Says which bricks get nothing, though nothing moves away from them.
-async fn tell_leaving(client: &Client, session: &Session) -> Result {
+async fn warn_draining(client: &Client, session: &CommandContext) -> Result {
     let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
     for BrickState { brick, .. } in bricks.into_iter().filter(|brick| brick.leaving) {
         if nodes.iter().any(|state| state.brick == brick && state.to.is_none()) {
@@ -216,32 +216,32 @@ async fn tell_leaving(client: &Client, session: &Session) -> Result {
 }
 
 /// Shows the bricks, and what moves.
-async fn show(client: &Client, session: &mut Session) -> Result {
+async fn show(client: &Client, session: &mut CommandContext) -> Result {
     let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
     for brick in bricks {
         let mut served: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for state in nodes.iter().filter(|state| state.brick == brick.brick) {
             served.entry(state.space.clone()).or_default().push(NodeId(state.node).to_string());
         }
-        session.output.print(&Shown { brick, nodes: served })?;
+        session.output.print(&BrickNodes { brick, nodes: served })?;
     }
-    nodes.into_iter().filter(|state| state.to.is_some()).try_for_each(|state| session.output.print(&Line(state)))
+    nodes.into_iter().filter(|state| state.to.is_some()).try_for_each(|state| session.output.print(&NodeLine(state)))
 }
 
 /// Waits until logical nodes are where they move to.
-async fn wait(client: &Client, session: &mut Session, moving: Vec<NodeState>) -> Result {
+async fn wait(client: &Client, session: &mut CommandContext, moving: Vec<NodeState>) -> Result {
     let wanted: BTreeMap<u32, Option<BrickId>> = moving.iter().map(|state| (state.node, state.to)).collect();
     let (began, json) = (Instant::now(), session.output.json());
     let (mut heard, mut told) = (began, BTreeSet::new());
-    let progress = Progress::of("moving", "nodes", &session.output);
-    progress.expect(0, wanted.len() as u64);
+    let progress = Progress::start_with_unit("moving", "nodes", &session.output);
+    progress.set_total(0, wanted.len() as u64);
     let request = MoveRequest::Show { nodes: wanted.keys().copied().collect() };
     let mut states = Vec::new();
     // Without nodes all would be shown.
     while !wanted.is_empty() {
         match ask(client, &request).await {
             Ok(answer) => (states, heard) = (answer.nodes, Instant::now()),
-            Err(failure) if failure.exit() == Exit::Unavailable && heard.elapsed() < PATIENCE => {}
+            Err(failure) if failure.exit() == Exit::Unavailable && heard.elapsed() < UNAVAILABLE_TIMEOUT => {}
             Err(failure) => return Err(failure.hint("The moves go on; `mortar remap` shows them.")),
         }
         for state in &states {
@@ -249,35 +249,38 @@ async fn wait(client: &Client, session: &mut Session, moving: Vec<NodeState>) ->
             if let Some(trouble) = trouble.filter(|_| state.to.is_some())
                 && told.insert((state.node, trouble.clone()))
             {
-                progress.aside(|| warn(json, "move", &format!("logical node {:x}: {trouble}", state.node)));
+                progress.suspend(|| warn(json, "move", &format!("logical node {:x}: {trouble}", state.node)));
             }
         }
         let left = states.iter().filter(|state| state.to.is_some()).count();
-        let moved = sum(&states);
-        progress.reach(moved.bytes, (wanted.len() - left) as u64);
+        let moved = sum_moves(&states);
+        progress.set_done(moved.bytes, (wanted.len() - left) as u64);
         if left == 0 && !states.is_empty() {
             break;
         }
-        time::sleep(LOOK).await;
+        time::sleep(POLL_INTERVAL).await;
     }
     progress.end();
     let elsewhere = states.iter().filter(|state| Some(state.brick) != wanted.get(&state.node).copied().flatten());
     let elsewhere = elsewhere.count() as u64;
-    let moved =
-        Moved { nodes: wanted.len() as u64 - elsewhere, seconds: began.elapsed().as_secs_f64(), ..sum(&states) };
+    let moved = MoveReport {
+        nodes: wanted.len() as u64 - elsewhere,
+        seconds: began.elapsed().as_secs_f64(),
+        ..sum_moves(&states)
+    };
     session.output.print(&moved)?;
     match elsewhere {
         0 => Ok(()),
         some => {
-            let what = counted(some, "logical node was", "logical nodes were");
+            let what = pluralize(some, "logical node was", "logical nodes were");
             Err(Failure::conflict(format!("{what} not moved: somebody has cancelled that")))
         }
     }
 }
 
 /// What was copied of logical nodes, as far as it is known.
-fn sum(states: &[NodeState]) -> Moved {
-    let mut moved = Moved::default();
+fn sum_moves(states: &[NodeState]) -> MoveReport {
+    let mut moved = MoveReport::default();
     for arrival in states.iter().filter_map(|state| state.arrival.as_ref()) {
         (moved.rows, moved.bytes) = (moved.rows + arrival.rows, moved.bytes + arrival.bytes);
         if let Some(pause) = arrival.pause_us {

@@ -12,7 +12,7 @@ use store::{Amount, Options, RepairReport, Store};
 use super::dev::explain_open;
 use crate::connection::DATA;
 use crate::failure::{Failure, Result};
-use crate::output::{Output, Report, counted};
+use crate::output::{Output, Report, pluralize};
 use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
@@ -34,7 +34,7 @@ pub(crate) struct Repair {
 }
 
 #[derive(Serialize)]
-struct Repaired {
+struct RepairSummary {
     /// Whether the store can be opened, now or after the repair.
     usable: bool,
     repaired: bool,
@@ -44,23 +44,23 @@ struct Repaired {
     /// The last transaction that is kept.
     kept: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lost: Option<Lost>,
+    lost: Option<LostTransactions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Objects that are damaged besides, as the scrub behind the repair found.
     damaged: Vec<String>,
     #[serde(skip)]
-    words: String,
+    text: String,
 }
 
 /// The transactions that are lost, or would be.
 #[derive(Serialize)]
-struct Lost {
+struct LostTransactions {
     first: u64,
     last: u64,
 }
 
-impl From<&RepairReport> for Repaired {
+impl From<&RepairReport> for RepairSummary {
     fn from(report: &RepairReport) -> Self {
         let damaged = report.scrub.iter().flat_map(|scrub| scrub.damage.iter().map(ToString::to_string));
         Self {
@@ -69,17 +69,17 @@ impl From<&RepairReport> for Repaired {
             identity_lost: report.identity_lost,
             damage: report.damage.clone(),
             kept: report.kept,
-            lost: report.lost().map(|(first, last)| Lost { first, last }),
+            lost: report.lost().map(|(first, last)| LostTransactions { first, last }),
             set_aside: report.set_aside.as_ref().map(|path| path.display().to_string()),
             damaged: damaged.collect(),
-            words: report.to_string(),
+            text: report.to_string(),
         }
     }
 }
 
-impl Report for Repaired {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.words)?;
+impl Report for RepairSummary {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.text)?;
         self.damaged.iter().try_for_each(|damage| writeln!(out, "damaged: {damage}"))
     }
 }
@@ -87,13 +87,13 @@ impl Report for Repaired {
 pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
     let progress = Progress::start("repairing", output);
     let tell = |amount: Amount| {
-        progress.expect(amount.total_bytes, 0);
-        progress.reach(amount.bytes, amount.objects);
+        progress.set_total(amount.total_bytes, 0);
+        progress.set_done(amount.bytes, amount.objects);
         ControlFlow::Continue(())
     };
     let done = Store::repair(&args.data, args.accept_loss, Options::default(), &tell);
     progress.end();
-    let report = Repaired::from(&done.map_err(|error| explain(error, &args.data))?);
+    let report = RepairSummary::from(&done.map_err(|error| explain_repair(error, &args.data))?);
     output.print(&report)?;
     output.flush()?;
     if !report.usable {
@@ -103,13 +103,13 @@ pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
     match report.damaged.len() as u64 {
         0 => Ok(()),
         damaged => {
-            let places = counted(damaged, "place", "places");
+            let places = pluralize(damaged, "place", "places");
             Err(Failure::corrupt(format!("the store can be opened, and is damaged in {places} besides")))
         }
     }
 }
 
-fn explain(error: model::Error, data: &Path) -> Failure {
+fn explain_repair(error: model::Error, data: &Path) -> Failure {
     match error.kind() {
         ErrorKind::Corrupt => Failure::from(error).hint("Only a backup helps: mortar restore FILE --data DIR."),
         _ => explain_open(error, data),

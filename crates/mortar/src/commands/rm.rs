@@ -7,10 +7,10 @@ use client::Client;
 use model::{Kind, Oid, Op, Transaction};
 use serde::Serialize;
 
-use super::{PAGE, commit};
-use crate::connection::Session;
+use super::{LISTING_PAGE, commit};
+use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Report, counted};
+use crate::output::{Report, pluralize};
 use crate::target::{Target, no_such_object};
 
 const EXAMPLES: &str = "\
@@ -35,19 +35,19 @@ pub(crate) struct Rm {
 }
 
 #[derive(Default, Serialize)]
-struct Deleted {
+struct DeleteReport {
     deleted: u64,
 }
 
-impl Report for Deleted {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "deleted {}", counted(self.deleted, "object", "objects"))
+impl Report for DeleteReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "deleted {}", pluralize(self.deleted, "object", "objects"))
     }
 }
 
-pub(crate) async fn run(args: Rm, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
-    let mut report = Deleted::default();
+    let mut report = DeleteReport::default();
     for target in &args.targets {
         match delete(target, args.recursive, &client).await {
             Ok(deleted) => report.deleted += deleted,
@@ -74,7 +74,7 @@ async fn delete(target: &Target, recursive: bool, client: &Client) -> Result<u64
     };
     let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
     if !recursive && stat.kind == Kind::Collection && stat.size > 0 {
-        let members = counted(stat.size, "member", "members");
+        let members = pluralize(stat.size, "member", "members");
         return Err(Failure::usage(format!("{target} is a collection of {members}")).hint(
             "`mortar rm -r NAME` deletes all that is named below it too; `mortar collection rm` only the collection.",
         ));
@@ -87,7 +87,7 @@ async fn delete(target: &Target, recursive: bool, client: &Client) -> Result<u64
 async fn delete_below(prefix: &str, client: &Client) -> Result<u64> {
     let mut deleted = 0;
     loop {
-        let names = client.names(prefix, None, PAGE).await?;
+        let names = client.names(prefix, None, LISTING_PAGE).await?;
         if names.is_empty() {
             return Ok(deleted);
         }

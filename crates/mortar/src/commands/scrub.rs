@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::output::{Bytes, Report, counted};
+use crate::output::{HumanBytes, Report, pluralize};
 use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
@@ -21,22 +21,22 @@ Examples:
 pub(crate) struct Scrub {}
 
 #[derive(Serialize)]
-struct Found {
+struct ScrubSummary {
     objects: u64,
     bytes: u64,
     damaged: Vec<String>,
 }
 
-impl Report for Found {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ScrubSummary {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         for damage in &self.damaged {
             writeln!(out, "damaged: {damage}")?;
         }
         writeln!(
             out,
             "checked {}, {}: {}",
-            counted(self.objects, "object", "objects"),
-            Bytes(self.bytes),
+            pluralize(self.objects, "object", "objects"),
+            HumanBytes(self.bytes),
             match self.damaged.len() {
                 0 => "all is well".to_owned(),
                 damaged => format!("{damaged} damaged"),
@@ -45,24 +45,24 @@ impl Report for Found {
     }
 }
 
-pub(crate) async fn run(_: Scrub, session: &mut Session) -> Result {
+pub(crate) async fn run(_: Scrub, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     let progress = Progress::start("scrubbing", &session.output);
     let shown = progress.clone();
     let report = client
         .scrub(move |now| {
-            shown.expect(now.total, 0);
-            shown.reach(now.done, 0);
+            shown.set_total(now.total, 0);
+            shown.set_done(now.done, 0);
         })
         .await;
     progress.end();
     let report = report?;
-    let found = Found { objects: report.objects, bytes: report.bytes, damaged: report.damaged };
+    let found = ScrubSummary { objects: report.objects, bytes: report.bytes, damaged: report.damaged };
     session.output.print(&found)?;
     match found.damaged.len() {
         0 => Ok(()),
         damaged => {
-            Err(Failure::corrupt(format!("the store is damaged in {}", counted(damaged as u64, "place", "places"))))
+            Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged as u64, "place", "places"))))
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Man {
 pub(crate) fn completions(args: &Completions, output: &mut Output) -> Result {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "mortar", &mut script);
-    output.raw(&script)
+    output.write_raw(&script)
 }
 
 pub(crate) fn man(args: &Man, output: &mut Output) -> Result {
@@ -53,5 +53,5 @@ pub(crate) fn man(args: &Man, output: &mut Output) -> Result {
     let mut page = Vec::new();
     let manual = clap_mangen::Man::new(Cli::command());
     manual.render(&mut page).map_err(|e| Failure::new(format!("cannot make the manual: {e}")))?;
-    output.raw(&page)
+    output.write_raw(&page)
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use client::cluster::{Cluster, Event, Standing};
+use client::cluster::{Cluster, Event, SpaceStatus};
 use client::{FailurePolicy, SpaceInfo, SpaceOptions};
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -12,7 +12,7 @@ use tokio::time;
 
 use super::events;
 use super::user::{self, Grantee, Permission};
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Printable, Report};
 
@@ -29,7 +29,7 @@ Examples:
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
 
 /// How long a peer server may take to say how things are.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Make, list, show and change object spaces
 #[derive(Args)]
@@ -122,21 +122,21 @@ impl From<Policy> for FailurePolicy {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct SpaceLine {
     id: u16,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'static str>,
 }
 
-impl From<SpaceInfo> for Line {
+impl From<SpaceInfo> for SpaceLine {
     fn from(SpaceInfo { id, name, policy }: SpaceInfo) -> Self {
         Self { id: id.0, name, policy: policy.map(FailurePolicy::name) }
     }
 }
 
-impl Report for Line {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for SpaceLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let name = Printable(&self.name).to_string();
         match self.policy {
             Some(policy) => writeln!(out, "{:<6} {name:<20} {policy}", self.id),
@@ -147,7 +147,7 @@ impl Report for Line {
 
 /// A space of a cluster, as a peer server sees it.
 #[derive(Serialize)]
-struct Shown {
+struct SpaceDetails {
     id: u16,
     name: String,
     policy: &'static str,
@@ -158,31 +158,31 @@ struct Shown {
     peer: String,
     bricks: Vec<Json>,
     #[serde(skip)]
-    standing: Standing,
+    status: SpaceStatus,
 }
 
-impl Shown {
-    fn new(id: u16, peer: String, standing: Standing) -> Self {
+impl SpaceDetails {
+    fn new(id: u16, peer: String, standing: SpaceStatus) -> Self {
         let why = standing.why_stopped();
-        let state = match standing.away().next() {
+        let state = match standing.unreachable().next() {
             None => "serving",
             Some(_) if why.is_some() => "stopped",
             Some(_) => "partial",
         };
         let (name, policy) = (standing.space.clone(), standing.policy.name());
-        let bricks = standing.bricks.iter().map(events::brick).collect();
-        Self { id, name, policy, state, why, peer, bricks, standing }
+        let bricks = standing.bricks.iter().map(events::brick_to_json).collect();
+        Self { id, name, policy, state, why, peer, bricks, status: standing }
     }
 }
 
-impl Report for Shown {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for SpaceDetails {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
         writeln!(out, "policy   {}", self.policy)?;
         writeln!(out, "state    {}", self.state)?;
-        for brick in &self.standing.bricks {
+        for brick in &self.status.bricks {
             write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
-            match brick.away_since {
+            match brick.unreachable_since {
                 Some(since) => write!(out, "away since {since}; logical nodes")?,
                 None => write!(out, "logical nodes")?,
             }
@@ -196,7 +196,7 @@ impl Report for Shown {
     }
 }
 
-pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
     match args.action {
         Action::Create { name, nodes, policy } => {
             let policy = policy.map(FailurePolicy::from);
@@ -204,11 +204,11 @@ pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
             // The policy that it has if none was said.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
-            session.output.print(&Line::from(made.unwrap_or(SpaceInfo { id, name, policy })))
+            session.output.print(&SpaceLine::from(made.unwrap_or(SpaceInfo { id, name, policy })))
         }
         Action::Ls => {
             let spaces = session.connect().await?.spaces().await?;
-            spaces.into_iter().try_for_each(|space| session.output.print(&Line::from(space)))
+            spaces.into_iter().try_for_each(|space| session.output.print(&SpaceLine::from(space)))
         }
         Action::Show { name } => show(&session.cluster_of(name.as_deref()).await?, session).await,
         Action::Set { name, policy } => {
@@ -216,7 +216,7 @@ pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
             client.set_failure_policy(&name, policy.into()).await?;
             let spaces = client.spaces().await?;
             let changed = spaces.into_iter().find(|space| space.name == name);
-            changed.map_or(Ok(()), |space| session.output.print(&Line::from(space)))
+            changed.map_or(Ok(()), |space| session.output.print(&SpaceLine::from(space)))
         }
         Action::Grant { name, permission, to } => user::grant(name, Some(permission), to, session).await,
         Action::Revoke { name, to } => user::grant(name, None, to, session).await,
@@ -224,21 +224,24 @@ pub(crate) async fn run(args: Space, session: &mut Session) -> Result {
     }
 }
 
-async fn show(cluster: &Cluster, session: &mut Session) -> Result {
+async fn show(cluster: &Cluster, session: &mut CommandContext) -> Result {
     let first = async {
         let mut events = cluster.events()?;
         loop {
             match events.next().await {
-                Some(Event::Connected { peer, standing }) => return Ok(Shown::new(cluster.space().0, peer, standing)),
+                Some(Event::Connected { peer, status: standing }) => {
+                    return Ok(SpaceDetails::new(cluster.space().0, peer, standing));
+                }
                 Some(_) => {}
                 None => return Err(Failure::new("the client has ended")),
             }
         }
     };
     let silent = |_| {
-        let what = format!("the peer server has not said for {PATIENCE:?} how things are: it may be an older one");
+        let what =
+            format!("the peer server has not said for {STATUS_TIMEOUT:?} how things are: it may be an older one");
         Failure::with(Exit::Unavailable, "unavailable", what)
     };
-    let shown = time::timeout(PATIENCE, first).await.map_err(silent)??;
+    let shown = time::timeout(STATUS_TIMEOUT, first).await.map_err(silent)??;
     session.output.print(&shown)
 }

@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
-use super::PAGE;
-use super::attr::{self, Pair};
-use super::ls::Facts;
-use crate::connection::Session;
+use super::LISTING_PAGE;
+use super::attr::{self, AttributePair};
+use super::ls::ObjectSummary;
+use crate::connection::CommandContext;
 use crate::failure::Result;
-use crate::output::{Printable, Report, counted};
+use crate::output::{Printable, Report, pluralize};
 use crate::target::{Target, no_such_object};
 
 const EXAMPLES: &str = "\
@@ -28,24 +28,24 @@ pub(crate) struct Stat {
 }
 
 #[derive(Serialize)]
-struct Known {
+struct ObjectDetails {
     oid: String,
     #[serde(flatten)]
-    facts: Facts,
+    summary: ObjectSummary,
     names: Vec<String>,
-    /// The collections it is a member of; the first [`PAGE`] of them.
+    /// The collections it is a member of; the first [`LISTING_PAGE`] of them.
     collections: Vec<String>,
-    attributes: Vec<Pair>,
+    attributes: Vec<AttributePair>,
 }
 
-impl Report for Known {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let unit = if self.facts.kind() == "collection" { ("member", "members") } else { ("byte", "bytes") };
+impl Report for ObjectDetails {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let unit = if self.summary.kind() == "collection" { ("member", "members") } else { ("byte", "bytes") };
         writeln!(out, "object      {}", self.oid)?;
-        writeln!(out, "kind        {}", self.facts.kind())?;
-        writeln!(out, "size        {}", counted(self.facts.size(), unit.0, unit.1))?;
-        writeln!(out, "version     {}", self.facts.version())?;
-        writeln!(out, "modified    {}", self.facts.modified())?;
+        writeln!(out, "kind        {}", self.summary.kind())?;
+        writeln!(out, "size        {}", pluralize(self.summary.size(), unit.0, unit.1))?;
+        writeln!(out, "version     {}", self.summary.version())?;
+        writeln!(out, "modified    {}", self.summary.modified())?;
         for name in &self.names {
             writeln!(out, "name        {}", Printable(name))?;
         }
@@ -59,18 +59,18 @@ impl Report for Known {
     }
 }
 
-pub(crate) async fn run(args: Stat, session: &mut Session) -> Result {
+pub(crate) async fn run(args: Stat, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     for target in &args.targets {
         let oid = target.resolve(&client).await?;
         let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
-        let collections = client.collections_of(oid, None, PAGE).await?;
-        session.output.print(&Known {
+        let collections = client.collections_of(oid, None, LISTING_PAGE).await?;
+        session.output.print(&ObjectDetails {
             oid: oid.to_string(),
-            facts: Facts::from(&stat),
+            summary: ObjectSummary::from(&stat),
             names: client.names_of(oid).await?,
             collections: collections.iter().map(ToString::to_string).collect(),
-            attributes: attr::all(&client, oid).await?,
+            attributes: attr::all_attributes(&client, oid).await?,
         })?;
     }
     Ok(())

@@ -6,14 +6,14 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Bytes, Count, Report};
+use crate::output::{HumanBytes, HumanCount, Report};
 
 const EXAMPLES: &str = "\
 Examples:
   mortar status
-  mortar status --json | jq .figures
+  mortar status --json | jq .metrics
   mortar --server mortar://127.0.0.1:6678,127.0.0.1:6679 status    each peer server of a cluster
   mortar status --quiet && echo well
 
@@ -25,7 +25,7 @@ Exit code 1: something is wrong, and it says what. 5: no server answers.";
 pub(crate) struct Status {}
 
 #[derive(Serialize)]
-struct Shown {
+struct ServerStatus {
     /// Which server; absent if only one was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
@@ -34,78 +34,80 @@ struct Shown {
     healthy: bool,
     /// What is wrong, if anything is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ailment: Option<String>,
+    health_problem: Option<String>,
     agent: String,
     pid: u32,
     /// Counters and gauges by name, as in `/metrics`.
-    figures: Map<String, Value>,
+    metrics: Map<String, Value>,
 }
 
-impl Report for Shown {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ServerStatus {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(server) = &self.server {
             writeln!(out, "{:<40} {server}", "server")?;
         }
         writeln!(out, "{:<40} {}, process {}", "agent", self.agent, self.pid)?;
         writeln!(out, "{:<40} {}", "role", self.role)?;
-        writeln!(out, "{:<40} {}", "health", self.ailment.as_deref().unwrap_or("ok"))?;
-        if let (Some(hits), Some(misses)) = (self.figure("cache_hits_total"), self.figure("cache_misses_total"))
+        writeln!(out, "{:<40} {}", "health", self.health_problem.as_deref().unwrap_or("ok"))?;
+        if let (Some(hits), Some(misses)) = (self.metric("cache_hits_total"), self.metric("cache_misses_total"))
             && hits + misses > 0
         {
             let rate = 100.0 * hits as f64 / (hits + misses) as f64;
             writeln!(out, "{:<40} {rate:.1} %", "cache hit rate")?;
         }
-        for (name, value) in &self.figures {
+        for (name, value) in &self.metrics {
             let value = value.as_u64().unwrap_or_default();
             if name.ends_with("_bytes") || name.ends_with("_bytes_total") {
-                writeln!(out, "{name:<40} {} ({})", Count(value), Bytes(value))?;
+                writeln!(out, "{name:<40} {} ({})", HumanCount(value), HumanBytes(value))?;
             } else {
-                writeln!(out, "{name:<40} {}", Count(value))?;
+                writeln!(out, "{name:<40} {}", HumanCount(value))?;
             }
         }
         Ok(())
     }
 }
 
-impl Shown {
+impl ServerStatus {
     fn new(server: Option<String>, status: client::Status) -> Self {
-        let client::Status { agent, role, ailment, process: pid, figures } = status;
-        let figures = figures.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
-        Self { server, role, healthy: ailment.is_none(), ailment, agent, pid, figures }
+        let client::Status { agent, role, health_problem, process: pid, metrics } = status;
+        let metrics = metrics.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+        Self { server, role, healthy: health_problem.is_none(), health_problem, agent, pid, metrics }
     }
 
-    fn figure(&self, name: &str) -> Option<u64> {
-        self.figures.get(name).and_then(Value::as_u64)
+    fn metric(&self, name: &str) -> Option<u64> {
+        self.metrics.get(name).and_then(Value::as_u64)
     }
 }
 
-pub(crate) async fn run(_: Status, session: &mut Session) -> Result {
+pub(crate) async fn run(_: Status, session: &mut CommandContext) -> Result {
     let servers = session.servers();
     if servers.len() < 2 {
         let status = session.connect().await?.status().await?;
-        return show(Shown::new(None, status), session)?.map_or(Ok(()), Err);
+        return show(ServerStatus::new(None, status), session)?.map_or(Ok(()), Err);
     }
     // All are shown that answer; the first that does not, or else that is not well, is told after them.
-    let (mut silent, mut unwell) = (None, None);
+    let (mut unresponsive, mut unhealthy) = (None, None);
     for server in servers {
         let asked = async { Ok::<_, Failure>(session.connect_to(&server).await?.status().await?) };
         match asked.await {
             Ok(status) => {
-                let failure = show(Shown::new(Some(server), status), session)?;
-                unwell = unwell.or(failure);
+                let failure = show(ServerStatus::new(Some(server), status), session)?;
+                unhealthy = unhealthy.or(failure);
             }
-            Err(failure) => drop(silent.get_or_insert(failure)),
+            Err(failure) => drop(unresponsive.get_or_insert(failure)),
         }
     }
-    silent.or(unwell).map_or(Ok(()), Err)
+    unresponsive.or(unhealthy).map_or(Ok(()), Err)
 }
 
 /// Shows a server, and says what is wrong with it.
-fn show(shown: Shown, session: &mut Session) -> Result<Option<Failure>> {
+fn show(shown: ServerStatus, session: &mut CommandContext) -> Result<Option<Failure>> {
     if !session.output.is_quiet() {
         session.output.print(&shown)?;
     }
-    let Shown { server, role, ailment, .. } = shown;
+    let ServerStatus { server, role, health_problem, .. } = shown;
     let name = server.map_or_else(|| format!("the {role}"), |server| format!("the {role} at {server}"));
-    Ok(ailment.map(|ailment| Failure::with(Exit::Failure, "unwell", format!("{name} is not well: {ailment}"))))
+    Ok(health_problem.map(|health_problem| {
+        Failure::with(Exit::Failure, "unhealthy", format!("{name} is unhealthy: {health_problem}"))
+    }))
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::output::{Bytes, Report, counted};
-use crate::progress::{Progress, Took, rate};
-use crate::tree::plan::Plan;
+use crate::output::{HumanBytes, Report, pluralize};
+use crate::progress::{HumanDuration, Progress, rate};
+use crate::tree::plan::TreePlan;
 use crate::tree::walk::Prefix;
 use crate::tree::{export, import, verify};
 
@@ -83,19 +83,20 @@ struct Tree {
 }
 
 impl Tree {
-    fn plan(self) -> Result<Plan> {
+    fn plan(self) -> Result<TreePlan> {
         let root = directory(&self.dir)?;
         let prefix = match &self.prefix {
             Some(prefix) => prefix_of(prefix)?,
             None => Prefix::of(&root),
         };
-        Ok(Plan { root, prefix, max_bytes: self.max_bytes })
+        Ok(TreePlan { root, prefix, max_bytes: self.max_bytes })
     }
 }
 
 /// The prefix that an option gives: written like a name.
 fn prefix_of(text: &str) -> Result<Prefix> {
-    let path: crate::target::Path = text.parse().map_err(|why| Failure::usage(format!("--prefix {text}: {why}")))?;
+    let path: crate::target::NamePath =
+        text.parse().map_err(|why| Failure::usage(format!("--prefix {text}: {why}")))?;
     Ok(Prefix::new(path.as_str()))
 }
 
@@ -109,19 +110,19 @@ fn directory(path: &Path) -> Result<PathBuf> {
 }
 
 #[derive(Serialize)]
-struct Imported {
+struct ImportReport {
     prefix: String,
     #[serde(flatten)]
     tally: import::Tally,
     seconds: f64,
 }
 
-impl Report for Imported {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ImportReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let tally = &self.tally;
         let time = Duration::from_secs_f64(self.seconds);
-        let objects = counted(tally.objects(), "object", "objects");
-        writeln!(out, "{objects} under {}, in {}", self.prefix, Took(time))?;
+        let objects = pluralize(tally.objects(), "object", "objects");
+        writeln!(out, "{objects} under {}, in {}", self.prefix, HumanDuration(time))?;
         let lines = [
             (tally.imported, "new"),
             (tally.replaced, "changed, replaced"),
@@ -132,93 +133,93 @@ impl Report for Imported {
             (tally.failed, "FAILED, see above"),
         ];
         for (count, what) in lines.into_iter().filter(|(count, _)| *count > 0) {
-            writeln!(out, "  {:>10} {what}", crate::output::Count(count).to_string())?;
+            writeln!(out, "  {:>10} {what}", crate::output::HumanCount(count).to_string())?;
         }
         if tally.bytes > 0 {
-            writeln!(out, "  {} brought, {}/s", Bytes(tally.bytes), Bytes(rate(tally.bytes, time)))?;
+            writeln!(out, "  {} brought, {}/s", HumanBytes(tally.bytes), HumanBytes(rate(tally.bytes, time)))?;
         }
         Ok(())
     }
 }
 
-pub(crate) async fn import(args: Import, session: &mut Session) -> Result {
+pub(crate) async fn import(args: Import, session: &mut CommandContext) -> Result {
     let plan = args.tree.plan()?;
     let client = session.connect().await?;
     let progress = Progress::start("importing", &session.output);
     let done = import::import(&client, &plan, &progress, session.output.json()).await;
     progress.end();
     let report =
-        Imported { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
+        ImportReport { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
     match report.tally.failed {
         0 => Ok(()),
-        failed => Err(Failure::new(format!("{} could not be imported", counted(failed, "file", "files")))),
+        failed => Err(Failure::new(format!("{} could not be imported", pluralize(failed, "file", "files")))),
     }
 }
 
 #[derive(Serialize)]
-struct Exported {
+struct ExportReport {
     #[serde(flatten)]
     tally: export::Tally,
     seconds: f64,
 }
 
-impl Report for Exported {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for ExportReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let tally = &self.tally;
         let time = Duration::from_secs_f64(self.seconds);
         writeln!(
             out,
             "wrote {}, {} and {} in {}: {}, {}/s",
-            counted(tally.files, "file", "files"),
-            counted(tally.links, "link", "links"),
-            counted(tally.directories, "directory", "directories"),
-            Took(time),
-            Bytes(tally.bytes),
-            Bytes(rate(tally.bytes, time))
+            pluralize(tally.files, "file", "files"),
+            pluralize(tally.links, "link", "links"),
+            pluralize(tally.directories, "directory", "directories"),
+            HumanDuration(time),
+            HumanBytes(tally.bytes),
+            HumanBytes(rate(tally.bytes, time))
         )
     }
 }
 
-pub(crate) async fn export(args: Export, session: &mut Session) -> Result {
+pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
     let prefix = prefix_of(&args.prefix)?;
     let client = session.connect().await?;
     let progress = Progress::start("exporting", &session.output);
-    let plan = export::Plan { prefix: prefix.clone(), root: args.dir.clone(), overwrite: args.overwrite };
+    let plan = export::ExportPlan { prefix: prefix.clone(), root: args.dir.clone(), overwrite: args.overwrite };
     let done = export::export(&client, plan, &progress, session.output.json()).await;
     progress.end();
-    let report = Exported { tally: done?, seconds: progress.elapsed().as_secs_f64() };
+    let report = ExportReport { tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
     session.output.flush()?;
     if args.verify {
-        verify_tree(Plan { root: directory(&args.dir)?, prefix, max_bytes: None }, &client, session).await?;
+        verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &client, session).await?;
     }
     match report.tally.failed {
         0 => Ok(()),
-        failed => Err(Failure::new(format!("{} could not be exported", counted(failed, "object", "objects")))),
+        failed => Err(Failure::new(format!("{} could not be exported", pluralize(failed, "object", "objects")))),
     }
 }
 
 #[derive(Serialize)]
-struct Verified {
+struct VerifyReport {
     prefix: String,
     #[serde(flatten)]
     tally: verify::Tally,
     seconds: f64,
 }
 
-impl Report for Verified {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for VerifyReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let tally = &self.tally;
         let time = Duration::from_secs_f64(self.seconds);
         writeln!(
             out,
             "{} under {} as on disk, every checksum equal: {} in {}, {}/s",
-            counted(tally.same, "object", "objects"),
+            pluralize(tally.same, "object", "objects"),
             self.prefix,
-            Bytes(tally.bytes),
-            Took(time),
-            Bytes(rate(tally.bytes, time))
+            HumanBytes(tally.bytes),
+            HumanDuration(time),
+            HumanBytes(rate(tally.bytes, time))
         )?;
         let lines = [
             (tally.different, "DIFFERENT, see above"),
@@ -227,24 +228,24 @@ impl Report for Verified {
             (tally.extra, "more in the store than in this tree"),
         ];
         for (count, what) in lines.into_iter().filter(|(count, _)| *count > 0) {
-            writeln!(out, "  {:>10} {what}", crate::output::Count(count).to_string())?;
+            writeln!(out, "  {:>10} {what}", crate::output::HumanCount(count).to_string())?;
         }
         Ok(())
     }
 }
 
-pub(crate) async fn verify(args: Verify, session: &mut Session) -> Result {
+pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result {
     let plan = args.tree.plan()?;
     let client = session.connect().await?;
     verify_tree(plan, &client, session).await
 }
 
-async fn verify_tree(plan: Plan, client: &client::Client, session: &mut Session) -> Result {
+async fn verify_tree(plan: TreePlan, client: &client::Client, session: &mut CommandContext) -> Result {
     let progress = Progress::start("verifying", &session.output);
     let done = verify::verify(client, &plan, &progress, session.output.json()).await;
     progress.end();
     let report =
-        Verified { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
+        VerifyReport { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
     if report.tally.differs() {
         return Err(Failure::conflict("the tree and the store differ")
@@ -252,6 +253,6 @@ async fn verify_tree(plan: Plan, client: &client::Client, session: &mut Session)
     }
     match report.tally.failed {
         0 => Ok(()),
-        failed => Err(Failure::new(format!("{} could not be read on disk", counted(failed, "file", "files")))),
+        failed => Err(Failure::new(format!("{} could not be read on disk", pluralize(failed, "file", "files")))),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use meta::Embedded;
-use meta::catalog::{ADMINISTRATORS, Editor, Parameters, hash_password};
+use meta::catalog::{ADMINISTRATORS, CatalogEditor, Parameters, hash_password};
 use node::purpose::Purpose;
 use serde::Serialize;
 use wire::proto::account::administer::Action as Wanted;
@@ -14,7 +14,7 @@ use wire::proto::account::grant::To;
 use wire::proto::account::{self, Accounts};
 
 use super::dev::open_for;
-use crate::connection::Session;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report, warn};
 use crate::password;
@@ -40,7 +40,7 @@ pub(crate) struct User {
 }
 
 #[derive(Args)]
-struct New {
+struct NewPasswordArgs {
     /// The file with the new password on its first line, for its owner alone to read
     #[arg(long, value_name = "FILE")]
     new_password_file: Option<PathBuf>,
@@ -61,7 +61,7 @@ enum UserAction {
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
         #[command(flatten)]
-        new: New,
+        new: NewPasswordArgs,
         /// Add it to the meta-server's data in this directory, while no meta-server runs
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
@@ -72,7 +72,7 @@ enum UserAction {
         /// The user [default: oneself]
         name: Option<String>,
         #[command(flatten)]
-        new: New,
+        new: NewPasswordArgs,
     },
     /// Let a user log in no more, and end its connections
     #[command(after_help = EXAMPLES)]
@@ -172,7 +172,7 @@ pub(crate) struct Grantee {
 }
 
 impl Grantee {
-    fn to(self) -> Option<To> {
+    fn into_recipient(self) -> Option<To> {
         self.to_user.map(To::User).or(self.to_group.map(To::Group))
     }
 }
@@ -193,7 +193,7 @@ impl From<account::User> for UserLine {
 }
 
 impl Report for UserLine {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         write!(out, "{:<20} {}", Printable(&self.name).to_string(), self.groups.join(" "))?;
         if !self.password {
             write!(out, " (by certificate)")?;
@@ -209,7 +209,7 @@ struct GroupLine {
 }
 
 impl Report for GroupLine {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{:<20} {}", Printable(&self.name).to_string(), self.members.join(" "))
     }
 }
@@ -217,13 +217,13 @@ impl Report for GroupLine {
 /// Who is gone.
 #[derive(Serialize)]
 #[serde(tag = "removed", content = "name", rename_all = "snake_case")]
-enum Removed {
+enum RemovedAccount {
     User(String),
     Group(String),
 }
 
-impl Report for Removed {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+impl Report for RemovedAccount {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::User(name) => writeln!(out, "removed user {}", Printable(name)),
             Self::Group(name) => writeln!(out, "removed group {}", Printable(name)),
@@ -242,7 +242,7 @@ struct GrantLine {
 }
 
 impl Report for GrantLine {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let (what, name) = match (&self.user, &self.group) {
             (Some(user), _) => ("user", user.as_str()),
             (None, group) => ("group", group.as_deref().unwrap_or_default()),
@@ -268,24 +268,24 @@ impl From<account::Grant> for GrantLine {
     }
 }
 
-async fn ask(wanted: Wanted, session: &Session) -> Result<Accounts> {
+async fn ask(wanted: Wanted, session: &CommandContext) -> Result<Accounts> {
     Ok(session.connect_to_cluster().await?.administer(wanted).await?)
 }
 
-fn print_users(accounts: Accounts, session: &mut Session) -> Result {
+fn print_users(accounts: Accounts, session: &mut CommandContext) -> Result {
     accounts.users.into_iter().try_for_each(|user| session.output.print(&UserLine::from(user)))
 }
 
 /// What a new password is kept as.
-fn new_hash(user: &str, new: &New) -> Result<Option<String>> {
+fn new_hash(user: &str, new: &NewPasswordArgs) -> Result<Option<String>> {
     if new.no_password {
         return Ok(None);
     }
-    let password = password::new(user, new.new_password_file.as_deref())?;
+    let password = password::read_new(user, new.new_password_file.as_deref())?;
     Ok(Some(hash_password(&password).map_err(model::Error::from)?))
 }
 
-pub(crate) async fn run(args: User, session: &mut Session) -> Result {
+pub(crate) async fn run(args: User, session: &mut CommandContext) -> Result {
     let named = |name| account::Name { name };
     let wanted = match args.action {
         UserAction::Add { name, groups, new, data } => return add(name, groups, &new, data.as_deref(), session).await,
@@ -298,7 +298,7 @@ pub(crate) async fn run(args: User, session: &mut Session) -> Result {
         UserAction::Enable { name } => Wanted::SetDisabled(account::SetDisabled { user: name, disabled: false }),
         UserAction::Remove { name } => {
             ask(Wanted::RemoveUser(named(name.clone())), session).await?;
-            return session.output.print(&Removed::User(name));
+            return session.output.print(&RemovedAccount::User(name));
         }
         UserAction::List => Wanted::List(account::List {}),
     };
@@ -306,25 +306,37 @@ pub(crate) async fn run(args: User, session: &mut Session) -> Result {
     print_users(accounts, session)
 }
 
-async fn add(name: String, groups: Vec<String>, new: &New, data: Option<&Path>, session: &mut Session) -> Result {
+async fn add(
+    name: String,
+    groups: Vec<String>,
+    new: &NewPasswordArgs,
+    data: Option<&Path>,
+    session: &mut CommandContext,
+) -> Result {
     if let Some(data) = data {
         let hash = new_hash(&name, new)?;
-        return add_to(data, &name, hash.as_deref(), &groups, session).await;
+        return add_offline(data, &name, hash.as_deref(), &groups, session).await;
     }
     let client = session.connect_to_cluster().await?;
     let is_first = client.administer(Wanted::List(account::List {})).await?.users.is_empty();
     let hash = new_hash(&name, new)?;
     let added = client.administer(Wanted::AddUser(account::AddUser { name: name.clone(), hash, groups })).await?;
     if is_first {
-        tell_first(&name, session);
+        warn_first_user(&name, session);
     }
     print_users(added, session)
 }
 
 /// Adds a user where a meta-server keeps its data, while none runs.
-async fn add_to(data: &Path, name: &str, hash: Option<&str>, groups: &[String], session: &mut Session) -> Result {
+async fn add_offline(
+    data: &Path,
+    name: &str,
+    hash: Option<&str>,
+    groups: &[String],
+    session: &mut CommandContext,
+) -> Result {
     let store = open_for(data, Purpose::Catalogue)?;
-    let editor = Editor::new(Arc::new(Embedded::open(&store)?));
+    let editor = CatalogEditor::new(Arc::new(Embedded::open(&store)?));
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let added = async {
         editor.set_up(&Parameters::generate()).await?;
@@ -334,22 +346,22 @@ async fn add_to(data: &Path, name: &str, hash: Option<&str>, groups: &[String], 
     store.close()?;
     let user = added?.value;
     if user.groups.contains(ADMINISTRATORS) {
-        tell_first(name, session);
+        warn_first_user(name, session);
     }
     let groups = user.groups.iter().cloned().collect();
     session.output.print(&UserLine { name: user.name, groups, disabled: false, password: user.password.is_some() })
 }
 
 /// Says what has changed with the first user.
-fn tell_first(name: &str, session: &Session) {
+fn warn_first_user(name: &str, session: &CommandContext) {
     let message = format!(
-        "{name} is an administrator, and the doors are closed: from now on everybody has to say who it is, and processes of the \
+        "{name} is an administrator, and access control is on: from now on everybody has to say who it is, and processes of the \
          cluster that have neither the cluster's secret nor a certificate are shut out"
     );
-    warn(session.output.json(), "doors_closed", &message);
+    warn(session.output.json(), "access_closed", &message);
 }
 
-pub(crate) async fn run_group(args: Group, session: &mut Session) -> Result {
+pub(crate) async fn run_group(args: Group, session: &mut CommandContext) -> Result {
     let named = |name| account::Name { name };
     let set_member = |group, user, is_member| Wanted::SetMember(account::SetMember { group, user, is_member });
     let wanted = match args.action {
@@ -359,7 +371,7 @@ pub(crate) async fn run_group(args: Group, session: &mut Session) -> Result {
         }
         GroupAction::Remove { name } => {
             ask(Wanted::RemoveGroup(named(name.clone())), session).await?;
-            return session.output.print(&Removed::Group(name));
+            return session.output.print(&RemovedAccount::Group(name));
         }
         GroupAction::Join { group, member } => set_member(group, member, true),
         GroupAction::Leave { group, member } => set_member(group, member, false),
@@ -378,25 +390,30 @@ pub(crate) async fn run_group(args: Group, session: &mut Session) -> Result {
 }
 
 /// Gives a permission for a space, or takes it away.
-pub(crate) async fn grant(space: String, permission: Option<Permission>, to: Grantee, session: &mut Session) -> Result {
+pub(crate) async fn grant(
+    space: String,
+    permission: Option<Permission>,
+    to: Grantee,
+    session: &mut CommandContext,
+) -> Result {
     let permission = match permission {
         None => account::Permission::None,
         Some(Permission::Read) => account::Permission::Read,
         Some(Permission::Write) => account::Permission::Write,
         Some(Permission::Admin) => account::Permission::Admin,
     };
-    let to = to.to().ok_or_else(|| Failure::usage("whom the permission is for is not said"))?;
+    let to = to.into_recipient().ok_or_else(|| Failure::usage("whom the permission is for is not said"))?;
     let grant = account::Grant { space, to: Some(to), permission: permission.into() };
     let accounts = ask(Wanted::Grant(grant), session).await?;
     print_grants(accounts, session)
 }
 
 /// Shows who may do what in a space.
-pub(crate) async fn grants(space: String, session: &mut Session) -> Result {
+pub(crate) async fn grants(space: String, session: &mut CommandContext) -> Result {
     let accounts = ask(Wanted::ListGrants(account::Name { name: space }), session).await?;
     print_grants(accounts, session)
 }
 
-fn print_grants(accounts: Accounts, session: &mut Session) -> Result {
+fn print_grants(accounts: Accounts, session: &mut CommandContext) -> Result {
     accounts.grants.into_iter().try_for_each(|grant| session.output.print(&GrantLine::from(grant)))
 }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 /// How many of a file's first bytes the guess needs.
-pub(crate) const SNIFFED: usize = 4096;
+pub(crate) const SNIFF_BYTES: usize = 4096;
 
 /// The media type of the file at `path` that begins with `head`.
 pub(crate) fn guess(path: &Path, head: &[u8]) -> String {
     if let Some(by_extension) = mime_guess::from_path(path).first_raw() {
         return by_extension.to_owned();
     }
-    let head = &head[..head.len().min(SNIFFED)];
+    let head = &head[..head.len().min(SNIFF_BYTES)];
     match infer::get(head) {
         Some(by_content) => by_content.mime_type().to_owned(),
         None if is_text(head) => "text/plain".to_owned(),

@@ -4,7 +4,7 @@
 //! is refused, no symbolic link is ever followed, and links are made last of all. Directories get their modes and times
 //! when everything is in them.
 
-mod place;
+mod export_directory;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
-use self::place::Place;
+use self::export_directory::ExportDirectory;
 use super::attributes::Attributes;
 use super::walk::Prefix;
-use super::{BATCH_FILES, BATCHES, SMALL_READ, file_name};
+use super::{BATCH_FILES, MAX_BATCHES, SMALL_READ_BYTES, file_name};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
 /// How many names are asked for at a time.
-const PAGE: usize = 10_000;
+const NAMES_PER_REQUEST: usize = 10_000;
 /// Attributes of an object that are looked at.
-const ATTRIBUTES: usize = 100;
+const MAX_ATTRIBUTES: usize = 100;
 /// Pieces of a large object that are read but not written.
-const AHEAD: usize = 2;
+const READ_AHEAD_PIECES: usize = 2;
 
 /// What is to be exported.
-pub(crate) struct Plan {
+pub(crate) struct ExportPlan {
     /// What the names begin with.
     pub(crate) prefix: Prefix,
     /// Where the tree goes.
@@ -63,13 +63,13 @@ struct Job {
     progress: Progress,
     json: bool,
     prefix: Prefix,
-    place: Place,
-    shared: Mutex<Later>,
+    directory: ExportDirectory,
+    shared: Mutex<PendingWork>,
 }
 
 /// What can be done only when all files are there.
 #[derive(Default)]
-struct Later {
+struct PendingWork {
     tally: Tally,
     links: Vec<(PathBuf, Bytes, Attributes)>,
     directories: Vec<(PathBuf, Attributes)>,
@@ -83,20 +83,20 @@ struct Item {
 }
 
 /// Exports all names below the prefix.
-pub(crate) async fn export(client: &Client, plan: Plan, progress: &Progress, json: bool) -> Result<Tally> {
-    progress.expect(0, count(client, &plan.prefix).await?);
-    let place = Place::open(plan.root, plan.overwrite)?;
+pub(crate) async fn export(client: &Client, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
+    progress.set_total(0, count_names(client, &plan.prefix).await?);
+    let place = ExportDirectory::open(plan.root, plan.overwrite)?;
     let job = Arc::new(Job {
         client: client.clone(),
         progress: progress.clone(),
         json,
         prefix: plan.prefix,
-        place,
+        directory: place,
         shared: Mutex::default(),
     });
     if let Some(root) = client.resolve(job.prefix.root()).await? {
-        let pairs = client.attributes(root, None, ATTRIBUTES).await?;
-        job.later(|later| later.directories.push((job.place.root().to_owned(), Attributes::read(&pairs))));
+        let pairs = client.attributes(root, None, MAX_ATTRIBUTES).await?;
+        job.with_pending(|later| later.directories.push((job.directory.root().to_owned(), Attributes::read(&pairs))));
     }
     let mut running: JoinSet<Result> = JoinSet::new();
     let below = job.prefix.below();
@@ -109,29 +109,29 @@ pub(crate) async fn export(client: &Client, plan: Plan, progress: &Progress, jso
             job.prefix.relative(&name).map(|relative| Item { relative: relative.to_owned(), oid })
         });
         running.spawn(Arc::clone(&job).write_all(items.collect()));
-        while running.len() >= BATCHES {
-            join(&mut running).await?;
+        while running.len() >= MAX_BATCHES {
+            join_one(&mut running).await?;
         }
     }
     while !running.is_empty() {
-        join(&mut running).await?;
+        join_one(&mut running).await?;
     }
     let job = Arc::into_inner(job).ok_or_else(|| Failure::new("an export ended while parts of it went on"))?;
     task::spawn_blocking(move || job.finish()).await.map_err(|e| Failure::new(format!("exporting failed: {e}")))
 }
 
-async fn join(running: &mut JoinSet<Result>) -> Result {
+async fn join_one(running: &mut JoinSet<Result>) -> Result {
     match running.join_next().await {
         Some(done) => done.map_err(|e| Failure::new(format!("exporting failed: {e}")))?,
         None => Ok(()),
     }
 }
 
-async fn count(client: &Client, prefix: &Prefix) -> Result<u64> {
+async fn count_names(client: &Client, prefix: &Prefix) -> Result<u64> {
     let below = prefix.below();
     let (mut count, mut after) = (0, None::<String>);
     loop {
-        let page = client.names(&below, after.as_deref(), PAGE).await?;
+        let page = client.names(&below, after.as_deref(), NAMES_PER_REQUEST).await?;
         count += page.len() as u64;
         match page.into_iter().next_back() {
             Some((last, _)) => after = Some(last),
@@ -145,14 +145,14 @@ async fn count(client: &Client, prefix: &Prefix) -> Result<u64> {
 }
 
 impl Job {
-    fn later<T>(&self, change: impl FnOnce(&mut Later) -> T) -> T {
+    fn with_pending<T>(&self, change: impl FnOnce(&mut PendingWork) -> T) -> T {
         // A thread that panicked in here has left at worst a count too low.
         change(&mut self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    fn fail(&self, message: &str) {
-        self.later(|later| later.tally.failed += 1);
-        self.progress.aside(|| output::warn(self.json, "not_exported", message));
+    fn report_failure(&self, message: &str) {
+        self.with_pending(|later| later.tally.failed += 1);
+        self.progress.suspend(|| output::warn(self.json, "not_exported", message));
     }
 
     async fn write_all(self: Arc<Self>, items: Vec<Item>) -> Result {
@@ -162,7 +162,7 @@ impl Job {
                 let (client, oid) = (self.client.clone(), item.oid);
                 tokio::spawn(async move {
                     let (object, pairs) =
-                        tokio::join!(client.get(oid, SMALL_READ), client.attributes(oid, None, ATTRIBUTES));
+                        tokio::join!(client.get(oid, SMALL_READ_BYTES), client.attributes(oid, None, MAX_ATTRIBUTES));
                     Ok::<_, model::Error>((object?, pairs))
                 })
             })
@@ -186,27 +186,27 @@ impl Job {
         attributes: Attributes,
     ) -> Result {
         let path = match file_name::to_path(&item.relative) {
-            Ok(relative) => self.place.root().join(relative),
+            Ok(relative) => self.directory.root().join(relative),
             Err(why) => {
-                self.fail(&format!("{}{}: {why}", self.prefix.below(), item.relative));
+                self.report_failure(&format!("{}{}: {why}", self.prefix.below(), item.relative));
                 return Ok(());
             }
         };
         if stat.kind == Kind::Collection {
             let (job, directory) = (Arc::clone(self), path.clone());
-            let made = task::spawn_blocking(move || job.place.directory(&directory)).await;
-            return self.done(made, &path, |later| later.directories.push((path.clone(), attributes)));
+            let made = task::spawn_blocking(move || job.directory.create_directory(&directory)).await;
+            return self.record_result(made, &path, |later| later.directories.push((path.clone(), attributes)));
         }
         if attributes.symlink {
             match content {
-                Some(target) => self.later(|later| later.links.push((path, target, attributes))),
-                None => self.fail(&format!("{}: too long for the target of a link", path.display())),
+                Some(target) => self.with_pending(|later| later.links.push((path, target, attributes))),
+                None => self.report_failure(&format!("{}: too long for the target of a link", path.display())),
             }
             return Ok(());
         }
-        let (pieces, read) = mpsc::channel(AHEAD);
+        let (pieces, read) = mpsc::channel(READ_AHEAD_PIECES);
         let (job, file) = (Arc::clone(self), path.clone());
-        let writing = task::spawn_blocking(move || job.place.file(&file, &attributes, read));
+        let writing = task::spawn_blocking(move || job.directory.write_file(&file, &attributes, read));
         let sent = self.send_content(stat.oid, content, &pieces).await;
         if sent.is_ok() {
             // The empty piece says that the content is whole; without it the file is thrown away.
@@ -215,7 +215,7 @@ impl Job {
         drop(pieces);
         let written = writing.await;
         let bytes = sent?;
-        self.done(written, &path, |later| {
+        self.record_result(written, &path, |later| {
             later.tally.files += 1;
             later.tally.bytes += bytes;
         })
@@ -245,18 +245,18 @@ impl Job {
     }
 
     /// Counts what was written, or reports why it was not.
-    fn done(
+    fn record_result(
         &self,
         written: std::result::Result<io::Result<()>, task::JoinError>,
         path: &Path,
-        count: impl FnOnce(&mut Later),
+        count: impl FnOnce(&mut PendingWork),
     ) -> Result {
         match written.map_err(io::Error::other).and_then(|written| written) {
-            Ok(()) => self.later(count),
+            Ok(()) => self.with_pending(count),
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 return Err(Failure::file(format!("cannot write {}", path.display()), &error));
             }
-            Err(error) => self.fail(&format!("{}: {error}", path.display())),
+            Err(error) => self.report_failure(&format!("{}: {error}", path.display())),
         }
         Ok(())
     }
@@ -264,20 +264,20 @@ impl Job {
     /// Makes the links, then gives directories what they had, the deepest first.
     fn finish(self) -> Tally {
         let (links, mut directories) =
-            self.later(|later| (std::mem::take(&mut later.links), std::mem::take(&mut later.directories)));
+            self.with_pending(|later| (std::mem::take(&mut later.links), std::mem::take(&mut later.directories)));
         for (path, target, attributes) in &links {
-            match self.place.link(path, target, attributes) {
-                Ok(()) => self.later(|later| later.tally.links += 1),
-                Err(error) => self.fail(&format!("{}: {error}", path.display())),
+            match self.directory.create_link(path, target, attributes) {
+                Ok(()) => self.with_pending(|later| later.tally.links += 1),
+                Err(error) => self.report_failure(&format!("{}: {error}", path.display())),
             }
         }
         directories.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
         for (path, attributes) in &directories {
-            match self.place.finish_directory(path, attributes) {
-                Ok(()) => self.later(|later| later.tally.directories += 1),
-                Err(error) => self.fail(&format!("{}: {error}", path.display())),
+            match self.directory.finish_directory(path, attributes) {
+                Ok(()) => self.with_pending(|later| later.tally.directories += 1),
+                Err(error) => self.report_failure(&format!("{}: {error}", path.display())),
             }
         }
-        self.later(|later| later.tally.clone())
+        self.with_pending(|later| later.tally.clone())
     }
 }

@@ -7,7 +7,7 @@
 
 mod batch;
 mod directories;
-mod found;
+mod existing;
 mod large;
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ use model::{Error, ErrorKind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::BATCHES;
-use super::plan::{Plan, Work};
+use super::MAX_BATCHES;
+use super::plan::{TreePlan, Work};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
@@ -72,45 +72,51 @@ struct Job {
     progress: Progress,
     json: bool,
     /// Nothing is below the prefix yet: looking each file up would find nothing.
-    fresh: bool,
+    is_prefix_empty: bool,
     /// The collections of the tree's directories, by name.
     directories: HashMap<String, Oid>,
 }
 
 impl Job {
     /// Reports a file that could not be imported, and counts it.
-    fn fail(&self, tally: &mut Tally, message: &str) {
+    fn report_failure(&self, tally: &mut Tally, message: &str) {
         tally.failed += 1;
-        self.progress.aside(|| output::warn(self.json, "not_imported", message));
+        self.progress.suspend(|| output::warn(self.json, "not_imported", message));
     }
 }
 
 /// Whether what failed for this reason may succeed when it is tried again, once it is known what is there.
-fn may_pass(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
 /// The failure of a transaction that was tried [`ATTEMPTS`] times.
-fn busy() -> Failure {
+fn attempts_exhausted() -> Failure {
     Failure::conflict(format!("after {ATTEMPTS} attempts the server is gone, or somebody else changes the same names"))
         .hint("Import again: what is there already is passed over.")
 }
 
 /// Imports a tree; `json` says how files that could not be imported are reported.
-pub(crate) async fn import(client: &Client, plan: &Plan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn import(client: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
-    progress.expect(survey.bytes, survey.objects);
+    progress.set_total(survey.bytes, survey.objects);
     let nothing_below = client.names(&plan.prefix.below(), None, 1).await?.is_empty();
     let fresh = nothing_below && client.resolve(plan.prefix.root()).await?.is_none();
     let mut tally = Tally { skipped: survey.skipped, left_out: survey.left_out, ..Tally::default() };
-    let mut job = Job { client: client.clone(), progress: progress.clone(), json, fresh, directories: HashMap::new() };
+    let mut job = Job {
+        client: client.clone(),
+        progress: progress.clone(),
+        json,
+        is_prefix_empty: fresh,
+        directories: HashMap::new(),
+    };
     tally.add(&directories::import(&mut job, &survey.directories).await?);
-    tally.add(&files(Arc::new(job), plan.clone()).await?);
+    tally.add(&import_files(Arc::new(job), plan.clone()).await?);
     Ok(tally)
 }
 
-/// Brings the files and links: batches as the walk finds them, [`BATCHES`] at a time.
-async fn files(job: Arc<Job>, plan: Plan) -> Result<Tally> {
+/// Brings the files and links: batches as the walk finds them, [`MAX_BATCHES`] at a time.
+async fn import_files(job: Arc<Job>, plan: TreePlan) -> Result<Tally> {
     let mut work = plan.hand_out();
     let mut tally = Tally::default();
     // Dropping the set, on a failure or Ctrl-C, stops what is under way; a transaction is whole or was never there.
@@ -120,19 +126,19 @@ async fn files(job: Arc<Job>, plan: Plan) -> Result<Tally> {
         match next {
             Work::Small(entries) => drop(running.spawn(async move { batch::import(&job, entries).await })),
             Work::Large(entry) => drop(running.spawn(async move { large::import(&job, entry).await })),
-            Work::Failed(message) => job.fail(&mut tally, &message),
+            Work::Failed(message) => job.report_failure(&mut tally, &message),
         }
-        while running.len() >= BATCHES {
-            collect(&mut running, &mut tally).await?;
+        while running.len() >= MAX_BATCHES {
+            collect_one(&mut running, &mut tally).await?;
         }
     }
     while !running.is_empty() {
-        collect(&mut running, &mut tally).await?;
+        collect_one(&mut running, &mut tally).await?;
     }
     Ok(tally)
 }
 
-async fn collect(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) -> Result {
+async fn collect_one(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) -> Result {
     if let Some(done) = running.join_next().await {
         tally.add(&done.map_err(|e| Failure::new(format!("importing failed: {e}")))??);
     }

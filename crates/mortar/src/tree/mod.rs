@@ -15,12 +15,12 @@ pub(crate) mod verify;
 pub(crate) mod walk;
 
 /// Files up to this size travel many in one transaction; larger ones each as an upload of their own.
-pub(crate) const SMALL: u64 = 1 << 20;
+pub(crate) const SMALL_FILE_BYTES: u64 = 1 << 20;
 /// Objects up to this size are read many at a time; larger ones piece by piece.
-pub(crate) const SMALL_READ: usize = 64 << 10;
+pub(crate) const SMALL_READ_BYTES: usize = 64 << 10;
 /// Bytes of content that travel together: more saves nothing, and a server holds what is under way.
 pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 /// Files that travel together.
 pub(crate) const BATCH_FILES: usize = 256;
 /// Batches under way at a time: enough to keep the disk, the connection and the log busy together.
-pub(crate) const BATCHES: usize = 4;
+pub(crate) const MAX_BATCHES: usize = 4;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use tokio::sync::mpsc;
 use tokio::task;
 
-use super::walk::{Entry, EntryKind, Prefix, Step, Walk};
-use super::{BATCH_BYTES, BATCH_FILES, BATCHES, SMALL};
+use super::walk::{Entry, EntryKind, Prefix, Walk, WalkItem};
+use super::{BATCH_BYTES, BATCH_FILES, MAX_BATCHES, SMALL_FILE_BYTES};
 use crate::failure::{Failure, Result};
 
 /// A tree that is to be imported or verified.
 #[derive(Clone)]
-pub(crate) struct Plan {
+pub(crate) struct TreePlan {
     /// The directory.
     pub(crate) root: PathBuf,
     /// What its names begin with.
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
 pub(crate) enum Work {
     /// Small files and links.
     Small(Vec<Entry>),
-    /// A file of more than [`SMALL`] bytes.
+    /// A file of more than [`SMALL_FILE_BYTES`] bytes.
     Large(Entry),
     /// Something that could not be looked at, and why.
     Failed(String),
@@ -45,7 +45,7 @@ pub(crate) struct Survey {
     pub(crate) left_out: u64,
 }
 
-impl Plan {
+impl TreePlan {
     /// Walks the tree once to count it.
     pub(crate) async fn survey(&self) -> Result<Survey> {
         let plan = self.clone();
@@ -53,17 +53,17 @@ impl Plan {
             let mut survey = Survey::default();
             for step in Walk::new(plan.root, plan.prefix, plan.max_bytes) {
                 match step {
-                    Step::Entry(entry) => {
+                    WalkItem::Entry(entry) => {
                         survey.objects += 1;
                         survey.bytes += entry.size;
                         if entry.kind == EntryKind::Directory {
                             survey.directories.push(entry);
                         }
                     }
-                    Step::Special => survey.skipped += 1,
-                    Step::OverBudget => survey.left_out += 1,
+                    WalkItem::Special => survey.skipped += 1,
+                    WalkItem::OverBudget => survey.left_out += 1,
                     // The second walk reports it.
-                    Step::Failed(_) => {}
+                    WalkItem::Failed(_) => {}
                 }
             }
             survey
@@ -73,19 +73,19 @@ impl Plan {
 
     /// Walks the tree and hands its files and links out; the walk ends with the tree, or when nobody receives any more.
     pub(crate) fn hand_out(self) -> mpsc::Receiver<Work> {
-        let (found, work) = mpsc::channel(BATCHES);
+        let (found, work) = mpsc::channel(MAX_BATCHES);
         task::spawn_blocking(move || hand_out(self, &found));
         work
     }
 }
 
-fn hand_out(plan: Plan, work: &mpsc::Sender<Work>) {
+fn hand_out(plan: TreePlan, work: &mpsc::Sender<Work>) {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     for step in Walk::new(plan.root, plan.prefix, plan.max_bytes) {
         let next = match step {
-            Step::Entry(entry) if entry.kind == EntryKind::Directory => continue,
-            Step::Entry(entry) if entry.size > SMALL => Work::Large(entry),
-            Step::Entry(entry) => {
+            WalkItem::Entry(entry) if entry.kind == EntryKind::Directory => continue,
+            WalkItem::Entry(entry) if entry.size > SMALL_FILE_BYTES => Work::Large(entry),
+            WalkItem::Entry(entry) => {
                 bytes += entry.size;
                 batch.push(entry);
                 if batch.len() < BATCH_FILES && bytes < BATCH_BYTES {
@@ -94,8 +94,8 @@ fn hand_out(plan: Plan, work: &mpsc::Sender<Work>) {
                 bytes = 0;
                 Work::Small(std::mem::take(&mut batch))
             }
-            Step::Failed(message) => Work::Failed(message),
-            Step::Special | Step::OverBudget => continue,
+            WalkItem::Failed(message) => Work::Failed(message),
+            WalkItem::Special | WalkItem::OverBudget => continue,
         };
         if work.blocking_send(next).is_err() {
             return;

@@ -78,11 +78,11 @@ pub(crate) fn read_small(entry: &mut Entry, limit: u64) -> io::Result<Bytes> {
             return Ok(content.into());
         }
     }
-    Err(kept_changing())
+    Err(file_changed_error())
 }
 
 /// The error of a file that would not hold still.
-pub(crate) fn kept_changing() -> io::Error {
+pub(crate) fn file_changed_error() -> io::Error {
     io::Error::other(format!("it kept changing while it was read ({ATTEMPTS} attempts); import again"))
 }
 

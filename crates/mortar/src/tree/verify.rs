@@ -9,16 +9,16 @@ use model::{Kind, Oid, Stat};
 use serde::Serialize;
 use tokio::task::{self, JoinSet};
 
-use super::plan::{Plan, Work};
+use super::plan::{TreePlan, Work};
 use super::source::{self, Source};
 use super::walk::{Entry, EntryKind};
-use super::{BATCHES, SMALL_READ, attributes};
+use super::{MAX_BATCHES, SMALL_READ_BYTES, attributes};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
 /// How many names are counted at a time.
-const PAGE: usize = 10_000;
+const NAMES_PER_REQUEST: usize = 10_000;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,9 +60,9 @@ struct Checksum {
 }
 
 /// A [`Checksum`] of content that comes in pieces.
-struct Summing(Digest, u64);
+struct ChecksumBuilder(Digest, u64);
 
-impl Summing {
+impl ChecksumBuilder {
     fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc64Nvme), 0)
     }
@@ -79,7 +79,7 @@ impl Summing {
 
 impl Checksum {
     fn of(content: &[u8]) -> Self {
-        let mut summing = Summing::new();
+        let mut summing = ChecksumBuilder::new();
         summing.update(content);
         summing.finish()
     }
@@ -101,12 +101,12 @@ struct Job {
 }
 
 /// Compares the tree with what is in the store under the same names.
-pub(crate) async fn verify(client: &Client, plan: &Plan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn verify(client: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
-    progress.expect(survey.bytes, survey.objects);
+    progress.set_total(survey.bytes, survey.objects);
     let job = Arc::new(Job { client: client.clone(), progress: progress.clone(), json });
     let mut tally = Tally::default();
-    for group in survey.directories.chunks(PAGE) {
+    for group in survey.directories.chunks(NAMES_PER_REQUEST) {
         tally.add(&Arc::clone(&job).compare_all(group.to_vec()).await?);
     }
     let mut work = plan.clone().hand_out();
@@ -116,21 +116,21 @@ pub(crate) async fn verify(client: &Client, plan: &Plan, progress: &Progress, js
         match next {
             Work::Small(entries) => drop(running.spawn(job.compare_all(entries))),
             Work::Large(entry) => drop(running.spawn(job.compare_all(vec![entry]))),
-            Work::Failed(message) => job.count(&mut tally, Finding::Unreadable(message), ""),
+            Work::Failed(message) => job.record_finding(&mut tally, Finding::Unreadable(message), ""),
         }
-        while running.len() >= BATCHES {
-            collect(&mut running, &mut tally).await?;
+        while running.len() >= MAX_BATCHES {
+            collect_one(&mut running, &mut tally).await?;
         }
     }
     while !running.is_empty() {
-        collect(&mut running, &mut tally).await?;
+        collect_one(&mut running, &mut tally).await?;
     }
     let named = count_names(client, plan).await?;
     tally.extra = named.saturating_sub(tally.same + tally.different);
     Ok(tally)
 }
 
-async fn collect(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) -> Result {
+async fn collect_one(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) -> Result {
     if let Some(done) = running.join_next().await {
         tally.add(&done.map_err(|e| Failure::new(format!("verifying failed: {e}")))??);
     }
@@ -138,12 +138,12 @@ async fn collect(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) -> Res
 }
 
 /// How many names the tree has in the store, its root's included.
-async fn count_names(client: &Client, plan: &Plan) -> Result<u64> {
+async fn count_names(client: &Client, plan: &TreePlan) -> Result<u64> {
     let below = plan.prefix.below();
     let mut count = u64::from(client.resolve(plan.prefix.root()).await?.is_some());
     let mut after: Option<String> = None;
     loop {
-        let page = client.names(&below, after.as_deref(), PAGE).await?;
+        let page = client.names(&below, after.as_deref(), NAMES_PER_REQUEST).await?;
         // Without a prefix the root's own name is among those below it.
         count += page.iter().filter(|(name, _)| name != plan.prefix.root()).count() as u64;
         match page.into_iter().next_back() {
@@ -154,7 +154,7 @@ async fn count_names(client: &Client, plan: &Plan) -> Result<u64> {
 }
 
 impl Job {
-    fn count(&self, tally: &mut Tally, finding: Finding, name: &str) {
+    fn record_finding(&self, tally: &mut Tally, finding: Finding, name: &str) {
         let (kind, message) = match finding {
             Finding::Same => {
                 tally.same += 1;
@@ -173,7 +173,7 @@ impl Job {
                 ("unreadable", why)
             }
         };
-        self.progress.aside(|| output::warn(self.json, kind, &message));
+        self.progress.suspend(|| output::warn(self.json, kind, &message));
     }
 
     async fn compare_all(self: Arc<Self>, entries: Vec<Entry>) -> Result<Tally> {
@@ -184,7 +184,7 @@ impl Job {
                 let (client, name) = (self.client.clone(), entry.name.clone());
                 tokio::spawn(async move {
                     match client.resolve(&name).await? {
-                        Some(oid) => client.get(oid, SMALL_READ).await,
+                        Some(oid) => client.get(oid, SMALL_READ_BYTES).await,
                         None => Ok(None),
                     }
                 })
@@ -195,11 +195,11 @@ impl Job {
             let name = entry.name.clone();
             let size = entry.size;
             let finding = match stored {
-                None => missing(entry).await,
+                None => classify_missing(entry).await,
                 Some((stat, content)) => self.compare(entry, &stat, content, &mut tally).await?,
             };
             self.progress.advance(size, 1);
-            self.count(&mut tally, finding, &name);
+            self.record_finding(&mut tally, finding, &name);
         }
         Ok(tally)
     }
@@ -236,14 +236,14 @@ impl Job {
         let changed = then.is_some_and(|then| then != mtime.to_string().as_bytes());
         Ok(Finding::Different(format!(
             "{} in the store, {} on disk{}",
-            stored.words(),
-            on_disk.words(),
+            stored.describe(),
+            on_disk.describe(),
             if changed { "; the file changed since it was imported" } else { "" }
         )))
     }
 
     async fn stored_checksum(&self, oid: Oid) -> Result<Checksum> {
-        let mut summing = Summing::new();
+        let mut summing = ChecksumBuilder::new();
         let mut reader = self.client.reader(oid, ..);
         while let Some(piece) = reader.next().await? {
             summing.update(&piece);
@@ -253,7 +253,7 @@ impl Job {
 }
 
 /// What is not in the store is missing there, unless nobody could have imported it.
-async fn missing(entry: Entry) -> Finding {
+async fn classify_missing(entry: Entry) -> Finding {
     let unreadable = move || match entry.kind {
         EntryKind::File => Source::open(&entry.path).err().map(|error| format!("{}: {error}", entry.path.display())),
         EntryKind::Directory | EntryKind::Symlink => None,
@@ -265,7 +265,7 @@ async fn missing(entry: Entry) -> Finding {
 }
 
 impl Checksum {
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         format!("{} bytes with checksum {:016x}", self.bytes, self.crc64)
     }
 }
@@ -279,7 +279,7 @@ fn disk_checksum(mut entry: Entry) -> io::Result<Checksum> {
     }
     let sum = || {
         let mut source = Source::open(&entry.path)?;
-        let mut summing = Summing::new();
+        let mut summing = ChecksumBuilder::new();
         let mut piece = vec![0; (1 << 20).min(usize::try_from(source.size).unwrap_or(usize::MAX) + 1)];
         loop {
             match source.read(&mut piece)? {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_checksum_does_not_depend_on_the_pieces() {
-        let mut summing = Summing::new();
+        let mut summing = ChecksumBuilder::new();
         summing.update(b"1234");
         summing.update(b"");
         summing.update(b"56789");

@@ -46,7 +46,7 @@ pub(crate) struct Entry {
 
 /// What a walk meets.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum WalkItem {
     /// Something to import.
     Entry(Entry),
     /// A socket, pipe or device.
@@ -113,33 +113,37 @@ impl Walk {
         Self { prefix, budget: budget.unwrap_or(u64::MAX), root: Some(root), levels: Vec::new() }
     }
 
-    fn visit(&mut self, path: PathBuf, name: String, parent: Option<String>) -> Step {
+    fn visit(&mut self, path: PathBuf, name: String, parent: Option<String>) -> WalkItem {
         if name.len() > limits::NAME {
-            return Step::Failed(format!("{}: its name would have more than {} bytes", path.display(), limits::NAME));
+            return WalkItem::Failed(format!(
+                "{}: its name would have more than {} bytes",
+                path.display(),
+                limits::NAME
+            ));
         }
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
-            Err(error) => return failed(&path, &error),
+            Err(error) => return failed_item(&path, &error),
         };
-        let Some(entry) = Entry::new(path, name, parent, &metadata) else { return Step::Special };
+        let Some(entry) = Entry::new(path, name, parent, &metadata) else { return WalkItem::Special };
         if entry.kind == EntryKind::Directory {
             match entries_of(&entry.path) {
                 Ok(entries) => self.levels.push(Level { name: entry.name.clone(), entries }),
-                Err(error) => return failed(&entry.path, &error),
+                Err(error) => return failed_item(&entry.path, &error),
             }
         } else if entry.size > self.budget {
-            return Step::OverBudget;
+            return WalkItem::OverBudget;
         } else {
             self.budget -= entry.size;
         }
-        Step::Entry(entry)
+        WalkItem::Entry(entry)
     }
 }
 
 impl Iterator for Walk {
-    type Item = Step;
+    type Item = WalkItem;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<WalkItem> {
         if let Some(root) = self.root.take() {
             let name = self.prefix.root().to_owned();
             return Some(self.visit(root, name, None));
@@ -184,8 +188,8 @@ pub(crate) fn mtime_of(metadata: &Metadata) -> Mtime {
     Mtime { seconds: metadata.mtime(), nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Step {
-    Step::Failed(format!("{}: {error}", path.display()))
+fn failed_item(path: &Path, error: &io::Error) -> WalkItem {
+    WalkItem::Failed(format!("{}: {error}", path.display()))
 }
 
 /// The paths in a directory, last first.
@@ -206,10 +210,10 @@ mod tests {
         let (mut names, mut special, mut over) = (Vec::new(), 0, 0);
         for step in Walk::new(root.to_owned(), Prefix::new(prefix), budget) {
             match step {
-                Step::Entry(entry) => names.push(entry.name),
-                Step::Special => special += 1,
-                Step::OverBudget => over += 1,
-                Step::Failed(why) => panic!("{why}"),
+                WalkItem::Entry(entry) => names.push(entry.name),
+                WalkItem::Special => special += 1,
+                WalkItem::OverBudget => over += 1,
+                WalkItem::Failed(why) => panic!("{why}"),
             }
         }
         (names, special, over)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::Result;
-use wire::link::Reply;
+use wire::link::Responder;
 use wire::proto::response::Response;
 
 /// Runs a job on a thread of the runtime that may block.
@@ -11,7 +11,7 @@ pub(crate) fn run(job: impl FnOnce() + Send + 'static) {
 }
 
 /// Answers with what a job returns.
-pub(crate) fn answer(reply: Reply<'_>, job: impl FnOnce() -> Result<(Response, Bytes)> + Send + 'static) {
+pub(crate) fn answer(reply: Responder<'_>, job: impl FnOnce() -> Result<(Response, Bytes)> + Send + 'static) {
     let deferred = reply.defer();
     run(move || match job() {
         Ok((response, raw)) => deferred.send(response, if raw.is_empty() { Vec::new() } else { vec![raw] }),

@@ -9,14 +9,14 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use model::{Outcome, Result};
-use wire::link::Deferred;
+use wire::link::DeferredResponder;
 
 use super::service::decided;
-use crate::server::ThreadMetrics;
+use crate::server::ThreadCounters;
 
 /// A commit that is decided.
 pub(crate) struct Completion {
-    pub(crate) deferred: Deferred,
+    pub(crate) deferred: DeferredResponder,
     pub(crate) result: Result<Outcome>,
     pub(crate) begun: Instant,
 }
@@ -51,7 +51,7 @@ impl Completions {
     }
 
     /// Answers whatever is decided, for ever.
-    pub(crate) async fn run(&self, metrics: &ThreadMetrics) {
+    pub(crate) async fn run(&self, metrics: &ThreadCounters) {
         let mut list = Vec::new();
         poll_fn(|context| {
             let mut inner = self.lock();
@@ -62,7 +62,7 @@ impl Completions {
             std::mem::swap(&mut inner.list, &mut list);
             drop(inner);
             for Completion { deferred, result, begun } in list.drain(..) {
-                metrics.committed(begun.elapsed(), &result);
+                metrics.record_commit(begun.elapsed(), &result);
                 let (response, raw) = decided(result);
                 deferred.send(response, if raw.is_empty() { Vec::new() } else { vec![raw] });
             }

@@ -14,10 +14,10 @@
 
 use model::{ClassId, NodeId, Oid, PageId, SpaceId, checksum};
 
-use super::hosted::{RESERVABLE, WINDOW};
+use super::node_driver::{RESERVABLE, WINDOW};
 
 /// The first slot of a guard; names are before.
-const SLOT: u16 = 0x100;
+const FIRST_SLOT: u16 = 0x100;
 /// Buckets of an index. With the guard of all they fill the window of a page.
 const BUCKETS: u64 = WINDOW as u64 - 1;
 /// The pages of classes and of indexes.
@@ -31,21 +31,21 @@ fn guard(space: SpaceId, node: NodeId, number: u64, slot: u16) -> Oid {
 
 /// The guard of a class: of its objects at a logical node, without those of classes below it.
 pub(crate) fn of_class(space: SpaceId, node: NodeId, class: ClassId) -> Oid {
-    guard(space, node, CLASSES | u64::from(class.0), SLOT)
+    guard(space, node, CLASSES | u64::from(class.0), FIRST_SLOT)
 }
 
 /// The guard of all that is in an index.
 pub(crate) fn of_index(space: SpaceId, node: NodeId, index: u32) -> Oid {
-    guard(space, node, INDEXES | u64::from(index), SLOT)
+    guard(space, node, INDEXES | u64::from(index), FIRST_SLOT)
 }
 
 /// The question who has values of an index that is unique.
 pub(crate) fn of_question(space: SpaceId, node: NodeId, index: u32) -> Oid {
-    guard(space, node, QUESTIONS | u64::from(index), SLOT)
+    guard(space, node, QUESTIONS | u64::from(index), FIRST_SLOT)
 }
 
 /// The guard of what has this first component in an index.
 pub(crate) fn of_bucket(space: SpaceId, node: NodeId, index: u32, first: &[u8]) -> Oid {
     let bucket = (checksum::crc64(first) % BUCKETS) as u16;
-    guard(space, node, INDEXES | u64::from(index), SLOT + 1 + bucket)
+    guard(space, node, INDEXES | u64::from(index), FIRST_SLOT + 1 + bucket)
 }

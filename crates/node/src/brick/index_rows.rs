@@ -45,9 +45,9 @@ fn prefix(table: u8, id: IndexId) -> Key {
 }
 
 /// The row of an entry.
-pub(crate) fn entry(id: IndexId, key: &[u8], page: PageId, slot: u16) -> Key {
+pub(crate) fn entry_key(id: IndexId, key: &[u8], page: PageId, slot: u16) -> Key {
     let mut row = bound(id, key);
-    row.extend_from_slice(&rows::number(page.number));
+    row.extend_from_slice(&rows::encode_page_number(page.number));
     row.extend_from_slice(&slot.to_be_bytes());
     row
 }
@@ -63,7 +63,7 @@ pub(crate) fn bound(id: IndexId, key: &[u8]) -> Key {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if the row has none.
-pub(crate) fn parse(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> {
+pub(crate) fn parse_entry(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> {
     let place = row.get(PREFIX..).and_then(|rest| rest.split_last_chunk::<PLACE>());
     let Some((key, [p0, p1, p2, p3, p4, p5, s0, s1])) = place else {
         return Err(damaged(id, "an entry has no place"));
@@ -125,14 +125,14 @@ impl Mark {
 }
 
 /// The row of a mark; without a class, of the mark that the index is being removed.
-pub(crate) fn mark(id: IndexId, class: ClassId) -> Key {
+pub(crate) fn mark_key(id: IndexId, class: ClassId) -> Key {
     let mut row = prefix(b'D', id);
     row.extend_from_slice(&class.0.to_be_bytes());
     row
 }
 
 /// Before and behind all marks of a logical node.
-pub(crate) fn marks(node: NodeId) -> (Key, Key) {
+pub(crate) fn marks_range(node: NodeId) -> (Key, Key) {
     let mut from = Key::new();
     from.push(b'D');
     from.extend_from_slice(&node.0.to_be_bytes());
@@ -145,7 +145,7 @@ pub(crate) fn marks(node: NodeId) -> (Key, Key) {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if it is nobody's.
-pub(crate) fn marked(node: NodeId, row: &[u8]) -> Result<(IndexId, ClassId)> {
+pub(crate) fn parse_mark(node: NodeId, row: &[u8]) -> Result<(IndexId, ClassId)> {
     let whose = row.get(5..).and_then(|rest| rest.first_chunk::<10>()).filter(|_| row.len() == 15);
     let Some([s0, s1, i0, i1, i2, i3, c0, c1, c2, c3]) = whose else {
         let what = format!("row {row:02x?} of logical node {:x} is damaged: it marks no index", node.0);
@@ -165,7 +165,7 @@ pub(crate) fn read_marks(state: &impl Rows, id: IndexId) -> Result<Vec<(ClassId,
     to.extend_from_slice(&[0xff; 5]);
     let mut found = Vec::new();
     state.each(&from, &to, |key, row| {
-        found.push(marked(id.node, key).and_then(|(_, class)| Ok((class, Mark::decode(id, row)?))));
+        found.push(parse_mark(id.node, key).and_then(|(_, class)| Ok((class, Mark::decode(id, row)?))));
         std::ops::ControlFlow::Continue(())
     })?;
     found.into_iter().collect()

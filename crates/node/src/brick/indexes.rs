@@ -15,26 +15,26 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use meta::catalog::{Index, IndexState, Schema, Shape};
+use meta::catalog::{Index, IndexState, ResolvedClass, Schema};
 use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
 use protocol::commit::Part;
 use protocol::ident::TxnId;
-use protocol::page_cache::Content;
+use protocol::page_cache::ObjectState;
 use protocol::validate::Read;
-use query::key::{Entry, first};
+use query::key::{IndexEntry, first_component};
 use store::{RowChanges, Store};
 
 use super::guards;
 use super::index_rows::{self as rows, IndexId, Mark};
-use super::recent::Objects;
-use crate::realm::is_told;
+use super::recent_pages::ObjectReader;
+use crate::cluster_view::needs_definition;
 
 /// Changed objects that are remembered before those are forgotten that can be seen.
-const RECENT: usize = 10_000;
+const MAX_RECENT: usize = 10_000;
 
 /// An index, as far as entries of it are made.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct MaintainedIndex {
     pub(crate) id: IndexId,
     pub(crate) fields: Vec<FieldNumber>,
     /// Whether no two objects may have the same values, and whether queries use it; as far as the catalogue is known.
@@ -42,17 +42,17 @@ pub(crate) struct Kept {
     ready: bool,
 }
 
-impl Kept {
+impl MaintainedIndex {
     /// Where an object stands, if it can be read as a record.
-    fn entry(&self, object: &Object) -> Option<Entry> {
+    fn entry(&self, object: &Object) -> Option<IndexEntry> {
         let record = (object.kind == Kind::Record).then(|| RecordRef::new(&object.data).ok())??;
-        Entry::of(&record, &self.fields).ok()
+        IndexEntry::of(&record, &self.fields).ok()
     }
 }
 
 /// An index that there is to be.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct IndexSpec {
     pub(crate) index: u32,
     pub(crate) fields: Vec<FieldNumber>,
     pub(crate) unique: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Wanted {
     pub(crate) classes: Vec<ClassId>,
 }
 
-impl Wanted {
+impl IndexSpec {
     /// The indexes of a schema.
     pub(crate) fn of(schema: &Schema) -> Vec<Self> {
         let wanted = |index: &Arc<Index>| Self {
@@ -69,7 +69,7 @@ impl Wanted {
             fields: index.fields.iter().take(query::limits::KEY_FIELDS).copied().collect(),
             unique: index.unique,
             ready: index.state == IndexState::Ready,
-            classes: schema.below(index.class).map(|shape| shape.class().id).collect(),
+            classes: schema.family(index.class).map(|shape| shape.class().id).collect(),
         };
         schema.indexes().map(wanted).collect()
     }
@@ -77,7 +77,7 @@ impl Wanted {
 
 /// How far the objects of a class are in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum IndexStage {
     /// Until a position is durable, and these transactions are decided.
     Waiting(u64, BTreeSet<TxnId>),
     /// All up to this place are.
@@ -88,9 +88,9 @@ pub(crate) enum Stage {
 
 /// An index and the classes whose objects are in it.
 #[derive(Debug)]
-struct Known {
-    kept: Arc<Kept>,
-    classes: BTreeMap<ClassId, Stage>,
+struct TrackedIndex {
+    index: Arc<MaintainedIndex>,
+    classes: BTreeMap<ClassId, IndexStage>,
 }
 
 /// Entries of an object: the index and the key.
@@ -98,14 +98,14 @@ type Entries = Vec<(IndexId, Vec<u8>)>;
 
 /// Why a transaction is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum WriteRejection {
     /// An object is written in the place of one of another class, or as one of another class than its identifier's, or two are
     /// written in one place.
-    Class(Oid),
+    WrongClass(Oid),
     /// The object's class is not known here: not yet, or there is none.
-    Unknown(Oid),
+    UnknownClass(Oid),
     /// An object gets values that are to be unique, and the transaction has not asked who has them.
-    NotAsked(Oid, IndexId),
+    UniquenessUnchecked(Oid, IndexId),
 }
 
 /// What a write replaces, and what stands in its place.
@@ -118,17 +118,17 @@ pub(crate) struct Replaced {
 
 /// What the writes of a transaction replace, by their places.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct ReplacedObjects {
     /// Of which knowledge of indexes.
     generation: u64,
     places: Vec<((PageId, u16), Replaced)>,
-    wrong: Option<Wrong>,
+    rejection: Option<WriteRejection>,
 }
 
-impl Looked {
+impl ReplacedObjects {
     /// What is wrong with them, if anything is.
-    pub(crate) fn wrong(&self) -> Option<Wrong> {
-        self.wrong
+    pub(crate) fn rejection(&self) -> Option<WriteRejection> {
+        self.rejection
     }
 
     /// What a write replaces, if it is known.
@@ -145,9 +145,9 @@ impl Looked {
 }
 
 /// What there is to be done.
-pub(crate) enum Task {
+pub(crate) enum IndexTask {
     /// Objects of a class are to be entered, from behind a place.
-    Enter(Arc<Kept>, ClassId, Option<(u64, u16)>),
+    Enter(Arc<MaintainedIndex>, ClassId, Option<(u64, u16)>),
     /// Entries are to be removed.
     Remove(IndexId),
 }
@@ -155,15 +155,15 @@ pub(crate) enum Task {
 /// The indexes of a logical node.
 #[derive(Debug, Default)]
 pub(crate) struct Indexes {
-    known: BTreeMap<IndexId, Known>,
+    tracked: BTreeMap<IndexId, TrackedIndex>,
     /// The same, by class.
-    of: HashMap<(SpaceId, ClassId), Vec<Arc<Kept>>>,
+    by_class: HashMap<(SpaceId, ClassId), Vec<Arc<MaintainedIndex>>>,
     /// What is being removed, once all is durable up to a position.
     removing: BTreeMap<IndexId, u64>,
     /// Counts what has become known.
     generation: u64,
     /// What is to be followed when there is nothing in the way any more.
-    postponed: Option<Vec<Wanted>>,
+    postponed_specs: Option<Vec<IndexSpec>>,
     /// Whether some index is not complete.
     is_incomplete: bool,
     /// Objects that have changed since, by the position of the last change.
@@ -177,28 +177,30 @@ impl Indexes {
     /// If rows cannot be read.
     pub(crate) fn open(store: &Store, node: NodeId, prepared: &BTreeSet<TxnId>) -> Result<Self> {
         let mut indexes = Self::default();
-        let (from, to) = rows::marks(node);
+        let (from, to) = rows::marks_range(node);
         let mut found = Vec::new();
         store.rows(&from, &to, |key, row| {
-            let mark = rows::marked(node, key).and_then(|(id, class)| Ok((id, class, Mark::decode(id, row)?)));
+            let mark = rows::parse_mark(node, key).and_then(|(id, class)| Ok((id, class, Mark::decode(id, row)?)));
             found.push(mark);
             std::ops::ControlFlow::Continue(())
         })?;
         for mark in found {
             let (id, class, mark) = mark?;
             let (fields, stage) = match mark {
-                Mark::Building(fields) => (fields, Stage::Waiting(0, prepared.clone())),
-                Mark::Complete(fields) => (fields, Stage::Complete),
+                Mark::Building(fields) => (fields, IndexStage::Waiting(0, prepared.clone())),
+                Mark::Complete(fields) => (fields, IndexStage::Complete),
                 Mark::Removing => {
                     indexes.removing.insert(id, 0);
                     continue;
                 }
             };
-            let kept =
-                || Known { kept: Arc::new(Kept { id, fields, unique: false, ready: false }), classes: BTreeMap::new() };
-            indexes.known.entry(id).or_insert_with(kept).classes.insert(class, stage);
+            let kept = || TrackedIndex {
+                index: Arc::new(MaintainedIndex { id, fields, unique: false, ready: false }),
+                classes: BTreeMap::new(),
+            };
+            indexes.tracked.entry(id).or_insert_with(kept).classes.insert(class, stage);
         }
-        indexes.arrange();
+        indexes.rebuild_by_class();
         Ok(indexes)
     }
 
@@ -207,71 +209,72 @@ impl Indexes {
         self.is_incomplete || !self.removing.is_empty()
     }
 
-    fn take_stock(&mut self) {
-        let mut stages = self.known.values().flat_map(|known| known.classes.values());
-        self.is_incomplete = stages.any(|stage| *stage != Stage::Complete);
+    fn update_is_incomplete(&mut self) {
+        let mut stages = self.tracked.values().flat_map(|known| known.classes.values());
+        self.is_incomplete = stages.any(|stage| *stage != IndexStage::Complete);
         if !self.is_incomplete {
             self.recent.clear();
         }
     }
 
     /// Something has become known: keeps what is by class in step with it.
-    fn arrange(&mut self) {
+    fn rebuild_by_class(&mut self) {
         self.generation += 1;
-        self.of.clear();
-        for (id, known) in &self.known {
+        self.by_class.clear();
+        for (id, known) in &self.tracked {
             for class in known.classes.keys() {
-                self.of.entry((id.space, *class)).or_default().push(known.kept.clone());
+                self.by_class.entry((id.space, *class)).or_default().push(known.index.clone());
             }
         }
-        self.take_stock();
+        self.update_is_incomplete();
     }
 
     // ------------------------------------------------------------------------------------------ what there is to be
 
     /// These are the classes and indexes of the node's space now. What is new is kept from here on, in rows too; all of before
     /// is durable when `last` is and these transactions are decided.
-    pub(crate) fn follow(
+    pub(crate) fn set_specs(
         &mut self,
         (node, space): (NodeId, SpaceId),
-        wanted: &[Wanted],
+        wanted: &[IndexSpec],
         (last, prepared): (u64, &BTreeSet<TxnId>),
         changes: &mut RowChanges,
     ) {
-        self.postponed = None;
+        self.postponed_specs = None;
         let (mut stays, mut changed) = (BTreeSet::new(), false);
-        for Wanted { index, fields, unique, ready, classes } in wanted {
+        for IndexSpec { index, fields, unique, ready, classes } in wanted {
             let id = IndexId { node, space, index: *index };
             // Old entries are in the way of new ones.
             if self.removing.contains_key(&id) {
-                self.postponed = Some(wanted.to_vec());
+                self.postponed_specs = Some(wanted.to_vec());
                 continue;
             }
             stays.insert(id);
-            let kept = || Arc::new(Kept { id, fields: fields.clone(), unique: *unique, ready: *ready });
-            let known = self.known.entry(id).or_insert_with(|| Known { kept: kept(), classes: BTreeMap::new() });
-            if (known.kept.unique, known.kept.ready) != (*unique, *ready) {
-                known.kept = kept();
+            let kept = || Arc::new(MaintainedIndex { id, fields: fields.clone(), unique: *unique, ready: *ready });
+            let known =
+                self.tracked.entry(id).or_insert_with(|| TrackedIndex { index: kept(), classes: BTreeMap::new() });
+            if (known.index.unique, known.index.ready) != (*unique, *ready) {
+                known.index = kept();
                 changed = true;
             }
             for class in classes.iter().copied() {
                 if !known.classes.contains_key(&class) {
-                    changes.put(&rows::mark(id, class), Mark::Building(known.kept.fields.clone()).encode());
-                    known.classes.insert(class, Stage::Waiting(last, prepared.clone()));
+                    changes.put(&rows::mark_key(id, class), Mark::Building(known.index.fields.clone()).encode());
+                    known.classes.insert(class, IndexStage::Waiting(last, prepared.clone()));
                     changed = true;
                 }
             }
         }
-        let gone: Vec<IndexId> = self.known.keys().filter(|id| !stays.contains(id)).copied().collect();
+        let gone: Vec<IndexId> = self.tracked.keys().filter(|id| !stays.contains(id)).copied().collect();
         for id in gone {
-            let classes = self.known.remove(&id).map(|known| known.classes).unwrap_or_default();
-            classes.keys().for_each(|class| changes.remove(&rows::mark(id, *class)));
-            changes.put(&rows::mark(id, ClassId::NONE), Mark::Removing.encode());
+            let classes = self.tracked.remove(&id).map(|known| known.classes).unwrap_or_default();
+            classes.keys().for_each(|class| changes.remove(&rows::mark_key(id, *class)));
+            changes.put(&rows::mark_key(id, ClassId::NONE), Mark::Removing.encode());
             self.removing.insert(id, last);
             changed = true;
         }
         if changed {
-            self.arrange();
+            self.rebuild_by_class();
         }
     }
 
@@ -281,18 +284,18 @@ impl Indexes {
     ///
     /// # Errors
     /// If what is there cannot be read.
-    pub(super) fn look(
+    pub(super) fn compute_replaced(
         &self,
-        objects: Objects<'_>,
+        objects: ObjectReader<'_>,
         page: PageId,
         slot: u16,
-        content: &Content<Object>,
+        content: &ObjectState<Object>,
     ) -> Result<Replaced> {
         let before = objects.read(page, slot)?;
         let old = before.as_ref().map(|object| self.entries(page.space, object)).unwrap_or_default();
         let new = match content {
-            Content::Value(object) => self.entries(page.space, object),
-            Content::Absent => Entries::new(),
+            ObjectState::Value(object) => self.entries(page.space, object),
+            ObjectState::Absent => Entries::new(),
         };
         Ok(Replaced { before: before.map(|object| object.class), old, new })
     }
@@ -301,19 +304,19 @@ impl Indexes {
         if object.class == ClassId::NONE {
             return Entries::new();
         }
-        let kept = self.of.get(&(space, object.class)).into_iter().flatten();
+        let kept = self.by_class.get(&(space, object.class)).into_iter().flatten();
         kept.filter_map(|kept| Some((kept.id, kept.entry(object)?.key))).collect()
     }
 
     /// The index whose values are to be unique that an object gets, if whoever writes it has not asked who has them: then it relies on
     /// the question, and on a guard of theirs in the index, or, as long as queries do not use it, on that of the class.
-    fn not_asked(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
+    fn find_unchecked_unique(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
         let (space, node) = (oid.page().space, oid.page().node);
-        let all = self.of.get(&(space, object.class))?;
+        let all = self.by_class.get(&(space, object.class))?;
         let relies_on = |guard: Oid| reads.iter().any(|read| read.oid == guard);
-        let is_asked = |kept: &Kept, entry: &Entry| {
+        let is_asked = |kept: &MaintainedIndex, entry: &IndexEntry| {
             let IndexId { index, .. } = kept.id;
-            let first = first(&entry.key).unwrap_or(&entry.key);
+            let first = first_component(&entry.key).unwrap_or(&entry.key);
             relies_on(guards::of_question(space, node, index))
                 && (relies_on(guards::of_bucket(space, node, index, first))
                     || relies_on(guards::of_index(space, node, index))
@@ -334,38 +337,39 @@ impl Indexes {
     ///
     /// # Errors
     /// If what is there cannot be read.
-    pub(super) fn touches(
+    pub(super) fn compute_touches(
         &self,
-        objects: Objects<'_>,
+        objects: ObjectReader<'_>,
         schema: Option<&Schema>,
         part: &Part<Object>,
-    ) -> Result<(Looked, BTreeSet<Oid>)> {
+    ) -> Result<(ReplacedObjects, BTreeSet<Oid>)> {
         let Part { reads, writes, .. } = part;
         let mut touches = BTreeSet::new();
         let (mut places, mut wrong) = (Vec::with_capacity(writes.len()), None);
         for (oid, content) in writes {
             let (page, slot) = (oid.page(), oid.slot());
-            let replaced = self.look(objects, page, slot, content)?;
-            let after = if let Content::Value(object) = content { Some(object.class) } else { None };
+            let replaced = self.compute_replaced(objects, page, slot, content)?;
+            let after = if let ObjectState::Value(object) = content { Some(object.class) } else { None };
             let classes = [replaced.before, after].into_iter().flatten();
-            let is_known = |class| !is_told(class) || schema.is_none_or(|schema| schema.class(class).is_some());
+            let is_known =
+                |class| !needs_definition(class) || schema.is_none_or(|schema| schema.class(class).is_some());
             if classes.clone().any(|class| class != oid.class()) {
-                wrong = Some(Wrong::Class(*oid));
+                wrong = Some(WriteRejection::WrongClass(*oid));
             } else if !is_known(oid.class()) {
-                wrong = Some(Wrong::Unknown(*oid));
-            } else if let Content::Value(object) = content
-                && let Some(index) = self.not_asked(*oid, object, &replaced.old, reads)
+                wrong = Some(WriteRejection::UnknownClass(*oid));
+            } else if let ObjectState::Value(object) = content
+                && let Some(index) = self.find_unchecked_unique(*oid, object, &replaced.old, reads)
             {
-                wrong = Some(Wrong::NotAsked(*oid, index));
+                wrong = Some(WriteRejection::UniquenessUnchecked(*oid, index));
             }
             for class in classes.filter(|class| *class != ClassId::NONE) {
-                let above = schema.and_then(|schema| schema.class(class)).map_or(&[][..], Shape::lineage);
+                let above = schema.and_then(|schema| schema.class(class)).map_or(&[][..], ResolvedClass::lineage);
                 let all = above.iter().copied().chain([class]);
                 touches.extend(all.map(|class| guards::of_class(page.space, page.node, class)));
             }
             for (id, key) in replaced.old.iter().chain(&replaced.new) {
                 touches.insert(guards::of_index(page.space, page.node, id.index));
-                let first = first(key).unwrap_or(key);
+                let first = first_component(key).unwrap_or(key);
                 touches.insert(guards::of_bucket(page.space, page.node, id.index, first));
             }
             places.push(((page, slot), replaced));
@@ -374,18 +378,18 @@ impl Indexes {
         // Of two objects in one place only one is there in the end, and not under both classes.
         let twice = places.array_windows().find(|[(one, _), (other, _)]| one == other);
         if let Some([((page, slot), _), _]) = twice {
-            wrong = Some(Wrong::Class(Oid::new(ClassId::NONE, *page, *slot)));
+            wrong = Some(WriteRejection::WrongClass(Oid::new(ClassId::NONE, *page, *slot)));
         }
-        Ok((Looked { generation: self.generation, places, wrong }, touches))
+        Ok((ReplacedObjects { generation: self.generation, places, rejection: wrong }, touches))
     }
 
     /// Whether what was looked at is all that there is to know.
-    pub(crate) fn knows(&self, looked: &Looked) -> bool {
+    pub(crate) fn is_current(&self, looked: &ReplacedObjects) -> bool {
         looked.generation == self.generation
     }
 
     /// An object changes by the record at this position: its entries do.
-    pub(crate) fn change(
+    pub(crate) fn change_entries(
         &mut self,
         position: u64,
         (page, slot): (PageId, u16),
@@ -393,12 +397,12 @@ impl Indexes {
         changes: &mut RowChanges,
     ) {
         for (id, key) in replaced.old.iter().filter(|entry| !replaced.new.contains(entry)) {
-            changes.remove(&rows::entry(*id, key, page, slot));
+            changes.remove(&rows::entry_key(*id, key, page, slot));
         }
         for (id, key) in &replaced.new {
             // What stays is there, unless it has still to be entered.
             if self.is_incomplete || !replaced.old.iter().any(|old| old.0 == *id && old.1 == *key) {
-                changes.put(&rows::entry(*id, key, page, slot), Default::default());
+                changes.put(&rows::entry_key(*id, key, page, slot), Default::default());
             }
         }
         if self.is_incomplete {
@@ -410,33 +414,33 @@ impl Indexes {
 
     /// The next thing to be done, if all is durable up to a position and these transactions are prepared.
     /// Nothing is entered unless there is room.
-    pub(crate) fn task(&mut self, durable: u64, prepared: &BTreeSet<TxnId>, has_room: bool) -> Option<Task> {
-        if self.recent.len() > RECENT {
+    pub(crate) fn next_task(&mut self, durable: u64, prepared: &BTreeSet<TxnId>, has_room: bool) -> Option<IndexTask> {
+        if self.recent.len() > MAX_RECENT {
             self.recent.retain(|_, position| *position > durable);
         }
-        for known in self.known.values_mut() {
+        for known in self.tracked.values_mut() {
             for (class, stage) in &mut known.classes {
-                if let Stage::Waiting(position, txns) = stage {
+                if let IndexStage::Waiting(position, txns) = stage {
                     txns.retain(|txn| prepared.contains(txn));
                     if *position <= durable && txns.is_empty() {
-                        *stage = Stage::Entering(None);
+                        *stage = IndexStage::Entering(None);
                     }
                 }
-                if let Stage::Entering(after) = stage
+                if let IndexStage::Entering(after) = stage
                     && has_room
                 {
-                    return Some(Task::Enter(known.kept.clone(), *class, *after));
+                    return Some(IndexTask::Enter(known.index.clone(), *class, *after));
                 }
             }
         }
-        self.removing.iter().find(|(_, position)| **position <= durable).map(|(id, _)| Task::Remove(*id))
+        self.removing.iter().find(|(_, position)| **position <= durable).map(|(id, _)| IndexTask::Remove(*id))
     }
 
     /// Enters an object, unless a change does that is not to be seen yet: that is, not up to `durable`, up to which there is
     /// all of before the index was known.
-    pub(crate) fn enter(
+    pub(crate) fn enter_object(
         &self,
-        kept: &Kept,
+        kept: &MaintainedIndex,
         place: (PageId, u16),
         object: &Object,
         durable: u64,
@@ -445,40 +449,46 @@ impl Indexes {
         if self.recent.get(&place).is_none_or(|position| *position <= durable)
             && let Some(entry) = kept.entry(object)
         {
-            changes.put(&rows::entry(kept.id, &entry.key, place.0, place.1), Default::default());
+            changes.put(&rows::entry_key(kept.id, &entry.key, place.0, place.1), Default::default());
         }
     }
 
     /// All objects of a class are entered up to a place, or without one all there are.
-    pub(crate) fn entered(&mut self, id: IndexId, class: ClassId, upto: Option<(u64, u16)>, changes: &mut RowChanges) {
-        let Some(known) = self.known.get_mut(&id) else { return };
+    pub(crate) fn set_entered(
+        &mut self,
+        id: IndexId,
+        class: ClassId,
+        upto: Option<(u64, u16)>,
+        changes: &mut RowChanges,
+    ) {
+        let Some(known) = self.tracked.get_mut(&id) else { return };
         let stage = match upto {
-            Some(place) => Stage::Entering(Some(place)),
+            Some(place) => IndexStage::Entering(Some(place)),
             None => {
-                changes.put(&rows::mark(id, class), Mark::Complete(known.kept.fields.clone()).encode());
-                Stage::Complete
+                changes.put(&rows::mark_key(id, class), Mark::Complete(known.index.fields.clone()).encode());
+                IndexStage::Complete
             }
         };
         known.classes.insert(class, stage);
         if upto.is_none() {
-            self.take_stock();
+            self.update_is_incomplete();
         }
     }
 
     /// Nothing of an index is left. Returns what can be followed now.
-    pub(crate) fn removed(&mut self, id: IndexId, changes: &mut RowChanges) -> Option<Vec<Wanted>> {
-        changes.remove(&rows::mark(id, ClassId::NONE));
+    pub(crate) fn finish_removal(&mut self, id: IndexId, changes: &mut RowChanges) -> Option<Vec<IndexSpec>> {
+        changes.remove(&rows::mark_key(id, ClassId::NONE));
         self.removing.remove(&id);
-        self.postponed.take()
+        self.postponed_specs.take()
     }
 
     /// How far an index is, as a part of page numbers below `free`: done and all; `None` if it is not known.
     pub(crate) fn progress(&self, id: IndexId, free: u64) -> Option<(u64, u64)> {
-        let classes = &self.known.get(&id)?.classes;
+        let classes = &self.tracked.get(&id)?.classes;
         let done = classes.values().map(|stage| match stage {
-            Stage::Waiting(..) | Stage::Entering(None) => 0,
-            Stage::Entering(Some((page, _))) => (*page).min(free),
-            Stage::Complete => free,
+            IndexStage::Waiting(..) | IndexStage::Entering(None) => 0,
+            IndexStage::Entering(Some((page, _))) => (*page).min(free),
+            IndexStage::Complete => free,
         });
         Some((done.sum(), free * classes.len() as u64))
     }

@@ -12,7 +12,7 @@ use model::{Error, ErrorKind, Result};
 use store::{Amount, ScrubReport, Store};
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
-use wire::link::{Deferred, Reply};
+use wire::link::{DeferredResponder, Responder};
 use wire::proto;
 use wire::proto::response::Response;
 
@@ -29,8 +29,8 @@ const DAMAGE_BYTES: usize = 1 << 20;
 fn run(
     name: &'static str,
     places: &Arc<Semaphore>,
-    reply: Reply<'_>,
-    job: impl FnOnce(&Deferred) -> Result<Response> + Send + 'static,
+    reply: Responder<'_>,
+    job: impl FnOnce(&DeferredResponder) -> Result<Response> + Send + 'static,
 ) {
     let Ok(place) = places.clone().try_acquire_owned() else {
         let what = format!("{AT_A_TIME} backups and scrubs are running already: wait for one to end");
@@ -54,7 +54,7 @@ fn run(
 }
 
 /// Answers with an archive of the store, piece by piece.
-pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Reply<'_>) {
+pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces { deferred, piece: BytesMut::with_capacity(PIECE) };
         let summary = store.backup(&mut pieces, &())?;
@@ -67,7 +67,7 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Reply<'_>) {
 }
 
 /// Answers with what a scrub found, and before that with how far it is.
-pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Reply<'_>) {
+pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("scrub", places, reply, move |deferred| {
         let told = Cell::new(Instant::now());
         let report = store.scrub(&|amount: Amount| {
@@ -76,7 +76,7 @@ pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Reply<'_>) {
             }
             told.set(Instant::now());
             let progress = proto::Progress { done: amount.bytes, total: amount.total_bytes };
-            let listening = deferred.more(Response::Progress(progress), Vec::new());
+            let listening = deferred.send_more(Response::Progress(progress), Vec::new());
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if !report.is_clean() {
@@ -105,13 +105,13 @@ fn in_words(report: &ScrubReport) -> Vec<String> {
 
 /// Sends what is written; waits while the client is behind, and fails once it is gone.
 struct Pieces<'a> {
-    deferred: &'a Deferred,
+    deferred: &'a DeferredResponder,
     piece: BytesMut,
 }
 
 impl Pieces<'_> {
     fn send(&self, piece: Bytes) -> io::Result<()> {
-        let sent = self.deferred.more(Response::BackupPiece(proto::BackupPiece {}), vec![piece]);
+        let sent = self.deferred.send_more(Response::BackupPiece(proto::BackupPiece {}), vec![piece]);
         if sent { Ok(()) } else { Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")) }
     }
 }

@@ -12,107 +12,107 @@ use arc_swap::ArcSwap;
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::commit::Request;
 use protocol::lease::Ms;
-use protocol::page_cache::Content;
+use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
 use store::Store;
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 
-use super::arriving::{Arriving, Left};
-use super::changed::Changed;
-use super::chores::{Chore, Chores};
-use super::hosted::{Asker, Hosted};
+use super::answer_counts::AnswerCounts;
+use super::changed_rows::ChangedRows;
 use super::index_rows::{self, IndexId, Mark};
-use super::leaving::Leaving;
-use super::page_rows::{self as rows, Stored};
+use super::move_in::{Leftovers, MoveIns};
+use super::move_out::MoveOuts;
+use super::node_driver::{NodeDriver, Requester};
+use super::node_inbox::{NodeInbox, NodeTask};
+use super::page_rows::{self as rows, StoredObject};
 use super::plant::{Bug, planted};
 use super::scan::scan;
-use super::verdicts::Verdicts;
-use crate::doors::Membership;
-use crate::placement::{BrickId, Place, Transfer};
-use crate::realm::{Realm, next_change};
-use crate::server::Figure;
-use crate::uplink::{Below, Uplinks};
-use wire::driving::Post;
-use wire::driving::Time;
+use crate::auth::ClusterCredentials;
+use crate::brick_links::{BrickLinkHandler, BrickLinks};
+use crate::cluster_view::{ClusterView, next_change};
+use crate::node_placement::{BrickId, NodePlacement, Transfer};
+use crate::server::Metric;
+use wire::driving::MonotonicClock;
+use wire::driving::PeerHandle;
 
 /// How far the clocks of machines may differ, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
 
 /// How soon it is tried again to serve what the map says, in milliseconds.
-const AGAIN_MS: Ms = 200;
+const RETRY_DELAY_MS: Ms = 200;
 /// How soon it is looked whether what is closing is closed, in milliseconds.
-const SOON_MS: Ms = 2;
+const CLOSING_POLL_MS: Ms = 2;
 
 /// How long whoever waits for an index waits for an answer, and how often it is looked for.
-const PATIENCE_MS: Ms = 500;
-const LOOK: Duration = Duration::from_millis(10);
+const INDEX_WAIT_MS: Ms = 500;
+const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long the catalogue is asked for news of classes before it is asked anew.
-const LEARNING: Duration = Duration::from_secs(5);
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A logical node and the epoch as of which it is served here.
-struct Served {
+struct ServedNode {
     epoch: u64,
-    hosted: Mutex<Hosted>,
+    driver: Mutex<NodeDriver>,
 }
 
 /// The logical nodes of a brick.
 pub(crate) struct Nodes {
     pub(super) store: Store,
-    pub(crate) time: Time,
-    served: ArcSwap<BTreeMap<NodeId, Arc<Served>>>,
-    chores: Arc<Chores>,
+    pub(crate) time: MonotonicClock,
+    served: ArcSwap<BTreeMap<NodeId, Arc<ServedNode>>>,
+    inbox: Arc<NodeInbox>,
     /// The way to other bricks, where nodes have participants.
-    pub(super) others: Arc<Uplinks>,
-    pub(super) realm: Arc<Realm>,
+    pub(super) brick_links: Arc<BrickLinks>,
+    pub(super) cluster_view: Arc<ClusterView>,
     pub(super) id: BrickId,
     /// What was served until a moment ago, and has still rows under way.
-    closing: Mutex<BTreeMap<NodeId, Arc<Served>>>,
+    closing: Mutex<BTreeMap<NodeId, Arc<ServedNode>>>,
     /// Whether all that the map says is done.
     is_settled: AtomicBool,
     /// Whether the catalogue is asked for news of classes.
     is_learning: AtomicBool,
     /// Why not all nodes are served, if they are not.
-    ailment: Mutex<Option<String>>,
+    health_problem: Mutex<Option<String>>,
     /// What all nodes have answered that were served here.
-    verdicts: Arc<Verdicts>,
+    answer_counts: Arc<AnswerCounts>,
     /// What moves away, what comes, and what was left here.
-    pub(super) leaving: Leaving,
-    pub(super) arriving: Arriving,
-    pub(super) left: Left,
+    pub(super) move_outs: MoveOuts,
+    pub(super) move_ins: MoveIns,
+    pub(super) leftovers: Leftovers,
 }
 
-impl Served {
+impl ServedNode {
     /// Ends it: nobody is served by it any more.
     fn close(&self) {
-        if let Ok(mut hosted) = self.hosted.lock() {
+        if let Ok(mut hosted) = self.driver.lock() {
             hosted.close();
         }
     }
 
     /// Whether it has ended, and none of its rows are under way.
     fn is_closed(&self) -> bool {
-        self.hosted.lock().map_or(true, |hosted| hosted.is_closed())
+        self.driver.lock().map_or(true, |hosted| hosted.is_closed())
     }
 
     /// What has changed since another brick began to copy it.
-    fn left(&self) -> Option<Changed> {
-        self.hosted.lock().ok()?.left()
+    fn take_changes(&self) -> Option<ChangedRows> {
+        self.driver.lock().ok()?.take_changes()
     }
 
     /// Rows of it are with the store no more: also of one that is closing, or has failed, and waits for nothing else.
-    fn written(&self, life: u64, result: Result<()>, now: Ms) {
-        if let Ok(mut hosted) = self.hosted.lock() {
+    fn handle_written(&self, life: u64, result: Result<()>, now: Ms) {
+        if let Ok(mut hosted) = self.driver.lock() {
             match hosted.failure() {
-                Some(_) => hosted.landed(life),
-                None => hosted.written(life, result, now),
+                Some(_) => hosted.finish_write(life),
+                None => hosted.handle_written(life, result, now),
             }
         }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Hosted>> {
-        let hosted = self.hosted.lock();
+    fn lock(&self) -> Result<MutexGuard<'_, NodeDriver>> {
+        let hosted = self.driver.lock();
         // A machine that has panicked may have done half of something.
         let hosted = hosted.map_err(|_| Error::new(ErrorKind::Internal, "the logical node has panicked"))?;
         match hosted.failure() {
@@ -123,70 +123,71 @@ impl Served {
 }
 
 impl Nodes {
-    pub(crate) fn new(store: Store, realm: Arc<Realm>, id: BrickId, membership: Membership) -> Arc<Self> {
-        let (served, chores, ailment) = (ArcSwap::default(), Arc::default(), Mutex::default());
-        let (time, others) = (Time::begin(), Uplinks::new(membership));
+    pub(crate) fn new(store: Store, realm: Arc<ClusterView>, id: BrickId, membership: ClusterCredentials) -> Arc<Self> {
+        let (served, chores, health_problem) = (ArcSwap::default(), Arc::default(), Mutex::default());
+        let (time, others) = (MonotonicClock::begin(), BrickLinks::new(membership));
         let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
-        let (leaving, arriving, left) = (Leaving::default(), Arriving::default(), Left::default());
+        let (leaving, arriving, left) = (MoveOuts::default(), MoveIns::default(), Leftovers::default());
         let verdicts = Arc::default();
         Arc::new(Self {
-            verdicts,
+            answer_counts: verdicts,
             store,
             time,
             served,
-            chores,
-            others,
-            realm,
+            inbox: chores,
+            brick_links: others,
+            cluster_view: realm,
             id,
             closing,
             is_settled,
             is_learning: AtomicBool::new(false),
-            ailment,
-            leaving,
-            arriving,
-            left,
+            health_problem,
+            move_outs: leaving,
+            move_ins: arriving,
+            leftovers: left,
         })
     }
 
     /// Serves what the placement map says, and connects to the other bricks.
     pub(super) fn follow_map(self: &Arc<Self>) {
-        let map = self.realm.placement.map();
+        let map = self.cluster_view.placement.snapshot();
         let mine = map.nodes.iter().filter(|(_, place)| place.brick == self.id);
         let failed = self.serve(mine.map(|(node, place)| (*node, *place)), &map.moving).err();
         if let Some(error) = &failed {
             error!(%error, "a logical node cannot be served");
         }
-        *self.ailment.lock().unwrap_or_else(PoisonError::into_inner) = failed.map(|error| error.to_string());
+        *self.health_problem.lock().unwrap_or_else(PoisonError::into_inner) = failed.map(|error| error.to_string());
         let others = map.bricks.iter().filter(|(brick, _)| **brick != self.id);
-        self.others.keep(&others.map(|(brick, address)| (*brick, address.clone())).collect(), self);
+        self.brick_links.set_bricks(&others.map(|(brick, address)| (*brick, address.clone())).collect(), self);
         self.follow_moves();
     }
 
     /// Why it is not well, if it is not.
-    pub(crate) fn ailment(&self) -> Option<String> {
-        let full =
-            |served: &Arc<Served>| served.lock().map_or_else(|error| Some(error.to_string()), |one| one.ailment());
-        let ailment = self.ailment.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ailment.or_else(|| self.served.load().values().find_map(full))
+    pub(crate) fn health_problem(&self) -> Option<String> {
+        let full = |served: &Arc<ServedNode>| {
+            served.lock().map_or_else(|error| Some(error.to_string()), |one| one.health_problem())
+        };
+        let health_problem = self.health_problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        health_problem.or_else(|| self.served.load().values().find_map(full))
     }
 
     /// What it tells of itself.
-    pub(crate) fn figures(&self) -> Vec<Figure> {
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
         let served = self.served.load().len() as u64;
-        let moving = &self.realm.placement.map().moving;
+        let moving = &self.cluster_view.placement.snapshot().moving;
         let coming = moving.values().filter(|one| one.to == self.id).count() as u64;
         let sealed = moving.values().filter(|one| one.from == self.id && one.sealed.is_some()).count() as u64;
-        let mut figures = vec![
-            Figure::gauge("brick_number", self.id.0.into(), "The number of the brick in the catalogue."),
-            Figure::gauge("nodes_served", served, "Logical nodes that are served here."),
-            Figure::gauge("nodes_coming", coming, "Logical nodes that move to here."),
-            Figure::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),
+        let mut metrics = vec![
+            Metric::gauge("brick_number", self.id.0.into(), "The number of the brick in the catalogue."),
+            Metric::gauge("nodes_served", served, "Logical nodes that are served here."),
+            Metric::gauge("nodes_moving_in", coming, "Logical nodes that move to here."),
+            Metric::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),
         ];
-        figures.extend(self.verdicts.figures());
-        if let Some(catalog) = self.realm.catalog() {
-            figures.extend(crate::meta::figures(&catalog));
+        metrics.extend(self.answer_counts.metrics());
+        if let Some(catalog) = self.cluster_view.catalog() {
+            metrics.extend(crate::meta::catalog_metrics(&catalog));
         }
-        figures
+        metrics
     }
 
     /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others
@@ -194,9 +195,13 @@ impl Nodes {
     ///
     /// What was served as of another epoch is closed first, and opened again, or sealed, when nothing of it is under way any
     /// more.
-    fn serve(&self, wanted: impl Iterator<Item = (NodeId, Place)>, moving: &BTreeMap<NodeId, Transfer>) -> Result<()> {
+    fn serve(
+        &self,
+        wanted: impl Iterator<Item = (NodeId, NodePlacement)>,
+        moving: &BTreeMap<NodeId, Transfer>,
+    ) -> Result<()> {
         let before = self.served.load_full();
-        let wanted: BTreeMap<NodeId, Place> = wanted.collect();
+        let wanted: BTreeMap<NodeId, NodePlacement> = wanted.collect();
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         for (node, served) in before.iter() {
             if wanted.get(node).is_none_or(|place| place.epoch != served.epoch) {
@@ -206,11 +211,11 @@ impl Nodes {
             } else if !moving.contains_key(node)
                 && let Ok(mut hosted) = served.lock()
             {
-                hosted.is_not_copied();
+                hosted.stop_tracking();
             }
         }
         let closed = closing.extract_if(.., |_, served| served.is_closed());
-        let closed = closed.map(|(node, served)| (node, served.left())).collect();
+        let closed = closed.map(|(node, served)| (node, served.take_changes())).collect();
         let (mut after, mut failed) = (BTreeMap::new(), None);
         for (node, place) in wanted {
             if closing.contains_key(&node) {
@@ -225,13 +230,13 @@ impl Nodes {
             }
         }
         self.served.store(Arc::new(after));
-        failed = self.seal(moving, |node| closing.contains_key(&node), closed).err().or(failed);
+        failed = self.seal_moving(moving, |node| closing.contains_key(&node), closed).err().or(failed);
         self.is_settled.store(closing.is_empty() && failed.is_none(), Ordering::Release);
         failed.map_or(Ok(()), Err)
     }
 
     /// Opens a logical node with what the store has of it.
-    fn open(&self, node: NodeId, Place { epoch, moves, .. }: Place) -> Result<Served> {
+    fn open(&self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement) -> Result<ServedNode> {
         let seal = self.seal_of(node)?;
         if seal >= epoch && !planted(Bug::ServedUnsealed) {
             let what = format!(
@@ -240,12 +245,12 @@ impl Nodes {
             );
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
-        let (store, chores) = (self.store.clone(), self.chores.clone());
-        let mut hosted = Hosted::open(store, (node, moves), SKEW_MS, chores, self.time.now())?;
-        hosted.verdicts = self.verdicts.clone();
+        let (store, chores) = (self.store.clone(), self.inbox.clone());
+        let mut hosted = NodeDriver::open(store, (node, moves), SKEW_MS, chores, self.time.now())?;
+        hosted.answer_counts = self.answer_counts.clone();
         self.follow_schema(&mut hosted);
         info!(%node, epoch, "serving a logical node");
-        Ok(Served { epoch, hosted: Mutex::new(hosted) })
+        Ok(ServedNode { epoch, driver: Mutex::new(hosted) })
     }
 
     /// Whether a logical node is served here.
@@ -254,24 +259,24 @@ impl Nodes {
     }
 
     /// Whether a logical node is served here, or was until a moment ago.
-    pub(super) fn is_held(&self, node: NodeId) -> bool {
+    pub(super) fn is_in_use(&self, node: NodeId) -> bool {
         let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        closing.contains_key(&node) || self.is_served(node) || self.leaving.has(node)
+        closing.contains_key(&node) || self.is_served(node) || self.move_outs.contains(node)
     }
 
     /// Does something with a logical node that is served here.
     ///
     /// # Errors
     /// If it is not, or cannot be.
-    pub(super) fn with_hosted<T>(&self, node: NodeId, act: impl FnOnce(&mut Hosted) -> Result<T>) -> Result<T> {
-        act(&mut *self.named(node)?.lock()?)
+    pub(super) fn with_driver<T>(&self, node: NodeId, act: impl FnOnce(&mut NodeDriver) -> Result<T>) -> Result<T> {
+        act(&mut *self.require_served(node)?.lock()?)
     }
 
     /// Keeps the indexes that the catalogue tells of.
-    fn follow_schema(&self, hosted: &mut Hosted) {
-        let Some(catalog) = self.realm.catalog() else { return };
+    fn follow_schema(&self, hosted: &mut NodeDriver) {
+        let Some(catalog) = self.cluster_view.catalog() else { return };
         if let Some(space) = catalog.space_of(hosted.node()) {
-            hosted.follow(space.id, &catalog.schema(space.id), self.time.now());
+            hosted.set_schema(space.id, &catalog.schema(space.id), self.time.now());
         }
     }
 
@@ -283,12 +288,12 @@ impl Nodes {
         }
     }
 
-    fn served(&self, node: NodeId) -> Option<Arc<Served>> {
+    fn served(&self, node: NodeId) -> Option<Arc<ServedNode>> {
         self.served.load().get(&node).cloned()
     }
 
     /// A logical node that is asked for something by whoever is answered with an error.
-    fn named(&self, node: NodeId) -> Result<Arc<Served>> {
+    fn require_served(&self, node: NodeId) -> Result<Arc<ServedNode>> {
         self.served(node).ok_or_else(|| not_served(node))
     }
 
@@ -298,7 +303,7 @@ impl Nodes {
     ///
     /// # Errors
     /// If nobody who follows the rules can have said it: whoever did should be disconnected.
-    pub(crate) fn message(&self, from: &Post, message: Message) -> Result<()> {
+    pub(crate) fn handle_message(&self, from: &PeerHandle, message: Message) -> Result<()> {
         match message {
             Message::Up { node, epoch, holder, message } => {
                 if let Up::Write { writes, .. } = &message {
@@ -306,7 +311,7 @@ impl Nodes {
                 }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut hosted) = served.lock() else { return self.refuse(from, node) };
-                hosted.up(from, holder, message, self.time.now()).map_err(rejected)
+                hosted.handle_up(from, holder, message, self.time.now()).map_err(invalid_message_error)
             }
             Message::Ask { node, epoch, seen, request } => {
                 if let Request::Prepare { part, .. } | Request::Commit { part, .. } = &request {
@@ -314,25 +319,27 @@ impl Nodes {
                 }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut hosted) = served.lock() else { return self.refuse(from, node) };
-                hosted.request(Asker::Post(from.clone()), request, seen, self.time.now()).map_err(rejected)
+                hosted
+                    .handle_request(Requester::Remote(from.clone()), request, seen, self.time.now())
+                    .map_err(invalid_message_error)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
     }
 
     /// A logical node cannot be served: that is nobody's fault who asks.
-    fn refuse(&self, from: &Post, node: NodeId) -> Result<()> {
-        from.send(&Message::Elsewhere { node, epoch: 0 });
+    fn refuse(&self, from: &PeerHandle, node: NodeId) -> Result<()> {
+        from.send(&Message::NotServedHere { node, epoch: 0 });
         Ok(())
     }
 
-    fn admit(&self, from: &Post, node: NodeId, epoch: u64) -> Option<Arc<Served>> {
+    fn admit(&self, from: &PeerHandle, node: NodeId, epoch: u64) -> Option<Arc<ServedNode>> {
         let served = self.served(node);
         match served.as_ref().filter(|served| served.epoch == epoch) {
             Some(_) => served,
             None => {
                 let epoch = served.map_or(0, |served| served.epoch);
-                from.send(&Message::Elsewhere { node, epoch });
+                from.send(&Message::NotServedHere { node, epoch });
                 None
             }
         }
@@ -342,7 +349,7 @@ impl Nodes {
     ///
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
-    pub(crate) fn look<T>(&self, oid: Oid, mut show: impl FnMut(Option<Stored<'_>>) -> T) -> Result<T> {
+    pub(crate) fn read_latest<T>(&self, oid: Oid, mut show: impl FnMut(Option<StoredObject<'_>>) -> T) -> Result<T> {
         let node = oid.page().node;
         let all = self.served.load();
         let served = all.get(&node).ok_or_else(|| not_served(node))?;
@@ -360,11 +367,11 @@ impl Nodes {
     /// # Errors
     /// If the logical node is not served here, or something cannot be read.
     pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
-        let served = self.named(wanted.node)?;
+        let served = self.require_served(wanted.node)?;
         let mut scanned = scan(&self.store, wanted)?;
         let hosted = served.lock()?;
-        if hosted.knows_more(wanted) {
-            return Ok(Scanned { behind: true, ..Scanned::default() });
+        if hosted.has_unlisted_classes(wanted) {
+            return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
         }
         // What was found was committed before.
         scanned.seen = hosted.clock();
@@ -377,8 +384,8 @@ impl Nodes {
     /// [`ErrorKind::NotFound`] if it is not known here.
     pub(crate) fn index_progress(&self, wanted: &BuildIndex) -> Result<Option<(u64, u64)>> {
         let BuildIndex { space, node, index } = *wanted;
-        let (served, id) = (self.named(node)?, IndexId { node, space, index });
-        let progress = served.lock()?.progress(id)?;
+        let (served, id) = (self.require_served(node)?, IndexId { node, space, index });
+        let progress = served.lock()?.index_progress(id)?;
         let unknown = || Error::new(ErrorKind::NotFound, format!("there is no {id}, as far as is known here"));
         let progress = progress.ok_or_else(unknown)?;
         let marks = index_rows::read_marks(&self.store, id)?;
@@ -391,13 +398,13 @@ impl Nodes {
     /// # Errors
     /// As [`Nodes::index_progress`]; one that is not known yet may be in a moment.
     pub(crate) async fn build_index(&self, wanted: BuildIndex) -> Result<Option<(u64, u64)>> {
-        let until = self.time.now() + PATIENCE_MS;
+        let until = self.time.now() + INDEX_WAIT_MS;
         loop {
             let progress = self.index_progress(&wanted);
             if matches!(progress, Ok(None)) || self.time.now() >= until {
                 return progress;
             }
-            time::sleep(LOOK).await;
+            time::sleep(INDEX_POLL_INTERVAL).await;
         }
     }
 
@@ -409,7 +416,7 @@ impl Nodes {
         pages: u64,
         done: impl FnOnce(Result<u64>) + Send + 'static,
     ) {
-        match self.named(node) {
+        match self.require_served(node) {
             Ok(served) => match served.lock() {
                 Ok(mut hosted) => hosted.reserve(space, pages, done),
                 Err(error) => done(Err(error)),
@@ -421,27 +428,27 @@ impl Nodes {
     // -------------------------------------------------------------------------------------------- looking after
 
     /// Does what is left to be done and what it is time for, for ever.
-    pub(crate) async fn look_after(self: &Arc<Self>) {
-        let (mut map, mut chores) = (self.realm.placement.watch(), Vec::new());
-        let mut catalogue = self.realm.changed();
-        if let Err(error) = self.find_left() {
+    pub(crate) async fn run(self: &Arc<Self>) {
+        let (mut map, mut chores) = (self.cluster_view.placement.watch(), Vec::new());
+        let mut catalogue = self.cluster_view.catalog_changes();
+        if let Err(error) = self.find_leftovers() {
             error!(%error, "what was left here of logical nodes that have moved is not removed");
         }
         self.follow_map();
         loop {
-            self.chores.alarm.clear();
-            self.chores.take(&mut chores);
+            self.inbox.timer.clear();
+            self.inbox.take(&mut chores);
             for chore in chores.drain(..) {
-                self.chore(chore);
+                self.handle_task(chore);
             }
             let now = self.time.now();
-            let next = self.served.load().values().map(|served| Self::poll(served, now)).min();
-            self.chores.alarm.set(next.unwrap_or(Ms::MAX).min(self.look_for_silence()));
+            let next = self.served.load().values().map(|served| Self::poll_node(served, now)).min();
+            self.inbox.timer.set(next.unwrap_or(Ms::MAX).min(self.unseal_abandoned()));
             if !self.is_settled.load(Ordering::Acquire) {
-                self.chores.alarm.set(now + if self.is_closing() { SOON_MS } else { AGAIN_MS });
+                self.inbox.timer.set(now + if self.is_closing() { CLOSING_POLL_MS } else { RETRY_DELAY_MS });
             }
             tokio::select! {
-                () = self.chores.alarm.wait(&self.time) => {
+                () = self.inbox.timer.wait(&self.time) => {
                     if !self.is_settled.load(Ordering::Acquire) {
                         self.follow_map();
                     }
@@ -461,7 +468,7 @@ impl Nodes {
         !self.closing.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    fn poll(served: &Served, now: Ms) -> Ms {
+    fn poll_node(served: &ServedNode, now: Ms) -> Ms {
         let Ok(mut hosted) = served.lock() else { return Ms::MAX };
         if hosted.deadline() <= now {
             hosted.poll(now);
@@ -470,15 +477,15 @@ impl Nodes {
     }
 
     /// Asks the catalogue for news of classes, if nobody does already; what has come is followed as all news are.
-    fn learn(self: &Arc<Self>, space: SpaceId) {
+    fn refresh_schema(self: &Arc<Self>, space: SpaceId) {
         if self.is_learning.swap(true, Ordering::AcqRel) {
             return;
         }
         let nodes = self.clone();
         tokio::spawn(async move {
-            let learned = time::timeout(LEARNING, nodes.realm.refresh_schema(space)).await;
+            let learned = time::timeout(SCHEMA_TIMEOUT, nodes.cluster_view.refresh_schema(space)).await;
             match learned {
-                Ok(Ok(_)) => nodes.learned(),
+                Ok(Ok(_)) => nodes.on_schema_refreshed(),
                 Ok(Err(error)) => {
                     warn!(space = space.0, %error, "it cannot be found out whether there are new classes")
                 }
@@ -489,18 +496,18 @@ impl Nodes {
     }
 
     /// What the catalogue has now is known here.
-    fn learned(&self) {
+    fn on_schema_refreshed(&self) {
         self.follow_schemas();
         for served in self.served.load().values() {
             if let Ok(mut hosted) = served.lock() {
-                hosted.learned();
+                hosted.on_schema_refreshed();
             }
         }
     }
 
-    fn chore(self: &Arc<Self>, chore: Chore) {
+    fn handle_task(self: &Arc<Self>, chore: NodeTask) {
         let now = self.time.now();
-        let with = |node: NodeId, act: &mut dyn FnMut(&mut Hosted)| {
+        let with = |node: NodeId, act: &mut dyn FnMut(&mut NodeDriver)| {
             if let Some(served) = self.served(node)
                 && let Ok(mut hosted) = served.lock()
             {
@@ -508,26 +515,26 @@ impl Nodes {
             }
         };
         match chore {
-            Chore::Written { node, life, result } => {
+            NodeTask::Written { node, life, result } => {
                 let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
                 if let Some(served) = closing.or_else(|| self.served(node)) {
-                    served.written(life, result, now);
+                    served.handle_written(life, result, now);
                 }
             }
-            Chore::Learn { space } => self.learn(space),
-            Chore::Answer { to, node, answer } => {
-                with(to, &mut |hosted| hosted.answered(node, answer.clone(), now));
+            NodeTask::RefreshSchema { space } => self.refresh_schema(space),
+            NodeTask::Answer { to, node, answer } => {
+                with(to, &mut |hosted| hosted.handle_answer(node, answer.clone(), now));
             }
-            Chore::Ask { from, node, seen, request } => match self.served(node) {
+            NodeTask::Ask { from, node, seen, request } => match self.served(node) {
                 Some(served) => {
                     let Ok(mut hosted) = served.lock() else { return };
-                    if let Err(error) = hosted.request(Asker::Node(from), request, seen, now) {
+                    if let Err(error) = hosted.handle_request(Requester::Node(from), request, seen, now) {
                         warn!(%node, %error, "a logical node refuses what another one asks");
                     }
                 }
                 None => {
-                    let Some(place) = self.realm.placement.of(node) else { return };
-                    if let Some(post) = self.others.post(place.brick) {
+                    let Some(place) = self.cluster_view.placement.of(node) else { return };
+                    if let Some(post) = self.brick_links.handle_to(place.brick) {
                         post.send(&Message::Ask { node, epoch: place.epoch, seen, request });
                     }
                 }
@@ -536,33 +543,33 @@ impl Nodes {
     }
 }
 
-impl Below for Nodes {
-    fn connected(&self, _: BrickId) {}
+impl BrickLinkHandler for Nodes {
+    fn on_connected(&self, _: BrickId) {}
 
-    fn message(&self, _: BrickId, message: Message) -> Result<()> {
+    fn handle_message(&self, _: BrickId, message: Message) -> Result<()> {
         match message {
             Message::Answer { node, answer, .. } => {
                 // Whoever has asked knows the transaction.
                 let now = self.time.now();
                 for served in self.served.load().values() {
                     if let Ok(mut hosted) = served.lock() {
-                        hosted.answered(node, answer.clone(), now);
+                        hosted.handle_answer(node, answer.clone(), now);
                     }
                 }
                 Ok(())
             }
             // It is asked again, by the map that is the newest then.
-            Message::Elsewhere { .. } | Message::Held { .. } => Ok(()),
+            Message::NotServedHere { .. } | Message::Deferred { .. } => Ok(()),
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
     }
 
-    fn disconnected(&self, _: BrickId) {}
+    fn on_disconnected(&self, _: BrickId) {}
 }
 
 /// Bytes of what is written.
-fn bytes_of<'a>(contents: impl Iterator<Item = &'a Content<Object>>) -> usize {
-    contents.map(|content| if let Content::Value(object) = content { object.data.len() } else { 0 }).sum()
+fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usize {
+    contents.map(|content| if let ObjectState::Value(object) = content { object.data.len() } else { 0 }).sum()
 }
 
 fn not_served(node: NodeId) -> Error {
@@ -570,6 +577,6 @@ fn not_served(node: NodeId) -> Error {
     Error::new(ErrorKind::Unavailable, what)
 }
 
-fn rejected(why: protocol::commit::Rejected) -> Error {
+fn invalid_message_error(why: protocol::commit::Rejected) -> Error {
     Error::new(ErrorKind::Invalid, why.to_string())
 }

@@ -20,8 +20,8 @@ use std::ops::ControlFlow;
 use bytes::{BufMut, Bytes, BytesMut};
 use model::checksum::crc32c;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
-use protocol::ident::{Timestamp, TxnId, Version};
-use protocol::page_cache::Fetched;
+use protocol::ident::{HlcTimestamp, TxnId, Version};
+use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::{Snapshot, Store};
 
@@ -78,7 +78,7 @@ fn key(table: u8, parts: &[&[u8]]) -> Key {
     key
 }
 
-pub(crate) fn number(page: u64) -> [u8; PAGE_LEN] {
+pub(crate) fn encode_page_number(page: u64) -> [u8; PAGE_LEN] {
     let [_, _, number @ ..] = page.to_be_bytes();
     number
 }
@@ -97,7 +97,7 @@ pub(crate) fn object_key(page: PageId, slot: u16) -> Key {
 fn object_bytes(PageId { space, node, number }: PageId, slot: u16) -> [u8; HEAD_KEY + 2] {
     let [n0, n1, n2, n3] = node.0.to_be_bytes();
     let [s0, s1] = space.0.to_be_bytes();
-    let [p0, p1, p2, p3, p4, p5] = self::number(number);
+    let [p0, p1, p2, p3, p4, p5] = self::encode_page_number(number);
     let [o0, o1] = slot.to_be_bytes();
     [b'P', n0, n1, n2, n3, s0, s1, p0, p1, p2, p3, p4, p5, o0, o1]
 }
@@ -112,7 +112,7 @@ fn page_end(page: PageId) -> Key {
 /// The key of an object in the extent of its class.
 pub(crate) fn extent_key(class: ClassId, page: PageId, slot: u16) -> Key {
     let mut key = extent_prefix(page.node, page.space, class);
-    key.extend_from_slice(&number(page.number));
+    key.extend_from_slice(&encode_page_number(page.number));
     key.extend_from_slice(&slot.to_be_bytes());
     key
 }
@@ -138,7 +138,7 @@ pub(crate) fn extent_prefix(node: NodeId, space: SpaceId, class: ClassId) -> Key
 pub(crate) fn extent_range(node: NodeId, space: SpaceId, class: ClassId, after: Option<(u64, u16)>) -> (Key, Key) {
     let (mut from, mut to) = (extent_prefix(node, space, class), extent_prefix(node, space, class));
     if let Some((page, slot)) = after {
-        from.extend_from_slice(&number(page));
+        from.extend_from_slice(&encode_page_number(page));
         from.extend_from_slice(&slot.to_be_bytes());
         from.push(0);
     }
@@ -152,7 +152,7 @@ pub(crate) fn free_key(node: NodeId, space: SpaceId) -> Key {
 }
 
 /// The key of a piece of what is known of a transaction.
-pub(crate) fn known_key(node: NodeId, txn: TxnId, piece: u16) -> Key {
+pub(crate) fn txn_key(node: NodeId, txn: TxnId, piece: u16) -> Key {
     let (start, client) = (txn.start.0.to_be_bytes(), txn.client.0.to_be_bytes());
     key(b'K', &[&node.0.to_be_bytes(), &start, &client, &piece.to_be_bytes()])
 }
@@ -163,7 +163,7 @@ pub(crate) fn is_first_piece(key: &[u8]) -> bool {
 }
 
 /// What the keys of all known transactions begin with, and the key behind them.
-pub(crate) fn known_range(node: NodeId) -> (Key, Key) {
+pub(crate) fn txn_range(node: NodeId) -> (Key, Key) {
     (key(b'K', &[&node.0.to_be_bytes()]), key(b'K', &[&node.0.to_be_bytes(), &[0xff; 19]]))
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
 }
 
 /// Whether a row moves with a logical node.
-pub(crate) fn moves_with(node: NodeId, key: &[u8]) -> bool {
+pub(crate) fn belongs_to(node: NodeId, key: &[u8]) -> bool {
     key.split_first().is_some_and(|(table, rest)| TABLES.contains(table) && rest.starts_with(&node.0.to_be_bytes()))
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn read_seals(store: &Store) -> Result<Vec<(NodeId, u64)>> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: Version,
-    pub(crate) timestamp: Timestamp,
+    pub(crate) timestamp: HlcTimestamp,
 }
 
 impl Head {
@@ -241,7 +241,7 @@ impl Head {
         let row: &[u8; HEAD] = row.try_into().map_err(|_| damaged(page, "its head has another length"))?;
         let [m0, m1, m2, m3, p @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *row;
         let version = Version { moves: u32::from_be_bytes([m0, m1, m2, m3]), position: u64::from_be_bytes(p) };
-        Ok(Self { version, timestamp: Timestamp(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7])) })
+        Ok(Self { version, timestamp: HlcTimestamp(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7])) })
     }
 }
 
@@ -256,7 +256,7 @@ pub(crate) fn encode_object(object: &Object) -> Bytes {
 }
 
 /// An object where it lies in its row.
-pub(crate) struct Stored<'a> {
+pub(crate) struct StoredObject<'a> {
     pub(crate) class: ClassId,
     pub(crate) kind: Kind,
     /// The CRC-32C of the data, since it was written.
@@ -264,7 +264,7 @@ pub(crate) struct Stored<'a> {
     pub(crate) data: &'a [u8],
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredObject<'a> {
     fn decode(page: PageId, row: &'a [u8]) -> Result<Self> {
         let head = row.split_first_chunk::<OBJECT_HEAD>();
         let ([c0, c1, c2, c3, kind, s0, s1, s2, s3], data) =
@@ -281,7 +281,7 @@ impl<'a> Stored<'a> {
 }
 
 fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
-    let stored = Stored::decode(page, row)?;
+    let stored = StoredObject::decode(page, row)?;
     Ok(stored.with(Bytes::copy_from_slice(stored.data)))
 }
 
@@ -300,14 +300,18 @@ pub(crate) fn read_head(state: &impl Rows, page: PageId) -> Result<Head> {
 /// An object of a page; `None` if the slot is free. Its data is the row's, not a copy.
 pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<Option<Object>> {
     let Some(row) = state.get(&object_key(page, slot))? else { return Ok(None) };
-    let stored = Stored::decode(page, &row)?;
+    let stored = StoredObject::decode(page, &row)?;
     Ok(Some(stored.with(row.slice_ref(stored.data))))
 }
 
 /// Shows an object where it lies; nothing, if there is none.
-pub(crate) fn show_object<T>(store: &Store, oid: Oid, mut show: impl FnMut(Option<Stored<'_>>) -> T) -> Result<T> {
+pub(crate) fn show_object<T>(
+    store: &Store,
+    oid: Oid,
+    mut show: impl FnMut(Option<StoredObject<'_>>) -> T,
+) -> Result<T> {
     let shown = store.row_with(&object_key(oid.page(), oid.slot()), |row| {
-        let stored = Stored::decode(oid.page(), row)?;
+        let stored = StoredObject::decode(oid.page(), row)?;
         Ok(show(Some(stored).filter(|stored| stored.class == oid.class())))
     })?;
     shown.unwrap_or_else(|| Ok(show(None)))
@@ -322,8 +326,8 @@ pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)
 }
 
 /// A whole page, of one state.
-pub(crate) fn read_page(store: &Store, page: PageId) -> Result<Fetched<Object>> {
-    let mut fetched = Fetched { version: Version::ZERO, timestamp: Timestamp::ZERO, objects: Default::default() };
+pub(crate) fn read_page(store: &Store, page: PageId) -> Result<PageImage<Object>> {
+    let mut fetched = PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: Default::default() };
     let mut failed = None;
     store.rows(&head_key(page), &page_end(page), |key, row| {
         let taken = match key.get(HEAD_KEY..) {

@@ -13,24 +13,24 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
 use protocol::ident::Version;
-use protocol::validate::{Read, Seen};
-use query::key::fixed;
+use protocol::validate::{Read, ReadVersion};
+use query::key::common_first_component;
 use store::{Snapshot, Store};
-use wire::cluster::{IndexRange, Place, Scan, Scanned};
+use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
 
 use super::guards;
 use super::index_rows::{self, IndexId, Key, Mark};
 use super::page_rows as rows;
 
 /// Bytes of objects in one answer, beyond which no other follows.
-const ANSWER: usize = 1 << 20;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// Objects that are looked at for one answer.
-const EXAMINED: u64 = 10_000;
+const MAX_EXAMINED: u64 = 10_000;
 /// Entries that are counted for one answer, if the objects need not be looked at.
-const COUNTED: u64 = 100_000;
+const MAX_COUNTED: u64 = 100_000;
 /// Rows that are taken at a time: at first as many as are wanted, between these.
-const FEW: usize = 16;
-const MANY: usize = 512;
+const MIN_ROWS: usize = 16;
+const MAX_ROWS: usize = 512;
 
 /// Looks for what a scan asks for.
 ///
@@ -39,50 +39,50 @@ const MANY: usize = 512;
 /// yet; [`ErrorKind::Corrupt`] if something is damaged.
 pub(crate) fn scan(store: &Store, scan: &Scan) -> Result<Scanned> {
     let state = store.snapshot()?;
-    let mut looking = Looking { state: &state, scan, scanned: Scanned::default(), bytes: 0 };
+    let mut looking = Scanner { state: &state, scan, scanned: Scanned::default(), bytes: 0 };
     match &scan.range {
-        None => looking.extents()?,
-        Some(range) => looking.index(range)?,
+        None => looking.scan_extents()?,
+        Some(range) => looking.scan_index(range)?,
     }
     Ok(looking.scanned)
 }
 
-struct Looking<'a> {
+struct Scanner<'a> {
     state: &'a Snapshot,
     scan: &'a Scan,
     scanned: Scanned,
     bytes: usize,
 }
 
-impl Looking<'_> {
+impl Scanner<'_> {
     fn page(&self, number: u64) -> PageId {
         PageId { space: self.scan.space, node: self.scan.node, number }
     }
 
     /// These guards stand for what is looked for.
-    fn guard(&mut self, guards: impl IntoIterator<Item = Oid>) -> Result<()> {
+    fn add_guards(&mut self, guards: impl IntoIterator<Item = Oid>) -> Result<()> {
         if self.scan.after.is_some() {
             return Ok(());
         }
         for oid in guards {
             let version = rows::read_head(self.state, oid.page())?.version;
-            self.scanned.guards.push(Read { oid, seen: Seen::At(version) });
+            self.scanned.guards.push(Read { oid, seen: ReadVersion::At(version) });
         }
         Ok(())
     }
 
     // -------------------------------------------------------------------------------------------- extents
 
-    fn extents(&mut self) -> Result<()> {
+    fn scan_extents(&mut self) -> Result<()> {
         let scan = self.scan;
-        self.guard(scan.classes.iter().map(|class| guards::of_class(scan.space, scan.node, *class)))?;
+        self.add_guards(scan.classes.iter().map(|class| guards::of_class(scan.space, scan.node, *class)))?;
         let after = scan.after.as_ref().map(|place| place.oid);
         for class in &scan.classes {
             // Classes rise, so those before the place where it goes on are done.
             if after.is_some_and(|oid| oid.class() > *class) {
                 continue;
             }
-            self.extent(*class, after.filter(|oid| oid.class() == *class))?;
+            self.scan_extent(*class, after.filter(|oid| oid.class() == *class))?;
             if self.scanned.next.is_some() {
                 break;
             }
@@ -90,7 +90,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    fn extent(&mut self, class: ClassId, after: Option<Oid>) -> Result<()> {
+    fn scan_extent(&mut self, class: ClassId, after: Option<Oid>) -> Result<()> {
         let scan = self.scan;
         let Scan { node, space, count, ref filter, .. } = *scan;
         let counts = count && filter.is_none();
@@ -100,10 +100,10 @@ impl Looking<'_> {
             let (number, slot) = rows::extent_place(row)?;
             let oid = Oid::new(class, looking.page(number), slot);
             if counts {
-                return Ok(looking.count(oid, &[]));
+                return Ok(looking.count_object(oid, &[]));
             }
             match read_at(looking.state, oid.page(), slot)? {
-                (version, Some(object)) => looking.object(oid, version, object, &[]),
+                (version, Some(object)) => looking.add_object(oid, version, object, &[]),
                 (_, None) => Err(damaged_extent(node, space, class, oid)),
             }
         })
@@ -117,7 +117,7 @@ impl Looking<'_> {
         mut look: impl FnMut(&mut Self, &[u8]) -> Result<bool>,
     ) -> Result<()> {
         let (mut from, mut to) = (Key::from_slice(from), Key::from_slice(to));
-        let mut portion = (self.scan.limit as usize).clamp(FEW, MANY);
+        let mut portion = (self.scan.limit as usize).clamp(MIN_ROWS, MAX_ROWS);
         loop {
             let mut found: Vec<Key> = Vec::new();
             let visit = |row: &[u8], _: &[u8]| {
@@ -140,31 +140,31 @@ impl Looking<'_> {
                 from = last;
                 from.push(0);
             }
-            portion = MANY;
+            portion = MAX_ROWS;
         }
     }
 
     // -------------------------------------------------------------------------------------------- indexes
 
-    fn index(&mut self, range: &IndexRange) -> Result<()> {
+    fn scan_index(&mut self, range: &IndexRange) -> Result<()> {
         let scan = self.scan;
         let Scan { node, space, count, ref filter, ref classes, .. } = *scan;
         let id = IndexId { node, space, index: range.index };
         let all = self.check_complete(id)?;
         let counts = count && filter.is_none() && all.is_subset(classes);
-        self.guard([match fixed(&range.from, &range.to) {
+        self.add_guards([match common_first_component(&range.from, &range.to) {
             Some(first) => guards::of_bucket(space, node, id.index, first),
             None => guards::of_index(space, node, id.index),
         }])?;
         let (from, to) = bounds(id, range, scan.after.as_ref());
         self.walk((&from, &to), range.reverse, |looking, row| {
-            let (key, number, slot) = index_rows::parse(id, row)?;
+            let (key, number, slot) = index_rows::parse_entry(id, row)?;
             let page = looking.page(number);
             if counts {
-                return Ok(looking.count(Oid::new(ClassId::NONE, page, slot), key));
+                return Ok(looking.count_object(Oid::new(ClassId::NONE, page, slot), key));
             }
             match read_at(looking.state, page, slot)? {
-                (version, Some(object)) => looking.object(Oid::new(object.class, page, slot), version, object, key),
+                (version, Some(object)) => looking.add_object(Oid::new(object.class, page, slot), version, object, key),
                 (_, None) => Err(index_rows::damaged(id, "an entry is of no object")),
             }
         })
@@ -196,7 +196,7 @@ impl Looking<'_> {
     // -------------------------------------------------------------------------------------------- what is found
 
     /// Looks at an object. Says whether there is room for another one.
-    fn object(&mut self, oid: Oid, version: Version, object: Object, key: &[u8]) -> Result<bool> {
+    fn add_object(&mut self, oid: Oid, version: Version, object: Object, key: &[u8]) -> Result<bool> {
         self.scanned.examined += 1;
         let matches = self.scan.classes.contains(&object.class)
             && match &self.scan.filter {
@@ -212,28 +212,32 @@ impl Looking<'_> {
             }
         }
         let is_full = self.scanned.found.len() >= self.scan.limit as usize && !self.scan.count;
-        Ok(self.goes_on(is_full || self.bytes >= ANSWER || self.scanned.examined >= EXAMINED, oid, key))
+        Ok(self.set_next_if_over(
+            is_full || self.bytes >= MAX_ANSWER_BYTES || self.scanned.examined >= MAX_EXAMINED,
+            oid,
+            key,
+        ))
     }
 
     /// Counts an object that need not be looked at. Says whether another one may be.
-    fn count(&mut self, oid: Oid, key: &[u8]) -> bool {
+    fn count_object(&mut self, oid: Oid, key: &[u8]) -> bool {
         self.scanned.count += 1;
-        self.goes_on(self.scanned.count >= COUNTED, oid, key)
+        self.set_next_if_over(self.scanned.count >= MAX_COUNTED, oid, key)
     }
 
-    fn goes_on(&mut self, is_over: bool, oid: Oid, key: &[u8]) -> bool {
+    fn set_next_if_over(&mut self, is_over: bool, oid: Oid, key: &[u8]) -> bool {
         if is_over {
-            self.scanned.next = Some(Place { key: Bytes::copy_from_slice(key), oid });
+            self.scanned.next = Some(ScanPosition { key: Bytes::copy_from_slice(key), oid });
         }
         !is_over
     }
 }
 
 /// The rows of a range, behind a place.
-fn bounds(id: IndexId, range: &IndexRange, after: Option<&Place>) -> (Key, Key) {
+fn bounds(id: IndexId, range: &IndexRange, after: Option<&ScanPosition>) -> (Key, Key) {
     let (mut from, mut to) = (index_rows::bound(id, &range.from), index_rows::bound(id, &range.to));
-    if let Some(Place { key, oid }) = after {
-        let mut place = index_rows::entry(id, key, oid.page(), oid.slot());
+    if let Some(ScanPosition { key, oid }) = after {
+        let mut place = index_rows::entry_key(id, key, oid.page(), oid.slot());
         if range.reverse {
             to = to.min(place);
         } else {

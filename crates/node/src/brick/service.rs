@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
-use wire::cluster::{BuildIndex, CopyRows, Message, Reserve, Scan, looked};
+use wire::cluster::{BuildIndex, CopyRows, Message, Reserve, Scan, object_read_to_proto};
 use wire::convert;
-use wire::driving::Post;
+use wire::driving::PeerHandle;
 use wire::frame::Raw;
-use wire::link::{Deferred, Incoming, Reply, Service};
+use wire::link::{DeferredResponder, Incoming, Responder, Service};
 use wire::outbox::Piece;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
+use super::brick_session::BrickSession;
 use super::completions::Completion;
 use super::listing::Listing;
 use super::nodes::Nodes;
-use super::page_rows::Stored;
+use super::page_rows::StoredObject;
 use super::resident::{is_resident, make_resident};
-use super::session::Session;
-use super::{Role, blocking, long_job};
-use crate::server::{Config, Thread, kind};
+use super::{BrickRole, blocking, long_job};
+use crate::server::{Config, Thread, kind_index};
 
 /// Bytes of content that one `Read` may ask for.
 pub(crate) const MAX_READ: u32 = 4 << 20;
@@ -40,15 +40,15 @@ const STAGED: usize = 64 << 10;
 const TIMED: u32 = 16;
 
 /// Answers the requests of one connection.
-pub(crate) struct Answerer {
+pub(crate) struct BrickConnection {
     pub(crate) store: Store,
     pub(crate) in_memory: bool,
     pub(crate) config: Arc<Config>,
-    pub(crate) session: Arc<Session>,
-    pub(crate) thread: Arc<Thread<Role>>,
+    pub(crate) session: Arc<BrickSession>,
+    pub(crate) thread: Arc<Thread<BrickRole>>,
     pub(crate) timing: Timing,
     /// The way to whoever is connected.
-    pub(crate) post: Post,
+    pub(crate) post: PeerHandle,
 }
 
 /// How long commits in memory take.
@@ -89,11 +89,11 @@ macro_rules! on {
 }
 pub(crate) use on;
 
-impl Service for Answerer {
-    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+impl Service for BrickConnection {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
-        let metrics = &self.thread.metrics;
-        metrics.requests.0[kind(&request)].add(1);
+        let metrics = &self.thread.counters;
+        metrics.requests.0[kind_index(&request)].add(1);
         if !raw.is_empty() {
             metrics.received.add(raw.len() as u64);
         }
@@ -103,12 +103,12 @@ impl Service for Answerer {
         match request {
             Request::Up(_) | Request::Ask(_) => {
                 let nodes = self.thread.server.role.nodes();
-                let handled = nodes.and_then(|nodes| nodes.message(&self.post, Message::decode(request, raw)?));
+                let handled = nodes.and_then(|nodes| nodes.handle_message(&self.post, Message::decode(request, raw)?));
                 if let Err(error) = handled {
                     reply.refuse(&error);
                 }
             }
-            Request::Look(look) => self.look(look, reply),
+            Request::ReadObject(look) => self.look(look, reply),
             Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Scan(scan) => self.scan(scan, reply),
             Request::BuildIndex(build) => self.build_index(build, reply),
@@ -145,12 +145,12 @@ impl Service for Answerer {
         }
     }
 
-    fn sent(&mut self, bytes: u64) {
-        self.thread.metrics.sent.add(bytes);
+    fn on_sent(&mut self, bytes: u64) {
+        self.thread.counters.sent.add(bytes);
     }
 }
 
-impl Drop for Answerer {
+impl Drop for BrickConnection {
     fn drop(&mut self) {
         // Files may have to be given back, which may block.
         let session = self.session.clone();
@@ -158,7 +158,7 @@ impl Drop for Answerer {
     }
 }
 
-impl Answerer {
+impl BrickConnection {
     fn view(&self, snapshot: u64) -> Result<View> {
         if snapshot == 0 {
             return Ok(View::Newest(self.store.clone()));
@@ -166,7 +166,7 @@ impl Answerer {
         self.session.snapshot(snapshot).map(View::Snapshot)
     }
 
-    fn send(&self, response: Response, raw: &Bytes, reply: Reply<'_>) {
+    fn send(&self, response: Response, raw: &Bytes, reply: Responder<'_>) {
         if raw.is_empty() {
             return reply.send(response);
         }
@@ -174,10 +174,10 @@ impl Answerer {
     }
 
     /// The hot path: a small object goes from where the store keeps it straight into the outbox.
-    fn get(&self, get: proto::Get, reply: Reply<'_>) {
+    fn get(&self, get: proto::Get, reply: Responder<'_>) {
         let max = get.max.min(MAX_READ) as usize;
         let mut reply = Some(reply);
-        let show = |stat: &Stat, content: Option<store::Content<'_>>| {
+        let show = |stat: &Stat, content: Option<store::ContentRef<'_>>| {
             let Some(reply) = reply.take() else { return };
             let got = proto::Got { stat: Some(stat.clone().into()), with_content: content.is_some() };
             let Some(content) = content else { return reply.send(Response::Got(got)) };
@@ -202,36 +202,40 @@ impl Answerer {
         id: u64,
         oid: Oid,
         max: usize,
-        mut show: impl FnMut(&Stat, Option<store::Content<'_>>),
+        mut show: impl FnMut(&Stat, Option<store::ContentRef<'_>>),
     ) -> Result<bool> {
         let found = self.session.snapshot(id)?.get(oid, max)?;
         if let Some((stat, content)) = &found {
-            show(stat, content.as_deref().map(|bytes| store::Content { bytes, crc32c: None }));
+            show(stat, content.as_deref().map(|bytes| store::ContentRef { bytes, crc32c: None }));
         }
         Ok(found.is_some())
     }
 
     /// The newest durable state of an object of a cluster, on the same way.
-    fn look(&self, look: proto::Look, reply: Reply<'_>) {
+    fn look(&self, look: proto::ReadObject, reply: Responder<'_>) {
         let mut reply = Some(reply);
-        let show = |stored: Option<Stored<'_>>| {
+        let show = |stored: Option<StoredObject<'_>>| {
             let Some(reply) = reply.take() else { return };
             match stored {
-                Some(Stored { kind, checksum, data, .. }) => {
-                    reply.send_checked(Response::Looked(looked(Some((kind, data.len())))), data, checksum);
+                Some(StoredObject { kind, checksum, data, .. }) => {
+                    reply.send_checked(
+                        Response::ObjectRead(object_read_to_proto(Some((kind, data.len())))),
+                        data,
+                        checksum,
+                    );
                 }
-                None => reply.send(Response::Looked(looked(None))),
+                None => reply.send(Response::ObjectRead(object_read_to_proto(None))),
             }
         };
         let nodes = self.thread.server.role.nodes();
-        let shown = nodes.and_then(|nodes| nodes.look(convert::oid(look.oid, "object")?, show));
+        let shown = nodes.and_then(|nodes| nodes.read_latest(convert::oid(look.oid, "object")?, show));
         if let (Err(error), Some(reply)) = (shown, reply) {
             reply.fail(&error);
         }
     }
 
     /// What the logical nodes of this brick are asked, and the answer to come; refused, if they cannot be.
-    fn asked<T>(&self, wanted: Result<T>, reply: Reply<'_>) -> Option<(T, Arc<Nodes>, Deferred)> {
+    fn asked<T>(&self, wanted: Result<T>, reply: Responder<'_>) -> Option<(T, Arc<Nodes>, DeferredResponder)> {
         match wanted.and_then(|wanted| Ok((wanted, self.thread.server.role.nodes()?.clone()))) {
             Ok((wanted, nodes)) => Some((wanted, nodes, reply.defer())),
             Err(error) => {
@@ -242,7 +246,7 @@ impl Answerer {
     }
 
     /// Gives page numbers that nobody else gets.
-    fn reserve(&self, reserve: proto::Reserve, reply: Reply<'_>) {
+    fn reserve(&self, reserve: proto::Reserve, reply: Responder<'_>) {
         let Some((asked, nodes, deferred)) = self.asked(Reserve::try_from(reserve), reply) else { return };
         let Reserve { space, node, pages } = asked;
         nodes.reserve(node, space, u64::from(pages), move |reserved| {
@@ -251,7 +255,7 @@ impl Answerer {
     }
 
     /// Looks through objects of a cluster.
-    fn scan(&self, wanted: proto::cluster::Scan, reply: Reply<'_>) {
+    fn scan(&self, wanted: proto::cluster::Scan, reply: Responder<'_>) {
         let Some((scan, nodes, deferred)) = self.asked(Scan::from_proto(wanted), reply) else { return };
         blocking::run(move || match nodes.scan(&scan) {
             Ok(scanned) => {
@@ -263,7 +267,7 @@ impl Answerer {
     }
 
     /// Waits a moment for an index.
-    fn build_index(&self, wanted: proto::BuildIndex, reply: Reply<'_>) {
+    fn build_index(&self, wanted: proto::BuildIndex, reply: Responder<'_>) {
         let Some((wanted, nodes, deferred)) = self.asked(BuildIndex::try_from(wanted), reply) else { return };
         tokio::spawn(async move {
             deferred.answer(nodes.build_index(wanted).await.map(|progress| match progress {
@@ -274,7 +278,7 @@ impl Answerer {
     }
 
     /// Hands over rows of a logical node that moves.
-    fn copy_rows(&self, wanted: proto::moves::CopyRows, reply: Reply<'_>) {
+    fn copy_rows(&self, wanted: proto::moves::CopyRows, reply: Responder<'_>) {
         let Some((copy, nodes, deferred)) = self.asked(CopyRows::try_from(wanted), reply) else { return };
         blocking::run(move || match nodes.copy_rows(&copy) {
             Ok(copied) => {
@@ -285,7 +289,7 @@ impl Answerer {
         });
     }
 
-    fn read(&self, read: proto::Read, reply: Reply<'_>) {
+    fn read(&self, read: proto::Read, reply: Responder<'_>) {
         match self.try_read(&read) {
             Ok(Content::Bytes(bytes)) => self.send(content(), &bytes, reply),
             Ok(Content::Pieces(pieces)) => {
@@ -317,7 +321,7 @@ impl Answerer {
         on!(&view, state => state.pieces(oid, offset, len)).map(Content::Pieces)
     }
 
-    fn commit(&mut self, commit: proto::Commit, raw: &Raw<'_>, reply: Reply<'_>) {
+    fn commit(&mut self, commit: proto::Commit, raw: &Raw<'_>, reply: Responder<'_>) {
         let transaction = match convert::transaction_from_proto(commit, raw) {
             Ok(transaction) => transaction,
             Err(error) => return reply.fail(&error),
@@ -328,7 +332,7 @@ impl Answerer {
         }
         if self.in_memory && uploads.is_empty() {
             let (took, result) = self.timing.of(|| commit_in_memory(&self.store, transaction));
-            self.thread.metrics.committed(took, &result);
+            self.thread.counters.record_commit(took, &result);
             let (response, raw) = decided(result);
             return reply.send_slice(response, &raw);
         }
@@ -348,7 +352,7 @@ impl Answerer {
         }
     }
 
-    fn upload(&self, upload: &proto::Upload, raw: &Raw<'_>, reply: Reply<'_>) {
+    fn upload(&self, upload: &proto::Upload, raw: &Raw<'_>, reply: Responder<'_>) {
         let id = UploadId(upload.upload);
         if self.session.add_piece(id, raw.to_bytes(), reply.defer()) {
             let session = self.session.clone();
@@ -357,7 +361,7 @@ impl Answerer {
     }
 
     /// Short listings at once, long ones elsewhere: they look at as many rows as they have entries.
-    fn list(&self, request: Request, reply: Reply<'_>) {
+    fn list(&self, request: Request, reply: Responder<'_>) {
         let listing = Listing::asked_by(request).and_then(|(snapshot, listing)| Ok((self.view(snapshot)?, listing)));
         match listing {
             Ok((view, listing)) if listing.is_short() => match listing.read(&view) {
@@ -409,9 +413,9 @@ impl Answerer {
                 Response::Spaces(proto::Spaces { entries })
             }
             Request::GetStatus(_) => Response::Status(self.thread.server.status()),
-            Request::GetArrivals(get) => {
+            Request::GetMoveIns(get) => {
                 let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
-                Response::Arrivals(self.thread.server.role.nodes()?.arrivals(&nodes))
+                Response::MoveIns(self.thread.server.role.nodes()?.move_ins(&nodes))
             }
             _ => return Err(self.not_here()),
         };
@@ -448,7 +452,7 @@ fn is_of_one_store(request: &Request) -> bool {
     )
 }
 
-impl Answerer {
+impl BrickConnection {
     /// What was asked is for another kind of server.
     fn not_here(&self) -> Error {
         let what = match self.thread.server.role.nodes() {

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use meta::{Batch, Change, Changed, Entry, Expect, Key, Revision, Session, SessionId, State, Written};
+use meta::{
+    ChangedKey, Expect, Key, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, Revision, WatchBatch,
+    WriteOutcome,
+};
 use model::{Error, ErrorKind, Result};
 use wire::frame::Raw;
 use wire::proto::meta as proto;
@@ -58,7 +61,7 @@ pub(super) fn write_to_proto(
     writer: &[u8; 16],
     number: u64,
     expects: &[Expect],
-    changes: &[Change],
+    changes: &[KeyChange],
 ) -> (proto::Write, Vec<Bytes>) {
     let mut raw = Vec::new();
     let expect = |expect: &Expect| {
@@ -66,14 +69,14 @@ pub(super) fn write_to_proto(
         proto::Expect { key: expect.key.to_string(), revision }
     };
     let expects = expects.iter().map(expect).collect();
-    let mut change = |change: &Change| {
+    let mut change = |change: &KeyChange| {
         let (key, change) = match change {
-            Change::Put { key, value, session } => {
+            KeyChange::Put { key, value, session } => {
                 raw.push(value.clone());
                 let put = proto::Put { value_length: length(value), session: session.map(|session| session.0) };
                 (key, proto::change::Change::Put(put))
             }
-            Change::Remove { key } => (key, proto::change::Change::Remove(proto::Remove {})),
+            KeyChange::Remove { key } => (key, proto::change::Change::Remove(proto::Remove {})),
         };
         proto::Change { key: key.to_string(), change: Some(change) }
     };
@@ -88,15 +91,17 @@ pub(super) fn expects(expects: Vec<proto::Expect>) -> Result<Vec<Expect>> {
     expects.into_iter().map(expect).collect()
 }
 
-pub(super) fn changes(changes: Vec<proto::Change>, raw: Raw<'_>) -> Result<Vec<Change>> {
+pub(super) fn changes(changes: Vec<proto::Change>, raw: Raw<'_>) -> Result<Vec<KeyChange>> {
     let mut values = Values::new(raw);
     let mut change = |change: proto::Change| {
         let key = Key::new(change.key)?;
         match change.change {
-            Some(proto::change::Change::Put(put)) => {
-                Ok(Change::Put { key, value: values.take(put.value_length)?, session: put.session.map(SessionId) })
-            }
-            Some(proto::change::Change::Remove(_)) => Ok(Change::Remove { key }),
+            Some(proto::change::Change::Put(put)) => Ok(KeyChange::Put {
+                key,
+                value: values.take(put.value_length)?,
+                session: put.session.map(MetaSessionId),
+            }),
+            Some(proto::change::Change::Remove(_)) => Ok(KeyChange::Remove { key }),
             None => Err(invalid("a change of the catalogue does not say what changes")),
         }
     };
@@ -105,18 +110,18 @@ pub(super) fn changes(changes: Vec<proto::Change>, raw: Raw<'_>) -> Result<Vec<C
     Ok(changes)
 }
 
-pub(super) fn written_to_proto(written: Written) -> proto::Written {
+pub(super) fn written_to_proto(written: WriteOutcome) -> proto::Written {
     let written = match written {
-        Written::Done(revision) => proto::written::Written::Revision(revision.0),
-        Written::Conflict => proto::written::Written::Conflict(proto::Conflict {}),
+        WriteOutcome::Done(revision) => proto::written::Written::Revision(revision.0),
+        WriteOutcome::Conflict => proto::written::Written::Conflict(proto::Conflict {}),
     };
     proto::Written { written: Some(written) }
 }
 
-pub(super) fn written(written: &proto::Written) -> Result<Written> {
+pub(super) fn written(written: &proto::Written) -> Result<WriteOutcome> {
     match written.written {
-        Some(proto::written::Written::Revision(revision)) => Ok(Written::Done(Revision(revision))),
-        Some(proto::written::Written::Conflict(_)) => Ok(Written::Conflict),
+        Some(proto::written::Written::Revision(revision)) => Ok(WriteOutcome::Done(Revision(revision))),
+        Some(proto::written::Written::Conflict(_)) => Ok(WriteOutcome::Conflict),
         None => Err(invalid("the meta-server does not say how a write ended")),
     }
 }
@@ -124,10 +129,10 @@ pub(super) fn written(written: &proto::Written) -> Result<Written> {
 // ---------------------------------------------------------------------------------------------- reads
 
 /// The answers that make up a state, in order.
-pub(super) fn state_to_proto(state: State) -> Vec<(Response, Vec<Bytes>)> {
+pub(super) fn state_to_proto(state: MetaSnapshot) -> Vec<(Response, Vec<Bytes>)> {
     let revision = state.revision.0;
-    let entry = |(key, entry): (Key, Entry)| {
-        let Entry { value, revision, session } = entry;
+    let entry = |(key, entry): (Key, MetaEntry)| {
+        let MetaEntry { value, revision, session } = entry;
         let (value_length, session) = (length(&value), session.map(|session| session.0));
         (proto::Entry { key: key.to_string(), value_length, revision: revision.0, session }, value)
     };
@@ -139,12 +144,12 @@ pub(super) fn state_to_proto(state: State) -> Vec<(Response, Vec<Bytes>)> {
 }
 
 /// Adds an answer to a state; `true` if more follow.
-pub(super) fn extend_state(state: &mut State, piece: proto::State, raw: Bytes) -> Result<bool> {
+pub(super) fn extend_state(state: &mut MetaSnapshot, piece: proto::State, raw: Bytes) -> Result<bool> {
     let mut values = Values::new(Raw::Owned(raw));
     for proto::Entry { key, value_length, revision, session } in piece.entries {
         let value = values.take(value_length)?;
-        let (revision, session) = (Revision(revision), session.map(SessionId));
-        state.entries.push((Key::new(key)?, Entry { value, revision, session }));
+        let (revision, session) = (Revision(revision), session.map(MetaSessionId));
+        state.entries.push((Key::new(key)?, MetaEntry { value, revision, session }));
     }
     values.finish()?;
     state.revision = Revision(piece.revision);
@@ -152,13 +157,13 @@ pub(super) fn extend_state(state: &mut State, piece: proto::State, raw: Bytes) -
 }
 
 /// The answers that make up a batch, in order.
-pub(super) fn batch_to_proto(batch: Batch) -> Vec<(Response, Vec<Bytes>)> {
+pub(super) fn batch_to_proto(batch: WatchBatch) -> Vec<(Response, Vec<Bytes>)> {
     let revision = batch.revision.0;
-    let changed = |Changed { key, entry }: Changed| {
+    let changed = |ChangedKey { key, entry }: ChangedKey| {
         let (value, session) = entry.map_or((None, None), |entry| (Some(entry.value), entry.session));
         let entered = value
             .as_ref()
-            .map(|value| proto::Entered { value_length: length(value), session: session.map(|session| session.0) });
+            .map(|value| proto::EntryValue { value_length: length(value), session: session.map(|session| session.0) });
         (proto::Changed { key: key.to_string(), entry: entered }, value.unwrap_or_default())
     };
     let pieces = pieces(batch.changes.into_iter().map(changed), |changed| changed.key.len());
@@ -169,16 +174,16 @@ pub(super) fn batch_to_proto(batch: Batch) -> Vec<(Response, Vec<Bytes>)> {
 }
 
 /// Adds an answer to a batch; `true` if more follow.
-pub(super) fn extend_batch(batch: &mut Batch, piece: proto::Batch, raw: Bytes) -> Result<bool> {
+pub(super) fn extend_batch(batch: &mut WatchBatch, piece: proto::Batch, raw: Bytes) -> Result<bool> {
     let mut values = Values::new(Raw::Owned(raw));
     batch.revision = Revision(piece.revision);
     for proto::Changed { key, entry } in piece.changes {
         let revision = batch.revision;
-        let enter = |entered: proto::Entered| {
+        let enter = |entered: proto::EntryValue| {
             let value = values.take(entered.value_length)?;
-            Ok::<_, Error>(Entry { value, revision, session: entered.session.map(SessionId) })
+            Ok::<_, Error>(MetaEntry { value, revision, session: entered.session.map(MetaSessionId) })
         };
-        batch.changes.push(Changed { key: Key::new(key)?, entry: entry.map(enter).transpose()? });
+        batch.changes.push(ChangedKey { key: Key::new(key)?, entry: entry.map(enter).transpose()? });
     }
     values.finish()?;
     Ok(piece.more)
@@ -206,12 +211,12 @@ fn pieces<T>(things: impl Iterator<Item = (T, Bytes)>, overhead: impl Fn(&T) -> 
 
 // ---------------------------------------------------------------------------------------------- sessions
 
-pub(super) fn session_to_proto(session: Session) -> proto::Session {
+pub(super) fn session_to_proto(session: MetaSession) -> proto::Session {
     proto::Session { id: session.id.0, ttl_ms: milliseconds(session.ttl) }
 }
 
-pub(super) fn session(session: &proto::Session) -> Session {
-    Session { id: SessionId(session.id), ttl: Duration::from_millis(session.ttl_ms) }
+pub(super) fn session(session: &proto::Session) -> MetaSession {
+    MetaSession { id: MetaSessionId(session.id), ttl: Duration::from_millis(session.ttl_ms) }
 }
 
 pub(super) fn milliseconds(time: Duration) -> u64 {
@@ -225,23 +230,24 @@ mod tests {
     #[test]
     fn large_states_and_batches_are_whole_again() {
         let key = |number: usize| Key::new(format!("key/{number:06}")).unwrap();
-        let entry = |number: usize| Entry {
+        let entry = |number: usize| MetaEntry {
             value: Bytes::from(vec![7; if number.is_multiple_of(100) { PIECE } else { number % 7 }]),
             revision: Revision(9),
-            session: number.is_multiple_of(3).then_some(SessionId(number as u64)),
+            session: number.is_multiple_of(3).then_some(MetaSessionId(number as u64)),
         };
         for count in [0, 1, 3 * PIECE_ENTRIES] {
-            let state = State { revision: Revision(10), entries: (0..count).map(|n| (key(n), entry(n))).collect() };
-            let (mut read, mut more) = (State::default(), true);
+            let state =
+                MetaSnapshot { revision: Revision(10), entries: (0..count).map(|n| (key(n), entry(n))).collect() };
+            let (mut read, mut more) = (MetaSnapshot::default(), true);
             for (piece, raw) in state_to_proto(state.clone()) {
                 assert!(more);
                 let Response::MetaState(piece) = piece else { panic!("{piece:?}") };
                 more = extend_state(&mut read, piece, raw.concat().into()).unwrap();
             }
             assert!(!more && read == state);
-            let changed = |n: usize| Changed { key: key(n), entry: Some(entry(n)).filter(|_| n % 5 != 1) };
-            let batch = Batch { revision: Revision(9), changes: (0..count).map(changed).collect() };
-            let (mut read, mut more) = (Batch { revision: Revision(0), changes: Vec::new() }, true);
+            let changed = |n: usize| ChangedKey { key: key(n), entry: Some(entry(n)).filter(|_| n % 5 != 1) };
+            let batch = WatchBatch { revision: Revision(9), changes: (0..count).map(changed).collect() };
+            let (mut read, mut more) = (WatchBatch { revision: Revision(0), changes: Vec::new() }, true);
             for (piece, raw) in batch_to_proto(batch.clone()) {
                 assert!(more);
                 let Response::MetaBatch(piece) = piece else { panic!("{piece:?}") };

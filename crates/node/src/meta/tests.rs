@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use meta::conformance::{self, Subject};
-use meta::{Change, Embedded, Expect, Key, MetaStore, Pending, Revision, Written};
+use meta::{Embedded, Expect, Key, KeyChange, MetaStore, Pending, Revision, WriteOutcome};
 use parking_lot::Mutex;
 use wire::transport::Address;
 
@@ -16,34 +16,34 @@ fn config() -> Config {
 
 /// Serves a catalogue as it is.
 async fn serve(store: Arc<dyn MetaStore>, config: Config) -> MetaServer {
-    let (editor, follower) = (Editor::new(store.clone()), Follower::start(store.clone()).await.unwrap());
-    let role = Role { store, editor, follower, once: Once::new() };
+    let (editor, follower) = (CatalogEditor::new(store.clone()), Follower::start(store.clone()).await.unwrap());
+    let role = MetaRole { store, editor, follower, deduplicator: WriteDeduplicator::new() };
     MetaServer { server: Server::start(role, config).await.unwrap() }
 }
 
 /// Each catalogue has a meta-server of its own.
 #[derive(Default)]
 struct Remotes {
-    known: Mutex<Vec<Known>>,
+    started: Mutex<Vec<RemoteAndServer>>,
 }
 
 /// A catalogue as it is seen from elsewhere, where it is, and what serves it.
-type Known = (Arc<dyn MetaStore>, Embedded, MetaServer);
+type RemoteAndServer = (Arc<dyn MetaStore>, Embedded, MetaServer);
 
 impl Subject for Remotes {
-    fn fresh(&self) -> Pending<'_, Arc<dyn MetaStore>> {
+    fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>> {
         Box::pin(async {
             let embedded = Embedded::in_memory()?;
             let server = serve(Arc::new(embedded.clone()), config()).await;
-            let remote: Arc<dyn MetaStore> = Arc::new(Remote::new(server.addresses().to_vec())?);
-            self.known.lock().push((remote.clone(), embedded, server));
+            let remote: Arc<dyn MetaStore> = Arc::new(RemoteMetaStore::new(server.addresses().to_vec())?);
+            self.started.lock().push((remote.clone(), embedded, server));
             Ok(remote)
         })
     }
 
     fn forget<'a>(&'a self, store: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()> {
         Box::pin(async move {
-            let known = self.known.lock();
+            let known = self.started.lock();
             known.iter().find(|(remote, ..)| Arc::ptr_eq(remote, store)).unwrap().1.forget(up_to);
             Ok(())
         })
@@ -68,21 +68,21 @@ async fn a_remote_goes_on_when_the_meta_server_is_started_again() {
     let embedded = Arc::new(Embedded::in_memory().unwrap());
     let server = serve(embedded.clone(), config()).await;
     let listen: Vec<Address> = server.addresses().to_vec();
-    let remote = Remote::new(listen.clone()).unwrap();
-    let Written::Done(first) = remote.write(vec![], vec![Change::put(key("a"), "1")]).await.unwrap() else {
+    let remote = RemoteMetaStore::new(listen.clone()).unwrap();
+    let WriteOutcome::Done(first) = remote.write(vec![], vec![KeyChange::put(key("a"), "1")]).await.unwrap() else {
         panic!("nothing was expected")
     };
     let mut watch = MetaStore::watch(&remote, meta::Prefix::all(), first).await.unwrap();
     server.shutdown().await.unwrap();
     let writer = remote.clone();
-    let changes = vec![Change::put(key("a"), "2")];
+    let changes = vec![KeyChange::put(key("a"), "2")];
     let writing = tokio::spawn(async move { writer.write(vec![Expect::at(key("a"), first)], changes).await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     let _server = serve(embedded, Config { listen, ..config() }).await;
-    assert!(matches!(writing.await.unwrap().unwrap(), Written::Done(_)));
+    assert!(matches!(writing.await.unwrap().unwrap(), WriteOutcome::Done(_)));
     match watch.next().await.unwrap() {
-        meta::Watched::Changed(batch) => assert_eq!(batch.changes[0].entry.as_ref().unwrap().value, "2"),
-        meta::Watched::Compacted => panic!("the history is known"),
+        meta::WatchEvent::Changed(batch) => assert_eq!(batch.changes[0].entry.as_ref().unwrap().value, "2"),
+        meta::WatchEvent::Compacted => panic!("the history is known"),
     }
 }
 
@@ -92,30 +92,30 @@ async fn the_next_address_is_tried_when_one_does_not_answer() {
     // It was free a moment ago.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let addresses = vec![nobody.to_string().parse().unwrap(), server.addresses()[0].clone()];
-    let remote = Remote::new(addresses).unwrap();
+    let remote = RemoteMetaStore::new(addresses).unwrap();
     assert!(remote.get(vec![key("a")]).await.unwrap().entries.is_empty());
 }
 
 #[tokio::test]
 async fn a_write_whose_outcome_is_lost_with_its_run_is_unknown_unless_it_can_happen_once_only() {
     let (at, absent) = (Expect::at(key("a"), Revision(3)), Expect::absent(key("a")));
-    let put = vec![Change::put(key("a"), "1")];
-    assert!(remote::happens_once(std::slice::from_ref(&at), &put));
-    assert!(!remote::happens_once(&[], &put));
-    assert!(!remote::happens_once(&[absent], &put));
-    assert!(!remote::happens_once(&[at], &[Change::put(key("b"), "1")]));
+    let put = vec![KeyChange::put(key("a"), "1")];
+    assert!(remote_meta_store::happens_once(std::slice::from_ref(&at), &put));
+    assert!(!remote_meta_store::happens_once(&[], &put));
+    assert!(!remote_meta_store::happens_once(&[absent], &put));
+    assert!(!remote_meta_store::happens_once(&[at], &[KeyChange::put(key("b"), "1")]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_has_less_patience_hears_sooner_that_no_meta_server_answers() {
     // Nobody listens there, as nobody may.
-    let remote = Remote::new(vec!["127.0.0.1:1".parse().unwrap()]).unwrap();
+    let remote = RemoteMetaStore::new(vec!["127.0.0.1:1".parse().unwrap()]).unwrap();
     let (key, patience) = (Key::new("a").unwrap(), Duration::from_millis(700));
     let begun = tokio::time::Instant::now();
-    let asked = patience::within(patience, async {
+    let asked = call_timeout::with_timeout(patience, async {
         let read = remote.get(vec![key.clone()]).await.unwrap_err();
         // Both of them together have so long.
-        let written = remote.write(Vec::new(), vec![Change::put(key, "x")]).await.unwrap_err();
+        let written = remote.write(Vec::new(), vec![KeyChange::put(key, "x")]).await.unwrap_err();
         [read, written]
     });
     for error in asked.await {

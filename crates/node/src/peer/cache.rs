@@ -7,32 +7,32 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
-use protocol::ident::{ClientId, HolderId, Timestamp};
+use protocol::eviction::EvictionPolicy;
+use protocol::ident::{ClientId, HlcTimestamp, HolderId};
 use protocol::lease::Ms;
-use protocol::page_cache::{AsOf, Found};
-use protocol::residents::Residents;
+use protocol::page_cache::{AsOf, Lookup};
 use protocol::session::{Output, Session};
 use protocol::tree::{Down, Up};
-use protocol::validate::Seen;
+use protocol::validate::ReadVersion;
 
-use super::SESSIONS;
+use super::SESSION_BITS;
 use crate::brick::SKEW_MS;
 
 /// What an object takes in memory beside its data.
 const OVERHEAD: usize = 96;
 /// How long somebody waits for an object, in milliseconds.
-const PATIENCE_MS: Ms = 10_000;
+const WAIT_TIMEOUT_MS: Ms = 10_000;
 
 /// What was found.
-pub(crate) struct Looked {
+pub(crate) struct CachedObject {
     /// The object, if there is one.
     pub(super) object: Option<Object>,
     /// Which state of it this is, and a time at or after which that was committed.
-    pub(super) seen: Seen,
-    pub(super) timestamp: Timestamp,
+    pub(super) seen: ReadVersion,
+    pub(super) timestamp: HlcTimestamp,
 }
 
-impl Looked {
+impl CachedObject {
     /// The data of the object; nothing if there is none.
     pub(super) fn data(&self) -> &Bytes {
         static NOTHING: Bytes = Bytes::new();
@@ -41,17 +41,17 @@ impl Looked {
 }
 
 /// Somebody who waits for an object.
-struct Waiting {
+struct PendingRead {
     oid: Oid,
     until: Ms,
-    then: Box<dyn FnOnce(Result<Looked>) + Send>,
+    then: Box<dyn FnOnce(Result<CachedObject>) + Send>,
 }
 
 /// The cache.
 pub(super) struct ObjectCache {
     session: Session<Object>,
-    residents: Residents,
-    waiting: HashMap<PageId, Vec<Waiting>>,
+    residents: EvictionPolicy,
+    waiting: HashMap<PageId, Vec<PendingRead>>,
     pub(super) hits: u64,
     pub(super) misses: u64,
 }
@@ -59,22 +59,22 @@ pub(super) struct ObjectCache {
 impl ObjectCache {
     /// A cache of so many bytes. `start` is the number of the process.
     pub(super) fn new(start: u64, bytes: usize, now: Ms) -> Self {
-        let mut session = Session::new(ClientId(start), HolderId(start << SESSIONS), SKEW_MS);
+        let mut session = Session::new(ClientId(start), HolderId(start << SESSION_BITS), SKEW_MS);
         session.connect(None, now);
-        let (residents, waiting) = (Residents::new(bytes), HashMap::new());
+        let (residents, waiting) = (EvictionPolicy::new(bytes), HashMap::new());
         Self { session, residents, waiting, hits: 0, misses: 0 }
     }
 
     /// An object, if it is at hand; else it is fetched.
-    pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<Looked> {
-        self.residents.used(oid.page());
-        let looked = |object, AsOf { seen, timestamp, .. }| Looked { object, seen, timestamp };
-        let found = match self.session.peek_closely(oid, now) {
-            (Found::Value(object), as_of) => {
+    pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<CachedObject> {
+        self.residents.record_use(oid.page());
+        let looked = |object, AsOf { seen, timestamp, .. }| CachedObject { object, seen, timestamp };
+        let found = match self.session.peek_versioned(oid, now) {
+            (Lookup::Value(object), as_of) => {
                 Some(looked(Some(object.clone()).filter(|object| object.class == oid.class()), as_of))
             }
-            (Found::Absent, as_of) => Some(looked(None, as_of)),
-            (Found::Miss, _) => {
+            (Lookup::Absent, as_of) => Some(looked(None, as_of)),
+            (Lookup::Miss, _) => {
                 // Fetches it.
                 let _ = self.session.get(oid, now);
                 None
@@ -85,37 +85,37 @@ impl ObjectCache {
     }
 
     /// Somebody waits for an object that is being fetched.
-    pub(super) fn wait(&mut self, oid: Oid, now: Ms, then: Box<dyn FnOnce(Result<Looked>) + Send>) {
-        self.waiting.entry(oid.page()).or_default().push(Waiting { oid, until: now + PATIENCE_MS, then });
+    pub(super) fn wait(&mut self, oid: Oid, now: Ms, then: Box<dyn FnOnce(Result<CachedObject>) + Send>) {
+        self.waiting.entry(oid.page()).or_default().push(PendingRead { oid, until: now + WAIT_TIMEOUT_MS, then });
     }
 
     /// The cache node says something.
-    pub(super) fn down(&mut self, node: NodeId, holder: HolderId, message: Down<Object>, now: Ms) {
+    pub(super) fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<Object>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
         let is_of_all = matches!(message, Down::Leased { .. } | Down::Closed);
         self.session.handle_down(node, holder, message, now);
         if let Some(page) = fetched {
-            self.came(page);
-            self.retry(page, now);
+            self.handle_fetched(page);
+            self.retry_pending(page, now);
         }
         if is_of_all {
             let pages: Vec<PageId> = self.waiting.keys().copied().filter(|page| page.node == node).collect();
-            pages.into_iter().for_each(|page| self.retry(page, now));
+            pages.into_iter().for_each(|page| self.retry_pending(page, now));
         }
     }
 
     /// A page has come: others may have to go.
-    fn came(&mut self, page: PageId) {
-        let objects = self.session.cache().valid(page).map(|(_, object, _)| OVERHEAD + object.data.len());
+    fn handle_fetched(&mut self, page: PageId) {
+        let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.data.len());
         let bytes = OVERHEAD + objects.sum::<usize>();
-        self.residents.came(page, bytes);
+        self.residents.insert(page, bytes);
         while let Some(gone) = self.residents.evict(page) {
             self.session.evict(gone);
         }
     }
 
     /// There may be news of a page for those who wait.
-    fn retry(&mut self, page: PageId, now: Ms) {
+    fn retry_pending(&mut self, page: PageId, now: Ms) {
         for waiting in self.waiting.remove(&page).unwrap_or_default() {
             match self.get(waiting.oid, now) {
                 Some(found) => (waiting.then)(Ok(found)),
@@ -146,7 +146,7 @@ impl ObjectCache {
             !waiting.is_empty()
         });
         for waiting in late {
-            let what = format!("{} has not come for {PATIENCE_MS} ms: try again", waiting.oid);
+            let what = format!("{} has not come for {WAIT_TIMEOUT_MS} ms: try again", waiting.oid);
             (waiting.then)(Err(Error::new(ErrorKind::Unavailable, what)));
         }
     }

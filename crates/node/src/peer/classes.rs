@@ -13,38 +13,38 @@ use tokio::time;
 use wire::proto::response::Response;
 use wire::proto::schema::{self, field_type::Kind};
 
-use crate::realm::{Realm, Space};
+use crate::cluster_view::{ClusterView, SpaceView};
 
 /// How long a revision of the catalogue is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REVISION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Brings classes up to those of a client's program. `may_change` is why it may not change any, if it may not.
-pub(super) async fn defined(
-    realm: &Realm,
-    space: &Space,
+pub(super) async fn handle_define(
+    realm: &ClusterView,
+    space: &SpaceView,
     define: schema::Define,
     may_change: Result<()>,
 ) -> Result<Response> {
-    let wanted = define.classes.into_iter().map(wanted).collect::<Result<Vec<_>>>()?;
+    let wanted = define.classes.into_iter().map(class_from_proto).collect::<Result<Vec<_>>>()?;
     let adopted = realm.editor()?.adopt(&space.name, &wanted, may_change).await?;
-    reached(realm, space, adopted.revision).await
+    schema_at_revision(realm, space, adopted.revision).await
 }
 
 /// The classes of a space, at this revision or a later one.
-pub(super) async fn reached(realm: &Realm, space: &Space, revision: Revision) -> Result<Response> {
+pub(super) async fn schema_at_revision(realm: &ClusterView, space: &SpaceView, revision: Revision) -> Result<Response> {
     let late = || {
         let what = format!("the peer server has not heard of revision {} of the catalogue yet: try again", revision.0);
         Error::new(ErrorKind::Unavailable, what)
     };
-    time::timeout(PATIENCE, realm.reach(revision)).await.map_err(|_| late())??;
+    time::timeout(REVISION_TIMEOUT, realm.wait_for_revision(revision)).await.map_err(|_| late())??;
     let catalog = realm.catalog().ok_or_else(late)?;
-    told(&catalog.schema(space.id), catalog.revision()).map(Response::Schema)
+    schema_to_proto(&catalog.schema(space.id), catalog.revision()).map(Response::Schema)
 }
 
 // ---------------------------------------------------------------------------------------------- telling
 
-fn told(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
-    let classes = schema.classes().map(|shape| class(shape.class())).collect::<Result<_>>()?;
+fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
+    let classes = schema.classes().map(|shape| class_to_proto(shape.class())).collect::<Result<_>>()?;
     let unique = schema.indexes().filter(|index| index.unique).map(|index| schema::Unique {
         name: index.name.clone(),
         class: index.class.0,
@@ -54,17 +54,17 @@ fn told(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
     Ok(schema::Schema { revision: revision.0, classes, unique: unique.collect() })
 }
 
-fn class(class: &Class) -> Result<schema::Class> {
+fn class_to_proto(class: &Class) -> Result<schema::Class> {
     Ok(schema::Class {
         id: class.id.0,
         name: class.name.clone(),
         parent: class.parent.map(|parent| parent.0),
         version: class.version,
-        fields: class.fields.iter().map(field).collect::<Result<_>>()?,
+        fields: class.fields.iter().map(field_to_proto).collect::<Result<_>>()?,
     })
 }
 
-fn field(field: &Field) -> Result<schema::Field> {
+fn field_to_proto(field: &Field) -> Result<schema::Field> {
     let bytes = |literal: &Option<Literal>| -> Result<Option<Bytes>> {
         let value = literal.as_ref().map(|literal| &literal.0).filter(|value| **value != Value::Null);
         Ok(value.map(Value::to_bytes).transpose()?.map(Into::into))
@@ -72,14 +72,14 @@ fn field(field: &Field) -> Result<schema::Field> {
     Ok(schema::Field {
         number: field.number.0,
         name: field.name.clone(),
-        r#type: Some(field_type(&field.field_type)),
+        r#type: Some(field_type_to_proto(&field.field_type)),
         default: bytes(&field.missing)?,
         required: !field.optional,
         initial: bytes(&field.default)?,
     })
 }
 
-fn field_type(of: &FieldType) -> schema::FieldType {
+fn field_type_to_proto(of: &FieldType) -> schema::FieldType {
     let plain = schema::FieldType::plain;
     match of {
         FieldType::Bool => plain(Kind::Bool),
@@ -91,19 +91,19 @@ fn field_type(of: &FieldType) -> schema::FieldType {
         FieldType::Date => plain(Kind::Date),
         FieldType::Timestamp => plain(Kind::Timestamp),
         FieldType::Reference(of) => schema::FieldType::reference(of.clone()),
-        FieldType::List(of) => schema::FieldType::of(Kind::List, field_type(of)),
-        FieldType::Set(of) => schema::FieldType::of(Kind::Set, field_type(of)),
-        FieldType::Map(key, of) => schema::FieldType::map(field_type(key), field_type(of)),
+        FieldType::List(of) => schema::FieldType::of(Kind::List, field_type_to_proto(of)),
+        FieldType::Set(of) => schema::FieldType::of(Kind::Set, field_type_to_proto(of)),
+        FieldType::Map(key, of) => schema::FieldType::map(field_type_to_proto(key), field_type_to_proto(of)),
     }
 }
 
 // ---------------------------------------------------------------------------------------------- being told
 
-fn wanted(definition: schema::ClassDefinition) -> Result<WantedClass> {
+fn class_from_proto(definition: schema::ClassDefinition) -> Result<WantedClass> {
     let schema::ClassDefinition { name, parent, fields, indexes } = definition;
     let numbers: BTreeMap<String, FieldNumber> =
         fields.iter().filter_map(|field| Some((field.name.clone(), FieldNumber(field.number?)))).collect();
-    let fields = fields.into_iter().map(|field| wanted_field(&name, field)).collect::<Result<_>>()?;
+    let fields = fields.into_iter().map(|field| field_from_proto(&name, field)).collect::<Result<_>>()?;
     let indexes = indexes.into_iter().map(|index| {
         let schema::IndexDefinition { name, fields, unique } = index;
         WantedIndex { name, fields, unique }
@@ -111,9 +111,9 @@ fn wanted(definition: schema::ClassDefinition) -> Result<WantedClass> {
     Ok(WantedClass { class: ClassDefinition { name, parent, fields }, numbers, indexes: indexes.collect() })
 }
 
-fn wanted_field(class: &str, field: schema::FieldDefinition) -> Result<FieldDefinition> {
+fn field_from_proto(class: &str, field: schema::FieldDefinition) -> Result<FieldDefinition> {
     let schema::FieldDefinition { name, r#type, optional, default, .. } = field;
-    let field_type = r#type.and_then(|of| wanted_type(of, limits::NESTING));
+    let field_type = r#type.and_then(|of| field_type_from_proto(of, limits::NESTING));
     let field_type = field_type.ok_or_else(|| {
         let what = format!("the type of field {name:.100?} of class {class:.100?} is none that is known here");
         Error::new(ErrorKind::Invalid, what)
@@ -122,8 +122,9 @@ fn wanted_field(class: &str, field: schema::FieldDefinition) -> Result<FieldDefi
     Ok(FieldDefinition { name, field_type, optional, default })
 }
 
-fn wanted_type(of: schema::FieldType, depth: usize) -> Option<FieldType> {
-    let boxed = |of: Option<Box<schema::FieldType>>| Some(Box::new(wanted_type(*of?, depth.checked_sub(1)?)?));
+fn field_type_from_proto(of: schema::FieldType, depth: usize) -> Option<FieldType> {
+    let boxed =
+        |of: Option<Box<schema::FieldType>>| Some(Box::new(field_type_from_proto(*of?, depth.checked_sub(1)?)?));
     Some(match Kind::try_from(of.kind).ok()? {
         Kind::None => return None,
         Kind::Bool => FieldType::Bool,

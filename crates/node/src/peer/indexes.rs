@@ -20,20 +20,20 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::Peer;
+use super::PeerDriver;
 
 /// How soon it is looked again how far indexes are, and whether what is in the way is gone.
-const AGAIN: Duration = Duration::from_millis(250);
-const AGAIN_IN_THE_WAY: Duration = Duration::from_secs(3);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+const DUPLICATE_RETRY_DELAY: Duration = Duration::from_secs(3);
 
 /// Follows the catalogue for ever.
-pub(super) async fn follow(peer: &Peer) {
-    let Some(mut changed) = peer.realm.changed() else { return };
+pub(super) async fn complete_indexes(peer: &PeerDriver) {
+    let Some(mut changed) = peer.cluster_view.catalog_changes() else { return };
     loop {
-        let (mut is_waiting, mut pause) = (false, AGAIN);
+        let (mut is_waiting, mut pause) = (false, RETRY_DELAY);
         for (space, index) in building(peer) {
             if index.flaw.is_some() {
-                pause = AGAIN_IN_THE_WAY;
+                pause = DUPLICATE_RETRY_DELAY;
             }
             match make_ready(peer, &space, &index).await {
                 Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
@@ -55,8 +55,8 @@ pub(super) async fn follow(peer: &Peer) {
 }
 
 /// The indexes that are not ready.
-fn building(peer: &Peer) -> Vec<(Arc<Space>, Arc<Index>)> {
-    let Some(catalog) = peer.realm.catalog() else { return Vec::new() };
+fn building(peer: &PeerDriver) -> Vec<(Arc<Space>, Arc<Index>)> {
+    let Some(catalog) = peer.cluster_view.catalog() else { return Vec::new() };
     let of_space = |space: &Arc<Space>| {
         let schema = catalog.schema(space.id);
         let building = schema.indexes().filter(|index| index.state == IndexState::Building);
@@ -66,9 +66,9 @@ fn building(peer: &Peer) -> Vec<(Arc<Space>, Arc<Index>)> {
 }
 
 /// Tells the catalogue that an index is ready, if it is, or else what is in the way.
-async fn make_ready(peer: &Peer, space: &Space, index: &Index) -> Result<bool> {
-    for node in peer.realm.space(&space.name)?.nodes.iter().copied() {
-        if !has_all(peer, node, space, index).await? {
+async fn make_ready(peer: &PeerDriver, space: &Space, index: &Index) -> Result<bool> {
+    for node in peer.cluster_view.space(&space.name)?.nodes.iter().copied() {
+        if !is_complete_at(peer, node, space, index).await? {
             return Ok(false);
         }
     }
@@ -78,15 +78,15 @@ async fn make_ready(peer: &Peer, space: &Space, index: &Index) -> Result<bool> {
         return Ok(false);
     }
     let is_ready = flaw.is_none();
-    let told = peer.realm.editor()?.index_built(&space.name, &index.name, index.id, flaw).await?;
+    let told = peer.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
     // Until it is known here, it would be asked for again.
-    peer.realm.reach(told.revision).await?;
+    peer.cluster_view.wait_for_revision(told.revision).await?;
     Ok(is_ready)
 }
 
 /// Whether all objects of a logical node are in an index. The brick waits a moment until they are.
-async fn has_all(peer: &Peer, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
+async fn is_complete_at(peer: &PeerDriver, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
     let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
-    let answer = peer.answer(node, Request::BuildIndex(build)).await?;
+    let answer = peer.call_node(node, Request::BuildIndex(build)).await?;
     Ok(matches!(answer.response, Response::Done(_)))
 }

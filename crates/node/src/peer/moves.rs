@@ -4,31 +4,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::catalog::{ArrivalState, MoveAnswer};
+use meta::catalog::{MoveAnswer, MoveInState};
 use model::Result;
 use tokio::task::JoinSet;
 use tokio::time;
 use wire::link::Answer;
-use wire::proto::moves::{Arrival, Arrivals, GetArrivals, Move};
+use wire::proto::moves::{GetMoveIns, Move, MoveIn, MoveIns};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::Peer;
-use crate::placement::BrickId;
-use crate::realm::moves;
+use super::PeerDriver;
+use crate::cluster_view::moves;
+use crate::node_placement::BrickId;
 
 /// How long a brick may take to tell how far it is.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a client is answered.
-pub(super) async fn answer(peer: &Arc<Peer>, request: Move) -> Result<Response> {
-    let mut answer = peer.realm.move_nodes(&request).await?;
-    tell_arrivals(peer, &mut answer).await;
+pub(super) async fn handle_move_request(peer: &Arc<PeerDriver>, request: Move) -> Result<Response> {
+    let mut answer = peer.cluster_view.handle_move_request(&request).await?;
+    add_move_ins(peer, &mut answer).await;
     Ok(Response::Moved(moves::encode(&answer)?))
 }
 
 /// Asks the bricks that nodes come to, or have come to. Of those that do not answer nothing is told.
-async fn tell_arrivals(peer: &Arc<Peer>, answer: &mut MoveAnswer) {
+async fn add_move_ins(peer: &Arc<PeerDriver>, answer: &mut MoveAnswer) {
     let mut at: BTreeMap<BrickId, Vec<u32>> = BTreeMap::new();
     for state in &answer.nodes {
         at.entry(BrickId(state.to.unwrap_or(state.brick).0)).or_default().push(state.node);
@@ -36,24 +36,21 @@ async fn tell_arrivals(peer: &Arc<Peer>, answer: &mut MoveAnswer) {
     let mut asked = JoinSet::new();
     for (brick, nodes) in at {
         let peer = peer.clone();
-        asked.spawn(async move { ask(&peer, brick, nodes).await });
+        asked.spawn(async move { fetch_move_ins(&peer, brick, nodes).await });
     }
-    let mut known: HashMap<u32, Arrival> =
+    let mut known: HashMap<u32, MoveIn> =
         asked.join_all().await.into_iter().flatten().map(|arrival| (arrival.node, arrival)).collect();
     for state in &mut answer.nodes {
-        state.arrival = known.remove(&state.node).map(|Arrival { rows, bytes, pause_us, trouble, .. }| ArrivalState {
-            rows,
-            bytes,
-            pause_us,
-            trouble: Some(trouble).filter(|trouble| !trouble.is_empty()),
+        state.arrival = known.remove(&state.node).map(|MoveIn { rows, bytes, pause_us, problem: trouble, .. }| {
+            MoveInState { rows, bytes, pause_us, trouble: Some(trouble).filter(|trouble| !trouble.is_empty()) }
         });
     }
 }
 
-async fn ask(peer: &Peer, brick: BrickId, nodes: Vec<u32>) -> Vec<Arrival> {
-    let answer = peer.uplinks.answer(brick, Request::GetArrivals(GetArrivals { nodes }));
-    match time::timeout(PATIENCE, answer).await {
-        Ok(Ok(Answer { response: Response::Arrivals(Arrivals { arrivals }), .. })) => arrivals,
+async fn fetch_move_ins(peer: &PeerDriver, brick: BrickId, nodes: Vec<u32>) -> Vec<MoveIn> {
+    let answer = peer.brick_links.call(brick, Request::GetMoveIns(GetMoveIns { nodes }));
+    match time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(Answer { response: Response::MoveIns(MoveIns { move_ins: arrivals }), .. })) => arrivals,
         _ => Vec::new(),
     }
 }

@@ -15,7 +15,7 @@
 //! 4. An answer has the objects of all classes that there are. Whoever meets a class that this peer server has not heard of (a brick
 //!    says so, or an object is of one) has the query begun anew, with what the catalogue says by then.
 
-mod own;
+mod own_writes;
 mod streams;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -24,70 +24,70 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, FieldNumber, Kind, NodeId, Oid, RecordBuilder, Result};
-use protocol::ident::{Timestamp, Version};
-use protocol::validate::{Read, Seen};
-use query::{Plan, Progress, Row, Run};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::validate::{Read, ReadVersion};
+use query::{Plan, Progress, QueryRun, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{self, Instant};
-use wire::cluster::{self, READS, Rows, WAITED};
-use wire::link::Deferred;
+use wire::cluster::{self, MAX_MESSAGE_READS, MAX_WAITS_FOR, QueryRows};
+use wire::link::DeferredResponder;
 use wire::proto::response::Response;
 
-use super::Peer;
-use super::cache::Looked;
+use super::PeerDriver;
+use super::cache::CachedObject;
 use crate::brick::guards;
-use crate::realm::{Schema, Space, is_told};
-use own::Own;
+use crate::cluster_view::{QuerySchema, SpaceView, needs_definition};
+use own_writes::OwnWrites;
 use streams::Streams;
 
 /// Queries of one connection that may be open.
-const OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 /// Queries that may be open at a time, of all clients.
-const ALL_OPEN: usize = 1024;
+const MAX_OPEN_TOTAL: usize = 1024;
 /// Queries that may sort or group at a time; the others wait.
-const COLLECTING: usize = 8;
+const MAX_COLLECTING: usize = 8;
 /// How long a query waits until more of it is wanted.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long news of classes that bricks know already are waited for.
-const NEWS: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(50);
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How often a client hears of a query that it is being worked on.
-const SIGN: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Rows of one answer, and bytes after which no other row follows.
 const PORTION: usize = 1_000;
 const PORTION_BYTES: usize = 512 << 10;
 /// Candidates and objects that are judged on the thread of a connection, rather than where that holds nobody up.
-const FEW: usize = 64;
+const MAX_INLINE: usize = 64;
 /// Objects that the answer of one query may rest on.
-const MAX_READS: usize = READS / 2;
+const MAX_READS: usize = MAX_MESSAGE_READS / 2;
 
 /// What bounds the queries of all clients.
-pub(super) struct Admission {
+pub(super) struct QueryLimits {
     open: Arc<Semaphore>,
     collecting: Arc<Semaphore>,
 }
 
-impl Default for Admission {
+impl Default for QueryLimits {
     fn default() -> Self {
-        Self { open: Arc::new(Semaphore::new(ALL_OPEN)), collecting: Arc::new(Semaphore::new(COLLECTING)) }
+        Self { open: Arc::new(Semaphore::new(MAX_OPEN_TOTAL)), collecting: Arc::new(Semaphore::new(MAX_COLLECTING)) }
     }
 }
 
 /// The queries of one connection. Dropped, they end.
 #[derive(Default)]
 pub(super) struct Queries {
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenQuery>,
     last: u64,
 }
 
 /// A query that goes on.
-struct Open {
-    wants: mpsc::Sender<Deferred>,
+struct OpenQuery {
+    requests: mpsc::Sender<DeferredResponder>,
     task: AbortHandle,
 }
 
-impl Drop for Open {
+impl Drop for OpenQuery {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -95,9 +95,15 @@ impl Drop for Open {
 
 impl Queries {
     /// Begins a query, and answers with its first rows.
-    pub(super) fn begin(&mut self, peer: &Arc<Peer>, space: &Arc<Space>, asked: cluster::Query, deferred: Deferred) {
-        self.open.retain(|_, open| !open.wants.is_closed());
-        let begun = self.is_room().and_then(|()| Answer::new(peer, space, asked));
+    pub(super) fn begin(
+        &mut self,
+        peer: &Arc<PeerDriver>,
+        space: &Arc<SpaceView>,
+        asked: cluster::QueryRequest,
+        deferred: DeferredResponder,
+    ) {
+        self.open.retain(|_, open| !open.requests.is_closed());
+        let begun = self.check_open_limit().and_then(|()| RunningQuery::new(peer, space, asked));
         let answer = match begun {
             Ok(answer) => answer,
             Err(error) => return deferred.fail(&error),
@@ -106,22 +112,22 @@ impl Queries {
         let (wants, wanted) = mpsc::channel(1);
         // It has room for one.
         let _ = wants.try_send(deferred);
-        let task = tokio::spawn(serve(answer, self.last, wanted)).abort_handle();
-        self.open.insert(self.last, Open { wants, task });
+        let task = tokio::spawn(run_query(answer, self.last, wanted)).abort_handle();
+        self.open.insert(self.last, OpenQuery { requests: wants, task });
     }
 
-    fn is_room(&self) -> Result<()> {
-        if self.open.len() < OPEN {
+    fn check_open_limit(&self) -> Result<()> {
+        if self.open.len() < MAX_OPEN {
             return Ok(());
         }
-        let what = format!("{OPEN} queries of this connection are open: read or drop one of them first");
+        let what = format!("{MAX_OPEN} queries of this connection are open: read or drop one of them first");
         Err(Error::new(ErrorKind::TooLarge, what))
     }
 
     /// Answers with the next rows of a query.
-    pub(super) fn fetch(&mut self, cursor: u64, deferred: Deferred) {
+    pub(super) fn fetch(&mut self, cursor: u64, deferred: DeferredResponder) {
         let unsent = match self.open.get(&cursor) {
-            Some(open) => match open.wants.try_send(deferred) {
+            Some(open) => match open.requests.try_send(deferred) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(deferred) | mpsc::error::TrySendError::Closed(deferred)) => {
                     deferred
@@ -140,9 +146,9 @@ impl Queries {
 }
 
 /// Answers for as long as somebody asks.
-async fn serve(mut answer: Answer, cursor: u64, mut wanted: mpsc::Receiver<Deferred>) {
-    while let Ok(Some(deferred)) = time::timeout(IDLE, wanted.recv()).await {
-        match answer.portion().await {
+async fn run_query(mut answer: RunningQuery, cursor: u64, mut wanted: mpsc::Receiver<DeferredResponder>) {
+    while let Ok(Some(deferred)) = time::timeout(IDLE_TIMEOUT, wanted.recv()).await {
+        match answer.next_portion().await {
             Ok((mut rows, is_last)) => {
                 rows.cursor = (!is_last).then_some(cursor);
                 let (rows, raw) = rows.into_proto();
@@ -157,42 +163,42 @@ async fn serve(mut answer: Answer, cursor: u64, mut wanted: mpsc::Receiver<Defer
 }
 
 /// An answer in the making.
-struct Answer {
-    peer: Arc<Peer>,
-    space: Arc<Space>,
+struct RunningQuery {
+    peer: Arc<PeerDriver>,
+    space: Arc<SpaceView>,
     plan: Arc<Plan>,
     /// By which it is made.
-    schema: Arc<Schema>,
+    schema: Arc<QuerySchema>,
     /// Away while it is at work elsewhere.
-    run: Option<Run>,
-    working: Option<JoinHandle<(Run, Result<Progress>)>>,
+    run: Option<QueryRun>,
+    working: Option<JoinHandle<(QueryRun, Result<Progress>)>>,
     streams: Streams,
-    own: Own,
+    own_writes: OwnWrites,
     /// Candidates and objects that it was given and has not judged.
-    given: usize,
-    following: Following,
-    relied: Relied,
+    unexamined: usize,
+    pending_fetches: PendingFetches,
+    read_set: ReadSet,
     explain: bool,
     /// The names of columns were told.
-    introduced: bool,
+    has_sent_columns: bool,
     ready: VecDeque<Row>,
     done: bool,
     /// Something of the answer was told.
-    told: bool,
+    has_sent_rows: bool,
     /// There are classes that it does not know of; since that was noticed, until when they are waited for.
-    behind: bool,
-    until: Option<Instant>,
+    is_schema_stale: bool,
+    schema_deadline: Option<Instant>,
     /// The catalogue has no others: a class that is not known does not exist.
     is_current: bool,
     collecting: Option<OwnedSemaphorePermit>,
-    asked: Arc<cluster::Query>,
+    asked: Arc<cluster::QueryRequest>,
     open: Arc<OwnedSemaphorePermit>,
 }
 
-impl Answer {
-    fn new(peer: &Arc<Peer>, space: &Arc<Space>, asked: cluster::Query) -> Result<Self> {
+impl RunningQuery {
+    fn new(peer: &Arc<PeerDriver>, space: &Arc<SpaceView>, asked: cluster::QueryRequest) -> Result<Self> {
         let full = |_| {
-            let what = format!("{ALL_OPEN} queries are open at this peer server: try again, or ask another one");
+            let what = format!("{MAX_OPEN_TOTAL} queries are open at this peer server: try again, or ask another one");
             Error::new(ErrorKind::Unavailable, what)
         };
         let open = peer.queries.open.clone().try_acquire_owned().map_err(full)?;
@@ -200,51 +206,51 @@ impl Answer {
     }
 
     fn begin(
-        peer: &Arc<Peer>,
-        space: &Arc<Space>,
-        asked: Arc<cluster::Query>,
+        peer: &Arc<PeerDriver>,
+        space: &Arc<SpaceView>,
+        asked: Arc<cluster::QueryRequest>,
         open: Arc<OwnedSemaphorePermit>,
     ) -> Result<Self> {
-        let schema = peer.realm.schema(space.id)?;
+        let schema = peer.cluster_view.schema(space.id)?;
         let query = query::Query::decode(&asked.query)?;
         let checked = query.check(&schema.classes)?;
         let family = (!query.only).then_some(checked.class());
-        let mut relied = Relied { wanted: asked.reads, ..Relied::default() };
+        let mut relied = ReadSet { wanted: asked.report_reads, ..ReadSet::default() };
         let plan = Arc::new(match asked.unique {
             None => checked.plan(&schema.classes, &schema.indexes),
             Some(unique) => {
                 let asked = |node: &NodeId| Read {
                     oid: guards::of_question(space.id, *node, unique),
-                    seen: Seen::At(Version::ZERO),
+                    seen: ReadVersion::At(Version::ZERO),
                 };
-                relied.all(space.nodes.iter().map(asked), Timestamp::ZERO)?;
+                relied.add_reads(space.nodes.iter().map(asked), HlcTimestamp::ZERO)?;
                 let mut indexes = schema.indexes.clone();
                 indexes.retain(|index| index.id == unique);
                 checked.plan(&schema.classes, &indexes)
             }
         });
-        let own = Own::new(asked.own.clone(), &plan)?;
+        let own = OwnWrites::new(asked.own_writes.clone(), &plan)?;
         let streams = Streams::new(peer.clone(), space, (plan.clone(), family), &own, asked.only_guards);
-        let behind = asked.own.keys().any(|oid| is_unknown(&schema, *oid));
+        let behind = asked.own_writes.keys().any(|oid| is_unknown_class(&schema, *oid));
         Ok(Self {
             peer: peer.clone(),
             space: space.clone(),
-            run: Some(Run::new(plan.clone())),
+            run: Some(QueryRun::new(plan.clone())),
             working: None,
             plan,
             schema,
             streams,
-            own,
-            given: 0,
-            following: Following::default(),
-            relied,
+            own_writes: own,
+            unexamined: 0,
+            pending_fetches: PendingFetches::default(),
+            read_set: relied,
             explain: asked.explain,
-            introduced: false,
+            has_sent_columns: false,
             ready: VecDeque::new(),
             done: false,
-            told: false,
-            behind,
-            until: None,
+            has_sent_rows: false,
+            is_schema_stale: behind,
+            schema_deadline: None,
             is_current: false,
             collecting: None,
             asked,
@@ -253,21 +259,21 @@ impl Answer {
     }
 
     /// Begins anew, with what the catalogue says now.
-    async fn again(&mut self) -> Result<()> {
-        if self.told {
+    async fn restart(&mut self) -> Result<()> {
+        if self.has_sent_rows {
             let what = "classes have come below that of the query while its rows were told: ask it again";
-            let kind = if self.relied.wanted { ErrorKind::Conflict } else { ErrorKind::Unavailable };
+            let kind = if self.read_set.wanted { ErrorKind::Conflict } else { ErrorKind::Unavailable };
             return Err(Error::new(kind, what));
         }
         let late = || {
             let what = "bricks know classes that the peer server has not heard of yet: try again";
             Error::new(ErrorKind::Unavailable, what)
         };
-        let until = *self.until.get_or_insert_with(|| Instant::now() + NEWS);
+        let until = *self.schema_deadline.get_or_insert_with(|| Instant::now() + SCHEMA_TIMEOUT);
         if self.is_current {
-            time::sleep(PAUSE).await;
+            time::sleep(RETRY_DELAY).await;
         }
-        let news = time::timeout_at(until, self.peer.realm.refresh_schema(self.space.id)).await;
+        let news = time::timeout_at(until, self.peer.cluster_view.refresh_schema(self.space.id)).await;
         news.map_err(|_| late())??;
         if Instant::now() >= until {
             return Err(late());
@@ -275,26 +281,33 @@ impl Answer {
         let anew = Self::begin(&self.peer, &self.space, self.asked.clone(), self.open.clone())?;
         let is_current = Arc::ptr_eq(&anew.schema, &self.schema);
         // What is found out with news is found out anew.
-        let until = self.until.filter(|_| is_current);
-        let (introduced, behind) = (self.introduced, anew.behind && !is_current);
+        let until = self.schema_deadline.filter(|_| is_current);
+        let (introduced, behind) = (self.has_sent_columns, anew.is_schema_stale && !is_current);
         let collecting = self.collecting.take();
-        *self = Self { introduced, until, behind, is_current, collecting, ..anew };
+        *self = Self {
+            has_sent_columns: introduced,
+            schema_deadline: until,
+            is_schema_stale: behind,
+            is_current,
+            collecting,
+            ..anew
+        };
         Ok(())
     }
 
-    fn run(&mut self) -> Result<&mut Run> {
+    fn run(&mut self) -> Result<&mut QueryRun> {
         let lost = || Error::new(ErrorKind::Internal, "the query was given up while it was at work");
         self.run.as_mut().ok_or_else(lost)
     }
 
     /// The next rows, perhaps none yet; and whether they are the last.
-    async fn portion(&mut self) -> Result<(Rows, bool)> {
-        let until = Instant::now() + SIGN;
+    async fn next_portion(&mut self) -> Result<(QueryRows, bool)> {
+        let until = Instant::now() + PROGRESS_INTERVAL;
         if self.plan.collects() && self.collecting.is_none() && !self.done {
             let waiting = time::timeout_at(until, self.peer.queries.collecting.clone().acquire_owned());
             match waiting.await {
                 Ok(permit) => self.collecting = permit.ok(),
-                Err(_) => return Ok((Rows::default(), false)),
+                Err(_) => return Ok((QueryRows::default(), false)),
             }
         }
         while self.ready.is_empty() && !self.done && Instant::now() < until {
@@ -303,38 +316,38 @@ impl Answer {
                 tokio::task::yield_now().await;
             }
         }
-        self.cut()
+        self.take_portion()
     }
 
     /// Does the next thing that there is to do. May be dropped while it waits, and called again.
     async fn advance(&mut self) -> Result<()> {
-        if self.behind {
-            return self.again().await;
+        if self.is_schema_stale {
+            return self.restart().await;
         }
         if self.streams.only_guards() {
             match self.streams.next().await? {
-                Some((_, scanned)) if scanned.behind => self.behind = true,
-                Some((_, scanned)) => self.relied.all(scanned.guards, scanned.seen)?,
+                Some((_, scanned)) if scanned.has_stale_classes => self.is_schema_stale = true,
+                Some((_, scanned)) => self.read_set.add_reads(scanned.guards, scanned.seen)?,
                 None => self.done = true,
             }
             return Ok(());
         }
-        if self.own.offer(self.run.as_mut()) {
-            self.given += self.own.len();
+        if self.own_writes.offer(self.run.as_mut()) {
+            self.unexamined += self.own_writes.len();
         }
-        if !self.following.missing.is_empty() {
-            return self.take_followed().await;
+        if !self.pending_fetches.missing.is_empty() {
+            return self.take_fetched().await;
         }
         match self.step().await? {
-            Progress::Need(oids) => return self.follow(oids),
+            Progress::Need(oids) => return self.fetch_objects(oids),
             Progress::More => match self.streams.next().await? {
-                Some((_, scanned)) if scanned.behind => self.behind = true,
+                Some((_, scanned)) if scanned.has_stale_classes => self.is_schema_stale = true,
                 Some((stream, scanned)) => self.offer(stream, scanned)?,
                 None => self.run()?.end(),
             },
             Progress::Enough => self.done = true,
         }
-        if self.behind {
+        if self.is_schema_stale {
             return Ok(());
         }
         let rows = self.run()?.take();
@@ -348,8 +361,8 @@ impl Answer {
         let working = match &mut self.working {
             Some(working) => working,
             None => {
-                let given = std::mem::take(&mut self.given);
-                if given <= FEW && !(self.plan.collects() && self.streams.is_over()) {
+                let given = std::mem::take(&mut self.unexamined);
+                if given <= MAX_INLINE && !(self.plan.collects() && self.streams.is_finished()) {
                     return self.run()?.step();
                 }
                 let mut run = self.run.take().ok_or_else(lost)?;
@@ -368,30 +381,30 @@ impl Answer {
 
     fn offer(&mut self, stream: u32, scanned: cluster::Scanned) -> Result<()> {
         let cluster::Scanned { found, guards, count, seen, .. } = scanned;
-        self.relied.all(guards, seen)?;
+        self.read_set.add_reads(guards, seen)?;
         let is_counted = found.is_empty();
         let run = self.run.as_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "the query is at work"))?;
         for (oid, _, object) in found {
-            if !self.own.has(oid) && object.kind == Kind::Record {
+            if !self.own_writes.has(oid) && object.kind == Kind::Record {
                 run.offer(stream, oid, object.data);
-                self.given += 1;
+                self.unexamined += 1;
             }
         }
         if is_counted && self.streams.counts() {
             run.offer_count(count);
         }
         let done: Vec<u32> = self.streams.numbers().filter(|stream| run.is_done(*stream)).collect();
-        done.into_iter().for_each(|stream| self.streams.leave(stream));
+        done.into_iter().for_each(|stream| self.streams.drop_stream(stream));
         Ok(())
     }
 
     /// Asks for objects that others refer to.
-    fn follow(&mut self, oids: Vec<Oid>) -> Result<()> {
+    fn fetch_objects(&mut self, oids: Vec<Oid>) -> Result<()> {
         let (sender, came) = mpsc::unbounded_channel();
         let mut missing = BTreeSet::new();
         for oid in oids {
             let is_here = !oid.is_temporary() && oid.space() == self.space.id;
-            if let Some(own) = self.own.get(oid) {
+            if let Some(own) = self.own_writes.get(oid) {
                 self.run()?.supply(oid, own);
             } else if !is_here || !self.space.nodes.contains(&oid.page().node) {
                 self.run()?.supply(oid, None);
@@ -399,42 +412,42 @@ impl Answer {
                 let sender = sender.clone();
                 missing.insert(oid);
                 // Whoever asked may have gone.
-                self.peer.look_later(oid, move |found| drop(sender.send((oid, found))));
+                self.peer.read_when_cached(oid, move |found| drop(sender.send((oid, found))));
             }
         }
-        self.following = Following { missing, came };
+        self.pending_fetches = PendingFetches { missing, fetched: came };
         Ok(())
     }
 
     /// Takes the objects that others refer to, as they come. May be dropped while it waits, and called again.
-    async fn take_followed(&mut self) -> Result<()> {
-        while !self.following.missing.is_empty() {
+    async fn take_fetched(&mut self) -> Result<()> {
+        while !self.pending_fetches.missing.is_empty() {
             let lost = || Error::new(ErrorKind::Internal, "the object cache has lost a question");
-            let (oid, found) = self.following.came.recv().await.ok_or_else(lost)?;
-            self.following.missing.remove(&oid);
+            let (oid, found) = self.pending_fetches.fetched.recv().await.ok_or_else(lost)?;
+            self.pending_fetches.missing.remove(&oid);
             let found = found?;
-            self.behind |= !self.is_current && found.object.is_some() && is_unknown(&self.schema, oid);
-            self.relied.all([Read { oid, seen: found.seen }], found.timestamp)?;
+            self.is_schema_stale |= !self.is_current && found.object.is_some() && is_unknown_class(&self.schema, oid);
+            self.read_set.add_reads([Read { oid, seen: found.seen }], found.timestamp)?;
             let record = found.object.filter(|object| object.kind == Kind::Record).map(|object| object.data);
             self.run()?.supply(oid, record);
-            self.given += 1;
+            self.unexamined += 1;
         }
         Ok(())
     }
 
     /// The logical nodes that it waits for and that cannot be asked now; not too many to be told.
     fn waits_for(&self) -> Vec<NodeId> {
-        if self.following.missing.is_empty() {
-            return self.streams.away().take(WAITED).collect();
+        if self.pending_fetches.missing.is_empty() {
+            return self.streams.unreachable_nodes().take(MAX_WAITS_FOR).collect();
         }
-        let nodes: BTreeSet<NodeId> = self.following.missing.iter().map(|oid| oid.page().node).collect();
-        nodes.into_iter().filter(|node| !self.peer.reaches(*node)).take(WAITED).collect()
+        let nodes: BTreeSet<NodeId> = self.pending_fetches.missing.iter().map(|oid| oid.page().node).collect();
+        nodes.into_iter().filter(|node| !self.peer.is_reachable(*node)).take(MAX_WAITS_FOR).collect()
     }
 
     /// Rows that are ready, as one answer; and whether it is the last.
-    fn cut(&mut self) -> Result<(Rows, bool)> {
-        let mut rows = Rows::default();
-        if !std::mem::replace(&mut self.introduced, true) {
+    fn take_portion(&mut self) -> Result<(QueryRows, bool)> {
+        let mut rows = QueryRows::default();
+        if !std::mem::replace(&mut self.has_sent_columns, true) {
             rows.columns = self.plan.columns().iter().map(|column| column.name.clone()).collect();
         }
         let mut bytes = 0;
@@ -459,8 +472,8 @@ impl Answer {
         if rows.rows.is_empty() && !self.done {
             rows.waits_for = self.waits_for();
         }
-        (rows.reads, rows.seen) = (std::mem::take(&mut self.relied.untold), self.relied.at);
-        self.told |= !rows.rows.is_empty() || !rows.reads.is_empty();
+        (rows.reads, rows.seen) = (std::mem::take(&mut self.read_set.unsent), self.read_set.at);
+        self.has_sent_rows |= !rows.rows.is_empty() || !rows.reads.is_empty();
         // What is sorted and waits to be sent takes memory still, unless it is little.
         if self.done && self.ready.len() <= PORTION {
             self.collecting = None;
@@ -478,41 +491,41 @@ impl Answer {
 
 /// Objects that others refer to, on their way from the object cache, which says by itself of what does not come. They are
 /// asked for once: who asked again with each portion would wait for as long as portions are asked for.
-struct Following {
+struct PendingFetches {
     missing: BTreeSet<Oid>,
-    came: mpsc::UnboundedReceiver<(Oid, Result<Looked>)>,
+    fetched: mpsc::UnboundedReceiver<(Oid, Result<CachedObject>)>,
 }
 
-impl Default for Following {
+impl Default for PendingFetches {
     fn default() -> Self {
-        Self { missing: BTreeSet::new(), came: mpsc::unbounded_channel().1 }
+        Self { missing: BTreeSet::new(), fetched: mpsc::unbounded_channel().1 }
     }
 }
 
 /// Whether an object is of a class that is not known.
-fn is_unknown(schema: &Schema, oid: Oid) -> bool {
-    is_told(oid.class()) && schema.classes.class(oid.class()).is_none()
+fn is_unknown_class(schema: &QuerySchema, oid: Oid) -> bool {
+    needs_definition(oid.class()) && schema.classes.class(oid.class()).is_none()
 }
 
 /// What a transaction relies on that takes the rows for true.
 #[derive(Default)]
-struct Relied {
+struct ReadSet {
     wanted: bool,
-    known: BTreeSet<Oid>,
+    oids: BTreeSet<Oid>,
     /// What the client has not been told.
-    untold: Vec<Read>,
+    unsent: Vec<Read>,
     /// A time at or after all of it.
-    at: Timestamp,
+    at: HlcTimestamp,
 }
 
-impl Relied {
+impl ReadSet {
     /// These too, as they were when they were first read.
-    fn all(&mut self, reads: impl IntoIterator<Item = Read>, at: Timestamp) -> Result<()> {
+    fn add_reads(&mut self, reads: impl IntoIterator<Item = Read>, at: HlcTimestamp) -> Result<()> {
         self.at = self.at.max(at);
         if self.wanted {
-            self.untold.extend(reads.into_iter().filter(|read| self.known.insert(read.oid)));
+            self.unsent.extend(reads.into_iter().filter(|read| self.oids.insert(read.oid)));
         }
-        if self.known.len() <= MAX_READS {
+        if self.oids.len() <= MAX_READS {
             return Ok(());
         }
         let what = format!(

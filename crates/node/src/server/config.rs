@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::link::Limits;
 use wire::transport::{Address, tls};
 
-use crate::doors::Membership;
+use crate::auth::ClusterCredentials;
 
 /// How a server is run; the defaults suit one machine.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Config {
     /// What addresses that speak TLS need.
     pub tls: Option<tls::Server>,
     /// What this process and others of its cluster know each other by.
-    pub membership: Membership,
+    pub cluster_credentials: ClusterCredentials,
     /// Where to answer `/metrics` and `/health` by HTTP, if anywhere.
     pub http: Option<SocketAddr>,
     /// Whether to listen where other machines can reach it, although others can listen, or nobody has to say who they are.
@@ -44,7 +44,7 @@ impl Default for Config {
         Self {
             listen: Vec::new(),
             tls: None,
-            membership: Membership::default(),
+            cluster_credentials: ClusterCredentials::default(),
             http: None,
             insecure: false,
             threads: io_threads(),

@@ -15,22 +15,22 @@ use tokio::sync::Semaphore;
 use tokio::time;
 use tracing::{debug, warn};
 
-use super::{Role, Shared, figures};
+use super::{ServerRole, Shared, metric};
 
 /// Connections at a time; more wait.
-const CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 /// How long a connection may last: whoever polls comes back.
-const LONGEST: Duration = Duration::from_secs(30);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers whoever connects, for ever.
-pub(crate) async fn serve<R: Role>(listener: TcpListener, server: Arc<Shared<R>>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+pub(crate) async fn serve<R: ServerRole>(listener: TcpListener, server: Arc<Shared<R>>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let server = server.clone();
                 tokio::spawn(async move {
-                    converse(stream, server).await;
+                    serve_connection(stream, server).await;
                     drop(place);
                 });
             }
@@ -42,18 +42,18 @@ pub(crate) async fn serve<R: Role>(listener: TcpListener, server: Arc<Shared<R>>
     }
 }
 
-async fn converse<R: Role>(stream: TcpStream, server: Arc<Shared<R>>) {
+async fn serve_connection<R: ServerRole>(stream: TcpStream, server: Arc<Shared<R>>) {
     let service = service_fn(move |request| {
         let response = answer(&server, &request);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    if let Ok(Err(error)) = time::timeout(LONGEST, connection).await {
+    if let Ok(Err(error)) = time::timeout(CONNECTION_TIMEOUT, connection).await {
         debug!(%error, "a connection for HTTP broke");
     }
 }
 
-fn answer<R: Role>(server: &Shared<R>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer<R: ServerRole>(server: &Shared<R>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -61,13 +61,13 @@ fn answer<R: Role>(server: &Shared<R>, request: &Request<Incoming>) -> Response<
     }
     match request.uri().path() {
         "/metrics" => {
-            let mut response = text(StatusCode::OK, figures::prometheus(server));
+            let mut response = text(StatusCode::OK, metric::prometheus(server));
             let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, format);
             response
         }
-        "/health" => match server.role.ailment() {
-            Some(ailment) => text(StatusCode::SERVICE_UNAVAILABLE, ailment + "\n"),
+        "/health" => match server.role.health_problem() {
+            Some(health_problem) => text(StatusCode::SERVICE_UNAVAILABLE, health_problem + "\n"),
             None => text(StatusCode::OK, "ok\n".to_owned()),
         },
         _ => text(StatusCode::NOT_FOUND, "there are /metrics and /health\n".to_owned()),

@@ -9,28 +9,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::cluster::{Cluster, Decided, Hint, Level};
+use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint};
 use meta::catalog;
 use model::{NodeId, Oid};
 use query::Query;
 use tokio::time;
-use world::{ACCOUNT, BADGE, World, account, badge, read};
+use world::{ACCOUNT, BADGE, World, account, badge, parse_account};
 
 const BALANCE: i64 = 100;
 
 /// Makes accounts, spread over all logical nodes, with names.
 async fn open_accounts(cluster: &Cluster, count: usize) -> Vec<Oid> {
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let nodes = cluster.nodes();
     let mut made = Vec::new();
     for number in 0..count {
         let owner = format!("owner-{number}");
-        let oid = t.create_object(ACCOUNT, account(&owner, BALANCE), Hint::At(nodes[number % nodes.len()])).unwrap();
+        let oid =
+            t.create_object(ACCOUNT, account(&owner, BALANCE), PlacementHint::At(nodes[number % nodes.len()])).unwrap();
         t.bind(&owner, oid).await.unwrap();
         made.push(oid);
     }
-    assert!(matches!(t.commit().await.unwrap(), Decided::Committed(_)));
-    made.into_iter().map(|oid| t.real(oid).unwrap()).collect()
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    made.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect()
 }
 
 /// Moves money about until it is told to stop. Returns how often.
@@ -43,7 +44,8 @@ async fn transfer(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool
         }
         cluster
             .transact(|t| async move {
-                let ((payer, has), (payee, gets)) = (read(t.get(from).await?)?, read(t.get(to).await?)?);
+                let ((payer, has), (payee, gets)) =
+                    (parse_account(t.get(from).await?)?, parse_account(t.get(to).await?)?);
                 t.put(from, account(&payer, has - 1)).await?;
                 t.put(to, account(&payee, gets + 1)).await
             })
@@ -63,7 +65,7 @@ async fn audit(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) 
             .transact(|t| async move {
                 let mut sum = 0;
                 for oid in oids.iter() {
-                    sum += read(t.get(*oid).await?)?.1;
+                    sum += parse_account(t.get(*oid).await?)?.1;
                 }
                 let query = Query::parse_of("Account", "owner.startsWith('owner-')").unwrap();
                 Ok((sum, t.query(&query).await?.all().await?.len()))
@@ -84,13 +86,13 @@ async fn create(cluster: Cluster, end: Arc<AtomicBool>) -> Vec<(String, Oid)> {
         let name = &owner;
         let t = cluster
             .transact(|t| async move {
-                let oid = t.create_object(ACCOUNT, account(name, 0), Hint::Anywhere)?;
+                let oid = t.create_object(ACCOUNT, account(name, 0), PlacementHint::Anywhere)?;
                 t.bind(name, oid).await?;
                 Ok((t, oid))
             })
             .await
             .unwrap();
-        made.push((owner, t.0.real(t.1).unwrap()));
+        made.push((owner, t.0.real_oid(t.1).unwrap()));
         time::sleep(Duration::from_millis(1)).await;
     }
     made
@@ -114,7 +116,7 @@ async fn nothing_is_lost_when_logical_nodes_move_while_clients_work() {
             let (at, _) = world.placed(*node);
             world.begin_move(*node, at % 3 + 1).await;
         }
-        time::timeout(Duration::from_secs(30), world.rest(&nodes)).await.unwrap();
+        time::timeout(Duration::from_secs(30), world.wait_for_moves(&nodes)).await.unwrap();
         time::sleep(Duration::from_millis(300)).await;
     }
     end.store(true, Ordering::Relaxed);
@@ -126,18 +128,18 @@ async fn nothing_is_lost_when_logical_nodes_move_while_clients_work() {
     assert!(created.len() > 10);
 
     let reader = world.client(1).await;
-    let t = reader.begin(Level::Optimistic);
+    let t = reader.begin(IsolationLevel::Optimistic);
     let oids: BTreeSet<Oid> = created.iter().map(|(_, oid)| *oid).collect();
     assert_eq!(oids.len(), created.len());
     for (owner, oid) in &created {
         assert_eq!(t.resolve(owner).await.unwrap(), Some(*oid));
-        assert_eq!(read(t.get(*oid).await.unwrap()).unwrap().0, *owner);
+        assert_eq!(parse_account(t.get(*oid).await.unwrap()).unwrap().0, *owner);
     }
     let query = Query::parse_of("Account", "owner.startsWith('new-')").unwrap();
     assert_eq!(t.query(&query).await.unwrap().all().await.unwrap().len(), created.len());
     let all = Query::parse_of("Account", "").unwrap();
     assert_eq!(t.query(&all).await.unwrap().all().await.unwrap().len(), created.len() + accounts.len());
-    assert!(nodes.iter().all(|node| world.realm.placement.of(*node).unwrap().moves == 9));
+    assert!(nodes.iter().all(|node| world.cluster_view.placement.of(*node).unwrap().moves == 9));
     world.end().await;
 }
 
@@ -147,7 +149,7 @@ async fn balances(cluster: &Cluster, accounts: &[Oid]) -> Vec<i64> {
         .transact(|t| async move {
             let mut balances = Vec::new();
             for oid in accounts {
-                balances.push(read(t.get(*oid).await?)?.1);
+                balances.push(parse_account(t.get(*oid).await?)?.1);
             }
             Ok(balances)
         })
@@ -176,7 +178,7 @@ async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time_while_clients_
         world.stop_brick(stopped).await;
         time::sleep(Duration::from_millis(20)).await;
         world.start_brick(stopped).await;
-        time::timeout(Duration::from_secs(20), world.rest(&[node])).await.unwrap();
+        time::timeout(Duration::from_secs(20), world.wait_for_moves(&[node])).await.unwrap();
         assert_eq!(world.placed(node).0, to);
         let sum: i64 = balances(&cluster, &accounts).await.iter().sum();
         assert_eq!(sum, 40 * BALANCE);
@@ -186,10 +188,10 @@ async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time_while_clients_
         assert!(one.await.unwrap() > 10);
     }
     let created = created.await.unwrap();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     for (owner, oid) in &created {
         assert_eq!(t.resolve(owner).await.unwrap(), Some(*oid));
-        assert_eq!(read(t.get(*oid).await.unwrap()).unwrap().0, *owner);
+        assert_eq!(parse_account(t.get(*oid).await.unwrap()).unwrap().0, *owner);
     }
     world.end().await;
 }
@@ -199,7 +201,7 @@ async fn claim(cluster: Cluster, numbers: std::ops::Range<i64>) -> BTreeSet<i64>
     let mut got = BTreeSet::new();
     for number in numbers {
         let claimed = cluster.transact(|t| async move {
-            t.create_object(BADGE, badge(number), Hint::Anywhere)?;
+            t.create_object(BADGE, badge(number), PlacementHint::Anywhere)?;
             Ok(())
         });
         match claimed.await {
@@ -226,7 +228,7 @@ async fn values_stay_unique_over_moves_whoever_claims_them() {
         for node in &nodes {
             world.begin_move(*node, world.placed(*node).0 % 2 + 1).await;
         }
-        time::timeout(Duration::from_secs(30), world.rest(&nodes)).await.unwrap();
+        time::timeout(Duration::from_secs(30), world.wait_for_moves(&nodes)).await.unwrap();
         moves += 1;
     }
     let mut all = BTreeSet::new();
@@ -260,7 +262,7 @@ async fn a_move_that_is_cancelled_leaves_the_node_where_it_was() {
     assert_eq!(world.placed(node), (from, None));
     world.start_brick(to as usize - 1).await;
     world.begin_move(node, to).await;
-    world.rest(&[node]).await;
+    world.wait_for_moves(&[node]).await;
     assert_eq!(world.placed(node), (to, None));
     assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
     world.end().await;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::cluster::Cluster;
-use meta::catalog::{self, ClassDefinition, Editor, FieldDefinition, FieldType, MovePhase, Parameters, SpaceOptions};
+use meta::catalog::{
+    self, CatalogEditor, ClassDefinition, FieldDefinition, FieldType, MovePhase, Parameters, SpaceOptions,
+};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Value};
+use node::cluster_view::ClusterView;
 use node::member::{self, Identity, Member};
-use node::placement::BrickId;
-use node::realm::Realm;
+use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
 use store::{Options, Store};
 use tempfile::TempDir;
@@ -22,7 +24,7 @@ pub(crate) const BADGE: ClassId = ClassId(2);
 
 /// A cluster in one process: its catalogue, some bricks on disk, two peer servers.
 pub(crate) struct World {
-    pub(crate) realm: Arc<Realm>,
+    pub(crate) cluster_view: Arc<ClusterView>,
     bricks: Vec<Option<(Brick, Member)>>,
     peers: Vec<PeerServer>,
     dir: TempDir,
@@ -39,18 +41,19 @@ impl World {
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
-        Editor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
-        let realm = Realm::follow(catalogue).await.unwrap();
-        let mut world = Self { realm, bricks: Vec::new(), peers: Vec::new(), dir: tempfile::tempdir().unwrap() };
+        CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+        let realm = ClusterView::follow(catalogue).await.unwrap();
+        let mut world =
+            Self { cluster_view: realm, bricks: Vec::new(), peers: Vec::new(), dir: tempfile::tempdir().unwrap() };
         for number in 0..bricks {
             world.bricks.push(None);
             world.start_brick(number).await;
         }
         let options = SpaceOptions { nodes: Some(nodes), ..SpaceOptions::default() };
-        world.realm.create_space("main", options).await.unwrap();
+        world.cluster_view.create_space("main", options).await.unwrap();
         for _ in 0..2 {
             let start = world.editor().start_number().await.unwrap();
-            world.peers.push(PeerServer::start(world.realm.clone(), start.0, config()).await.unwrap());
+            world.peers.push(PeerServer::start(world.cluster_view.clone(), start.0, config()).await.unwrap());
         }
         let fields = vec![
             FieldDefinition::required("owner", FieldType::String),
@@ -59,8 +62,8 @@ impl World {
         let class = ClassDefinition { name: "Account".to_owned(), parent: None, fields };
         world.editor().define("main", &[class]).await.unwrap();
         let index = world.editor().create_index("main", "by_owner", "Account", &["owner"], false).await.unwrap().value;
-        let ready = world.editor().index_built("main", "by_owner", index.id, None).await.unwrap();
-        world.realm.reach(ready.revision).await.unwrap();
+        let ready = world.editor().record_index_build("main", "by_owner", index.id, None).await.unwrap();
+        world.cluster_view.wait_for_revision(ready.revision).await.unwrap();
         world
     }
 
@@ -70,21 +73,21 @@ impl World {
         let class = ClassDefinition { name: "Badge".to_owned(), parent: None, fields };
         assert_eq!(self.editor().define("main", &[class]).await.unwrap().value[0].id, BADGE);
         let index = self.editor().create_index("main", "by_number", "Badge", &["number"], true).await.unwrap();
-        self.realm.reach(index.revision).await.unwrap();
+        self.cluster_view.wait_for_revision(index.revision).await.unwrap();
     }
 
-    pub(crate) fn editor(&self) -> &Editor {
-        self.realm.editor().unwrap()
+    pub(crate) fn editor(&self) -> &CatalogEditor {
+        self.cluster_view.editor().unwrap()
     }
 
     /// Starts a brick, by its place in the list.
     pub(crate) async fn start_brick(&mut self, number: usize) {
         let store = Store::open(&self.dir.path().join(format!("brick-{number}")), Options::default()).unwrap();
-        let id = member::brick_of(&self.realm, &store, &config().listen).await.unwrap();
-        let brick = Brick::start_in(self.realm.clone(), BrickId(id.0), store, config()).await.unwrap();
+        let id = member::brick_of(&self.cluster_view, &store, &config().listen).await.unwrap();
+        let brick = Brick::start_in(self.cluster_view.clone(), BrickId(id.0), store, config()).await.unwrap();
         let start = self.editor().start_number().await.unwrap();
         let addresses = brick.addresses().to_vec();
-        let member = Member::announce(&self.realm, Identity::Brick(id), start, &addresses).await.unwrap();
+        let member = Member::announce(&self.cluster_view, Identity::Brick(id), start, &addresses).await.unwrap();
         self.bricks[number] = Some((brick, member));
     }
 
@@ -102,19 +105,19 @@ impl World {
 
     /// The brick of a logical node, and how far a move of it is.
     pub(crate) fn placed(&self, node: NodeId) -> (u32, Option<MovePhase>) {
-        let catalog = self.realm.catalog().unwrap();
-        let placed = catalog.placed(node).unwrap();
+        let catalog = self.cluster_view.catalog().unwrap();
+        let placed = catalog.node_placement(node).unwrap();
         (placed.brick.0, placed.moving.map(|moving| moving.phase))
     }
 
     /// Begins to move a logical node.
     pub(crate) async fn begin_move(&self, node: NodeId, to: u32) {
         let begun = self.editor().begin_move(node, catalog::BrickId(to)).await.unwrap();
-        self.realm.reach(begun.revision).await.unwrap();
+        self.cluster_view.wait_for_revision(begun.revision).await.unwrap();
     }
 
     /// Waits until no logical node moves.
-    pub(crate) async fn rest(&self, nodes: &[NodeId]) {
+    pub(crate) async fn wait_for_moves(&self, nodes: &[NodeId]) {
         while nodes.iter().any(|node| self.placed(*node).1.is_some()) {
             time::sleep(Duration::from_millis(1)).await;
         }
@@ -146,7 +149,7 @@ pub(crate) fn account(owner: &str, balance: i64) -> Object {
 }
 
 /// The owner and the balance of an account; what is not there yet makes a transaction fail.
-pub(crate) fn read(object: Option<Object>) -> client::Result<(String, i64)> {
+pub(crate) fn parse_account(object: Option<Object>) -> client::Result<(String, i64)> {
     let missing = || client::Error::new(client::ErrorKind::NotFound, "there is no such account");
     let object = object.ok_or_else(missing)?;
     let record = RecordRef::new(&object.data).unwrap();

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use client::Client;
-use client::cluster::{Cluster, Decided, Level, Transaction};
+use client::cluster::{Cluster, CommitOutcome, IsolationLevel, Transaction};
 use model::{ClassId, Value};
 use query::{Query, Row};
 
-use super::world::{self, PERSON, STUDENT, World, committed, create, names, object, parsed, person};
+use super::world::{self, PERSON, STUDENT, World, create, expect_committed, names, object, parse, person};
 
 /// Makes an index, and waits until it is ready.
 pub(crate) async fn index(world: &World, name: &str, fields: &[&str]) {
-    let editor = world.realm.editor().unwrap();
+    let editor = world.cluster_view.editor().unwrap();
     let made = editor.create_index("main", name, "Person", fields, false).await.unwrap();
-    world.realm.reach(made.revision).await.unwrap();
+    world.cluster_view.wait_for_revision(made.revision).await.unwrap();
     let client = Client::connect(&world.url()).await.unwrap();
     for node in client.nodes().await.unwrap() {
         while !client.build_index(node, made.value.id.0).await.unwrap_or(false) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    let ready = editor.index_built("main", name, made.value.id, None).await.unwrap();
-    world.realm.reach(ready.revision).await.unwrap();
+    let ready = editor.record_index_build("main", name, made.value.id, None).await.unwrap();
+    world.cluster_view.wait_for_revision(ready.revision).await.unwrap();
 }
 
 async fn count(t: &Transaction, query: &Query) -> client::Result<i64> {
@@ -46,24 +46,24 @@ async fn two_who_ask_and_then_insert_do_not_miss_each_other() {
             index(&world, "by_age", &["age"]).await;
         }
         let (one, other) = (world.client().await, world.client().await);
-        let query = parsed("select count(*) where age >= 30");
-        let (a, b) = (one.begin(Level::Optimistic), other.begin(Level::Optimistic));
+        let query = parse("select count(*) where age >= 30");
+        let (a, b) = (one.begin(IsolationLevel::Optimistic), other.begin(IsolationLevel::Optimistic));
         assert_eq!(count(&a, &query).await.unwrap(), count(&b, &query).await.unwrap());
         insert(&a, PERSON, &person("Ann", 30));
         insert(&b, STUDENT, &person("Bob", 31));
-        committed(&a).await;
+        expect_committed(&a).await;
         assert!(
-            matches!(b.commit().await.unwrap(), Decided::Conflict(_)),
+            matches!(b.commit().await.unwrap(), CommitOutcome::Conflict(_)),
             "it has not counted Ann; index: {has_index}"
         );
         // Who only asks is told too, and who asks again sees it.
-        let c = other.begin(Level::Optimistic);
+        let c = other.begin(IsolationLevel::Optimistic);
         let before = count(&c, &query).await.unwrap();
         create(&one, &[(PERSON, person("Cid", 32))]).await;
-        assert!(matches!(c.commit().await.unwrap(), Decided::Conflict(_)));
-        let d = other.begin(Level::Optimistic);
+        assert!(matches!(c.commit().await.unwrap(), CommitOutcome::Conflict(_)));
+        let d = other.begin(IsolationLevel::Optimistic);
         assert_eq!(count(&d, &query).await.unwrap(), before + 1);
-        committed(&d).await;
+        expect_committed(&d).await;
     }
     world.end().await;
 }
@@ -73,17 +73,17 @@ async fn changes_and_deletions_of_what_was_asked_are_conflicts_too() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let oids = create(&cluster, &[(PERSON, person("Ann", 30)), (PERSON, person("Bob", 40))]).await;
-    let query = parsed("age >= 20 order by age");
+    let query = parse("age >= 20 order by age");
     for step in 0..2 {
-        let t = cluster.begin(Level::Optimistic);
+        let t = cluster.begin(IsolationLevel::Optimistic);
         assert!(!t.query(&query).await.unwrap().all().await.unwrap().is_empty());
-        let other = cluster.begin(Level::Optimistic);
+        let other = cluster.begin(IsolationLevel::Optimistic);
         match step {
             0 => other.put(oids[0], object(PERSON, &person("Ann", 31))).await.unwrap(),
             _ => other.delete(oids[1]).await.unwrap(),
         }
-        committed(&other).await;
-        assert!(matches!(t.commit().await.unwrap(), Decided::Conflict(_)), "{step}");
+        expect_committed(&other).await;
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)), "{step}");
     }
     world.end().await;
 }
@@ -95,15 +95,15 @@ async fn who_asks_for_one_value_of_an_index_is_not_in_the_way_of_others() {
     let cluster = world.client().await;
     let of = |city: &str| world::Person { city: Some(city.to_owned()), ..person("x", 1) };
     create(&cluster, &[(PERSON, of("Rome")), (PERSON, of("Oslo"))]).await;
-    let query = parsed("city == 'Rome'");
-    let t = cluster.begin(Level::Optimistic);
+    let query = parse("city == 'Rome'");
+    let t = cluster.begin(IsolationLevel::Optimistic);
     assert_eq!(t.query(&query).await.unwrap().all().await.unwrap().len(), 1);
     create(&cluster, &[(PERSON, of("Oslo")), (PERSON, of("Bonn"))]).await;
-    committed(&t).await;
-    let t = cluster.begin(Level::Optimistic);
+    expect_committed(&t).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
     assert_eq!(t.query(&query).await.unwrap().all().await.unwrap().len(), 1);
     create(&cluster, &[(PERSON, of("Rome"))]).await;
-    assert!(matches!(t.commit().await.unwrap(), Decided::Conflict(_)));
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)));
     world.end().await;
 }
 
@@ -114,7 +114,7 @@ async fn each_counts_all_before_it_whoever_else_counts_and_inserts() {
     let rounds = 6;
     let work = |cluster: Cluster| async move {
         for _ in 0..rounds {
-            let query = &parsed("select count(*)");
+            let query = &parse("select count(*)");
             let counted = cluster.transact(|t| async move {
                 let count = count(&t, query).await?;
                 insert(&t, PERSON, &person("x", count));
@@ -128,7 +128,7 @@ async fn each_counts_all_before_it_whoever_else_counts_and_inserts() {
         task.await.unwrap();
     }
     let cluster = world.client().await;
-    let rows = cluster.query(&parsed("select age order by age")).await.unwrap().all().await.unwrap();
+    let rows = cluster.query(&parse("select age order by age")).await.unwrap().all().await.unwrap();
     let ages: Vec<Row> = (0..3 * rounds).map(|age| Row::Values(vec![Value::Int64(age)])).collect();
     assert_eq!(rows, ages, "each has counted all that were there");
     world.end().await;
@@ -138,8 +138,8 @@ async fn each_counts_all_before_it_whoever_else_counts_and_inserts() {
 async fn with_locks_what_was_looked_through_stays_so() {
     let world = World::start(2, 4).await;
     let (one, other) = (world.client().await, world.client().await);
-    let query = &parsed("select count(*)");
-    let t = one.begin(Level::Locks);
+    let query = &parse("select count(*)");
+    let t = one.begin(IsolationLevel::Locks);
     assert_eq!(count(&t, query).await.unwrap(), 0);
     // It has to wait, or is refused and tried again, until the other has ended.
     let inserting = tokio::spawn(async move {
@@ -152,11 +152,11 @@ async fn with_locks_what_was_looked_through_stays_so() {
     });
     insert(&t, PERSON, &person("Bob", 2));
     assert_eq!(count(&t, query).await.unwrap(), 1);
-    committed(&t).await;
+    expect_committed(&t).await;
     let other = inserting.await.unwrap();
-    let t = other.begin(Level::Locks);
+    let t = other.begin(IsolationLevel::Locks);
     assert_eq!(count(&t, query).await.unwrap(), 2);
-    committed(&t).await;
+    expect_committed(&t).await;
     world.end().await;
 }
 
@@ -167,25 +167,25 @@ async fn an_index_is_read_in_its_order_and_only_as_far_as_is_wanted() {
     let people: Vec<_> = (0..200).map(|age| (PERSON, person(&format!("p{age:03}"), age))).collect();
     create(&cluster, &people).await;
     index(&world, "by_age", &["age"]).await;
-    let mut rows = cluster.explain(&parsed("order by age desc limit 3")).await.unwrap();
+    let mut rows = cluster.explain(&parse("order by age desc limit 3")).await.unwrap();
     let mut found = Vec::new();
     while let Some(row) = rows.next().await.unwrap() {
         found.push(row);
     }
     assert_eq!(names(&found), ["p199", "p198", "p197"]);
-    let plan = &rows.explained().unwrap().text;
+    let plan = &rows.explanation().unwrap().text;
     assert!(plan.contains("index range [brick]: by_age: everything, backwards; of Person"), "{plan}");
     let scanned: u64 = plan.lines().last().unwrap().rsplit(['(', ')']).nth(1).unwrap().parse().unwrap();
     assert!(scanned <= 24, "of four logical nodes three each, and once more: {plan}");
     // Of what is created afterwards it has entries too, of what is gone none.
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     insert(&t, STUDENT, &person("new", 300));
     assert_eq!(
-        names(&t.query(&parsed("order by age desc limit 2")).await.unwrap().all().await.unwrap()),
+        names(&t.query(&parse("order by age desc limit 2")).await.unwrap().all().await.unwrap()),
         ["new", "p199"]
     );
-    committed(&t).await;
-    let rows = cluster.query(&parsed("age > 198 order by age")).await.unwrap().all().await.unwrap();
+    expect_committed(&t).await;
+    let rows = cluster.query(&parse("age > 198 order by age")).await.unwrap().all().await.unwrap();
     assert_eq!(names(&rows), ["p199", "new"]);
     world.end().await;
 }

@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
-mod away;
-mod behind;
 mod guards;
 mod random;
+mod stale_schema;
+mod unreachable;
 mod world;
 
 use client::ErrorKind;
-use client::cluster::{Decided, Level};
+use client::cluster::{CommitOutcome, IsolationLevel};
 use model::Value;
 use query::{Query, Row};
-use world::{PERSON, STUDENT, World, committed, create, names, object, parsed, person};
+use world::{PERSON, STUDENT, World, create, expect_committed, names, object, parse, person};
 
 #[tokio::test]
 async fn all_logical_nodes_are_asked_and_the_order_is_theirs_together() {
@@ -20,11 +20,11 @@ async fn all_logical_nodes_are_asked_and_the_order_is_theirs_together() {
     let cluster = world.client().await;
     let people: Vec<_> = (0..50).map(|age| (PERSON, person(&format!("p{age:02}"), age))).collect();
     create(&cluster, &people).await;
-    let found = cluster.query(&parsed("age >= 40 order by age")).await.unwrap().all().await.unwrap();
+    let found = cluster.query(&parse("age >= 40 order by age")).await.unwrap().all().await.unwrap();
     assert_eq!(names(&found), (40..50).map(|age| format!("p{age:02}")).collect::<Vec<_>>());
-    let some = cluster.query(&parsed("order by age desc skip 2 limit 3")).await.unwrap().all().await.unwrap();
+    let some = cluster.query(&parse("order by age desc skip 2 limit 3")).await.unwrap().all().await.unwrap();
     assert_eq!(names(&some), ["p47", "p46", "p45"]);
-    let none = cluster.query(&parsed("age > 100")).await.unwrap().all().await.unwrap();
+    let none = cluster.query(&parse("age > 100")).await.unwrap().all().await.unwrap();
     assert_eq!(none, []);
     world.end().await;
 }
@@ -41,14 +41,14 @@ async fn references_are_followed_to_other_logical_nodes() {
         })
         .collect();
     create(&cluster, &workers).await;
-    let query = parsed("boss.name == 'Ann' && age < 6 order by name");
+    let query = parse("boss.name == 'Ann' && age < 6 order by name");
     assert_eq!(names(&cluster.query(&query).await.unwrap().all().await.unwrap()), ["w00", "w02", "w04"]);
     // Who is gone is null, for those who refer to it.
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     t.delete(bosses[0]).await.unwrap();
-    committed(&t).await;
+    expect_committed(&t).await;
     assert_eq!(cluster.query(&query).await.unwrap().all().await.unwrap(), []);
-    let left = parsed("boss.name == null && boss != null && age < 4 order by name");
+    let left = parse("boss.name == null && boss != null && age < 4 order by name");
     assert_eq!(names(&cluster.query(&left).await.unwrap().all().await.unwrap()), ["w00", "w02"]);
     world.end().await;
 }
@@ -64,14 +64,14 @@ async fn values_of_groups_come_with_their_columns() {
         })
         .collect();
     create(&cluster, &people).await;
-    let query = parsed("select city, count(*) as many, avg(age) where age < 20 group by city order by city");
+    let query = parse("select city, count(*) as many, avg(age) where age < 20 group by city order by city");
     let rows = cluster.query(&query).await.unwrap();
     assert_eq!(rows.columns(), ["city", "many", "avg(age)"]);
     let row = |city: &str, many: i64, avg: f64| Row::Values(vec![city.into(), many.into(), avg.into()]);
     let rows = rows.all().await.unwrap();
     assert_eq!(rows, [row("Bonn", 6, 9.5), row("Oslo", 7, 10.0), row("Rome", 7, 9.0)]);
     // Bricks only count.
-    let count = cluster.query(&parsed("select count(*) where age >= 10")).await.unwrap().all().await.unwrap();
+    let count = cluster.query(&parse("select count(*) where age >= 10")).await.unwrap().all().await.unwrap();
     assert_eq!(count, [Row::Values(vec![Value::Int64(20)])]);
     world.end().await;
 }
@@ -81,7 +81,7 @@ async fn classes_that_extend_the_class_are_in_unless_they_are_left_out() {
     let world = World::start(2, 2).await;
     let cluster = world.client().await;
     create(&cluster, &[(PERSON, person("Ann", 1)), (STUDENT, person("Bob", 2))]).await;
-    let all = parsed("order by name");
+    let all = parse("order by name");
     assert_eq!(names(&cluster.query(&all).await.unwrap().all().await.unwrap()), ["Ann", "Bob"]);
     let only = Query { only: true, ..all };
     assert_eq!(names(&cluster.query(&only).await.unwrap().all().await.unwrap()), ["Ann"]);
@@ -97,8 +97,8 @@ async fn a_transaction_sees_what_it_has_written() {
     let known =
         create(&cluster, &[(PERSON, person("Ann", 20)), (PERSON, person("Bob", 30)), (PERSON, person("Cid", 40))])
             .await;
-    let t = cluster.begin(Level::Optimistic);
-    let all = parsed("age >= 20 order by age");
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let all = parse("age >= 20 order by age");
     let asked = async |query: &Query| names(&t.query(query).await.unwrap().all().await.unwrap());
     assert_eq!(asked(&all).await, ["Ann", "Bob", "Cid"]);
     // Changed, deleted, and created under an identifier that only it knows.
@@ -108,14 +108,14 @@ async fn a_transaction_sees_what_it_has_written() {
     let worker = world::Person { boss: Some(new), ..person("Eve", 50) };
     t.create_object(PERSON, object(PERSON, &worker), Default::default()).unwrap();
     assert_eq!(asked(&all).await, ["Dan", "Cid", "Eve"]);
-    assert_eq!(asked(&parsed("age >= 20 order by age limit 1")).await, ["Dan"]);
-    assert_eq!(asked(&parsed("boss.name == 'Dan'")).await, ["Eve"]);
-    let count = t.query(&parsed("select count(*)")).await.unwrap().all().await.unwrap();
+    assert_eq!(asked(&parse("age >= 20 order by age limit 1")).await, ["Dan"]);
+    assert_eq!(asked(&parse("boss.name == 'Dan'")).await, ["Eve"]);
+    let count = t.query(&parse("select count(*)")).await.unwrap().all().await.unwrap();
     assert_eq!(count, [Row::Values(vec![Value::Int64(4)])]);
     // Nobody else does, before it has committed.
     let others = cluster.query(&all).await.unwrap().all().await.unwrap();
     assert_eq!(names(&others), ["Ann", "Bob", "Cid"]);
-    committed(&t).await;
+    expect_committed(&t).await;
     let others = cluster.query(&all).await.unwrap().all().await.unwrap();
     assert_eq!(names(&others), ["Dan", "Cid", "Eve"]);
     world.end().await;
@@ -128,12 +128,12 @@ async fn what_was_followed_counts_as_read() {
     let boss = create(&one, &[(PERSON, person("Ann", 50))]).await[0];
     create(&one, &[(STUDENT, world::Person { boss: Some(boss), ..person("Bob", 20) })]).await;
     let query = Query::parse_of("Student", "boss.age == 50").unwrap();
-    let t = one.begin(Level::Optimistic);
+    let t = one.begin(IsolationLevel::Optimistic);
     assert_eq!(names(&t.query(&query).await.unwrap().all().await.unwrap()), ["Bob"]);
-    let t2 = other.begin(Level::Optimistic);
+    let t2 = other.begin(IsolationLevel::Optimistic);
     t2.put(boss, object(PERSON, &person("Ann", 51))).await.unwrap();
-    committed(&t2).await;
-    assert!(matches!(t.commit().await.unwrap(), Decided::Conflict(_)), "the boss is older meanwhile");
+    expect_committed(&t2).await;
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)), "the boss is older meanwhile");
     world.end().await;
 }
 
@@ -146,14 +146,14 @@ async fn explained_counts_are_of_what_was_done() {
         .map(|age| (PERSON, world::Person { boss: Some(boss).filter(|_| age % 4 == 0), ..person("x", age) }))
         .collect();
     create(&cluster, &people).await;
-    let query = parsed("age >= 20 && boss.name == 'Ann' order by age limit 2");
+    let query = parse("age >= 20 && boss.name == 'Ann' order by age limit 2");
     let mut rows = cluster.explain(&query).await.unwrap();
     let mut count = 0;
     while rows.next().await.unwrap().is_some() {
         count += 1;
     }
     assert_eq!(count, 2);
-    let explained = rows.explained().unwrap();
+    let explained = rows.explanation().unwrap();
     let lines: Vec<&str> = explained.text.lines().map(str::trim).collect();
     let of = |start: &str| *lines.iter().find(|line| line.trim_start_matches("└ ").starts_with(start)).unwrap();
     assert!(of("page [peer]").ends_with("(2)"), "{}", explained.text);
@@ -169,14 +169,14 @@ async fn explained_counts_are_of_what_was_done() {
 async fn what_a_query_says_wrong_is_told_with_its_place() {
     let world = World::start(1, 1).await;
     let cluster = world.client().await;
-    let error = cluster.query(&parsed("agee > 3")).await.unwrap_err();
+    let error = cluster.query(&parse("agee > 3")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("no field agee") && error.to_string().contains("^^^^"), "{error}");
     let error = cluster.query(&Query::of("Nobody")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     // While it is answered, too.
     create(&cluster, &[(PERSON, person("Ann", 0))]).await;
-    let rows = cluster.query(&parsed("10 / age > 3")).await;
+    let rows = cluster.query(&parse("10 / age > 3")).await;
     let error = match rows {
         Ok(rows) => rows.all().await.unwrap_err(),
         Err(error) => error,
@@ -193,19 +193,19 @@ async fn a_long_answer_comes_in_portions_and_ends_with_its_reader() {
         let people: Vec<_> = (0..1_000).map(|age| (PERSON, person(&"x".repeat(100), 1_000 * part + age))).collect();
         create(&cluster, &people).await;
     }
-    let all = cluster.query(&parsed("")).await.unwrap().all().await.unwrap();
+    let all = cluster.query(&parse("")).await.unwrap().all().await.unwrap();
     assert_eq!(all.len(), 6_000);
-    let t = cluster.begin(Level::Optimistic);
-    assert_eq!(t.query(&parsed("")).await.unwrap().all().await.unwrap().len(), 6_000);
-    committed(&t).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    assert_eq!(t.query(&parse("")).await.unwrap().all().await.unwrap().len(), 6_000);
+    expect_committed(&t).await;
     // More may be begun one after the other than may be open at a time, as each ends when it is dropped.
     for _ in 0..200 {
-        let mut rows = cluster.query(&parsed("")).await.unwrap();
+        let mut rows = cluster.query(&parse("")).await.unwrap();
         assert!(rows.next().await.unwrap().is_some());
     }
     let mut open = Vec::new();
     let refused = loop {
-        match cluster.query(&parsed("")).await {
+        match cluster.query(&parse("")).await {
             Ok(rows) => open.push(rows),
             Err(error) => break error,
         }
@@ -213,7 +213,7 @@ async fn a_long_answer_comes_in_portions_and_ends_with_its_reader() {
     };
     assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
     drop(open);
-    assert_eq!(cluster.query(&parsed("")).await.unwrap().all().await.unwrap().len(), 6_000);
+    assert_eq!(cluster.query(&parse("")).await.unwrap().all().await.unwrap().len(), 6_000);
     world.end().await;
 }
 
@@ -221,7 +221,7 @@ async fn a_long_answer_comes_in_portions_and_ends_with_its_reader() {
 async fn a_group_snapshot_is_not_queried() {
     let world = World::start(1, 1).await;
     let cluster = world.client().await;
-    let t = cluster.begin(Level::Snapshot);
-    assert_eq!(t.query(&parsed("")).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    let t = cluster.begin(IsolationLevel::Snapshot);
+    assert_eq!(t.query(&parse("")).await.unwrap_err().kind(), ErrorKind::Unsupported);
     world.end().await;
 }

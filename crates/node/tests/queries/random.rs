@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use client::cluster::{Cluster, Level};
+use client::cluster::{Cluster, IsolationLevel};
 use model::{Object, Oid};
 use query::{Query, Row};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::guards::index;
-use super::world::{PERSON, Person, STUDENT, World, committed, create, expected, object, parsed, person};
+use super::world::{PERSON, Person, STUDENT, World, create, expect_committed, expected, object, parse, person};
 
 const NAMES: [&str; 6] = ["Ann", "Anna", "Bob", "Cid", "ann", ""];
 const CITIES: [&str; 3] = ["Rome", "Oslo", "Bonn"];
@@ -18,7 +18,7 @@ fn pick<'a>(of: &[&'a str], rng: &mut StdRng) -> &'a str {
     of[rng.random_range(0..of.len())]
 }
 
-fn anybody(known: &[Oid], rng: &mut StdRng) -> Person {
+fn random_person(known: &[Oid], rng: &mut StdRng) -> Person {
     let one = |rng: &mut StdRng| known.get(rng.random_range(0..known.len().max(1))).copied();
     let friends = (0..rng.random_range(0..3)).filter_map(|_| one(rng)).collect();
     Person {
@@ -30,9 +30,9 @@ fn anybody(known: &[Oid], rng: &mut StdRng) -> Person {
     }
 }
 
-fn condition(levels: u32, rng: &mut StdRng) -> String {
+fn random_condition(levels: u32, rng: &mut StdRng) -> String {
     if levels > 0 && rng.random_bool(0.6) {
-        let (a, b) = (condition(levels - 1, rng), condition(levels - 1, rng));
+        let (a, b) = (random_condition(levels - 1, rng), random_condition(levels - 1, rng));
         return match rng.random_range(0..5) {
             0 | 1 => format!("({a} && {b})"),
             2 | 3 => format!("({a} || {b})"),
@@ -60,8 +60,8 @@ fn condition(levels: u32, rng: &mut StdRng) -> String {
 }
 
 /// A query whose answer is one: its rows have an order, or are compared as a set.
-fn any_query(rng: &mut StdRng) -> Query {
-    let condition = condition(rng.random_range(0..3), rng);
+fn random_query(rng: &mut StdRng) -> Query {
+    let condition = random_condition(rng.random_range(0..3), rng);
     let key = pick(
         &["age", "name", "city", "boss.age", "age desc", "name desc", "city desc nulls first", "age nulls last"],
         rng,
@@ -72,7 +72,7 @@ fn any_query(rng: &mut StdRng) -> Query {
         1 => format!(" limit {}", rng.random_range(0..6)),
         _ => format!(" skip {} limit {}", rng.random_range(0..4), rng.random_range(1..5)),
     };
-    let mut query = parsed(&match rng.random_range(0..8) {
+    let mut query = parse(&match rng.random_range(0..8) {
         0 => condition,
         1 | 2 => format!("{condition} order by {key}{page}"),
         3 => format!("{condition} order by {key}, {other}{page}"),
@@ -99,9 +99,9 @@ fn sorted(query: &Query, mut rows: Vec<Row>) -> Vec<Row> {
 }
 
 async fn compare(world: &World, cluster: &Cluster, objects: &BTreeMap<Oid, Object>, rng: &mut StdRng, count: u32) {
-    let schema = world.realm.schema(cluster.space()).unwrap();
+    let schema = world.cluster_view.schema(cluster.space()).unwrap();
     for _ in 0..count {
-        let query = any_query(rng);
+        let query = random_query(rng);
         let expected = expected(&schema.classes, &query, objects).map(|rows| sorted(&query, rows));
         let asked = match cluster.query(&query).await {
             Ok(rows) => rows.all().await,
@@ -120,22 +120,23 @@ async fn people(cluster: &Cluster, count: usize, rng: &mut StdRng) -> BTreeMap<O
     let mut objects = BTreeMap::new();
     let mut known = Vec::new();
     while known.len() < count {
-        let new: Vec<_> =
-            (0..25).map(|_| (if rng.random_bool(0.3) { STUDENT } else { PERSON }, anybody(&known, rng))).collect();
+        let new: Vec<_> = (0..25)
+            .map(|_| (if rng.random_bool(0.3) { STUDENT } else { PERSON }, random_person(&known, rng)))
+            .collect();
         let oids = create(cluster, &new).await;
         for (oid, (class, person)) in oids.iter().zip(&new) {
             objects.insert(*oid, object(*class, person));
         }
         known.extend(oids);
     }
-    change(cluster, &mut objects, rng).await;
+    change_randomly(cluster, &mut objects, rng).await;
     objects
 }
 
 /// Deletes some of them, and makes others of some.
-async fn change(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>, rng: &mut StdRng) {
+async fn change_randomly(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>, rng: &mut StdRng) {
     let known: Vec<Oid> = objects.keys().copied().collect();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     for oid in &known {
         match rng.random_range(0..10) {
             0 => {
@@ -143,14 +144,14 @@ async fn change(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>, rng: &mu
                 objects.remove(oid);
             }
             1 | 2 => {
-                let other = object(oid.class(), &anybody(&known, rng));
+                let other = object(oid.class(), &random_person(&known, rng));
                 t.put(*oid, other.clone()).await.unwrap();
                 objects.insert(*oid, other);
             }
             _ => {}
         }
     }
-    committed(&t).await;
+    expect_committed(&t).await;
 }
 
 #[tokio::test]
@@ -174,10 +175,10 @@ async fn random_queries_of_indexes_answer_as_one_reading_of_all_objects() {
     index(&world, "by_city", &["city", "age"]).await;
     index(&world, "by_name", &["name"]).await;
     compare(&world, &cluster, &objects, &mut rng, 150).await;
-    change(&cluster, &mut objects, &mut rng).await;
+    change_randomly(&cluster, &mut objects, &mut rng).await;
     objects.extend(people(&cluster, 25, &mut rng).await);
     compare(&world, &cluster, &objects, &mut rng, 150).await;
-    in_transactions(&world, &cluster, &objects, &mut rng).await;
+    compare_in_transactions(&world, &cluster, &objects, &mut rng).await;
     world.end().await;
 }
 
@@ -187,31 +188,31 @@ async fn random_queries_of_a_transaction_see_its_changes() {
     let cluster = world.client().await;
     let mut rng = StdRng::seed_from_u64(8);
     let objects = people(&cluster, 50, &mut rng).await;
-    in_transactions(&world, &cluster, &objects, &mut rng).await;
+    compare_in_transactions(&world, &cluster, &objects, &mut rng).await;
     world.end().await;
 }
 
 /// Random queries of transactions that have changed something, and are given up then.
-async fn in_transactions(world: &World, cluster: &Cluster, before: &BTreeMap<Oid, Object>, rng: &mut StdRng) {
-    let schema = world.realm.schema(cluster.space()).unwrap();
+async fn compare_in_transactions(world: &World, cluster: &Cluster, before: &BTreeMap<Oid, Object>, rng: &mut StdRng) {
+    let schema = world.cluster_view.schema(cluster.space()).unwrap();
     for _ in 0..10 {
-        let t = cluster.begin(Level::Optimistic);
+        let t = cluster.begin(IsolationLevel::Optimistic);
         let mut objects = before.clone();
         let known: Vec<Oid> = objects.keys().copied().collect();
         for _ in 0..8 {
             let oid = known[rng.random_range(0..known.len())];
-            let changed = object(oid.class(), &anybody(&known, rng));
+            let changed = object(oid.class(), &random_person(&known, rng));
             t.put(oid, changed.clone()).await.unwrap();
             objects.insert(oid, changed);
             let gone = known[rng.random_range(0..known.len())];
             t.delete(gone).await.unwrap();
             objects.remove(&gone);
-            let new = object(PERSON, &anybody(&known, rng));
+            let new = object(PERSON, &random_person(&known, rng));
             let oid = t.create_object(PERSON, new.clone(), Default::default()).unwrap();
             objects.insert(oid, new);
         }
         for _ in 0..20 {
-            let query = any_query(rng);
+            let query = random_query(rng);
             let expected = expected(&schema.classes, &query, &objects).unwrap();
             let found = t.query(&query).await.unwrap().all().await.unwrap();
             assert_eq!(sorted(&query, found), sorted(&query, expected), "{query}");

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::cluster::{Cluster, Decided, Hint, Level, Transaction};
-use meta::catalog::{ClassDefinition, Editor, FieldDefinition, FieldType, Parameters, SpaceOptions};
+use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
+use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, SpaceOptions};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, FieldNumber, Object, Oid, RecordBuilder, Value};
+use node::cluster_view::ClusterView;
 use node::member::{self, Identity, Member};
-use node::placement::BrickId;
-use node::realm::Realm;
+use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
-use query::{Query, Row, Run, Schema};
+use query::{Query, QueryRun, Row, Schema};
 use store::{Options, Store};
 use wire::transport::Address;
 
 /// A cluster in one process: its catalogue, some bricks in memory, a peer server.
 pub(crate) struct World {
-    pub(crate) realm: Arc<Realm>,
+    pub(crate) cluster_view: Arc<ClusterView>,
     pub(crate) bricks: Vec<Brick>,
     pub(crate) peer: PeerServer,
     _members: Vec<Member>,
@@ -57,9 +57,9 @@ impl World {
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
-        Editor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
-        let realm = Realm::follow(catalogue.clone()).await.unwrap();
-        let theirs = Realm::follow(of_bricks(catalogue)).await.unwrap();
+        CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+        let realm = ClusterView::follow(catalogue.clone()).await.unwrap();
+        let theirs = ClusterView::follow(of_bricks(catalogue)).await.unwrap();
         let (mut served, mut members) = (Vec::new(), Vec::new());
         for _ in 0..bricks {
             let store = Store::in_memory(Options::default()).unwrap();
@@ -74,15 +74,15 @@ impl World {
         realm.create_space("main", options).await.unwrap();
         let start = realm.editor().unwrap().start_number().await.unwrap();
         let peer = PeerServer::start(realm.clone(), start.0, config()).await.unwrap();
-        let world = Self { realm, bricks: served, peer, _members: members };
+        let world = Self { cluster_view: realm, bricks: served, peer, _members: members };
         world.define().await;
         world
     }
 
     /// Another peer server, which follows the catalogue by this.
     pub(crate) async fn another_peer(&self, catalogue: Arc<dyn MetaStore>) -> PeerServer {
-        let start = self.realm.editor().unwrap().start_number().await.unwrap();
-        PeerServer::start(Realm::follow(catalogue).await.unwrap(), start.0, config()).await.unwrap()
+        let start = self.cluster_view.editor().unwrap().start_number().await.unwrap();
+        PeerServer::start(ClusterView::follow(catalogue).await.unwrap(), start.0, config()).await.unwrap()
     }
 
     async fn define(&self) {
@@ -96,8 +96,8 @@ impl World {
         ];
         let class = ClassDefinition { name: "Person".to_owned(), parent: None, fields };
         let student = ClassDefinition { name: "Student".to_owned(), parent: Some("Person".to_owned()), fields: vec![] };
-        let defined = self.realm.editor().unwrap().define("main", &[class, student]).await.unwrap();
-        self.realm.reach(defined.revision).await.unwrap();
+        let defined = self.cluster_view.editor().unwrap().define("main", &[class, student]).await.unwrap();
+        self.cluster_view.wait_for_revision(defined.revision).await.unwrap();
     }
 
     pub(crate) fn url(&self) -> String {
@@ -141,21 +141,21 @@ pub(crate) fn object(class: ClassId, person: &Person) -> Object {
 
 /// Creates people, spread over all logical nodes, in one transaction.
 pub(crate) async fn create(cluster: &Cluster, people: &[(ClassId, Person)]) -> Vec<Oid> {
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let nodes = cluster.nodes();
-    let at = |index: usize| Hint::At(nodes[index % nodes.len()]);
+    let at = |index: usize| PlacementHint::At(nodes[index % nodes.len()]);
     let made: Vec<Oid> = people
         .iter()
         .enumerate()
         .map(|(index, (class, person))| t.create_object(*class, object(*class, person), at(index)).unwrap())
         .collect();
-    committed(&t).await;
-    made.into_iter().map(|oid| t.real(oid).unwrap()).collect()
+    expect_committed(&t).await;
+    made.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect()
 }
 
-pub(crate) async fn committed(t: &Transaction) {
+pub(crate) async fn expect_committed(t: &Transaction) {
     let decided = t.commit().await.unwrap();
-    assert!(matches!(decided, Decided::Committed(_)), "{decided:?}");
+    assert!(matches!(decided, CommitOutcome::Committed(_)), "{decided:?}");
 }
 
 /// The names in an answer, in its order.
@@ -176,14 +176,14 @@ pub(crate) fn names(rows: &[Row]) -> Vec<String> {
     rows.iter().map(name).collect()
 }
 
-pub(crate) fn parsed(text: &str) -> Query {
+pub(crate) fn parse(text: &str) -> Query {
     Query::parse_of("Person", text).unwrap()
 }
 
 /// What a query answers of these objects, without bricks, indexes or streams.
 pub(crate) fn expected(schema: &Schema, query: &Query, objects: &BTreeMap<Oid, Object>) -> model::Result<Vec<Row>> {
     let plan = Arc::new(query.check(schema)?.plan(schema, &[]));
-    let mut run = Run::new(plan.clone());
+    let mut run = QueryRun::new(plan.clone());
     for (oid, object) in objects {
         let passes = plan.filter().matches(&model::RecordRef::new(&object.data).unwrap()).unwrap();
         if plan.classes().contains(&oid.class()) && passes {

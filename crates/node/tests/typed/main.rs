@@ -13,7 +13,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use client::cluster::{Cluster, Decided, Hint, Level, Loaded, LoadedMut, Transaction};
+use client::cluster::{Cluster, CommitOutcome, IsolationLevel, Loaded, LoadedMut, PlacementHint, Transaction};
 use client::{ErrorKind, Oid, Persistent, Ref};
 use model::{ClassId, Object};
 use world::World;
@@ -53,9 +53,9 @@ async fn ann(cluster: &Cluster) -> Ref<Account> {
         .unwrap()
 }
 
-async fn committed(t: &Transaction) {
+async fn expect_committed(t: &Transaction) {
     let decided = t.commit().await.unwrap();
-    assert!(matches!(decided, Decided::Committed(_)), "{decided:?}");
+    assert!(matches!(decided, CommitOutcome::Committed(_)), "{decided:?}");
 }
 
 fn kind<T>(result: client::Result<T>) -> ErrorKind {
@@ -86,13 +86,13 @@ async fn what_is_changed_is_noticed_and_seen_by_others() {
         })
         .await
         .unwrap();
-    let t = one.begin(Level::Optimistic);
+    let t = one.begin(IsolationLevel::Optimistic);
     let account = t.load(ann).await.unwrap();
     assert_eq!((account.owner.as_str(), account.balance), ("Ann", 110));
     // A reference to what is not loaded is a reference; it is followed when it is wanted.
     let bank = t.load(account.bank.unwrap()).await.unwrap();
     assert_eq!(bank.name, "North");
-    committed(&t).await;
+    expect_committed(&t).await;
     assert_eq!(other.read(ann).await.unwrap().unwrap().balance, 110);
     world.end().await;
 }
@@ -103,7 +103,7 @@ async fn an_object_is_one_struct_within_a_transaction() {
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
     let ann = ann(&cluster).await;
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let (one, two) = (t.load(ann).await.unwrap(), t.load(ann).await.unwrap());
     assert!(std::ptr::eq::<Account>(&*one, &*two));
     assert_eq!(Loaded::reference(&one), ann);
@@ -121,7 +121,7 @@ async fn an_object_is_one_struct_within_a_transaction() {
     assert_eq!(t.load(ann).await.unwrap().balance, 7);
     // Nobody else sees it before the commit.
     assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 100);
-    committed(&t).await;
+    expect_committed(&t).await;
     assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 7);
     world.end().await;
 }
@@ -132,7 +132,7 @@ async fn records_and_structs_of_one_transaction_are_the_same_objects() {
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
     let ann = ann(&cluster).await;
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let before = t.get(ann.oid()).await.unwrap().unwrap();
     t.load_mut(ann).await.unwrap().balance = 1;
     let after = t.get(ann.oid()).await.unwrap().unwrap();
@@ -143,7 +143,7 @@ async fn records_and_structs_of_one_transaction_are_the_same_objects() {
     let reading = t.load(ann).await.unwrap();
     assert_eq!(kind(t.put(ann.oid(), after).await), ErrorKind::Invalid);
     drop(reading);
-    committed(&t).await;
+    expect_committed(&t).await;
     world.end().await;
 }
 
@@ -220,7 +220,7 @@ async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
         })
         .await
         .unwrap();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let error = t.load(bank).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.message().contains("there is no Bank"), "{error}");
@@ -230,7 +230,7 @@ async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("is of class Account, and the program takes it for one of class Bank"), "{error}");
     assert_eq!(kind(t.named::<Bank>("ann").await), ErrorKind::Invalid);
-    let blob = t.create_object(ClassId::NONE, Object::blob("x".into()), Hint::Anywhere).unwrap();
+    let blob = t.create_object(ClassId::NONE, Object::blob("x".into()), PlacementHint::Anywhere).unwrap();
     assert_eq!(kind(t.load(Ref::<Bank>::new(blob)).await), ErrorKind::Invalid);
     world.end().await;
 }
@@ -239,7 +239,7 @@ async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
 async fn a_class_that_is_not_there_is_an_error_that_says_what_to_do() {
     let world = World::start(1).await;
     let cluster = world.client().await;
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let error = t.create(bank("North")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.message().contains("Cluster::define"), "{error}");
@@ -264,26 +264,26 @@ async fn new_objects_stay_together_and_what_was_given_up_leaves_no_holes() {
         }
         made
     };
-    let (t, u) = (cluster.begin(Level::Optimistic), cluster.begin(Level::Optimistic));
+    let (t, u) = (cluster.begin(IsolationLevel::Optimistic), cluster.begin(IsolationLevel::Optimistic));
     let (one, two) = (three(&t).await, three(&u).await);
     assert!(one.iter().all(|oid| oid.page() == one[0].page()));
     assert!(two.iter().all(|oid| oid.page() == two[0].page()));
     assert_ne!(one[0].page(), two[0].page());
     t.abort();
     u.abort();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let again = three(&t).await;
     assert!(again == one || again == two);
-    committed(&t).await;
+    expect_committed(&t).await;
     // Near another one, in this transaction or a later one; at a logical node.
-    let t = cluster.begin(Level::Optimistic);
-    let near = t.create_with(account("near", None), Hint::Near(again[0])).await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let near = t.create_with(account("near", None), PlacementHint::Near(again[0])).await.unwrap();
     assert_eq!(near.oid().page(), again[0].page());
     let node = cluster.nodes()[3];
-    let at = t.create_with(account("at", None), Hint::At(node)).await.unwrap();
-    let beside = t.create_with(account("beside", None), Hint::Near(at.oid())).await.unwrap();
+    let at = t.create_with(account("at", None), PlacementHint::At(node)).await.unwrap();
+    let beside = t.create_with(account("beside", None), PlacementHint::Near(at.oid())).await.unwrap();
     assert_eq!((at.oid().page().node, beside.oid().page()), (node, at.oid().page()));
-    committed(&t).await;
+    expect_committed(&t).await;
     for reference in [near, beside] {
         assert_eq!(cluster.read(reference).await.unwrap().unwrap().balance, 100);
     }
@@ -302,16 +302,16 @@ async fn what_is_prefetched_is_at_hand() {
             async move {
                 let mut head = bank("Head");
                 for (number, node) in nodes.iter().enumerate() {
-                    head.branches.push(t.create_with(bank(&number.to_string()), Hint::At(*node)).await?);
+                    head.branches.push(t.create_with(bank(&number.to_string()), PlacementHint::At(*node)).await?);
                 }
-                let head = t.create_with(head, Hint::At(nodes[1])).await?;
-                t.create_with(account("Ann", Some(head)), Hint::At(nodes[2])).await
+                let head = t.create_with(head, PlacementHint::At(nodes[1])).await?;
+                t.create_with(account("Ann", Some(head)), PlacementHint::At(nodes[2])).await
             }
         })
         .await
         .unwrap();
     let reader = world.client().await;
-    let t = reader.begin(Level::Optimistic);
+    let t = reader.begin(IsolationLevel::Optimistic);
     t.prefetch_along([ann], &["bank.branches"]).await.unwrap();
     let account = at_once(t.load(ann)).expect("it was fetched").unwrap();
     let head = at_once(t.load(account.bank.unwrap())).expect("so was this").unwrap();
@@ -321,7 +321,7 @@ async fn what_is_prefetched_is_at_hand() {
     let error = t.prefetch_along([ann], &["bank.boss"]).await.unwrap_err();
     assert!(error.message().contains("\"boss\""), "{error}");
     drop((account, head, branches));
-    committed(&t).await;
+    expect_committed(&t).await;
     world.end().await;
 }
 
@@ -331,17 +331,17 @@ async fn structs_are_locked_where_transactions_lock() {
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
     let ann = ann(&cluster).await;
-    let t = cluster.begin(Level::Locks);
+    let t = cluster.begin(IsolationLevel::Locks);
     assert_eq!(t.load(ann).await.unwrap().balance, 100);
     t.load_mut(ann).await.unwrap().balance = 50;
     let bob = t.create(account("Bob", None)).await.unwrap();
     assert_eq!(t.load_all([ann, bob]).await.unwrap()[0].balance, 50);
-    committed(&t).await;
-    let t = cluster.begin(Level::Locks);
+    expect_committed(&t).await;
+    let t = cluster.begin(IsolationLevel::Locks);
     assert_eq!((t.load(ann).await.unwrap().balance, t.load(bob).await.unwrap().balance), (50, 100));
     t.remove(bob).await.unwrap();
-    committed(&t).await;
-    let t = cluster.begin(Level::Optimistic);
+    expect_committed(&t).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
     assert!(t.try_load(bob).await.unwrap().is_none());
     world.end().await;
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use client::cluster::{Cluster, Level};
+use client::cluster::{Cluster, IsolationLevel};
 use client::{ErrorKind, Ref, Result};
 use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 use model::{Object, RecordBuilder};
 use tokio::time::sleep;
 
 use super::world::World;
-use super::{committed, kind};
+use super::{expect_committed, kind};
 
 #[derive(client::Persistent, Clone, Debug, PartialEq)]
 struct User {
@@ -61,7 +61,7 @@ async fn nobody_gets_a_value_that_somebody_has() {
     // Null is equal to nothing, and within a transaction it is the same.
     create(&one, user(None, 3)).await.unwrap();
     create(&two, user(None, 4)).await.unwrap();
-    let t = two.begin(Level::Optimistic);
+    let t = two.begin(IsolationLevel::Optimistic);
     t.create(user(None, 5)).await.unwrap();
     t.create(user(None, 5)).await.unwrap();
     assert_eq!(kind(t.commit().await), ErrorKind::Exists);
@@ -155,12 +155,12 @@ async fn an_index_of_objects_that_are_alike_becomes_ready_when_they_are_not() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<User>().await.unwrap();
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let users: [_; 3] = [t.create(user(None, 1)).await, t.create(user(None, 2)).await, t.create(user(None, 3)).await];
     for user in &users {
         t.load_mut(*user.as_ref().unwrap()).await.unwrap().visits = 7;
     }
-    committed(&t).await;
+    expect_committed(&t).await;
     for name in ["User.mail", "User.number"] {
         while state_of(&cluster, name).await.0 != IndexState::Ready {
             sleep(Duration::from_millis(5)).await;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use client::cluster::Level;
+use client::cluster::IsolationLevel;
 use client::{ErrorKind, Ref};
 use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 
 use super::world::World;
-use super::{committed, kind};
+use super::{expect_committed, kind};
 
 mod old {
     #[derive(client::Persistent, Debug, PartialEq)]
@@ -49,19 +49,19 @@ async fn programs_of_several_ages_work_on_the_same_objects() {
     let world = World::start(2).await;
     let (older, newer) = (world.client().await, world.client().await);
     older.define::<old::Person>().await.unwrap();
-    let t = older.begin(Level::Optimistic);
+    let t = older.begin(IsolationLevel::Optimistic);
     let ann = t.create(old::Person { name: "Ann".to_owned(), age: 30 }).await.unwrap();
-    committed(&t).await;
+    expect_committed(&t).await;
     // A newer program reads what an older one wrote, with defaults.
     newer.define::<new::Employee>().await.unwrap();
     let ann = Ref::<new::Person>::new(ann.oid());
-    let t = newer.begin(Level::Optimistic);
+    let t = newer.begin(IsolationLevel::Optimistic);
     {
         let mut person = t.load_mut(ann).await.unwrap();
         assert_eq!((person.age, person.mail.as_str(), person.boss), (30.0, "nobody@example.org", None));
         person.mail = "ann@example.org".to_owned();
     }
-    committed(&t).await;
+    expect_committed(&t).await;
     // One that is older keeps what it does not know, whether it has heard of the new class or not.
     let still = Ref::<middle::Person>::new(ann.oid());
     for again in [&older, &world.client().await] {
@@ -79,7 +79,7 @@ async fn programs_of_several_ages_work_on_the_same_objects() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("too old"), "{error}");
     let fresh = world.client().await;
-    let t = fresh.begin(Level::Optimistic);
+    let t = fresh.begin(IsolationLevel::Optimistic);
     let error = t.load(Ref::<old::Person>::new(ann.oid())).await.unwrap_err();
     assert!(error.message().contains("field age of class Person is of type float64"), "{error}");
     // And one that lacks what objects have to have makes none.
@@ -112,11 +112,11 @@ async fn an_object_may_be_seen_as_of_a_class_that_its_own_extends() {
     let cluster = world.client().await;
     cluster.define::<new::Employee>().await.unwrap();
     let person = new::Person { name: "Ann".to_owned(), age: 3.5, mail: String::new(), boss: None };
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let ann = t.create(new::Employee { person, number: 7 }).await.unwrap();
-    committed(&t).await;
+    expect_committed(&t).await;
     let as_person = Ref::<new::Person>::new(ann.oid());
-    let t = cluster.begin(Level::Optimistic);
+    let t = cluster.begin(IsolationLevel::Optimistic);
     t.load_mut(as_person).await.unwrap().name.push('a');
     // The same object, whatever it is seen as; but one struct at a time.
     let employee = t.load(ann).await.unwrap();
@@ -125,7 +125,7 @@ async fn an_object_may_be_seen_as_of_a_class_that_its_own_extends() {
     drop(employee);
     t.load_mut(ann).await.unwrap().number = 8;
     t.load_mut(as_person).await.unwrap().boss = Some(as_person);
-    committed(&t).await;
+    expect_committed(&t).await;
     let employee = cluster.read(ann).await.unwrap().unwrap();
     assert_eq!((employee.person.boss, employee.number), (Some(as_person), 8));
     world.end().await;

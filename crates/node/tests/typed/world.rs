@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::cluster::Cluster;
-use meta::catalog::{Editor, Parameters, SpaceOptions, Storage};
+use meta::catalog::{CatalogEditor, Parameters, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
-use node::placement::BrickId;
-use node::realm::Realm;
+use node::cluster_view::ClusterView;
+use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
 use store::{Options, Store};
 
@@ -27,9 +27,9 @@ impl World {
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
-        let editor = Editor::new(catalogue.clone());
+        let editor = CatalogEditor::new(catalogue.clone());
         editor.set_up(&Parameters::generate()).await.unwrap();
-        let realm = Realm::follow(catalogue).await.unwrap();
+        let realm = ClusterView::follow(catalogue).await.unwrap();
         let session = editor.store().open_session(Duration::from_secs(3600)).await.unwrap().id;
         let mut started = Vec::new();
         for number in 1..=bricks {

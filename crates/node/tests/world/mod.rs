@@ -60,7 +60,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 }
 
 /// What a transaction must be.
-pub(crate) fn committed(outcome: Outcome) -> Committed {
+pub(crate) fn expect_committed(outcome: Outcome) -> Committed {
     match outcome {
         Outcome::Committed(committed) => committed,
         Outcome::Conflict(conflict) => panic!("{conflict:?}"),

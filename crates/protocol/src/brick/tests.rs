@@ -2,18 +2,18 @@ use model::{ClassId, SpaceId};
 
 use super::*;
 use crate::ident::ClientId;
-use crate::page_cache::Content;
+use crate::page_cache::ObjectState;
 
 const HERE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: HERE, number: 7 };
-const SETTINGS: Settings = Settings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
+const SETTINGS: ParticipantSettings = ParticipantSettings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
 
 fn oid(slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PAGE, slot)
 }
 
 fn txn(ms: u64) -> TxnId {
-    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+    TxnId { start: HlcTimestamp::at(ms), client: ClientId(1) }
 }
 
 /// A brick whose disk forces at once.
@@ -35,30 +35,30 @@ impl World {
         loop {
             let outputs: Vec<Output<u8, u64>> = self.brick.outputs().collect();
             if outputs.is_empty() {
-                return self.brick.invariants().unwrap();
+                return self.brick.check_invariants().unwrap();
             }
             for output in outputs {
                 match output {
                     Output::Append(_, record) => self.log.push(record),
-                    Output::Dropped(txns) => self.dropped.extend(txns),
+                    Output::RemoveRows(txns) => self.dropped.extend(txns),
                     Output::Store(message, _) => drop(self.stored.insert(message.page, message.version)),
                     _ => {}
                 }
             }
             let (stored, last) = (self.stored.clone(), self.log.len() as u64);
-            self.brick.forced(last, now, &mut |page| stored.get(&page).copied().unwrap_or_default());
+            self.brick.handle_forced(last, now, &mut |page| stored.get(&page).copied().unwrap_or_default());
         }
     }
 
     fn commit(&mut self, txn: TxnId, slot: u16, now: Ms) {
-        let part = Part { writes: [(oid(slot), Content::Value(now))].into(), ..Part::default() };
+        let part = Part { writes: [(oid(slot), ObjectState::Value(now))].into(), ..Part::default() };
         self.act(now, |brick, stored| {
-            brick.request(1, Request::Commit { txn, part }, Timestamp::ZERO, now, stored).unwrap();
+            brick.handle_request(1, Request::Commit { txn, part }, HlcTimestamp::ZERO, now, stored).unwrap();
         });
     }
 
     /// Time passes: it is woken when it says.
-    fn pass(&mut self, from: Ms, to: Ms) {
+    fn advance_time(&mut self, from: Ms, to: Ms) {
         let mut now = from;
         while now < to {
             self.act(now, |brick, stored| brick.poll(now, stored));
@@ -71,13 +71,13 @@ impl World {
 #[test]
 fn a_brick_that_is_idle_writes_nothing() {
     let mut world = World::new();
-    world.pass(1_000, 400_000);
+    world.advance_time(1_000, 400_000);
     assert!(world.log.is_empty(), "{:?}", world.log);
     world.commit(txn(400_000), 1, 400_000);
-    world.pass(400_000, 600_000);
+    world.advance_time(400_000, 600_000);
     assert_eq!(world.dropped, [txn(400_000)], "it is forgotten when it is old");
     let written = world.log.len();
-    world.pass(600_000, 1_000_000);
+    world.advance_time(600_000, 1_000_000);
     assert_eq!(world.log.len(), written, "{:?}", &world.log[written..]);
 }
 
@@ -87,13 +87,13 @@ fn what_is_forgotten_is_still_before_whatever_comes_after_a_restart() {
     let mut world = World::new();
     world.commit(txn(400_000), 1, 400_000);
     let before = world.brick.clock();
-    world.pass(400_000, 600_000);
+    world.advance_time(400_000, 600_000);
     // Only the rows of the bound and the horizon are left.
     let mut again: Brick<u8, u64> = Brick::new(SETTINGS);
     for (position, record) in (1..).zip(world.log.drain(..)).filter(|(_, record)| record.txn().is_none()) {
         again.recover(Version { moves: 0, position }, record);
     }
-    again.recovered(10, 300_000);
+    again.finish_recovery(10, 300_000);
     assert!(again.clock() > before, "its clock goes on above it, though the machine's shows less");
 }
 
@@ -119,7 +119,7 @@ fn a_page_of_another_node_is_rejected() {
 #[test]
 fn write_outside_of_transactions_touches_what_its_driver_says() {
     let mut world = World::new();
-    let part = Part { writes: [(oid(1), Content::Value(7))].into(), touches: [oid(9)].into(), ..Part::default() };
+    let part = Part { writes: [(oid(1), ObjectState::Value(7))].into(), touches: [oid(9)].into(), ..Part::default() };
     world.act(1_000, |brick, stored| {
         brick.write(HolderId(1), txn(1_000), part.clone(), 1_000, stored).unwrap();
         assert!(brick.outputs().all(|output| matches!(output, Output::Down(_, Down::Closed))), "it has no session");

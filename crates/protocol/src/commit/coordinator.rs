@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use model::NodeId;
 
 use super::{Answer, Outcome, Part, Refusal, Request};
-use crate::ident::{Timestamp, TxnId};
+use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
@@ -29,24 +29,24 @@ pub enum Output<T> {
     /// Send this to a participant.
     Send(NodeId, Request<T>),
     /// Tell the client.
-    Reply(Reply),
+    Reply(CommitReply),
 }
 
 /// What a client is told of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was refused has changed nothing"]
-pub enum Reply {
+pub enum CommitReply {
     /// It happened, at this time.
-    Committed(Timestamp),
+    Committed(HlcTimestamp),
     /// It did not, and will not; but of what is [too old](Refusal::TooOld) nobody knows.
     Refused(Refusal),
 }
 
 /// Where a participant is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ParticipantStage {
     Asked,
-    Prepared(Timestamp),
+    Prepared(HlcTimestamp),
     /// Nothing is known of it there, and it is too old for that to say anything.
     TooOld,
     /// It is over there.
@@ -59,10 +59,10 @@ pub struct Coordinator<T> {
     txn: TxnId,
     /// What each has to prepare; nothing once it is only asked how it has ended.
     parts: BTreeMap<NodeId, Part<T>>,
-    stages: BTreeMap<NodeId, Stage>,
+    stages: BTreeMap<NodeId, ParticipantStage>,
     outcome: Option<Outcome>,
     /// What the client was told.
-    reply: Option<Reply>,
+    reply: Option<CommitReply>,
     /// How often all were asked anew: only answers of this round count.
     round: u32,
     repeat: Ms,
@@ -71,7 +71,7 @@ pub struct Coordinator<T> {
 impl<T: Clone> Coordinator<T> {
     /// Commits a transaction.
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
-        let stages = parts.keys().map(|node| (*node, Stage::Asked)).collect();
+        let stages = parts.keys().map(|node| (*node, ParticipantStage::Asked)).collect();
         let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now };
         coordinator.poll(now, out);
         coordinator
@@ -84,7 +84,7 @@ impl<T: Clone> Coordinator<T> {
         now: Ms,
         out: &mut Vec<Output<T>>,
     ) -> Self {
-        let stages = participants.into_iter().map(|node| (node, Stage::Asked)).collect();
+        let stages = participants.into_iter().map(|node| (node, ParticipantStage::Asked)).collect();
         let mut coordinator =
             Self { txn, parts: BTreeMap::new(), stages, outcome: None, reply: None, round: 0, repeat: now };
         coordinator.poll(now, out);
@@ -92,13 +92,13 @@ impl<T: Clone> Coordinator<T> {
     }
 
     /// A participant has answered.
-    pub fn answered(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
+    pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
         let Some(stage) = self.stages.get_mut(&node) else { return };
         match answer {
             Answer::Prepared { txn, proposal, round, .. } if txn == self.txn && round == self.round => {
                 // Asked again, it says again what it said before; one that is done says so.
-                if *stage == Stage::Asked {
-                    *stage = Stage::Prepared(proposal);
+                if *stage == ParticipantStage::Asked {
+                    *stage = ParticipantStage::Prepared(proposal);
                 }
                 match (self.outcome, self.verdict()) {
                     (Some(outcome), _) => out.push(Output::Send(node, Request::Decide { txn, outcome })),
@@ -107,15 +107,15 @@ impl<T: Clone> Coordinator<T> {
                 }
             }
             Answer::Ended { txn, outcome, .. } if txn == self.txn => {
-                *stage = Stage::Done;
+                *stage = ParticipantStage::Done;
                 self.decide(outcome, reply_of(outcome), now, out);
             }
-            Answer::Refused { txn, why: Refusal::TooOld } if txn == self.txn && *stage != Stage::Done => {
-                self.too_old(node, now, out);
+            Answer::Refused { txn, why: Refusal::TooOld } if txn == self.txn && *stage != ParticipantStage::Done => {
+                self.handle_too_old(node, now, out);
             }
             Answer::Refused { txn, why } if txn == self.txn => {
-                *stage = Stage::Done;
-                self.decide(Outcome::Aborted, Reply::Refused(why), now, out);
+                *stage = ParticipantStage::Done;
+                self.decide(Outcome::Aborted, CommitReply::Refused(why), now, out);
             }
             _ => {}
         }
@@ -135,14 +135,14 @@ impl<T: Clone> Coordinator<T> {
         }
         // It is prepared here, and where it is too old it is not any more, or never was. Had all acknowledged an outcome, it
         // would not be prepared here.
-        let answered = self.stages.values().all(|stage| *stage != Stage::Asked);
-        (answered && self.stages.values().any(|stage| *stage == Stage::TooOld)).then_some(Outcome::Aborted)
+        let answered = self.stages.values().all(|stage| *stage != ParticipantStage::Asked);
+        (answered && self.stages.values().any(|stage| *stage == ParticipantStage::TooOld)).then_some(Outcome::Aborted)
     }
 
     /// A participant remembers nothing so old. What others said before counts no more: they are asked again.
-    fn too_old(&mut self, node: NodeId, now: Ms, out: &mut Vec<Output<T>>) {
+    fn handle_too_old(&mut self, node: NodeId, now: Ms, out: &mut Vec<Output<T>>) {
         if self.outcome.is_some() {
-            self.stages.insert(node, Stage::Done);
+            self.stages.insert(node, ParticipantStage::Done);
             return;
         }
         // Answers to what was asked before may still come, and say nothing of now. What was prepared for this coordinator is known
@@ -150,14 +150,14 @@ impl<T: Clone> Coordinator<T> {
         self.round += 1;
         self.parts.clear();
         for stage in self.stages.values_mut().filter(|stage| stage.proposal().is_some()) {
-            *stage = Stage::Asked;
+            *stage = ParticipantStage::Asked;
         }
-        self.stages.insert(node, Stage::TooOld);
-        if self.stages.values().all(|stage| *stage == Stage::TooOld) {
+        self.stages.insert(node, ParticipantStage::TooOld);
+        if self.stages.values().all(|stage| *stage == ParticipantStage::TooOld) {
             // Nobody will ever know.
-            self.stages.values_mut().for_each(|stage| *stage = Stage::Done);
-            self.reply = Some(Reply::Refused(Refusal::TooOld));
-            out.push(Output::Reply(Reply::Refused(Refusal::TooOld)));
+            self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
+            self.reply = Some(CommitReply::Refused(Refusal::TooOld));
+            out.push(Output::Reply(CommitReply::Refused(Refusal::TooOld)));
             return;
         }
         self.repeat = now;
@@ -165,7 +165,7 @@ impl<T: Clone> Coordinator<T> {
     }
 
     /// The outcome is known: the client is told, and everybody who has still to hear of it.
-    fn decide(&mut self, outcome: Outcome, reply: Reply, now: Ms, out: &mut Vec<Output<T>>) {
+    fn decide(&mut self, outcome: Outcome, reply: CommitReply, now: Ms, out: &mut Vec<Output<T>>) {
         match self.outcome {
             // That of a right participant can only be the same.
             Some(_) => {}
@@ -185,7 +185,7 @@ impl<T: Clone> Coordinator<T> {
         if self.has_parts() {
             self.parts.clear();
             if planted(Bug::GivenUpIsAborted) {
-                return self.decide(Outcome::Aborted, Reply::Refused(Refusal::Aborted), now, out);
+                return self.decide(Outcome::Aborted, CommitReply::Refused(Refusal::Aborted), now, out);
             }
             self.repeat = now;
             self.poll(now, out);
@@ -204,36 +204,36 @@ impl<T: Clone> Coordinator<T> {
             return;
         }
         self.repeat = now + REPEAT_MS;
-        let waiting = self.stages.iter().filter(|(_, stage)| self.is_waited_for(**stage));
+        let waiting = self.stages.iter().filter(|(_, stage)| self.is_unanswered(**stage));
         out.extend(waiting.map(|(node, _)| Output::Send(*node, self.question(*node))));
     }
 
     /// Asks a participant again that can be reached again, if it has not answered.
-    pub fn hurry(&self, node: NodeId, out: &mut Vec<Output<T>>) {
-        if self.stages.get(&node).is_some_and(|stage| self.is_waited_for(*stage)) {
+    pub fn retry_now(&self, node: NodeId, out: &mut Vec<Output<T>>) {
+        if self.stages.get(&node).is_some_and(|stage| self.is_unanswered(*stage)) {
             out.push(Output::Send(node, self.question(node)));
         }
     }
 
     /// Participants that have not answered what they are asked now.
-    pub fn waited_for(&self) -> impl Iterator<Item = NodeId> {
-        let stages = self.stages.iter().filter(|(_, stage)| self.is_waited_for(**stage));
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> {
+        let stages = self.stages.iter().filter(|(_, stage)| self.is_unanswered(**stage));
         stages.map(|(node, _)| *node)
     }
 
     /// Participants that have not acknowledged an outcome.
-    pub fn open(&self) -> impl Iterator<Item = NodeId> {
+    pub fn unacknowledged(&self) -> impl Iterator<Item = NodeId> {
         let stages = self.stages.iter().filter(|(_, stage)| !self.is_over(**stage));
         stages.map(|(node, _)| *node)
     }
 
-    fn is_over(&self, stage: Stage) -> bool {
-        stage == Stage::Done || self.outcome.is_some() && stage == Stage::TooOld
+    fn is_over(&self, stage: ParticipantStage) -> bool {
+        stage == ParticipantStage::Done || self.outcome.is_some() && stage == ParticipantStage::TooOld
     }
 
-    fn is_waited_for(&self, stage: Stage) -> bool {
+    fn is_unanswered(&self, stage: ParticipantStage) -> bool {
         match self.outcome {
-            None => stage == Stage::Asked,
+            None => stage == ParticipantStage::Asked,
             Some(_) => !self.is_over(stage),
         }
     }
@@ -271,7 +271,7 @@ impl<T: Clone> Coordinator<T> {
 
     /// What its client was told, once it was.
     #[must_use]
-    pub fn reply(&self) -> Option<Reply> {
+    pub fn reply(&self) -> Option<CommitReply> {
         self.reply
     }
 
@@ -282,15 +282,15 @@ impl<T: Clone> Coordinator<T> {
     }
 }
 
-fn reply_of(outcome: Outcome) -> Reply {
+fn reply_of(outcome: Outcome) -> CommitReply {
     match outcome {
-        Outcome::Committed(timestamp) => Reply::Committed(timestamp),
-        Outcome::Aborted => Reply::Refused(Refusal::Aborted),
+        Outcome::Committed(timestamp) => CommitReply::Committed(timestamp),
+        Outcome::Aborted => CommitReply::Refused(Refusal::Aborted),
     }
 }
 
-impl Stage {
-    fn proposal(self) -> Option<Timestamp> {
+impl ParticipantStage {
+    fn proposal(self) -> Option<HlcTimestamp> {
         if let Self::Prepared(proposal) = self { Some(proposal) } else { None }
     }
 }

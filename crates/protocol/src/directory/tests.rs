@@ -21,18 +21,18 @@ fn directory() -> Directory {
         directory.grant(holder, 0, 0, LEASE, u64::MAX);
         assert!(directory.list(page(7), holder, FetchId(1)));
     }
-    directory.invariants().unwrap();
+    directory.check_invariants().unwrap();
     directory
 }
 
 #[test]
 fn a_change_is_settled_when_all_holders_have_acknowledged_it() {
     let mut directory = directory();
-    assert_eq!(directory.changed(page(7), at(5), 0), [A, B]);
-    assert_eq!(directory.changed(page(8), at(6), 0), []);
+    assert_eq!(directory.mark_changed(page(7), at(5), 0), [A, B]);
+    assert_eq!(directory.mark_changed(page(8), at(6), 0), []);
     assert!(!directory.is_settled(page(7), at(5)));
     directory.acknowledge(A, page(7), at(5));
-    directory.changed(page(7), at(9), 0);
+    directory.mark_changed(page(7), at(9), 0);
     directory.acknowledge(B, page(7), at(9));
     // A has heard of 5 and not of 9.
     assert_eq!(directory.settled(page(7)), Some(at(5)));
@@ -43,7 +43,7 @@ fn a_change_is_settled_when_all_holders_have_acknowledged_it() {
 #[test]
 fn a_holder_whose_lease_has_run_out_is_waited_for_no_more() {
     let mut directory = directory();
-    directory.changed(page(7), at(5), 0);
+    directory.mark_changed(page(7), at(5), 0);
     directory.acknowledge(A, page(7), at(5));
     directory.grant(A, 0, 500, LEASE, u64::MAX);
     assert_eq!(directory.deadline(), Some(1050));
@@ -53,7 +53,7 @@ fn a_holder_whose_lease_has_run_out_is_waited_for_no_more() {
     assert!(directory.is_settled(page(7), at(5)));
     assert!(!directory.list(page(7), B, FetchId(2)), "it must come back first");
     directory.acknowledge(B, page(7), at(5));
-    directory.invariants().unwrap();
+    directory.check_invariants().unwrap();
 }
 
 /// ATTACK: a redirector that was cut off once renewed its members' leases.
@@ -70,23 +70,23 @@ fn an_eviction_that_crosses_a_later_fetch_ends_nothing() {
     let mut directory = directory();
     directory.list(page(7), A, FetchId(2));
     directory.evict(page(7), A, FetchId(1));
-    assert_eq!(directory.changed(page(7), at(5), 0), [A, B]);
+    assert_eq!(directory.mark_changed(page(7), at(5), 0), [A, B]);
     directory.evict(page(7), A, FetchId(2));
     directory.evict(page(7), B, FetchId(1));
-    assert_eq!(directory.changed(page(7), at(6), 0), []);
+    assert_eq!(directory.mark_changed(page(7), at(6), 0), []);
     assert!(directory.is_settled(page(7), at(6)));
-    directory.invariants().unwrap();
+    directory.check_invariants().unwrap();
 }
 
 #[test]
 fn a_node_in_the_middle_acknowledges_upward_when_all_below_have() {
     let mut directory = directory();
-    directory.passed_on(page(7), at(5), 0);
-    directory.passed_on(page(8), at(6), 0);
+    directory.mark_passed_on(page(7), at(5), 0);
+    directory.mark_passed_on(page(8), at(6), 0);
     assert_eq!(directory.acknowledge_upward(), [(page(8), at(6))]);
     directory.acknowledge(A, page(7), at(5));
     assert_eq!(directory.acknowledge_upward(), []);
-    directory.passed_on(page(7), at(9), 0);
+    directory.mark_passed_on(page(7), at(9), 0);
     directory.acknowledge(A, page(7), at(9));
     directory.acknowledge(B, page(7), at(5));
     assert_eq!(directory.acknowledge_upward(), [(page(7), at(5))], "it does not wait for the changes to end");

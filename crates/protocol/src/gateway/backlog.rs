@@ -11,22 +11,22 @@ use crate::ident::TxnId;
 use crate::lease::Ms;
 
 /// How long an answer may take before it is overdue.
-const SILENT_MS: Ms = 1_000;
+const OVERDUE_MS: Ms = 1_000;
 /// What a transaction takes beside what it reads and writes, in bytes.
-const TRANSACTION: usize = 512;
+const TRANSACTION_OVERHEAD_BYTES: usize = 512;
 
 /// What waits.
 #[derive(Clone, Debug)]
 pub(super) struct Backlog {
     limit: usize,
     bytes: usize,
-    of: BTreeMap<TxnId, Waiting>,
+    by_txn: BTreeMap<TxnId, PendingTxn>,
     /// The same by participants, the oldest first.
-    at: BTreeMap<NodeId, BTreeSet<(Ms, TxnId)>>,
+    by_participant: BTreeMap<NodeId, BTreeSet<(Ms, TxnId)>>,
 }
 
 #[derive(Clone, Debug)]
-struct Waiting {
+struct PendingTxn {
     since: Ms,
     bytes: usize,
     nodes: BTreeSet<NodeId>,
@@ -35,7 +35,7 @@ struct Waiting {
 impl Backlog {
     /// With a bound in bytes.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, bytes: 0, of: BTreeMap::new(), at: BTreeMap::new() }
+        Self { limit, bytes: 0, by_txn: BTreeMap::new(), by_participant: BTreeMap::new() }
     }
 
     /// About how many bytes are kept.
@@ -45,38 +45,43 @@ impl Backlog {
 
     /// The participant for which no more may wait, if there is one among these. To find out how transactions have ended, or to delete
     /// objects, takes little, and makes others end: that may take as much again.
-    pub(super) fn is_full(&self, nodes: impl IntoIterator<Item = NodeId>, is_little: bool, now: Ms) -> Option<NodeId> {
+    pub(super) fn full_participant(
+        &self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        is_little: bool,
+        now: Ms,
+    ) -> Option<NodeId> {
         let limit = if is_little { 2 * self.limit } else { self.limit };
         let overdue = |node: &NodeId| {
-            let oldest = self.at.get(node).and_then(BTreeSet::first);
-            oldest.is_some_and(|(since, _)| since + SILENT_MS <= now)
+            let oldest = self.by_participant.get(node).and_then(BTreeSet::first);
+            oldest.is_some_and(|(since, _)| since + OVERDUE_MS <= now)
         };
         nodes.into_iter().find(overdue).filter(|_| self.bytes >= limit)
     }
 
     /// A transaction of which so many bytes are kept waits for these from now on.
-    pub(super) fn begins(&mut self, txn: TxnId, bytes: usize, nodes: BTreeSet<NodeId>, now: Ms) {
-        let bytes = TRANSACTION + bytes;
+    pub(super) fn begin(&mut self, txn: TxnId, bytes: usize, nodes: BTreeSet<NodeId>, now: Ms) {
+        let bytes = TRANSACTION_OVERHEAD_BYTES + bytes;
         for node in &nodes {
-            self.at.entry(*node).or_default().insert((now, txn));
+            self.by_participant.entry(*node).or_default().insert((now, txn));
         }
         self.bytes += bytes;
-        self.of.insert(txn, Waiting { since: now, bytes, nodes });
+        self.by_txn.insert(txn, PendingTxn { since: now, bytes, nodes });
     }
 
     /// It waits for these only, and keeps what it writes or nothing any more. Who has answered once is not overdue because of it any more.
-    pub(super) fn goes_on(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>, keeps: bool) {
-        let Some(waiting) = self.of.get_mut(&txn) else { return };
+    pub(super) fn update(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>, keeps: bool) {
+        let Some(waiting) = self.by_txn.get_mut(&txn) else { return };
         if !keeps {
-            self.bytes -= waiting.bytes - TRANSACTION;
-            waiting.bytes = TRANSACTION;
+            self.bytes -= waiting.bytes - TRANSACTION_OVERHEAD_BYTES;
+            waiting.bytes = TRANSACTION_OVERHEAD_BYTES;
         }
         let open: BTreeSet<NodeId> = open.filter(|node| waiting.nodes.contains(node)).collect();
         for node in waiting.nodes.difference(&open) {
-            if let Some(of_node) = self.at.get_mut(node) {
+            if let Some(of_node) = self.by_participant.get_mut(node) {
                 of_node.remove(&(waiting.since, txn));
                 if of_node.is_empty() {
-                    self.at.remove(node);
+                    self.by_participant.remove(node);
                 }
             }
         }
@@ -84,9 +89,9 @@ impl Backlog {
     }
 
     /// It has ended.
-    pub(super) fn ends(&mut self, txn: TxnId) {
-        self.goes_on(txn, std::iter::empty(), false);
-        if let Some(waiting) = self.of.remove(&txn) {
+    pub(super) fn end(&mut self, txn: TxnId) {
+        self.update(txn, std::iter::empty(), false);
+        if let Some(waiting) = self.by_txn.remove(&txn) {
             self.bytes -= waiting.bytes;
         }
     }

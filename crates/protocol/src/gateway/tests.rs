@@ -2,10 +2,10 @@ use model::{ClassId, PageId, SpaceId};
 
 use super::*;
 use crate::ident::ClientId;
-use crate::page_cache::Content;
+use crate::page_cache::ObjectState;
 
 fn txn(ms: u64) -> TxnId {
-    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+    TxnId { start: HlcTimestamp::at(ms), client: ClientId(1) }
 }
 
 fn oid(node: u32) -> Oid {
@@ -14,51 +14,51 @@ fn oid(node: u32) -> Oid {
 
 fn call(call: Call<u64>) -> Vec<Output<u8, u64>> {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
-    gateway.call(1, txn(1), call, 1_000).unwrap();
+    gateway.handle_call(1, txn(1), call, 1_000).unwrap();
     gateway.outputs().collect()
 }
 
 #[test]
 fn whoever_has_done_nothing_has_done_that() {
     let parts = BTreeMap::new();
-    let reply = Reply::Ended(coordinator::Reply::Committed(Timestamp::at(1_000)));
+    let reply = Reply::Ended(coordinator::CommitReply::Committed(HlcTimestamp::at(1_000)));
     assert_eq!(call(Call::Commit { parts, creates: false }), [Output::Reply(1, txn(1), reply)]);
 }
 
 #[test]
 fn nobody_knows_of_a_transaction_without_participants() {
-    let reply = Reply::Ended(coordinator::Reply::Refused(Refusal::TooOld));
+    let reply = Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld));
     assert_eq!(call(Call::Resolve { participants: Vec::new() }), [Output::Reply(1, txn(1), reply)]);
 }
 
 #[test]
 fn what_is_said_of_a_node_must_be_of_that_node() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
-    let part = Part { writes: [(oid(2), Content::Value(1))].into(), ..Part::default() };
+    let part = Part { writes: [(oid(2), ObjectState::Value(1))].into(), ..Part::default() };
     let lie = Call::Commit { parts: [(NodeId(1), part)].into(), creates: false };
-    assert_eq!(gateway.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
-    let reads = [(NodeId(1), vec![Read { oid: oid(2), seen: crate::validate::Seen::Written(txn(1)) }])].into();
-    let lie = Call::Check { reads, seen: Timestamp::ZERO };
-    assert_eq!(gateway.call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
+    assert_eq!(gateway.handle_call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
+    let reads = [(NodeId(1), vec![Read { oid: oid(2), seen: crate::validate::ReadVersion::Written(txn(1)) }])].into();
+    let lie = Call::Check { reads, seen: HlcTimestamp::ZERO };
+    assert_eq!(gateway.handle_call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
     assert_eq!(gateway.outputs().count(), 0);
 }
 
 #[test]
 fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
-    let part = |node| Part { writes: [(oid(node), Content::Value(1))].into(), ..Part::default() };
+    let part = |node| Part { writes: [(oid(node), ObjectState::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
-    gateway.call(1, txn(1), commit, 1_000).unwrap();
-    let reads = [(NodeId(1), vec![Read { oid: oid(1), seen: crate::validate::Seen::Written(txn(1)) }])].into();
-    gateway.call(2, txn(2), Call::Check { reads, seen: Timestamp::ZERO }, 1_100).unwrap();
+    gateway.handle_call(1, txn(1), commit, 1_000).unwrap();
+    let reads = [(NodeId(1), vec![Read { oid: oid(1), seen: crate::validate::ReadVersion::Written(txn(1)) }])].into();
+    gateway.handle_call(2, txn(2), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_100).unwrap();
     assert_eq!((gateway.outputs().count(), gateway.deadline()), (3, Some(1_000 + REPEAT_MS)));
     gateway.poll(1_000 + REPEAT_MS);
     assert_eq!((gateway.outputs().count(), gateway.deadline()), (2, Some(1_100 + REPEAT_MS)));
-    gateway.disconnected(&2);
+    gateway.handle_disconnected(&2);
     assert_eq!(gateway.deadline(), Some(1_000 + 2 * REPEAT_MS));
     for node in [1, 2] {
         let answer = Answer::Ended { txn: txn(1), outcome: Outcome::Aborted, version: None };
-        gateway.answered(NodeId(node), answer, None, 1_300);
+        gateway.handle_answer(NodeId(node), answer, None, 1_300);
     }
     assert_eq!(gateway.deadline(), None);
 }
@@ -66,36 +66,38 @@ fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
 #[test]
 fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
-    let part = |node| Part { writes: [(oid(node), Content::Value(1))].into(), ..Part::default() };
+    let part = |node| Part { writes: [(oid(node), ObjectState::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
-    gateway.call(1, txn(1), commit, 1_000).unwrap();
-    let reads = [(NodeId(2), vec![Read { oid: oid(2), seen: crate::validate::Seen::Written(txn(1)) }])].into();
-    gateway.call(2, txn(2), Call::Check { reads, seen: Timestamp::ZERO }, 1_000).unwrap();
+    gateway.handle_call(1, txn(1), commit, 1_000).unwrap();
+    let reads = [(NodeId(2), vec![Read { oid: oid(2), seen: crate::validate::ReadVersion::Written(txn(1)) }])].into();
+    gateway.handle_call(2, txn(2), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_000).unwrap();
     assert_eq!(gateway.outputs().count(), 3);
-    let lock = Call::Lock { first: txn(3), oid: oid(4), mode: Mode::Shared };
-    gateway.call(3, txn(3), lock, 1_000).unwrap();
+    let lock = Call::Lock { first: txn(3), oid: oid(4), mode: LockMode::Shared };
+    gateway.handle_call(3, txn(3), lock, 1_000).unwrap();
     assert_eq!(gateway.outputs().count(), 1);
-    gateway.hurry(NodeId(3));
+    gateway.retry_now(NodeId(3));
     assert_eq!(gateway.outputs().count(), 0);
-    gateway.hurry(NodeId(4));
+    gateway.retry_now(NodeId(4));
     assert!(matches!(gateway.outputs().next(), Some(Output::Ask(NodeId(4), Request::Lock { .. }))));
-    let locked = Locked { oid: oid(4), mode: Mode::Shared, version: crate::ident::Version::ZERO, value: None };
-    let answer = Answer::Locked { txn: txn(3), oid: oid(4), mode: Mode::Shared };
-    gateway.answered(NodeId(4), answer, Some(locked), 1_005);
+    let locked =
+        LockedObject { oid: oid(4), mode: LockMode::Shared, version: crate::ident::Version::ZERO, value: None };
+    let answer = Answer::Locked { txn: txn(3), oid: oid(4), mode: LockMode::Shared };
+    gateway.handle_answer(NodeId(4), answer, Some(locked), 1_005);
     assert_eq!(gateway.outputs().count(), 1);
-    gateway.hurry(NodeId(4));
+    gateway.retry_now(NodeId(4));
     assert_eq!(gateway.outputs().count(), 0);
-    gateway.hurry(NodeId(2));
+    gateway.retry_now(NodeId(2));
     let asked: Vec<_> = gateway.outputs().collect();
     assert!(matches!(
         &asked[..],
         [Output::Ask(NodeId(2), Request::Prepare { .. }), Output::Ask(NodeId(2), Request::Check { .. })]
     ));
-    let prepared = Answer::Prepared { txn: txn(1), proposal: Timestamp::at(1_001), participants: Vec::new(), round: 0 };
-    gateway.answered(NodeId(2), prepared, None, 1_010);
-    gateway.answered(NodeId(2), Answer::Checked { txn: txn(2), verdict: Ok(()) }, None, 1_010);
+    let prepared =
+        Answer::Prepared { txn: txn(1), proposal: HlcTimestamp::at(1_001), participants: Vec::new(), round: 0 };
+    gateway.handle_answer(NodeId(2), prepared, None, 1_010);
+    gateway.handle_answer(NodeId(2), Answer::Checked { txn: txn(2), verdict: Ok(()) }, None, 1_010);
     assert_eq!(gateway.outputs().filter(|output| matches!(output, Output::Ask(..))).count(), 0);
-    gateway.hurry(NodeId(2));
+    gateway.retry_now(NodeId(2));
     assert_eq!(gateway.outputs().count(), 0);
 }
 
@@ -103,20 +105,21 @@ fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
 fn who_has_answered_is_not_overdue_because_others_are_silent() {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     let commit = |nodes: &[u32]| {
-        let part = |node: &u32| Part { writes: [(oid(*node), Content::Value(vec![7; 500]))].into(), ..Part::default() };
+        let part =
+            |node: &u32| Part { writes: [(oid(*node), ObjectState::Value(vec![7; 500]))].into(), ..Part::default() };
         Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
     };
     for number in 1..=4 {
-        gateway.call(1, txn(number), commit(&[1, 2]), 1_000).unwrap();
-        let proposal = Timestamp::at(1_001);
+        gateway.handle_call(1, txn(number), commit(&[1, 2]), 1_000).unwrap();
+        let proposal = HlcTimestamp::at(1_001);
         let prepared = Answer::Prepared { txn: txn(number), proposal, participants: Vec::new(), round: 0 };
-        gateway.answered(NodeId(1), prepared, None, 1_010);
+        gateway.handle_answer(NodeId(1), prepared, None, 1_010);
     }
     gateway.outputs().for_each(drop);
     assert!(gateway.waiting_bytes() > 4 << 10);
-    gateway.call(1, txn(5), commit(&[1]), 5_000).unwrap();
+    gateway.handle_call(1, txn(5), commit(&[1]), 5_000).unwrap();
     assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(1), Request::Commit { .. })]));
-    gateway.call(1, txn(6), commit(&[1, 2]), 5_000).unwrap();
+    gateway.handle_call(1, txn(6), commit(&[1, 2]), 5_000).unwrap();
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(6), NodeId(2))]);
 }
 
@@ -124,24 +127,25 @@ fn who_has_answered_is_not_overdue_because_others_are_silent() {
 fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     let commit = |nodes: &[u32]| {
-        let part = |node: &u32| Part { writes: [(oid(*node), Content::Value(vec![7; 100]))].into(), ..Part::default() };
+        let part =
+            |node: &u32| Part { writes: [(oid(*node), ObjectState::Value(vec![7; 100]))].into(), ..Part::default() };
         Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
     };
     // What waits only for a moment has no bound.
     for number in 1..=4 {
-        gateway.call(1, txn(number), commit(&[2]), 1_000).unwrap();
+        gateway.handle_call(1, txn(number), commit(&[2]), 1_000).unwrap();
     }
     assert_eq!(gateway.outputs().count(), 4);
     let waiting = gateway.waiting_bytes();
     assert!(waiting > 4 << 10);
     // When an answer is overdue nothing is sent, to nobody.
-    gateway.call(1, txn(5), commit(&[1, 2]), 2_000).unwrap();
+    gateway.handle_call(1, txn(5), commit(&[1, 2]), 2_000).unwrap();
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(5), NodeId(2))]);
     assert_eq!(gateway.waiting_bytes(), waiting);
     // Others are served, who repeats its call is heard, and who wants to know how it has ended may ask.
-    gateway.call(1, txn(6), commit(&[1]), 2_000).unwrap();
-    gateway.call(1, txn(1), commit(&[2]), 2_000).unwrap();
-    gateway.call(1, txn(5), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 2_000).unwrap();
+    gateway.handle_call(1, txn(6), commit(&[1]), 2_000).unwrap();
+    gateway.handle_call(1, txn(1), commit(&[2]), 2_000).unwrap();
+    gateway.handle_call(1, txn(5), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 2_000).unwrap();
     let asked: Vec<_> = gateway.outputs().collect();
     assert!(matches!(
         asked[..],
@@ -155,7 +159,7 @@ fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
     let resolve = |number| (txn(number), Call::Resolve { participants: vec![NodeId(2)] });
     let taken = (10..50).take_while(|number| {
         let (txn, call) = resolve(*number);
-        gateway.call(1, txn, call, 2_000).unwrap();
+        gateway.handle_call(1, txn, call, 2_000).unwrap();
         gateway.outputs().all(|output| matches!(output, Output::Ask(..)))
     });
     assert!((1..10).contains(&taken.count()));
@@ -164,25 +168,25 @@ fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
     for number in (1..=6).chain(10..50) {
         for node in [1, 2] {
             let answer = Answer::Ended { txn: txn(number), outcome: Outcome::Aborted, version: None };
-            gateway.answered(NodeId(node), answer, None, 2_100);
+            gateway.handle_answer(NodeId(node), answer, None, 2_100);
         }
     }
     assert_eq!(gateway.waiting_bytes(), 0);
     gateway.outputs().for_each(drop);
-    gateway.call(1, txn(5), commit(&[1, 2]), 2_100).unwrap();
+    gateway.handle_call(1, txn(5), commit(&[1, 2]), 2_100).unwrap();
     assert_eq!(gateway.outputs().count(), 2);
 }
 
 fn commit_at(nodes: &[u32]) -> Call<Vec<i64>> {
-    let part = |node: &u32| Part { writes: [(oid(*node), Content::Value(vec![7; 200]))].into(), ..Part::default() };
+    let part = |node: &u32| Part { writes: [(oid(*node), ObjectState::Value(vec![7; 200]))].into(), ..Part::default() };
     Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
 }
 
 /// A gateway that has 4 KiB of room, and whose participant 2 is silent.
 fn waiting_for_two() -> Gateway<u8, Vec<i64>> {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
-    gateway.call(1, txn(1), commit_at(&[1, 2]), 1_000).unwrap();
-    gateway.call(2, txn(2), commit_at(&[2]), 1_000).unwrap();
+    gateway.handle_call(1, txn(1), commit_at(&[1, 2]), 1_000).unwrap();
+    gateway.handle_call(2, txn(2), commit_at(&[2]), 1_000).unwrap();
     gateway.outputs().for_each(drop);
     assert!(gateway.waiting_bytes() > 4 << 10);
     gateway
@@ -191,30 +195,30 @@ fn waiting_for_two() -> Gateway<u8, Vec<i64>> {
 #[test]
 fn whoever_asks_how_its_commit_has_ended_wants_it_no_more() {
     let mut gateway = waiting_for_two();
-    gateway.call(1, txn(1), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 1_100).unwrap();
+    gateway.handle_call(1, txn(1), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 1_100).unwrap();
     let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [ask(1), ask(2)]);
     // Whoever has prepared it meanwhile has: if all have, it is committed.
     for node in [1, 2] {
-        let proposal = Timestamp::at(1_001);
+        let proposal = HlcTimestamp::at(1_001);
         let prepared = Answer::Prepared { txn: txn(1), proposal, participants: Vec::new(), round: 0 };
-        gateway.answered(NodeId(node), prepared, None, 1_110);
+        gateway.handle_answer(NodeId(node), prepared, None, 1_110);
     }
-    let reply = coordinator::Reply::Committed(Timestamp::at(1_001));
+    let reply = coordinator::CommitReply::Committed(HlcTimestamp::at(1_001));
     assert_eq!(gateway.outputs().next(), Some(Output::Reply(1, txn(1), Reply::Ended(reply))));
 }
 
 #[test]
 fn a_commit_that_nobody_calls_for_any_more_is_prepared_nowhere_and_kept_no_longer() {
     let mut gateway = waiting_for_two();
-    gateway.disconnected(&1);
+    gateway.handle_disconnected(&1);
     // Another client calls for its own again, each second.
-    for now in (1_000..=1_000 + WANTED_MS).step_by(1_000) {
+    for now in (1_000..=1_000 + ABANDON_AFTER_MS).step_by(1_000) {
         gateway.poll(now);
-        gateway.call(2, txn(2), commit_at(&[2]), now).unwrap();
+        gateway.handle_call(2, txn(2), commit_at(&[2]), now).unwrap();
     }
     gateway.outputs().for_each(drop);
-    gateway.poll(1_000 + WANTED_MS + REPEAT_MS);
+    gateway.poll(1_000 + ABANDON_AFTER_MS + REPEAT_MS);
     let asked: Vec<_> = gateway.outputs().collect();
     let gone = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
     assert_eq!(asked[..2], [gone(1), gone(2)]);
@@ -222,7 +226,7 @@ fn a_commit_that_nobody_calls_for_any_more_is_prepared_nowhere_and_kept_no_longe
     assert!(gateway.waiting_bytes() < 4 << 10, "{}", gateway.waiting_bytes());
     // Who does not know of it says no for good.
     let refused = Answer::Refused { txn: txn(1), why: Refusal::Aborted };
-    gateway.answered(NodeId(2), refused, None, 12_000);
+    gateway.handle_answer(NodeId(2), refused, None, 12_000);
     let decide = Output::Ask(NodeId(1), Request::Decide { txn: txn(1), outcome: Outcome::Aborted });
     assert!(gateway.outputs().any(|output| output == decide));
 }
@@ -232,8 +236,8 @@ fn deletions_are_taken_when_too_much_waits_to_be_stored() {
     let mut gateway = waiting_for_two();
     let part = |content| Part { writes: [(oid(2), content)].into(), ..Part::default() };
     let commit = |content| Call::Commit { parts: [(NodeId(2), part(content))].into(), creates: false };
-    gateway.call(1, txn(3), commit(Content::Value(vec![7])), 2_000).unwrap();
+    gateway.handle_call(1, txn(3), commit(ObjectState::Value(vec![7])), 2_000).unwrap();
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(3), NodeId(2))]);
-    gateway.call(1, txn(4), commit(Content::Absent), 2_000).unwrap();
+    gateway.handle_call(1, txn(4), commit(ObjectState::Absent), 2_000).unwrap();
     assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Commit { .. })]));
 }

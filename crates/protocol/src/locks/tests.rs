@@ -1,32 +1,32 @@
 use model::{ClassId, NodeId, PageId, SpaceId};
 use proptest::prelude::*;
 
-use super::Mode::{Exclusive, Shared, Touch};
+use super::LockMode::{Exclusive, Shared, Touch};
 use super::*;
-use crate::ident::{ClientId, Timestamp};
+use crate::ident::{ClientId, HlcTimestamp};
 
 fn oid(slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(0), number: 7 }, slot)
 }
 
 fn txn(number: u64) -> TxnId {
-    TxnId { start: Timestamp::at(number), client: ClientId(number) }
+    TxnId { start: HlcTimestamp::at(number), client: ClientId(number) }
 }
 
-fn ask(locks: &mut Locks, number: u64, slot: u16, mode: Mode) -> Asked {
-    let asked = locks.ask(txn(number), txn(number), oid(slot), mode);
-    locks.invariants().unwrap();
+fn ask(locks: &mut Locks, number: u64, slot: u16, mode: LockMode) -> LockResult {
+    let asked = locks.request(txn(number), txn(number), oid(slot), mode);
+    locks.check_invariants().unwrap();
     asked
 }
 
-fn waits(wound: &[u64]) -> Asked {
-    Asked::Waits { wound: wound.iter().map(|number| txn(*number)).collect() }
+fn waits(wound: &[u64]) -> LockResult {
+    LockResult::Waits { wound: wound.iter().map(|number| txn(*number)).collect() }
 }
 
 #[test]
 fn the_younger_waits_for_the_older() {
     let mut locks = Locks::default();
-    assert_eq!(ask(&mut locks, 1, 1, Exclusive), Asked::Granted);
+    assert_eq!(ask(&mut locks, 1, 1, Exclusive), LockResult::Granted);
     assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]));
     assert_eq!(locks.release(txn(1)), [(txn(2), oid(1))]);
     assert!(locks.holds(txn(2), oid(1), Shared));
@@ -36,7 +36,7 @@ fn the_younger_waits_for_the_older() {
 fn the_older_wounds_the_younger_unless_they_are_prepared() {
     let mut locks = Locks::default();
     for number in [5, 6, 7] {
-        assert_eq!(ask(&mut locks, number, 1, Shared), Asked::Granted);
+        assert_eq!(ask(&mut locks, number, 1, Shared), LockResult::Granted);
     }
     locks.prepare(txn(6));
     assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[5, 7]));
@@ -52,9 +52,9 @@ fn a_lock_that_is_waited_for_bars_later_prepares() {
     let mut locks = Locks::default();
     locks.take(txn(9), oid(1), Shared);
     locks.prepare(txn(9));
-    assert_eq!(locks.bars(txn(10), oid(1), Shared), None);
+    assert_eq!(locks.blocker(txn(10), oid(1), Shared), None);
     assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[]));
-    assert_eq!(locks.bars(txn(10), oid(1), Shared), Some(txn(1)));
+    assert_eq!(locks.blocker(txn(10), oid(1), Shared), Some(txn(1)));
     assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]), "nor is a later reader let in before");
     assert_eq!(locks.release(txn(9)), [(txn(1), oid(1))]);
 }
@@ -67,14 +67,14 @@ fn a_reader_that_wants_to_write_waits_for_the_other_readers() {
     assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[2]));
     assert_eq!(locks.release(txn(2)), [(txn(1), oid(1))]);
     assert!(locks.holds(txn(1), oid(1), Exclusive));
-    assert_eq!(ask(&mut locks, 1, 1, Shared), Asked::Granted);
+    assert_eq!(ask(&mut locks, 1, 1, Shared), LockResult::Granted);
 }
 
 #[test]
 fn a_retry_has_the_age_of_the_first_try() {
     let mut locks = Locks::default();
     ask(&mut locks, 5, 1, Exclusive);
-    assert_eq!(locks.ask(txn(8), txn(3), oid(1), Exclusive), waits(&[5]));
+    assert_eq!(locks.request(txn(8), txn(3), oid(1), Exclusive), waits(&[5]));
     assert_eq!(locks.release(txn(5)), [(txn(8), oid(1))]);
 }
 
@@ -109,9 +109,9 @@ proptest! {
                 }
                 let (slot, write) = wants[index][asked];
                 let mode = if write { Exclusive } else { Shared };
-                let outcome = locks.ask(txn(current), txn(index as u64), oid(slot), mode);
-                tries[index] = (current, asked + 1, outcome != Asked::Granted);
-                if let Asked::Waits { wound } = outcome {
+                let outcome = locks.request(txn(current), txn(index as u64), oid(slot), mode);
+                tries[index] = (current, asked + 1, outcome != LockResult::Granted);
+                if let LockResult::Waits { wound } = outcome {
                     for wounded in wound {
                         progress.extend(locks.release(wounded));
                         let victim = tries.iter().position(|(current, ..)| txn(*current) == wounded).unwrap();
@@ -120,7 +120,7 @@ proptest! {
                         next += 1;
                     }
                 }
-                prop_assert_eq!(locks.invariants(), Ok(()));
+                prop_assert_eq!(locks.check_invariants(), Ok(()));
             }
             for (granted, _) in progress {
                 if let Some(entry) = tries.iter_mut().find(|(current, ..)| txn(*current) == granted) {
@@ -140,17 +140,17 @@ proptest! {
 fn touches_are_together_and_not_with_readers() {
     let mut locks = Locks::default();
     locks.take(txn(1), oid(1), Touch);
-    assert_eq!(locks.bars(txn(2), oid(1), Touch), None);
-    assert_eq!(locks.bars(txn(2), oid(1), Shared), Some(txn(1)));
-    assert_eq!(locks.bars(txn(2), oid(1), Exclusive), Some(txn(1)));
+    assert_eq!(locks.blocker(txn(2), oid(1), Touch), None);
+    assert_eq!(locks.blocker(txn(2), oid(1), Shared), Some(txn(1)));
+    assert_eq!(locks.blocker(txn(2), oid(1), Exclusive), Some(txn(1)));
     locks.take(txn(3), oid(2), Shared);
-    assert_eq!(locks.bars(txn(2), oid(2), Touch), Some(txn(3)));
+    assert_eq!(locks.blocker(txn(2), oid(2), Touch), Some(txn(3)));
     // Who holds it to touch and wants to read it has to wait for the others who touch it.
-    assert_eq!(ask(&mut locks, 5, 3, Touch), Asked::Granted);
-    assert_eq!(ask(&mut locks, 6, 3, Touch), Asked::Granted);
+    assert_eq!(ask(&mut locks, 5, 3, Touch), LockResult::Granted);
+    assert_eq!(ask(&mut locks, 6, 3, Touch), LockResult::Granted);
     assert_eq!(ask(&mut locks, 5, 3, Shared), waits(&[6]));
     assert_eq!(locks.release(txn(6)), [(txn(5), oid(3))]);
-    assert_eq!(locks.held(txn(5), oid(3)), Some(Exclusive));
+    assert_eq!(locks.held_mode(txn(5), oid(3)), Some(Exclusive));
 }
 
 /// Found by brick's indexes: two who each put an object of another class into one free slot were both let through.
@@ -158,12 +158,12 @@ fn touches_are_together_and_not_with_readers() {
 fn objects_of_different_classes_in_one_place_are_in_each_others_way() {
     let mut locks = Locks::default();
     let of_class = |class| Oid::new(ClassId(class), oid(1).page(), oid(1).slot());
-    locks.take(txn(1), of_class(5), Mode::Exclusive);
-    assert_eq!(locks.bars(txn(2), of_class(6), Mode::Exclusive), Some(txn(1)));
-    assert_eq!(locks.bars(txn(2), of_class(0), Mode::Shared), Some(txn(1)));
-    assert!(locks.holds(txn(1), of_class(7), Mode::Shared));
+    locks.take(txn(1), of_class(5), LockMode::Exclusive);
+    assert_eq!(locks.blocker(txn(2), of_class(6), LockMode::Exclusive), Some(txn(1)));
+    assert_eq!(locks.blocker(txn(2), of_class(0), LockMode::Shared), Some(txn(1)));
+    assert!(locks.holds(txn(1), of_class(7), LockMode::Shared));
     // Whoever waits is granted what it has asked for.
-    assert!(matches!(locks.ask(txn(2), txn(2), of_class(6), Mode::Shared), Asked::Waits { .. }));
+    assert!(matches!(locks.request(txn(2), txn(2), of_class(6), LockMode::Shared), LockResult::Waits { .. }));
     assert_eq!(locks.release(txn(1)), [(txn(2), of_class(6))]);
-    locks.invariants().unwrap();
+    locks.check_invariants().unwrap();
 }

@@ -8,7 +8,7 @@ const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(0), number: 7 };
 const ME: TxnId = txn(1000);
 
 const fn txn(number: u64) -> TxnId {
-    TxnId { start: Timestamp::at(number), client: ClientId(1) }
+    TxnId { start: HlcTimestamp::at(number), client: ClientId(1) }
 }
 
 fn oid(slot: u16) -> Oid {
@@ -26,13 +26,13 @@ fn message(previous: u64, version: u64, slots: &[u16]) -> Invalidation {
         slots: slots.iter().copied().collect(),
         previous: at(previous),
         version: at(version),
-        timestamp: Timestamp::at(version),
+        timestamp: HlcTimestamp::at(version),
         txn: txn(version),
     }
 }
 
-fn values(slots: &[u16], value: u64) -> Contents<u64> {
-    slots.iter().map(|slot| (*slot, Content::Value(value))).collect()
+fn values(slots: &[u16], value: u64) -> SlotStates<u64> {
+    slots.iter().map(|slot| (*slot, ObjectState::Value(value))).collect()
 }
 
 /// A cache with the page at version 4, where objects 1 to 3 have the value 4.
@@ -44,15 +44,15 @@ fn cache() -> PageCache<u64> {
 
 fn fetch(cache: &mut PageCache<u64>, version: u64, objects: &[(u16, u64)]) {
     let (id, _) = cache.fetch(PAGE).unwrap();
-    assert!(cache.fetched(PAGE, id, Reply::Page(page(version, objects))));
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(version, objects))));
 }
 
-fn page(version: u64, objects: &[(u16, u64)]) -> Fetched<u64> {
+fn page(version: u64, objects: &[(u16, u64)]) -> PageImage<u64> {
     let objects = objects.iter().copied().collect();
-    Fetched { version: at(version), timestamp: Timestamp::at(version), objects }
+    PageImage { version: at(version), timestamp: HlcTimestamp::at(version), objects }
 }
 
-fn reads(cache: &mut PageCache<u64>) -> Vec<(u16, Seen)> {
+fn reads(cache: &mut PageCache<u64>) -> Vec<(u16, ReadVersion)> {
     cache.finish(ME).unwrap().reads.into_iter().map(|read| (read.oid.slot(), read.seen)).collect()
 }
 
@@ -60,11 +60,11 @@ fn reads(cache: &mut PageCache<u64>) -> Vec<(u16, Seen)> {
 fn a_chained_message_advances_the_copy_and_the_reads_that_it_does_not_name() {
     let mut cache = cache();
     cache.begin(ME);
-    assert_eq!(cache.read(ME, oid(1)), Found::Value(&4));
+    assert_eq!(cache.read(ME, oid(1)), Lookup::Value(&4));
     let _ = cache.invalidate(message(4, 5, &[2]), None);
     assert_eq!(cache.version(PAGE), Some(at(5)));
-    assert_eq!(cache.look(oid(2)), Found::Miss);
-    assert_eq!(reads(&mut cache), [(1, Seen::At(at(5)))]);
+    assert_eq!(cache.lookup(oid(2)), Lookup::Miss);
+    assert_eq!(reads(&mut cache), [(1, ReadVersion::At(at(5)))]);
 }
 
 /// ATTACK: the version of a read was once taken at the commit.
@@ -83,15 +83,15 @@ fn a_message_that_names_what_was_read_dooms_the_transaction() {
 fn messages_in_any_order_end_in_the_same_copy() {
     let mut cache = cache();
     let _ = cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
-    assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(4)), Found::Value(&6)));
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(2))), (Some(at(4)), Lookup::Value(&6)));
     cache.begin(ME);
     cache.read(ME, oid(1));
     cache.read(ME, oid(2));
-    assert_eq!(cache.complete(PAGE), None, "another client would take object 2 for older than it is");
+    assert_eq!(cache.complete_page(PAGE), None, "another client would take object 2 for older than it is");
     let _ = cache.invalidate(message(4, 5, &[3]), None);
-    assert_eq!((cache.version(PAGE), cache.look(oid(3))), (Some(at(6)), Found::Miss));
-    assert_eq!(reads(&mut cache), [(1, Seen::At(at(6))), (2, Seen::At(at(6)))]);
-    cache.invariants().unwrap();
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(3))), (Some(at(6)), Lookup::Miss));
+    assert_eq!(reads(&mut cache), [(1, ReadVersion::At(at(6))), (2, ReadVersion::At(at(6)))]);
+    cache.check_invariants().unwrap();
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn an_older_message_does_not_undo_a_newer_one() {
     let mut cache = cache();
     let _ = cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
     let _ = cache.invalidate(message(4, 5, &[2]), Some(values(&[2], 5)));
-    assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Value(&6)));
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(2))), (Some(at(6)), Lookup::Value(&6)));
 }
 
 /// ATTACK: a crossing reply once installed what an invalidation had already made old.
@@ -109,10 +109,13 @@ fn what_comes_while_a_fetch_is_out_is_applied_to_its_reply() {
     let (id, _) = cache.fetch(PAGE).unwrap();
     assert_eq!(cache.fetch(PAGE), None, "one fetch is out");
     let _ = cache.invalidate(message(5, 6, &[2]), None);
-    assert!(!cache.fetched(PAGE, FetchId(99), Reply::Page(page(5, &[(1, 5)]))), "the reply to another fetch");
-    assert!(cache.fetched(PAGE, id, Reply::Page(page(5, &[(1, 5), (2, 5)]))));
-    assert_eq!((cache.version(PAGE), cache.look(oid(2))), (Some(at(6)), Found::Miss));
-    assert_eq!(cache.look(oid(1)), Found::Value(&5));
+    assert!(
+        !cache.handle_fetched(PAGE, FetchId(99), FetchReply::Page(page(5, &[(1, 5)]))),
+        "the reply to another fetch"
+    );
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(5, &[(1, 5), (2, 5)]))));
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(2))), (Some(at(6)), Lookup::Miss));
+    assert_eq!(cache.lookup(oid(1)), Lookup::Value(&5));
 }
 
 #[test]
@@ -124,36 +127,36 @@ fn another_copy_raises_no_read_of_the_one_before() {
     fetch(&mut cache, 8, &[(1, 4), (2, 8)]);
     cache.read(ME, oid(2));
     let _ = cache.invalidate(message(8, 9, &[3]), None);
-    assert_eq!(reads(&mut cache), [(1, Seen::At(at(4))), (2, Seen::At(at(9)))]);
+    assert_eq!(reads(&mut cache), [(1, ReadVersion::At(at(4))), (2, ReadVersion::At(at(9)))]);
 }
 
 #[test]
 fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
     let mut cache = cache();
     cache.begin(ME);
-    cache.write(ME, oid(1), Content::Value(77));
-    assert_eq!(cache.read(ME, oid(1)), Found::Value(&77));
-    assert_eq!(cache.look(oid(1)), Found::Value(&4));
+    cache.write(ME, oid(1), ObjectState::Value(77));
+    assert_eq!(cache.read(ME, oid(1)), Lookup::Value(&77));
+    assert_eq!(cache.lookup(oid(1)), Lookup::Value(&4));
     cache.finish(ME).unwrap();
-    cache.decided(ME, Some(Timestamp::at(9)));
-    assert_eq!(cache.look(oid(1)), Found::Value(&77));
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(9)));
+    assert_eq!(cache.lookup(oid(1)), Lookup::Value(&77));
     cache.begin(txn(2000));
     cache.read(txn(2000), oid(1));
     // Its message ends the entry; the read is at that version then.
     let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
-    assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (Some(at(5)), Lookup::Value(&77)));
     let finished = cache.finish(txn(2000)).unwrap();
-    assert_eq!(finished.reads, [Read { oid: oid(1), seen: Seen::At(at(5)) }]);
+    assert_eq!(finished.reads, [Read { oid: oid(1), seen: ReadVersion::At(at(5)) }]);
 }
 
 #[test]
 fn an_aborted_transaction_leaves_nothing() {
     let mut cache = cache();
     cache.begin(ME);
-    cache.write(ME, oid(1), Content::Absent);
+    cache.write(ME, oid(1), ObjectState::Absent);
     cache.finish(ME).unwrap();
-    cache.decided(ME, None);
-    assert_eq!(cache.look(oid(1)), Found::Value(&4));
+    cache.handle_outcome(ME, None);
+    assert_eq!(cache.lookup(oid(1)), Lookup::Value(&4));
 }
 
 /// ATTACK: an own write was once installed blind.
@@ -161,16 +164,16 @@ fn an_aborted_transaction_leaves_nothing() {
 fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
     let mut cache = cache();
     cache.begin(ME);
-    cache.write(ME, oid(1), Content::Value(77));
+    cache.write(ME, oid(1), ObjectState::Value(77));
     cache.finish(ME).unwrap();
     let mut refetched = cache.clone();
     refetched.evict(PAGE);
     fetch(&mut refetched, 9, &[(1, 9)]);
-    refetched.decided(ME, Some(Timestamp::at(9)));
-    assert_eq!(refetched.look(oid(1)), Found::Value(&9));
+    refetched.handle_outcome(ME, Some(HlcTimestamp::at(9)));
+    assert_eq!(refetched.lookup(oid(1)), Lookup::Value(&9));
     let _ = cache.invalidate(message(8, 9, &[1]), Some(values(&[1], 9)));
-    cache.decided(ME, Some(Timestamp::at(9)));
-    assert_eq!(cache.look(oid(1)), Found::Value(&9));
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(9)));
+    assert_eq!(cache.lookup(oid(1)), Lookup::Value(&9));
 }
 
 /// A brick without room may take it as a read, and then no message ever said that something was written.
@@ -178,27 +181,27 @@ fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
 fn what_is_deleted_where_nothing_is_stays_as_it_was_in_the_copy() {
     let mut cache = cache();
     cache.begin(ME);
-    assert!(cache.write(ME, oid(1), Content::Absent) && cache.write(ME, oid(9), Content::Absent));
+    assert!(cache.write(ME, oid(1), ObjectState::Absent) && cache.write(ME, oid(9), ObjectState::Absent));
     cache.finish(ME).unwrap();
-    cache.decided(ME, Some(Timestamp::at(5)));
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(5)));
     let next = txn(1001);
     cache.begin(next);
-    assert_eq!(cache.read(next, oid(1)), Found::Absent);
-    assert_eq!(cache.read(next, oid(9)), Found::Absent);
+    assert_eq!(cache.read(next, oid(1)), Lookup::Absent);
+    assert_eq!(cache.read(next, oid(9)), Lookup::Absent);
     let seen = cache.finish(next).unwrap().reads.into_iter().map(|read| read.seen);
-    assert_eq!(seen.collect::<Vec<_>>(), [Seen::Written(ME), Seen::At(at(4))]);
+    assert_eq!(seen.collect::<Vec<_>>(), [ReadVersion::Written(ME), ReadVersion::At(at(4))]);
 }
 
 #[test]
 fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
     let mut cache = cache();
     cache.begin(ME);
-    cache.write(ME, oid(1), Content::Value(77));
+    cache.write(ME, oid(1), ObjectState::Value(77));
     cache.finish(ME).unwrap();
     let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
-    assert_eq!((cache.version(PAGE), cache.look(oid(1))), (Some(at(5)), Found::Value(&77)));
-    cache.decided(ME, Some(Timestamp::at(9)));
-    assert_eq!(cache.complete(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (Some(at(5)), Lookup::Value(&77)));
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(9)));
+    assert_eq!(cache.complete_page(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
 }
 
 /// What happens to a page, and how its news come: each change with its slots, whether its message brings the values, and
@@ -235,8 +238,8 @@ fn history(changes: &[Change]) -> Vec<BTreeMap<u16, u64>> {
     states
 }
 
-fn news(version: u64, change: &Change) -> (Invalidation, Option<Contents<u64>>) {
-    let content = if change.deletes { Content::Absent } else { Content::Value(version) };
+fn news(version: u64, change: &Change) -> (Invalidation, Option<SlotStates<u64>>) {
+    let content = if change.deletes { ObjectState::Absent } else { ObjectState::Value(version) };
     let contents = change.slots.iter().map(|slot| (*slot, content)).collect();
     (message(version - 1, version, &change.slots), change.with_values.then_some(contents))
 }
@@ -261,8 +264,8 @@ proptest! {
             while let Some(at) = replies.iter().position(|(due, ..)| *due <= now) {
                 let (_, id, version) = replies.remove(at);
                 let objects = states[version as usize].clone();
-                let fetched = Fetched { version: self::at(version), timestamp: Timestamp::at(version), objects };
-                prop_assert!(cache.fetched(PAGE, id, Reply::Page(fetched)));
+                let fetched = PageImage { version: self::at(version), timestamp: HlcTimestamp::at(version), objects };
+                prop_assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(fetched)));
             }
             if let Some((_, takes)) = fetches.iter().find(|(when, _)| *when == now)
                 && let Some((id, _)) = cache.fetch(PAGE)
@@ -274,13 +277,13 @@ proptest! {
                 let (message, contents) = news(version, &changes[version as usize - 1]);
                 let heard = cache.invalidate(message, contents);
                 prop_assert!(cache.version(PAGE).is_none_or(|version| version == heard));
-                prop_assert_eq!(cache.invariants(), Ok(()));
+                prop_assert_eq!(cache.check_invariants(), Ok(()));
             }
-            for (slot, value, seen) in cache.valid(PAGE) {
-                let Seen::At(version) = seen else { panic!("nothing was written") };
+            for (slot, value, seen) in cache.valid_objects(PAGE) {
+                let ReadVersion::At(version) = seen else { panic!("nothing was written") };
                 prop_assert_eq!(state(version).get(&slot), Some(value), "slot {} at {:?}", slot, version);
             }
-            if let Some(whole) = cache.complete(PAGE) {
+            if let Some(whole) = cache.complete_page(PAGE) {
                 prop_assert_eq!(&whole.objects, state(whole.version));
             }
         }
@@ -296,28 +299,28 @@ fn a_read_goes_on_rising_when_its_page_is_fetched_again() {
     let mut cache = cache();
     let _ = cache.invalidate(message(4, 5, &[1]), None);
     cache.begin(ME);
-    assert_eq!(cache.read(ME, oid(2)), Found::Value(&4));
-    assert_eq!(cache.read(ME, oid(1)), Found::Miss);
+    assert_eq!(cache.read(ME, oid(2)), Lookup::Value(&4));
+    assert_eq!(cache.read(ME, oid(1)), Lookup::Miss);
     let (id, _) = cache.fetch(PAGE).unwrap();
     let _ = cache.invalidate(message(5, 6, &[3]), None);
-    assert!(cache.fetched(PAGE, id, Reply::Page(page(5, &[(1, 5), (2, 4), (3, 4)]))));
-    assert_eq!(cache.read(ME, oid(1)), Found::Value(&5));
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(5, &[(1, 5), (2, 4), (3, 4)]))));
+    assert_eq!(cache.read(ME, oid(1)), Lookup::Value(&5));
     let _ = cache.invalidate(message(6, 7, &[3]), None);
-    assert_eq!(reads(&mut cache), [(1, Seen::At(at(7))), (2, Seen::At(at(7)))]);
+    assert_eq!(reads(&mut cache), [(1, ReadVersion::At(at(7))), (2, ReadVersion::At(at(7)))]);
 }
 
 #[test]
 fn what_a_fetch_brings_is_not_taken_if_too_much_has_come_meanwhile() {
     let mut cache: PageCache<u64> = PageCache::default();
     let (id, _) = cache.fetch(PAGE).unwrap();
-    let many = (MESSAGES_LIMIT / message_weight::<u64>(None)) as u64 + 1;
+    let many = (MESSAGES_LIMIT_BYTES / message_bytes::<u64>(None)) as u64 + 1;
     for version in 1..=many {
         cache.invalidate(message(version - 1, version, &[1]), None);
     }
-    assert!(cache.fetched(PAGE, id, Reply::Page(page(0, &[(1, 4)]))), "it was waited for");
-    assert_eq!((cache.version(PAGE), cache.look(oid(1))), (None, Found::Miss));
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[(1, 4)]))), "it was waited for");
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (None, Lookup::Miss));
     fetch(&mut cache, many, &[(1, 5)]);
-    assert_eq!(cache.look(oid(1)), Found::Value(&5));
+    assert_eq!(cache.lookup(oid(1)), Lookup::Value(&5));
 }
 
 /// A guard has no content, but a copy that is older than its last touch does not know what belongs to its set.
@@ -325,11 +328,11 @@ fn what_a_fetch_brings_is_not_taken_if_too_much_has_come_meanwhile() {
 fn a_guard_that_was_touched_is_a_hole_until_its_page_is_fetched_again() {
     let mut cache = cache();
     cache.begin(ME);
-    assert_eq!(cache.read(ME, oid(9)), Found::Absent);
+    assert_eq!(cache.read(ME, oid(9)), Lookup::Absent);
     // Also if new states of other objects come along.
     cache.invalidate(message(4, 5, &[1, 9]), Some(values(&[1], 7)));
     assert_eq!(cache.doomed(ME), Some(oid(9)));
-    assert_eq!((cache.look(oid(9)), cache.complete(PAGE)), (Found::Miss, None));
+    assert_eq!((cache.lookup(oid(9)), cache.complete_page(PAGE)), (Lookup::Miss, None));
     fetch(&mut cache, 5, &[(1, 7)]);
-    assert_eq!(cache.look(oid(9)), Found::Absent);
+    assert_eq!(cache.lookup(oid(9)), Lookup::Absent);
 }

@@ -2,20 +2,20 @@
 //!
 //! Nothing else begins an epoch. What a decision rests on: leases that this machine has granted and counts by its own
 //! clock, how often bricks have started, and what the first members of groups report. What it decides comes out as
-//! [`Output::Keep`], which must be durable before what follows it is done; after a restart it goes on from there, and waits
+//! [`Output::Persist`], which must be durable before what follows it is done; after a restart it goes on from there, and waits
 //! for the leases that it may have granted before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::NodeId;
 
-use super::{Ask, Epoch, Group, Life, Map, MemberId, Notice, Phase, Report, Seat};
-use crate::lease::{Ms, waited_out};
+use super::{Epoch, Group, GroupMap, GroupMember, GroupReport, Incarnation, MemberId, MetaNotice, MetaRequest, Phase};
+use crate::lease::{Ms, holder_expiry};
 use crate::plant::{Bug, planted};
 
 /// What is kept of a logical node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct PersistedNode {
     /// The group that serves it.
     pub group: Group,
     /// The members that hold all that was ever told durable (M1.3): one of them will be the next first member.
@@ -26,9 +26,9 @@ pub struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make this durable, before anything that follows.
-    Keep(NodeId, Kept),
+    Persist(NodeId, PersistedNode),
     /// Send this to a brick.
-    Send(MemberId, Notice),
+    Send(MemberId, MetaNotice),
 }
 
 /// The decider.
@@ -36,13 +36,13 @@ pub enum Output {
 pub struct Decider {
     lease_ms: u64,
     /// How often each brick has started, as far as it has said.
-    lives: BTreeMap<MemberId, Life>,
+    incarnations: BTreeMap<MemberId, Incarnation>,
     /// Until when those who have a lease are waited for.
     leases: BTreeMap<MemberId, Ms>,
-    map: Map,
+    map: GroupMap,
     holders: BTreeMap<NodeId, BTreeSet<MemberId>>,
     /// Those who have almost all of a node, in its current epoch.
-    caught_up: BTreeMap<NodeId, BTreeSet<Seat>>,
+    caught_up: BTreeMap<NodeId, BTreeSet<GroupMember>>,
     out: Vec<Output>,
 }
 
@@ -50,18 +50,18 @@ impl Decider {
     /// One that goes on from what was kept. `lease_ms` is how long leases are, and have been: those that may have been
     /// granted before the restart are waited for.
     #[must_use]
-    pub fn new(lease_ms: u64, kept: impl IntoIterator<Item = (NodeId, Kept)>, now: Ms) -> Self {
-        let (lives, leases, map) = (BTreeMap::new(), BTreeMap::new(), Map::default());
+    pub fn new(lease_ms: u64, kept: impl IntoIterator<Item = (NodeId, PersistedNode)>, now: Ms) -> Self {
+        let (lives, leases, map) = (BTreeMap::new(), BTreeMap::new(), GroupMap::default());
         let (holders, caught_up) = (BTreeMap::new(), BTreeMap::new());
-        let mut decider = Self { lease_ms, lives, leases, map, holders, caught_up, out: Vec::new() };
+        let mut decider = Self { lease_ms, incarnations: lives, leases, map, holders, caught_up, out: Vec::new() };
         for (node, kept) in kept {
             for seat in &kept.group.members {
-                let life = decider.lives.entry(seat.id).or_default();
-                *life = seat.life.max(*life);
-                let expires = if planted(Bug::LeasesForgotten) { now + 1 } else { waited_out(now, lease_ms) };
+                let life = decider.incarnations.entry(seat.id).or_default();
+                *life = seat.incarnation.max(*life);
+                let expires = if planted(Bug::LeasesForgotten) { now + 1 } else { holder_expiry(now, lease_ms) };
                 decider.leases.insert(seat.id, expires);
             }
-            decider.map.complete(kept.group.epoch);
+            decider.map.set_complete(kept.group.epoch);
             decider.map.learn(node, &kept.group);
             let all = || kept.group.members.iter().map(|seat| seat.id).collect();
             decider.holders.insert(node, if planted(Bug::HoldersForgotten) { all() } else { kept.holders });
@@ -76,7 +76,7 @@ impl Decider {
 
     /// Which bricks serve what.
     #[must_use]
-    pub fn map(&self) -> &Map {
+    pub fn map(&self) -> &GroupMap {
         &self.map
     }
 
@@ -87,7 +87,8 @@ impl Decider {
     pub fn create(&mut self, node: NodeId, wanted: Vec<MemberId>, now: Ms) -> bool {
         let is_new = self.map.lookup(node).is_none() && !wanted.is_empty();
         if is_new {
-            let group = Group { epoch: self.next(), members: Vec::new(), moves: 0, phase: Phase::Serving, wanted };
+            let group =
+                Group { epoch: self.next_epoch(), members: Vec::new(), moves: 0, phase: Phase::Serving, wanted };
             self.begin(node, group, BTreeSet::new());
             self.step(node, now);
         }
@@ -100,7 +101,7 @@ impl Decider {
         let Some(group) = self.map.lookup(node).cloned() else { return false };
         let can = self.has_started(node) && group.phase != Phase::Sealed && !to.is_empty();
         if can {
-            let group = Group { epoch: self.next(), phase: Phase::Moving, wanted: to, ..group };
+            let group = Group { epoch: self.next_epoch(), phase: Phase::Moving, wanted: to, ..group };
             self.change(node, group);
             self.step(node, now);
         }
@@ -110,10 +111,10 @@ impl Decider {
     // ------------------------------------------------------------------------------------------ messages
 
     /// A brick has said something.
-    pub fn handle(&mut self, from: MemberId, ask: Ask, now: Ms) {
+    pub fn handle(&mut self, from: MemberId, ask: MetaRequest, now: Ms) {
         match ask {
-            Ask::Renew { life, asked, epoch } => self.renew(from, life, asked, epoch, now),
-            Ask::Report { node, epoch, report } => {
+            MetaRequest::Renew { incarnation: life, asked, epoch } => self.renew(from, life, asked, epoch, now),
+            MetaRequest::Report { node, epoch, report } => {
                 let is_current = self.map.lookup(node).is_some_and(|group| group.epoch == epoch);
                 if is_current {
                     self.report(from, node, epoch, report);
@@ -125,12 +126,12 @@ impl Decider {
 
     /// A brick lives. If it has restarted, its life before holds no lease any more; what it was a member of goes on by a new
     /// epoch. Only then it is answered, so that it hears of that with its lease (M1.6).
-    fn renew(&mut self, from: MemberId, life: Life, asked: Ms, epoch: Epoch, now: Ms) {
-        let known = self.lives.get(&from).copied();
+    fn renew(&mut self, from: MemberId, life: Incarnation, asked: Ms, epoch: Epoch, now: Ms) {
+        let known = self.incarnations.get(&from).copied();
         if known.is_some_and(|known| life < known) {
             return;
         }
-        self.lives.insert(from, life);
+        self.incarnations.insert(from, life);
         let expires = self.leases.entry(from).or_default();
         let was_gone = *expires <= now;
         let waited = if planted(Bug::LeaseNotWaitedFor) {
@@ -138,35 +139,35 @@ impl Decider {
         } else if planted(Bug::LeaseWithoutDrift) {
             now + self.lease_ms
         } else {
-            waited_out(now, self.lease_ms)
+            holder_expiry(now, self.lease_ms)
         };
         *expires = waited.max(*expires);
         if was_gone || known != Some(life) {
             self.poll(now);
         }
-        let (lease_ms, news) = (self.lease_ms, self.map.since(epoch));
-        let granted = Notice::Granted { life, asked, lease_ms, epoch: self.map.epoch(), news };
+        let (lease_ms, news) = (self.lease_ms, self.map.changes_since(epoch));
+        let granted = MetaNotice::Granted { incarnation: life, asked, lease_ms, epoch: self.map.epoch(), news };
         self.out.push(Output::Send(from, granted));
     }
 
-    fn report(&mut self, from: MemberId, node: NodeId, epoch: Epoch, report: Report) {
+    fn report(&mut self, from: MemberId, node: NodeId, epoch: Epoch, report: GroupReport) {
         let Some(group) = self.map.lookup(node).cloned() else { return };
         match report {
-            Report::Started => {
-                self.started(node, &group);
-                self.out.push(Output::Send(from, Notice::Heard(node, epoch)));
+            GroupReport::Started => {
+                self.mark_started(node, &group);
+                self.out.push(Output::Send(from, MetaNotice::StartAcknowledged(node, epoch)));
             }
-            Report::CaughtUp(seat) => {
+            GroupReport::CaughtUp(seat) => {
                 self.caught_up.entry(node).or_default().insert(seat);
             }
-            Report::HandedOver if group.phase == Phase::Sealed => {
+            GroupReport::HandedOver if group.phase == Phase::Sealed => {
                 // Whoever of them has restarted meanwhile has it all the same: it said so when it was durable.
-                let to: Option<Vec<Seat>> = group.wanted.iter().map(|id| self.living(*id)).collect();
+                let to: Option<Vec<GroupMember>> = group.wanted.iter().map(|id| self.live_member(*id)).collect();
                 if let Some(members) = to {
                     let moves = group.moves + u32::from(!planted(Bug::MovesNotCounted));
-                    let epoch = self.next();
+                    let epoch = self.next_epoch();
                     let holders = members.iter().map(|seat| seat.id).collect();
-                    self.tell(
+                    self.announce(
                         &group,
                         node,
                         Group { epoch, members, moves, phase: Phase::Serving, ..group.clone() },
@@ -174,12 +175,12 @@ impl Decider {
                     );
                 }
             }
-            Report::HandedOver => {}
+            GroupReport::HandedOver => {}
         }
     }
 
     /// All members of an epoch hold all: each of them may be the next first one.
-    fn started(&mut self, node: NodeId, group: &Group) {
+    fn mark_started(&mut self, node: NodeId, group: &Group) {
         let all: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
         if self.holders.get(&node) != Some(&all) {
             self.begin(node, group.clone(), all);
@@ -201,14 +202,14 @@ impl Decider {
     }
 
     /// The process of a brick that has a lease. Those that have run out [`Decider::step`] has removed.
-    fn living(&self, id: MemberId) -> Option<Seat> {
-        let life = self.lives.get(&id).filter(|_| self.leases.contains_key(&id));
-        life.map(|life| Seat { id, life: *life })
+    fn live_member(&self, id: MemberId) -> Option<GroupMember> {
+        let life = self.incarnations.get(&id).filter(|_| self.leases.contains_key(&id));
+        life.map(|life| GroupMember { id, incarnation: *life })
     }
 
     fn has_started(&self, node: NodeId) -> bool {
         let Some(group) = self.map.lookup(node) else { return false };
-        let holds = |seat: &Seat| self.holders.get(&node).is_some_and(|holders| holders.contains(&seat.id));
+        let holds = |seat: &GroupMember| self.holders.get(&node).is_some_and(|holders| holders.contains(&seat.id));
         !group.members.is_empty() && group.members.iter().all(holds)
     }
 
@@ -220,7 +221,7 @@ impl Decider {
         if group.members.is_empty() {
             return self.step_first(node, &group);
         }
-        let is_lost = |seat: &Seat| match self.living(seat.id) {
+        let is_lost = |seat: &GroupMember| match self.live_member(seat.id) {
             Some(living) => living != *seat && !planted(Bug::RestartUnnoticed),
             None => true,
         };
@@ -230,9 +231,9 @@ impl Decider {
         match group.phase {
             Phase::Serving if self.has_started(node) => self.step_join(node, &group),
             Phase::Moving if self.has_started(node) => self.step_seal(node, &group),
-            Phase::Sealed if group.wanted.iter().any(|id| self.living(*id).is_none()) => {
+            Phase::Sealed if group.wanted.iter().any(|id| self.live_member(*id).is_none()) => {
                 // It would wait for ever: it serves on, until they are back.
-                self.change(node, Group { epoch: self.next(), phase: Phase::Moving, ..group });
+                self.change(node, Group { epoch: self.next_epoch(), phase: Phase::Moving, ..group });
             }
             _ => {}
         }
@@ -240,10 +241,10 @@ impl Decider {
 
     /// The first epoch of a node: all who live hold all that there is, which is nothing.
     fn step_first(&mut self, node: NodeId, group: &Group) {
-        let members: Vec<Seat> = group.wanted.iter().filter_map(|id| self.living(*id)).collect();
+        let members: Vec<GroupMember> = group.wanted.iter().filter_map(|id| self.live_member(*id)).collect();
         if members.first().map(|seat| seat.id) == group.wanted.first().copied() {
             let holders = members.iter().map(|seat| seat.id).collect();
-            self.tell(group, node, Group { epoch: self.next(), members, ..group.clone() }, holders);
+            self.announce(group, node, Group { epoch: self.next_epoch(), members, ..group.clone() }, holders);
         }
     }
 
@@ -254,7 +255,7 @@ impl Decider {
         let holds = |id| planted(Bug::AnyoneFirst) || holders.is_some_and(|holders| holders.contains(&id));
         let mut members = Vec::new();
         for seat in &group.members {
-            match self.living(seat.id) {
+            match self.live_member(seat.id) {
                 Some(living) if living == *seat || holds(seat.id) => members.push(living),
                 _ => {}
             }
@@ -263,31 +264,31 @@ impl Decider {
         members.sort_by_key(|seat| (!holds(seat.id), !group.members.contains(seat)));
         if members.first().is_some_and(|seat| holds(seat.id)) {
             let phase = if group.phase == Phase::Sealed { Phase::Moving } else { group.phase };
-            self.change(node, Group { epoch: self.next(), members, phase, ..group.clone() });
+            self.change(node, Group { epoch: self.next_epoch(), members, phase, ..group.clone() });
         }
     }
 
     /// Somebody who is wanted has almost all: it joins.
     fn step_join(&mut self, node: NodeId, group: &Group) {
         let caught_up = self.caught_up.get(&node);
-        let is_ripe = |seat: &Seat| caught_up.is_some_and(|caught_up| caught_up.contains(seat));
-        let joining: Vec<Seat> = group.joining().filter_map(|id| self.living(id)).filter(is_ripe).collect();
+        let is_ripe = |seat: &GroupMember| caught_up.is_some_and(|caught_up| caught_up.contains(seat));
+        let joining: Vec<GroupMember> = group.joining().filter_map(|id| self.live_member(id)).filter(is_ripe).collect();
         if !joining.is_empty() {
             let members = group.members.iter().copied().chain(joining).collect();
-            self.change(node, Group { epoch: self.next(), members, ..group.clone() });
+            self.change(node, Group { epoch: self.next_epoch(), members, ..group.clone() });
         }
     }
 
     /// All who are wanted have almost all: nothing new is taken until they have the rest.
     fn step_seal(&mut self, node: NodeId, group: &Group) {
         let caught_up = self.caught_up.get(&node);
-        let is_ripe = |seat: Seat| caught_up.is_some_and(|caught_up| caught_up.contains(&seat));
-        if group.joining().all(|id| self.living(id).is_some_and(is_ripe)) {
-            self.change(node, Group { epoch: self.next(), phase: Phase::Sealed, ..group.clone() });
+        let is_ripe = |seat: GroupMember| caught_up.is_some_and(|caught_up| caught_up.contains(&seat));
+        if group.joining().all(|id| self.live_member(id).is_some_and(is_ripe)) {
+            self.change(node, Group { epoch: self.next_epoch(), phase: Phase::Sealed, ..group.clone() });
         }
     }
 
-    fn next(&self) -> Epoch {
+    fn next_epoch(&self) -> Epoch {
         Epoch(self.map.epoch().0 + 1)
     }
 
@@ -297,35 +298,35 @@ impl Decider {
         let holders = self.holders.get(&node).cloned().unwrap_or_default();
         let holders = match planted(Bug::JoinerHoldsAtOnce) {
             true => group.members.iter().map(|seat| seat.id).collect(),
-            false => holders.into_iter().filter(|id| group.seat(*id).is_some()).collect(),
+            false => holders.into_iter().filter(|id| group.member(*id).is_some()).collect(),
         };
-        self.tell(before.as_ref().unwrap_or(&group), node, group.clone(), holders);
+        self.announce(before.as_ref().unwrap_or(&group), node, group.clone(), holders);
     }
 
     /// Begins an epoch, and tells all whom it concerns; who does not hear it will with its next lease.
-    fn tell(&mut self, before: &Group, node: NodeId, group: Group, holders: BTreeSet<MemberId>) {
+    fn announce(&mut self, before: &Group, node: NodeId, group: Group, holders: BTreeSet<MemberId>) {
         let ids = |group: &Group| group.members.iter().map(|seat| seat.id).chain(group.joining()).collect::<Vec<_>>();
         let concerned: BTreeSet<MemberId> = ids(before).into_iter().chain(ids(&group)).collect();
         self.begin(node, group.clone(), holders);
         for id in concerned {
-            self.out.push(Output::Send(id, Notice::Changed(node, group.clone())));
+            self.out.push(Output::Send(id, MetaNotice::Changed(node, group.clone())));
         }
     }
 
     fn begin(&mut self, node: NodeId, group: Group, holders: BTreeSet<MemberId>) {
-        self.map.complete(group.epoch);
+        self.map.set_complete(group.epoch);
         if self.map.learn(node, &group) {
             self.caught_up.remove(&node);
         }
         self.holders.insert(node, holders.clone());
-        self.out.push(Output::Keep(node, Kept { group, holders }));
+        self.out.push(Output::Persist(node, PersistedNode { group, holders }));
     }
 
     /// Checks what must always hold.
     ///
     /// # Errors
     /// The rule that does not, and where.
-    pub fn invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), String> {
         for (node, group) in self.map.groups() {
             if group.epoch > self.map.epoch() {
                 return Err(format!("M1.1: {node:?} is in {:?}, and the map in {:?}", group.epoch, self.map.epoch()));
@@ -336,7 +337,7 @@ impl Decider {
             {
                 return Err(format!("M1.3: {first:?} is the first of {node:?}, and may not hold all: {holders:?}"));
             }
-            if let Some(other) = holders.iter().find(|id| group.seat(**id).is_none()) {
+            if let Some(other) = holders.iter().find(|id| group.member(**id).is_none()) {
                 return Err(format!("M1.3: {other:?} is no member of {node:?} any more, and counts as a holder"));
             }
             let ids: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();

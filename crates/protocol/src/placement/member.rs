@@ -6,7 +6,7 @@
 
 use model::NodeId;
 
-use super::{Ask, Epoch, Group, Life, Map, Notice};
+use super::{Epoch, Group, GroupMap, Incarnation, MetaNotice, MetaRequest};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
@@ -14,25 +14,25 @@ use crate::plant::{Bug, planted};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send this to the meta-server.
-    Send(Ask),
+    Send(MetaRequest),
     /// A node has a new group: tell its replica here, or make one if the brick is a member or wanted.
     Configure(NodeId, Group),
     /// The brick may act until then: tell all its replicas.
     Leased(Ms),
     /// The meta-server has heard that this epoch has started: tell the replica.
-    Heard(NodeId, Epoch),
+    StartAcknowledged(NodeId, Epoch),
 }
 
 /// A brick as a member of groups.
 #[derive(Clone, Debug)]
 pub struct Member {
-    life: Life,
-    map: Map,
+    incarnation: Incarnation,
+    map: GroupMap,
     /// Whether it was answered since it started.
     knows_all: bool,
-    until: Ms,
+    lease_until: Ms,
     /// When the next renewal is due.
-    next: Ms,
+    next_renewal: Ms,
     renew_ms: u64,
     out: Vec<Output>,
 }
@@ -40,8 +40,16 @@ pub struct Member {
 impl Member {
     /// A brick that has just started, and renews its lease so often: several times in the length of a lease.
     #[must_use]
-    pub fn new(life: Life, renew_ms: u64) -> Self {
-        Self { life, map: Map::default(), knows_all: false, until: 0, next: 0, renew_ms, out: Vec::new() }
+    pub fn new(life: Incarnation, renew_ms: u64) -> Self {
+        Self {
+            incarnation: life,
+            map: GroupMap::default(),
+            knows_all: false,
+            lease_until: 0,
+            next_renewal: 0,
+            renew_ms,
+            out: Vec::new(),
+        }
     }
 
     /// Takes what is wanted, in order.
@@ -50,32 +58,32 @@ impl Member {
     }
 
     /// The meta-server has said something.
-    pub fn handle(&mut self, notice: Notice) {
+    pub fn handle(&mut self, notice: MetaNotice) {
         match notice {
-            Notice::Granted { life, asked, lease_ms, epoch, mut news } if self.is_mine(life) => {
+            MetaNotice::Granted { incarnation: life, asked, lease_ms, epoch, mut news } if self.is_mine(life) => {
                 if planted(Bug::LeaseWithoutNews) && self.knows_all {
                     news.clear();
                 }
                 news.into_iter().for_each(|(node, group)| self.learn(node, group));
-                self.map.complete(epoch);
+                self.map.set_complete(epoch);
                 self.knows_all = true;
                 let until = asked + lease_ms;
-                if until > self.until {
-                    self.until = until;
+                if until > self.lease_until {
+                    self.lease_until = until;
                     self.out.push(Output::Leased(until));
                 }
             }
             // An answer to a process that is gone: this one has other clocks, and may know less.
-            Notice::Granted { .. } => {}
+            MetaNotice::Granted { .. } => {}
             // Before all is known, one group may be older than what this brick was a member of before it restarted.
-            Notice::Changed(node, group) if self.knows_all => self.learn(node, group),
-            Notice::Changed(..) => {}
-            Notice::Heard(node, epoch) => self.out.push(Output::Heard(node, epoch)),
+            MetaNotice::Changed(node, group) if self.knows_all => self.learn(node, group),
+            MetaNotice::Changed(..) => {}
+            MetaNotice::StartAcknowledged(node, epoch) => self.out.push(Output::StartAcknowledged(node, epoch)),
         }
     }
 
-    fn is_mine(&self, life: Life) -> bool {
-        life == self.life || planted(Bug::LeaseOfLifeBefore) && life < self.life
+    fn is_mine(&self, life: Incarnation) -> bool {
+        life == self.incarnation || planted(Bug::LeaseOfLifeBefore) && life < self.incarnation
     }
 
     fn learn(&mut self, node: NodeId, group: Group) {
@@ -86,48 +94,58 @@ impl Member {
 
     /// Renews the lease when it is time.
     pub fn poll(&mut self, now: Ms) {
-        if now >= self.next {
-            self.next = now + self.renew_ms;
-            self.out.push(Output::Send(Ask::Renew { life: self.life, asked: now, epoch: self.map.epoch() }));
+        if now >= self.next_renewal {
+            self.next_renewal = now + self.renew_ms;
+            self.out.push(Output::Send(MetaRequest::Renew {
+                incarnation: self.incarnation,
+                asked: now,
+                epoch: self.map.epoch(),
+            }));
         }
     }
 
     /// When [`Member::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Ms {
-        self.next
+        self.next_renewal
     }
 
     /// Which bricks serve what, as far as it is known here.
     #[must_use]
-    pub fn map(&self) -> &Map {
+    pub fn map(&self) -> &GroupMap {
         &self.map
     }
 
     /// Whether the brick may act.
     #[must_use]
     pub fn is_leased(&self, now: Ms) -> bool {
-        now < self.until
+        now < self.lease_until
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MemberId, Phase, Seat};
+    use super::super::{GroupMember, MemberId, Phase};
     use super::*;
 
-    fn granted(life: u64, asked: Ms, news: Vec<(NodeId, Group)>) -> Notice {
-        Notice::Granted { life: Life(life), asked, lease_ms: 100, epoch: Epoch(news.len() as u64), news }
+    fn granted(life: u64, asked: Ms, news: Vec<(NodeId, Group)>) -> MetaNotice {
+        MetaNotice::Granted {
+            incarnation: Incarnation(life),
+            asked,
+            lease_ms: 100,
+            epoch: Epoch(news.len() as u64),
+            news,
+        }
     }
 
     fn group(epoch: u64) -> Group {
-        let members = vec![Seat { id: MemberId(1), life: Life(1) }];
+        let members = vec![GroupMember { id: MemberId(1), incarnation: Incarnation(1) }];
         Group { epoch: Epoch(epoch), members, moves: 0, phase: Phase::Serving, wanted: vec![MemberId(1)] }
     }
 
     #[test]
     fn an_old_answer_that_comes_twice_gives_nothing() {
-        let mut member = Member::new(Life(1), 30);
+        let mut member = Member::new(Incarnation(1), 30);
         member.poll(1000);
         member.handle(granted(1, 1000, Vec::new()));
         assert!(member.is_leased(1099) && !member.is_leased(1100));
@@ -138,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_the_process_before_gives_nothing() {
-        let mut member = Member::new(Life(2), 30);
+        let mut member = Member::new(Incarnation(2), 30);
         member.handle(granted(1, 5000, Vec::new()));
         assert!(!member.is_leased(10));
     }
@@ -152,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_was_decided_is_taken_up_before_the_lease() {
-        let mut member = Member::new(Life(1), 30);
+        let mut member = Member::new(Incarnation(1), 30);
         member.handle(granted(1, 0, vec![(NodeId(7), group(1))]));
         let outputs: Vec<Output> = member.outputs().collect();
         assert_eq!(outputs, [Output::Configure(NodeId(7), group(1)), Output::Leased(100)]);
@@ -161,12 +179,12 @@ mod tests {
 
     #[test]
     fn an_older_group_never_replaces_a_newer_one() {
-        let mut member = Member::new(Life(1), 30);
-        member.handle(Notice::Changed(NodeId(7), group(3)));
+        let mut member = Member::new(Incarnation(1), 30);
+        member.handle(MetaNotice::Changed(NodeId(7), group(3)));
         assert_eq!(member.map().lookup(NodeId(7)), None, "nothing was ever answered");
         member.handle(granted(1, 0, Vec::new()));
-        member.handle(Notice::Changed(NodeId(7), group(5)));
-        member.handle(Notice::Changed(NodeId(7), group(4)));
+        member.handle(MetaNotice::Changed(NodeId(7), group(5)));
+        member.handle(MetaNotice::Changed(NodeId(7), group(4)));
         assert_eq!(member.map().lookup(NodeId(7)), Some(&group(5)));
         assert_eq!(member.map().epoch(), Epoch::default(), "one group is not all that was decided");
     }

@@ -26,20 +26,20 @@ pub struct Spread {
 
 /// Where an element lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ElementLocation {
     /// The logical node.
     pub node: NodeId,
     /// Its place among the elements of the spread on that node: they have no gaps.
-    pub at: u64,
+    pub index: u64,
 }
 
 /// A part of a range that lies together on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct NodeRange {
     /// The logical node.
     pub node: NodeId,
     /// The places on it.
-    pub places: Range<u64>,
+    pub indexes: Range<u64>,
     /// The elements.
     pub elements: Range<u64>,
 }
@@ -63,25 +63,25 @@ impl Spread {
 
     /// Where an element lives.
     #[must_use]
-    pub fn place(&self, element: u64) -> Place {
+    pub fn locate(&self, element: u64) -> ElementLocation {
         let (stripe, within) = (element / self.stripe, element % self.stripe);
         let count = self.nodes.len() as u64;
         // Both are below the number of nodes.
         let index = (self.begin + (stripe % count) as usize) % self.nodes.len();
-        Place { node: self.nodes[index], at: (stripe / count) * self.stripe + within }
+        ElementLocation { node: self.nodes[index], index: (stripe / count) * self.stripe + within }
     }
 
     /// Which element lives at a place; `None` if the node is not in the group, or no element has such a place.
     #[must_use]
-    pub fn element(&self, place: Place) -> Option<u64> {
-        let turn = self.turn(place.node)?;
-        let (round, within) = (place.at / self.stripe, place.at % self.stripe);
+    pub fn element(&self, place: ElementLocation) -> Option<u64> {
+        let turn = self.stripe_offset(place.node)?;
+        let (round, within) = (place.index / self.stripe, place.index % self.stripe);
         let stripe = round.checked_mul(self.nodes.len() as u64)?.checked_add(turn)?;
         stripe.checked_mul(self.stripe)?.checked_add(within)
     }
 
     /// Which of the first stripes goes to a node.
-    fn turn(&self, node: NodeId) -> Option<u64> {
+    fn stripe_offset(&self, node: NodeId) -> Option<u64> {
         let index = self.nodes.iter().position(|other| *other == node)?;
         Some(((index + self.nodes.len() - self.begin) % self.nodes.len()) as u64)
     }
@@ -89,25 +89,25 @@ impl Spread {
     /// How many of the first `length` elements live on a node.
     #[must_use]
     pub fn count(&self, node: NodeId, length: u64) -> u64 {
-        let Some(turn) = self.turn(node) else { return 0 };
+        let Some(turn) = self.stripe_offset(node) else { return 0 };
         let (whole, rest, count) = (length / self.stripe, length % self.stripe, self.nodes.len() as u64);
         let rounds = whole / count + u64::from(turn < whole % count);
         rounds * self.stripe + if turn == whole % count { rest } else { 0 }
     }
 
     /// The pieces of a range of elements, in their order. They are made as they are asked for: a range may be long.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> {
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = NodeRange> {
         let mut next = range.start;
         std::iter::from_fn(move || {
             if next >= range.end {
                 return None;
             }
-            let place = self.place(next);
+            let place = self.locate(next);
             let left = self.stripe - next % self.stripe;
             let count = left.min(range.end - next);
             let elements = next..next + count;
             next += count;
-            Some(Piece { node: place.node, places: place.at..place.at + count, elements })
+            Some(NodeRange { node: place.node, indexes: place.index..place.index + count, elements })
         })
     }
 }
@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn stripes_go_round_from_where_the_key_says() {
         let spread = Spread::new(vec![NodeId(0), NodeId(1), NodeId(2)], 2, 1).unwrap();
-        let places: Vec<(u32, u64)> = (0..9).map(|at| spread.place(at)).map(|place| (place.node.0, place.at)).collect();
+        let places: Vec<(u32, u64)> =
+            (0..9).map(|at| spread.locate(at)).map(|place| (place.node.0, place.index)).collect();
         assert_eq!(places, [(1, 0), (1, 1), (2, 0), (2, 1), (0, 0), (0, 1), (1, 2), (1, 3), (2, 2)]);
     }
 
@@ -143,17 +144,17 @@ mod tests {
     #[test]
     fn the_last_element_that_can_be_has_a_place() {
         let spread = Spread::new(vec![NodeId(4), NodeId(5)], 3, 7).unwrap();
-        assert_eq!(spread.element(spread.place(u64::MAX)), Some(u64::MAX));
-        assert_eq!(spread.element(Place { node: NodeId(5), at: u64::MAX }), None);
+        assert_eq!(spread.element(spread.locate(u64::MAX)), Some(u64::MAX));
+        assert_eq!(spread.element(ElementLocation { node: NodeId(5), index: u64::MAX }), None);
     }
 
     proptest! {
         #[test]
         fn every_element_has_a_place_of_its_own_and_is_found_there(spread in spreads(), length in 1..200_u64) {
-            let places: BTreeSet<Place> = (0..length).map(|element| spread.place(element)).collect();
+            let places: BTreeSet<ElementLocation> = (0..length).map(|element| spread.locate(element)).collect();
             prop_assert_eq!(places.len() as u64, length);
             for element in 0..length {
-                prop_assert_eq!(spread.element(spread.place(element)), Some(element));
+                prop_assert_eq!(spread.element(spread.locate(element)), Some(element));
             }
         }
 
@@ -162,7 +163,7 @@ mod tests {
             let mut counts = Vec::new();
             for node in &spread.nodes {
                 let mut at: Vec<u64> =
-                    (0..length).map(|element| spread.place(element)).filter(|place| place.node == *node).map(|place| place.at).collect();
+                    (0..length).map(|element| spread.locate(element)).filter(|place| place.node == *node).map(|place| place.index).collect();
                 at.sort_unstable();
                 prop_assert_eq!(&at, &(0..at.len() as u64).collect::<Vec<_>>());
                 prop_assert_eq!(at.len() as u64, spread.count(*node, length));
@@ -178,10 +179,10 @@ mod tests {
             for piece in spread.pieces(start..start + length) {
                 prop_assert_eq!(piece.elements.start, next);
                 prop_assert!(!piece.elements.is_empty());
-                for (element, at) in piece.elements.clone().zip(piece.places.clone()) {
-                    prop_assert_eq!(spread.place(element), Place { node: piece.node, at });
+                for (element, index) in piece.elements.clone().zip(piece.indexes.clone()) {
+                    prop_assert_eq!(spread.locate(element), ElementLocation { node: piece.node, index });
                 }
-                prop_assert_eq!(piece.elements.end - piece.elements.start, piece.places.end - piece.places.start);
+                prop_assert_eq!(piece.elements.end - piece.elements.start, piece.indexes.end - piece.indexes.start);
                 next = piece.elements.end;
             }
             prop_assert_eq!(next, start + length);

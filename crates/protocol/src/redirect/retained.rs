@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::PageId;
 
-use crate::commit::{Writes, by_page};
+use crate::commit::{Writes, group_by_page};
 use crate::ident::TxnId;
-use crate::page_cache::Contents;
-use crate::weigh::Weigh;
+use crate::memory_size::MemorySize;
+use crate::page_cache::SlotStates;
 
 /// Commits of which updates are retained at most; the oldest go first, which costs a fetch.
 const LIMIT: usize = 1024;
@@ -16,36 +16,36 @@ const LIMIT_BYTES: usize = 16 << 20;
 
 /// What transactions write, by page.
 #[derive(Clone, Debug)]
-pub(super) struct Retained<T> {
+pub(super) struct RetainedUpdates<T> {
     updates: BTreeMap<TxnId, Update<T>>,
     order: VecDeque<TxnId>,
     /// About how many bytes that is.
-    weight: usize,
+    bytes: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Update<T> {
-    pages: BTreeMap<PageId, Contents<T>>,
-    weight: usize,
+    pages: BTreeMap<PageId, SlotStates<T>>,
+    bytes: usize,
 }
 
-impl<T> Default for Retained<T> {
+impl<T> Default for RetainedUpdates<T> {
     fn default() -> Self {
-        Self { updates: BTreeMap::new(), order: VecDeque::new(), weight: 0 }
+        Self { updates: BTreeMap::new(), order: VecDeque::new(), bytes: 0 }
     }
 }
 
-impl<T: Clone + Weigh> Retained<T> {
+impl<T: Clone + MemorySize> RetainedUpdates<T> {
     pub(super) fn retain(&mut self, txn: TxnId, writes: &Writes<T>) {
         if self.updates.contains_key(&txn) || writes.is_empty() {
             return;
         }
-        let pages = by_page(writes.iter().map(|(oid, content)| (*oid, content.clone())));
-        let weight = pages.values().map(Weigh::weight).sum();
-        self.weight += weight;
-        self.updates.insert(txn, Update { pages, weight });
+        let pages = group_by_page(writes.iter().map(|(oid, content)| (*oid, content.clone())));
+        let weight = pages.values().map(MemorySize::memory_size).sum();
+        self.bytes += weight;
+        self.updates.insert(txn, Update { pages, bytes: weight });
         self.order.push_back(txn);
-        while (self.order.len() > LIMIT || self.weight > LIMIT_BYTES)
+        while (self.order.len() > LIMIT || self.bytes > LIMIT_BYTES)
             && let Some(oldest) = self.order.pop_front()
         {
             self.remove(oldest);
@@ -54,12 +54,12 @@ impl<T: Clone + Weigh> Retained<T> {
 
     fn remove(&mut self, txn: TxnId) -> bool {
         let update = self.updates.remove(&txn);
-        self.weight -= update.as_ref().map_or(0, |update| update.weight);
+        self.bytes -= update.as_ref().map_or(0, |update| update.bytes);
         update.is_some()
     }
 
     /// The update of a page, which is proven now. There is one invalidation for each page.
-    pub(super) fn take(&mut self, txn: TxnId, page: PageId) -> Option<Contents<T>> {
+    pub(super) fn take(&mut self, txn: TxnId, page: PageId) -> Option<SlotStates<T>> {
         let update = self.updates.get_mut(&txn)?;
         let contents = update.pages.remove(&page);
         if update.pages.is_empty() {
@@ -80,27 +80,27 @@ mod tests {
     use model::{ClassId, NodeId, Oid, SpaceId};
 
     use super::*;
-    use crate::ident::{ClientId, Timestamp};
-    use crate::page_cache::Content;
+    use crate::ident::{ClientId, HlcTimestamp};
+    use crate::page_cache::ObjectState;
 
     const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
 
     fn txn(number: u64) -> TxnId {
-        TxnId { start: Timestamp::at(number), client: ClientId(1) }
+        TxnId { start: HlcTimestamp::at(number), client: ClientId(1) }
     }
 
     #[test]
     fn the_oldest_updates_go_when_they_are_too_large_together() {
-        let mut retained: Retained<Vec<u8>> = Retained::default();
-        let object = || Content::Value(vec![0; LIMIT_BYTES / 3]);
+        let mut retained: RetainedUpdates<Vec<u8>> = RetainedUpdates::default();
+        let object = || ObjectState::Value(vec![0; LIMIT_BYTES / 3]);
         for number in 0..3 {
             retained.retain(txn(number), &[(Oid::new(ClassId::NONE, PAGE, 1), object())].into());
         }
         assert!(retained.take(txn(0), PAGE).is_none() && retained.take(txn(1), PAGE).is_some());
         retained.forget(txn(2));
-        assert_eq!((retained.weight, retained.order.len()), (0, 0));
-        let larger = Content::Value(vec![0; LIMIT_BYTES + 1]);
+        assert_eq!((retained.bytes, retained.order.len()), (0, 0));
+        let larger = ObjectState::Value(vec![0; LIMIT_BYTES + 1]);
         retained.retain(txn(4), &[(Oid::new(ClassId::NONE, PAGE, 1), larger)].into());
-        assert_eq!((retained.weight, retained.order.len()), (0, 0), "one that is too large alone is not retained");
+        assert_eq!((retained.bytes, retained.order.len()), (0, 0), "one that is too large alone is not retained");
     }
 }

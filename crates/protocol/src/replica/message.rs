@@ -3,14 +3,14 @@
 //! Links may lose, repeat and reorder. So each message says in which epoch it was said and about which log of which process:
 //! in another epoch, and about another log, it says nothing.
 
-use super::log::Point;
-use crate::placement::{Epoch, Life};
+use super::log::LogPoint;
+use crate::placement::{Epoch, Incarnation};
 
 /// A log of a brick: another after each restart, which may have lost its end, and after each copy, which replaces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogId {
     /// Whose.
-    pub life: Life,
+    pub incarnation: Incarnation,
     /// After how many copies.
     pub copies: u32,
 }
@@ -25,7 +25,7 @@ pub enum Message<R> {
         /// Whose log it is about.
         log: LogId,
         /// The last point of each epoch in its log.
-        runs: Vec<Point>,
+        runs: Vec<LogPoint>,
     },
     /// From the first member: records, or only news.
     Append {
@@ -34,7 +34,7 @@ pub enum Message<R> {
         /// For whose log it is.
         log: LogId,
         /// The record before.
-        previous: Point,
+        previous: LogPoint,
         /// Records, each with the epoch in which it was appended.
         records: Vec<(Epoch, R)>,
         /// What all members hold; `None` while the epoch has not started.

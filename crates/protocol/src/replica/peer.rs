@@ -1,7 +1,7 @@
 //! Another member, or one who copies, as the first member sees it.
 
 use super::message::LogId;
-use crate::placement::Life;
+use crate::placement::Incarnation;
 
 /// What is known of one of them, in one epoch.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Peer {
     /// It followed, and the log has been trimmed beyond what it has: it must copy the state.
     pub(super) behind: bool,
     /// What it holds durably, as it has said.
-    pub(super) acked: u64,
+    pub(super) acknowledged: u64,
     /// What was sent to it.
     pub(super) sent: u64,
     /// What it knows to be held by all.
@@ -22,24 +22,24 @@ pub(super) struct Peer {
 
 impl Peer {
     /// One of this life, or of any later one, that has said nothing yet.
-    pub(super) fn silent(life: Life) -> Self {
-        let log = LogId { life, copies: 0 };
-        Self { log, common: None, behind: false, acked: 0, sent: 0, durable: None }
+    pub(super) fn unknown(life: Incarnation) -> Self {
+        let log = LogId { incarnation: life, copies: 0 };
+        Self { log, common: None, behind: false, acknowledged: 0, sent: 0, durable: None }
     }
 
     /// Its log has this in common with the first member's.
     pub(super) fn with(log: LogId, common: u64) -> Self {
-        Self { log, common: Some(common), behind: false, acked: 0, sent: common, durable: None }
+        Self { log, common: Some(common), behind: false, acknowledged: 0, sent: common, durable: None }
     }
 
     /// Whether what it says of a log is news: it is another one than before, or nothing was known.
     pub(super) fn is_new(&self, log: LogId, is_member: bool) -> bool {
-        let may_be = !is_member || log.life == self.log.life;
+        let may_be = !is_member || log.incarnation == self.log.incarnation;
         may_be && (log > self.log || (log == self.log && self.common.is_none()))
     }
 
     /// Whether it has still to be told something, as far as it has spoken.
     pub(super) fn lacks(&self, end: u64, news: Option<u64>) -> bool {
-        self.behind || self.common.is_some() && (self.acked < end || self.durable != news)
+        self.behind || self.common.is_some() && (self.acknowledged < end || self.durable != news)
     }
 }

@@ -2,7 +2,7 @@ use model::{ClassId, NodeId, SpaceId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ident::{ClientId, Timestamp};
+use crate::ident::{ClientId, HlcTimestamp};
 
 const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(0), number: 7 };
 
@@ -15,11 +15,11 @@ fn at(position: u64) -> Version {
 }
 
 fn txn(number: u64) -> TxnId {
-    TxnId { start: Timestamp::at(number), client: ClientId(number) }
+    TxnId { start: HlcTimestamp::at(number), client: ClientId(number) }
 }
 
 fn reads(slots: &[(u16, u64)]) -> Vec<Read> {
-    slots.iter().map(|(slot, position)| Read { oid: oid(*slot), seen: Seen::At(at(*position)) }).collect()
+    slots.iter().map(|(slot, position)| Read { oid: oid(*slot), seen: ReadVersion::At(at(*position)) }).collect()
 }
 
 fn footprint(reads: &[u16], writes: &[u16]) -> Footprint {
@@ -36,20 +36,20 @@ fn changed(changes: &[(u64, &[u16])]) -> Validator {
         assert_eq!(found, before, "an invalidation names the version before");
         before = at(*position);
     }
-    validator.invariants().unwrap();
+    validator.check_invariants().unwrap();
     validator
 }
 
-fn check(validator: &Validator, seen: &[(u16, u64)], writes: &[u16]) -> Result<(), Conflict> {
+fn check(validator: &Validator, seen: &[(u16, u64)], writes: &[u16]) -> Result<(), ValidationConflict> {
     validator.check(txn(99), &reads(seen), &footprint(&[], writes), &mut |_| at(4))
 }
 
-fn stale(slot: u16, position: u64) -> Result<(), Conflict> {
-    Err(Conflict { oid: oid(slot), cause: Cause::Stale(at(position)) })
+fn stale(slot: u16, position: u64) -> Result<(), ValidationConflict> {
+    Err(ValidationConflict { oid: oid(slot), cause: Cause::Stale(at(position)) })
 }
 
-fn held(slot: u16, by: u64) -> Result<(), Conflict> {
-    Err(Conflict { oid: oid(slot), cause: Cause::Held(txn(by)) })
+fn held(slot: u16, by: u64) -> Result<(), ValidationConflict> {
+    Err(ValidationConflict { oid: oid(slot), cause: Cause::Held(txn(by)) })
 }
 
 #[test]
@@ -58,12 +58,15 @@ fn what_is_locked_stays_current_however_high_the_floor_rises() {
     validator.retire(PAGE, at(5));
     // Transaction 99 has read slot 1 at 5 and locked it; slot 3 it has read at 4, before it came to lock it.
     for slot in [1, 3] {
-        assert_eq!(validator.locks().ask(txn(99), txn(99), oid(slot), Mode::Shared), crate::locks::Asked::Granted);
+        assert_eq!(
+            validator.locks().request(txn(99), txn(99), oid(slot), LockMode::Shared),
+            crate::locks::LockResult::Granted
+        );
     }
     for position in [6, 7] {
         validator.apply(PAGE, [2], at(position), txn(position), &mut |_| at(5));
         validator.retire(PAGE, at(position));
-        validator.invariants().unwrap();
+        validator.check_invariants().unwrap();
         assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(position)), Ok(()));
         let early = validator.check(txn(99), &reads(&[(3, 4)]), &footprint(&[], &[]), &mut |_| at(position));
         assert_eq!(early, stale(3, position));
@@ -94,7 +97,7 @@ fn a_change_of_one_object_fails_no_read_of_another_on_the_page() {
 fn what_nobody_waits_for_is_retired_in_the_order_of_versions() {
     let mut validator = changed(&[(7, &[2]), (9, &[5])]);
     validator.retire(PAGE, at(8));
-    validator.invariants().unwrap();
+    validator.check_invariants().unwrap();
     assert_eq!(validator.entries(), 1);
     // The floor is that of the change that was retired, not of the acknowledgement.
     assert_eq!(check(&validator, &[(3, 7), (5, 9)], &[]), Ok(()));
@@ -115,7 +118,7 @@ fn a_window_that_outgrows_its_bound_refuses_more_and_never_less() {
     let mut validator = Validator::new(3);
     for position in 5..20 {
         validator.apply(PAGE, [position as u16], at(position), txn(position), &mut |_| at(4));
-        validator.invariants().unwrap();
+        validator.check_invariants().unwrap();
     }
     assert_eq!(validator.entries(), 3);
     assert_eq!(check(&validator, &[(1, 16)], &[]), Ok(()));
@@ -129,7 +132,7 @@ fn a_window_that_outgrows_its_bound_refuses_more_and_never_less() {
 fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
     let mut validator = changed(&[]);
     validator.hold(txn(1), &footprint(&[1], &[2]));
-    validator.invariants().unwrap();
+    validator.check_invariants().unwrap();
     assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(2, 4)], &[]), held(2, 1));
     assert_eq!(check(&validator, &[], &[1]), held(1, 1));
@@ -139,13 +142,13 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
     assert_eq!(validator.locks().release(txn(1)), []);
     assert_eq!(check(&validator, &[(2, 4)], &[1, 2]), Ok(()));
     assert!(validator.locks().is_empty());
-    validator.invariants().unwrap();
+    validator.check_invariants().unwrap();
 }
 
 #[test]
 fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
     let own_of = |validator: &Validator, stored: u64| {
-        let read = Read { oid: oid(2), seen: Seen::Written(txn(7)) };
+        let read = Read { oid: oid(2), seen: ReadVersion::Written(txn(7)) };
         validator.check(txn(99), &[read], &Footprint::default(), &mut |_| at(stored))
     };
     let own = |validator: &Validator| own_of(validator, 4);
@@ -181,9 +184,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[test]
 fn what_was_touched_is_remembered_though_nobody_has_to_hear_of_it() {
     let mut validator = changed(&[(6, &[1]), (7, &[2])]);
-    validator.keep(PAGE, [1]);
+    validator.keep_in_window(PAGE, [1]);
     validator.retire(PAGE, at(7));
-    validator.invariants().unwrap();
+    validator.check_invariants().unwrap();
     // The other slot is retired, and the floor is where it changed.
     assert_eq!(check(&validator, &[(1, 6)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 5)], &[]), stale(1, 6));
@@ -192,8 +195,8 @@ fn what_was_touched_is_remembered_though_nobody_has_to_hear_of_it() {
     // There is no more room than for anything else.
     for position in 8..=150 {
         validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &mut |_| at(4));
-        validator.keep(PAGE, [position as u16 + 1]);
-        validator.invariants().unwrap();
+        validator.keep_in_window(PAGE, [position as u16 + 1]);
+        validator.check_invariants().unwrap();
     }
     assert_eq!(check(&validator, &[(151, 150)], &[]), Ok(()));
     assert!(check(&validator, &[(1, 6)], &[]).is_err());
@@ -220,10 +223,10 @@ proptest! {
                     asked = asked.max(version.min(position));
                 }
             }
-            prop_assert_eq!(validator.invariants(), Ok(()));
+            prop_assert_eq!(validator.check_invariants(), Ok(()));
             for (slot, changed) in (0..).zip(last) {
                 for seen in changed.saturating_sub(3)..=position {
-                    let read = Read { oid: oid(slot), seen: Seen::At(at(seen)) };
+                    let read = Read { oid: oid(slot), seen: ReadVersion::At(at(seen)) };
                     let verdict = validator.check(txn(99), &[read], &Footprint::default(), &mut |_| at(position));
                     let passes = verdict.is_ok();
                     prop_assert!(!passes || seen >= changed, "slot {} read at {} has changed at {}", slot, seen, changed);

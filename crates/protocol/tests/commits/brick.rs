@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use model::{ClassId, NodeId, Oid, PageId, SpaceId};
-use protocol::commit::participant::{Output, Participant, Settings};
+use protocol::commit::participant::{Output, Participant, ParticipantSettings};
 use protocol::commit::{Answer, Record};
 use protocol::ident::Version;
-use protocol::page_cache::{Content, Contents, Invalidation};
+use protocol::page_cache::{Invalidation, ObjectState, SlotStates};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -28,7 +28,7 @@ pub(crate) fn page(node: u32) -> PageId {
 }
 
 /// A brick: a participant, its log, and what is stored of it.
-pub(crate) struct Brick {
+pub(crate) struct TestBrick {
     pub(crate) node: u32,
     pub(crate) participant: Participant<Address, List>,
     log: Vec<Record<List>>,
@@ -36,14 +36,14 @@ pub(crate) struct Brick {
     pub(crate) version: Version,
     pub(crate) lists: BTreeMap<Oid, List>,
     /// The lists at each version.
-    pub(crate) past: BTreeMap<Version, BTreeMap<Oid, List>>,
+    pub(crate) history: BTreeMap<Version, BTreeMap<Oid, List>>,
     /// Changes that nobody was told of yet.
-    pub(crate) changed: Vec<(Invalidation, Contents<List>)>,
+    pub(crate) changed: Vec<(Invalidation, SlotStates<List>)>,
 }
 
-impl Brick {
+impl TestBrick {
     pub(crate) fn new(node: u32) -> Self {
-        let settings = Settings { node: NodeId(node), moves: 0, skew_ms: 1_000_000, window_limit: 2 };
+        let settings = ParticipantSettings { node: NodeId(node), moves: 0, skew_ms: 1_000_000, window_limit: 2 };
         let participant = Participant::new(settings);
         Self {
             node,
@@ -52,7 +52,7 @@ impl Brick {
             forced: 0,
             version: Version::ZERO,
             lists: BTreeMap::new(),
-            past: BTreeMap::from([(Version::ZERO, BTreeMap::new())]),
+            history: BTreeMap::from([(Version::ZERO, BTreeMap::new())]),
             changed: Vec::new(),
         }
     }
@@ -66,28 +66,28 @@ impl Brick {
                     self.log.push(record);
                     assert_eq!(position, self.log.len() as u64);
                 }
-                Output::Dropped(_) => {}
+                Output::RemoveRows(_) => {}
                 Output::Answer(to, answer) => answers.push((to, answer)),
                 Output::Changed(invalidation, contents) => {
                     assert_eq!(invalidation.previous, self.version, "P2: a message names the version before");
                     self.version = invalidation.version;
                     for (slot, content) in &contents {
-                        let Content::Value(list) = content else { panic!("nothing is deleted here") };
+                        let ObjectState::Value(list) = content else { panic!("nothing is deleted here") };
                         self.lists.insert(oid(self.node, *slot), list.clone());
                     }
-                    self.past.insert(self.version, self.lists.clone());
+                    self.history.insert(self.version, self.lists.clone());
                     self.changed.push((invalidation, contents));
                 }
             }
         }
-        self.participant.invariants().unwrap();
+        self.participant.check_invariants().unwrap();
         answers
     }
 
     pub(crate) fn force(&mut self) -> Vec<(Address, Answer)> {
         self.forced = self.log.len();
         let version = self.version;
-        self.participant.forced(self.forced as u64, &mut |_| version);
+        self.participant.handle_forced(self.forced as u64, &mut |_| version);
         self.drain()
     }
 
@@ -103,15 +103,15 @@ impl Brick {
                 .map(|change| change.writes)
                 .unwrap_or_default()
             {
-                let Content::Value(list) = content else { panic!("nothing is deleted here") };
+                let ObjectState::Value(list) = content else { panic!("nothing is deleted here") };
                 again.version = Version { moves: 0, position };
                 again.lists.insert(oid, list);
-                again.past.insert(again.version, again.lists.clone());
+                again.history.insert(again.version, again.lists.clone());
             }
         }
         again.forced = again.log.len();
-        again.participant.recovered(kept as u64);
+        again.participant.finish_recovery(kept as u64);
         *self = again;
-        self.participant.invariants().unwrap();
+        self.participant.check_invariants().unwrap();
     }
 }

@@ -4,29 +4,29 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{NodeId, Oid};
-use protocol::commit::coordinator::{self, Coordinator, Reply};
+use protocol::commit::coordinator::{self, CommitReply, Coordinator};
 use protocol::commit::{Answer, Part, Refusal, Request};
 use protocol::directory::Directory;
-use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
-use protocol::page_cache::{self, Content, Contents, FetchId, Fetched, Found, Invalidation, PageCache};
-use protocol::validate::Seen;
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
+use protocol::page_cache::{self, FetchId, Invalidation, Lookup, ObjectState, PageCache, PageImage, SlotStates};
+use protocol::validate::ReadVersion;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::brick::{Address, Brick, List, NODES, SLOTS, oid, page};
-use crate::check::{History, Story};
+use crate::brick::{Address, List, NODES, SLOTS, TestBrick, oid, page};
+use crate::check::{History, TxnRecord};
 
 const CLIENTS: usize = 4;
 const LEASE_MS: u64 = 1 << 40;
 
 /// What goes from a brick to a client, in order.
-enum Down {
-    Page(FetchId, Fetched<List>),
-    Changed(Invalidation, Option<Contents<List>>),
+enum ToClient {
+    Page(FetchId, PageImage<List>),
+    Changed(Invalidation, Option<SlotStates<List>>),
 }
 
 /// What goes from a client to a brick, in order.
-enum Up {
+enum ToBrick {
     Fetch(FetchId),
     Heard(Version),
     Evicted(FetchId),
@@ -35,33 +35,33 @@ enum Up {
 /// A client's connection to one brick.
 struct Link {
     holder: HolderId,
-    down: VecDeque<Down>,
-    up: VecDeque<Up>,
+    down: VecDeque<ToClient>,
+    up: VecDeque<ToBrick>,
     /// Pages that are read and not sent yet.
-    reading: Vec<(FetchId, Fetched<List>)>,
+    reading: Vec<(FetchId, PageImage<List>)>,
     /// The fetch that brought the copy.
     fetch: FetchId,
 }
 
 /// An object to be read, and whether it is then written.
-type Want = (Oid, bool);
+type PlannedRead = (Oid, bool);
 
 struct Client {
     cache: PageCache<List>,
     links: Vec<Link>,
     /// The number of its transaction, what that has still to read, and whether it commits.
-    current: Option<(u64, Vec<Want>, bool)>,
+    current: Option<(u64, Vec<PlannedRead>, bool)>,
 }
 
 struct World {
     rng: StdRng,
     now: u64,
-    bricks: Vec<Brick>,
+    bricks: Vec<TestBrick>,
     directories: Vec<Directory>,
     clients: Vec<Client>,
     last_holder: u64,
     coordinators: Vec<Option<(u64, Coordinator<List>)>>,
-    stories: Vec<Story>,
+    records: Vec<TxnRecord>,
     questions: Vec<(Address, u32, Request<List>)>,
     answers: Vec<(Address, u32, Answer)>,
     healthy: bool,
@@ -73,12 +73,12 @@ impl World {
         let mut world = Self {
             rng: StdRng::seed_from_u64(seed),
             now: 1,
-            bricks: (0..NODES).map(Brick::new).collect(),
+            bricks: (0..NODES).map(TestBrick::new).collect(),
             directories: (0..NODES).map(|_| Directory::default()).collect(),
             clients: Vec::new(),
             last_holder: 0,
             coordinators: Vec::new(),
-            stories: Vec::new(),
+            records: Vec::new(),
             questions: Vec::new(),
             answers: Vec::new(),
             healthy: false,
@@ -100,7 +100,7 @@ impl World {
     }
 
     fn id(number: u64, client: usize) -> TxnId {
-        TxnId { start: Timestamp::at(number + 1), client: ClientId(client as u64) }
+        TxnId { start: HlcTimestamp::at(number + 1), client: ClientId(client as u64) }
     }
 
     // -------------------------------------------------------------------------------------------- clients
@@ -116,22 +116,22 @@ impl World {
         let (client, txn) = (&mut self.clients[at], Self::id(number, at));
         let Some((oid, write)) = left.last().copied() else { return self.commit(at, number) };
         let list = match client.cache.read(txn, oid) {
-            Found::Value(list) => list.clone(),
-            Found::Absent => List::new(),
-            Found::Miss => {
+            Lookup::Value(list) => list.clone(),
+            Lookup::Absent => List::new(),
+            Lookup::Miss => {
                 let node = oid.page().node.0 as usize;
                 if let Some((fetch, _)) = client.cache.fetch(oid.page()) {
-                    client.links[node].up.push_back(Up::Fetch(fetch));
+                    client.links[node].up.push_back(ToBrick::Fetch(fetch));
                 }
                 client.current = Some((number, left, false));
                 return;
             }
         };
-        let story = &mut self.stories[number as usize];
+        let story = &mut self.records[number as usize];
         if write {
             let mut longer = list.clone();
             longer.push(number);
-            client.cache.write(txn, oid, Content::Value(longer));
+            client.cache.write(txn, oid, ObjectState::Value(longer));
             story.writes.insert(oid);
         }
         story.reads.insert(oid, list);
@@ -139,17 +139,17 @@ impl World {
     }
 
     fn begin(&mut self, at: usize) {
-        if self.healthy || self.stories.len() >= self.limit {
+        if self.healthy || self.records.len() >= self.limit {
             return;
         }
-        let number = self.stories.len() as u64;
+        let number = self.records.len() as u64;
         let mut objects = BTreeMap::new();
         for _ in 0..self.rng.random_range(1..6) {
             let object = oid(self.rng.random_range(0..NODES), self.rng.random_range(0..SLOTS));
             objects.insert(object, self.rng.random_bool(0.5));
         }
         let (reads, writes) = (BTreeMap::new(), BTreeSet::new());
-        self.stories.push(Story { reads, writes, began: self.now, told: None });
+        self.records.push(TxnRecord { reads, writes, began: self.now, reply: None });
         self.clients[at].cache.begin(Self::id(number, at));
         self.clients[at].current = Some((number, objects.into_iter().collect(), false));
     }
@@ -157,7 +157,7 @@ impl World {
     fn commit(&mut self, at: usize, number: u64) {
         let txn = Self::id(number, at);
         let Ok(finished) = self.clients[at].cache.finish(txn) else {
-            self.stories[number as usize].told = Some((Reply::Refused(Refusal::Aborted), self.now));
+            self.records[number as usize].reply = Some((CommitReply::Refused(Refusal::Aborted), self.now));
             return;
         };
         let mut parts: BTreeMap<NodeId, Part<List>> = BTreeMap::new();
@@ -182,14 +182,14 @@ impl World {
                 coordinator::Output::Reply(reply) => {
                     let Some((number, _)) = &self.coordinators[address] else { continue };
                     let number = *number;
-                    let story = &mut self.stories[number as usize];
-                    story.told.get_or_insert((reply, self.now));
+                    let story = &mut self.records[number as usize];
+                    story.reply.get_or_insert((reply, self.now));
                     let committed = match reply {
-                        Reply::Committed(timestamp) => Some(timestamp),
-                        Reply::Refused(_) => None,
+                        CommitReply::Committed(timestamp) => Some(timestamp),
+                        CommitReply::Refused(_) => None,
                     };
                     for (at, client) in self.clients.iter_mut().enumerate() {
-                        client.cache.decided(Self::id(number, at), committed);
+                        client.cache.handle_outcome(Self::id(number, at), committed);
                         if client.current.as_ref().is_some_and(|(current, ..)| *current == number) {
                             client.current = None;
                         }
@@ -212,45 +212,46 @@ impl World {
 
     // -------------------------------------------------------------------------------------------- links
 
-    fn down(&mut self, at: usize, node: u32) {
+    fn deliver_down(&mut self, at: usize, node: u32) {
         let client = &mut self.clients[at];
         let link = &mut client.links[node as usize];
         // News may overtake each other, as where some come as updates by a redirector. No page overtakes what was sent before.
-        let news = link.down.iter().take_while(|down| matches!(down, Down::Changed(..))).count();
+        let news = link.down.iter().take_while(|down| matches!(down, ToClient::Changed(..))).count();
         let next = if news > 1 && self.rng.random_bool(0.3) { self.rng.random_range(0..news) } else { 0 };
         match link.down.remove(next) {
-            Some(Down::Page(fetch, fetched)) => {
+            Some(ToClient::Page(fetch, fetched)) => {
                 assert!(
-                    client.cache.fetched(page(node), fetch, page_cache::Reply::Page(fetched)),
+                    client.cache.handle_fetched(page(node), fetch, page_cache::FetchReply::Page(fetched)),
                     "D3: the reply to a fetch of this link"
                 );
                 link.fetch = fetch;
             }
-            Some(Down::Changed(invalidation, contents)) => {
+            Some(ToClient::Changed(invalidation, contents)) => {
                 let heard = client.cache.invalidate(invalidation, contents);
-                link.up.push_back(Up::Heard(heard));
+                link.up.push_back(ToBrick::Heard(heard));
             }
             None => {}
         }
-        client.cache.invariants().unwrap();
+        client.cache.check_invariants().unwrap();
         self.check_cache(at);
     }
 
-    fn up(&mut self, at: usize, node: u32) {
+    fn deliver_up(&mut self, at: usize, node: u32) {
         let link = &mut self.clients[at].links[node as usize];
         let (brick, directory) = (&self.bricks[node as usize], &mut self.directories[node as usize]);
         match link.up.pop_front() {
-            Some(Up::Fetch(fetch)) => {
+            Some(ToBrick::Fetch(fetch)) => {
                 // D1: listed before it is read.
                 assert!(directory.list(page(node), link.holder, fetch));
                 let objects = brick.lists.iter().map(|(oid, list)| (oid.slot(), list.clone())).collect();
-                link.reading.push((fetch, Fetched { version: brick.version, timestamp: Timestamp::ZERO, objects }));
+                link.reading
+                    .push((fetch, PageImage { version: brick.version, timestamp: HlcTimestamp::ZERO, objects }));
             }
-            Some(Up::Heard(version)) => directory.acknowledge(link.holder, page(node), version),
-            Some(Up::Evicted(fetch)) => directory.evict(page(node), link.holder, fetch),
+            Some(ToBrick::Heard(version)) => directory.acknowledge(link.holder, page(node), version),
+            Some(ToBrick::Evicted(fetch)) => directory.evict(page(node), link.holder, fetch),
             None => {}
         }
-        directory.invariants().unwrap();
+        directory.check_invariants().unwrap();
         self.settle(node);
     }
 
@@ -264,11 +265,11 @@ impl World {
     /// Tells the holders what has changed.
     fn tell(&mut self, node: u32) {
         for (invalidation, contents) in std::mem::take(&mut self.bricks[node as usize].changed) {
-            let holders = self.directories[node as usize].changed(page(node), invalidation.version, self.now);
+            let holders = self.directories[node as usize].mark_changed(page(node), invalidation.version, self.now);
             for link in self.clients.iter_mut().map(|client| &mut client.links[node as usize]) {
                 if holders.contains(&link.holder) {
                     let update = self.rng.random_bool(0.5).then(|| contents.clone());
-                    link.down.push_back(Down::Changed(invalidation.clone(), update));
+                    link.down.push_back(ToClient::Changed(invalidation.clone(), update));
                 }
             }
         }
@@ -278,9 +279,9 @@ impl World {
     /// P1: every valid object is as it was at the version that a read of it would have.
     fn check_cache(&self, at: usize) {
         for node in 0..NODES {
-            for (slot, list, seen) in self.clients[at].cache.valid(page(node)) {
-                let Seen::At(version) = seen else { continue };
-                let (_, state) = self.bricks[node as usize].past.range(..=version).next_back().unwrap();
+            for (slot, list, seen) in self.clients[at].cache.valid_objects(page(node)) {
+                let ReadVersion::At(version) = seen else { continue };
+                let (_, state) = self.bricks[node as usize].history.range(..=version).next_back().unwrap();
                 assert_eq!(
                     state.get(&oid(node, slot)),
                     Some(list),
@@ -297,12 +298,12 @@ impl World {
         let (at, node) = (self.rng.random_range(0..CLIENTS), self.rng.random_range(0..NODES));
         match self.rng.random_range(0..100) {
             0..20 => self.client_step(at),
-            20..35 => self.down(at, node),
-            35..45 => self.up(at, node),
+            20..35 => self.deliver_down(at, node),
+            35..45 => self.deliver_up(at, node),
             45..52 => {
                 let link = &mut self.clients[at].links[node as usize];
                 if let Some((fetch, fetched)) = link.reading.pop() {
-                    link.down.push_back(Down::Page(fetch, fetched));
+                    link.down.push_back(ToClient::Page(fetch, fetched));
                 }
             }
             52..65 if !self.questions.is_empty() => {
@@ -311,7 +312,7 @@ impl World {
                 if self.healthy || self.rng.random_bool(0.95) {
                     let brick = &mut self.bricks[node as usize];
                     let version = brick.version;
-                    brick.participant.handle(address, request, Timestamp::ZERO, self.now, &mut |_| version).unwrap();
+                    brick.participant.handle(address, request, HlcTimestamp::ZERO, self.now, &mut |_| version).unwrap();
                     let answers = brick.drain();
                     self.post(node, answers);
                 }
@@ -321,7 +322,7 @@ impl World {
                 let (address, node, answer) = self.answers.swap_remove(next);
                 let mut out = Vec::new();
                 if let Some((_, coordinator)) = &mut self.coordinators[address] {
-                    coordinator.answered(NodeId(node), answer, self.now, &mut out);
+                    coordinator.handle_answer(NodeId(node), answer, self.now, &mut out);
                 }
                 self.send(address, out);
             }
@@ -344,7 +345,7 @@ impl World {
                 if client.cache.evict(page(node)) {
                     let link = &mut client.links[node as usize];
                     let fetch = link.fetch;
-                    link.up.push_back(Up::Evicted(fetch));
+                    link.up.push_back(ToBrick::Evicted(fetch));
                 }
             }
             98 if !self.healthy && self.rng.random_bool(0.3) => {
@@ -379,10 +380,10 @@ impl World {
         for (at, node) in (0..CLIENTS).flat_map(|at| (0..NODES).map(move |node| (at, node))) {
             let link = &mut self.clients[at].links[node as usize];
             while let Some((fetch, fetched)) = link.reading.pop() {
-                link.down.push_back(Down::Page(fetch, fetched));
+                link.down.push_back(ToClient::Page(fetch, fetched));
             }
             while !self.clients[at].links[node as usize].down.is_empty() {
-                self.down(at, node);
+                self.deliver_down(at, node);
             }
             let (client, brick) = (&self.clients[at], &self.bricks[node as usize]);
             let is_listed = self.directories[node as usize]
@@ -403,7 +404,7 @@ fn run(seed: u64) -> usize {
     }
     world.heal();
     world.check_directories();
-    let history = History { stories: &world.stories, bricks: &world.bricks };
+    let history = History { stories: &world.records, bricks: &world.bricks };
     history.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
 }
 

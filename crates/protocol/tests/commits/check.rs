@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Oid;
-use protocol::commit::coordinator::Reply;
+use protocol::commit::coordinator::CommitReply;
 
-use crate::brick::{Brick, List};
+use crate::brick::{List, TestBrick};
 
 /// What a client knows of its transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct Story {
+pub(crate) struct TxnRecord {
     pub(crate) reads: BTreeMap<Oid, List>,
     pub(crate) writes: BTreeSet<Oid>,
     pub(crate) began: u64,
     /// What it was told, and when.
-    pub(crate) told: Option<(Reply, u64)>,
+    pub(crate) reply: Option<(CommitReply, u64)>,
 }
 
 /// All transactions, and what is stored in the end.
 pub(crate) struct History<'a> {
-    pub(crate) stories: &'a [Story],
-    pub(crate) bricks: &'a [Brick],
+    pub(crate) stories: &'a [TxnRecord],
+    pub(crate) bricks: &'a [TestBrick],
 }
 
 impl History<'_> {
@@ -34,7 +34,7 @@ impl History<'_> {
             if done.iter().any(|one| *one != done[0]) {
                 return Err(format!("C1: transaction {number} happened in part"));
             }
-            let told = story.told.as_ref().map(|(reply, _)| matches!(reply, Reply::Committed(_)));
+            let told = story.reply.as_ref().map(|(reply, _)| matches!(reply, CommitReply::Committed(_)));
             if let (Some(told), Some(done)) = (told, done.first())
                 && told != *done
             {
@@ -75,7 +75,7 @@ impl History<'_> {
                 }
             }
             for other in committed {
-                let over = self.stories[*other as usize].told.as_ref().is_some_and(|(_, when)| *when < story.began);
+                let over = self.stories[*other as usize].reply.as_ref().is_some_and(|(_, when)| *when < story.began);
                 if over {
                     after.entry(*other).or_default().insert(*number);
                 }

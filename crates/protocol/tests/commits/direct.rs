@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::NodeId;
-use protocol::commit::coordinator::{self, Coordinator, Reply};
+use protocol::commit::coordinator::{self, CommitReply, Coordinator};
 use protocol::commit::{Answer, Part, Request};
-use protocol::ident::{ClientId, Timestamp, TxnId};
-use protocol::page_cache::Content;
-use protocol::validate::{Read, Seen};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::page_cache::ObjectState;
+use protocol::validate::{Read, ReadVersion};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::brick::{Address, Brick, List, NODES, SLOTS, oid};
-use crate::check::{History, Story};
+use crate::brick::{Address, List, NODES, SLOTS, TestBrick, oid};
+use crate::check::{History, TxnRecord};
 
 const CLIENTS: u64 = 5;
 
@@ -25,11 +25,11 @@ enum Message {
 struct World {
     rng: StdRng,
     now: u64,
-    bricks: Vec<Brick>,
+    bricks: Vec<TestBrick>,
     /// Each coordinator with the number of its transaction; `None` if it has died.
     coordinators: Vec<Option<(u64, Coordinator<List>)>>,
-    stories: Vec<Story>,
-    mail: Vec<(Address, u32, Message)>,
+    records: Vec<TxnRecord>,
+    messages: Vec<(Address, u32, Message)>,
     healthy: bool,
 }
 
@@ -38,22 +38,22 @@ impl World {
         Self {
             rng: StdRng::seed_from_u64(seed),
             now: 1,
-            bricks: (0..NODES).map(Brick::new).collect(),
+            bricks: (0..NODES).map(TestBrick::new).collect(),
             coordinators: Vec::new(),
-            stories: Vec::new(),
-            mail: Vec::new(),
+            records: Vec::new(),
+            messages: Vec::new(),
             healthy: false,
         }
     }
 
     fn id(number: u64) -> TxnId {
-        TxnId { start: Timestamp::at(number + 1), client: ClientId(number % CLIENTS) }
+        TxnId { start: HlcTimestamp::at(number + 1), client: ClientId(number % CLIENTS) }
     }
 
     /// Reads some objects, one after the other, and commits what comes of them.
     fn begin(&mut self) {
-        let number = self.stories.len() as u64;
-        let mut story = Story { reads: BTreeMap::new(), writes: BTreeSet::new(), began: self.now, told: None };
+        let number = self.records.len() as u64;
+        let mut story = TxnRecord { reads: BTreeMap::new(), writes: BTreeSet::new(), began: self.now, reply: None };
         let mut parts: BTreeMap<NodeId, Part<List>> = BTreeMap::new();
         for _ in 0..self.rng.random_range(1..4) {
             let (node, slot) = (self.rng.random_range(0..NODES), self.rng.random_range(0..SLOTS));
@@ -63,18 +63,18 @@ impl World {
             }
             let list = brick.lists.get(&oid).cloned().unwrap_or_default();
             let part = parts.entry(NodeId(node)).or_default();
-            part.reads.push(Read { oid, seen: Seen::At(brick.version) });
+            part.reads.push(Read { oid, seen: ReadVersion::At(brick.version) });
             if self.rng.random_bool(0.6) {
                 let mut longer = list.clone();
                 longer.push(number);
-                part.writes.insert(oid, Content::Value(longer));
+                part.writes.insert(oid, ObjectState::Value(longer));
                 story.writes.insert(oid);
             }
             story.reads.insert(oid, list);
             // Others go on between two reads.
             self.step();
         }
-        self.stories.push(story);
+        self.records.push(story);
         let (address, mut out) = (self.coordinators.len(), Vec::new());
         let coordinator = Coordinator::commit(Self::id(number), parts, self.now, &mut out);
         self.coordinators.push(Some((number, coordinator)));
@@ -94,15 +94,15 @@ impl World {
         for output in out {
             match output {
                 coordinator::Output::Send(node, request) => {
-                    self.mail.push((address, node.0, Message::Ask(address, request)));
+                    self.messages.push((address, node.0, Message::Ask(address, request)));
                 }
                 coordinator::Output::Reply(reply) => {
                     let Some((number, _)) = &self.coordinators[address] else { continue };
-                    let story = &mut self.stories[*number as usize];
-                    match &story.told {
-                        None => story.told = Some((reply, self.now)),
+                    let story = &mut self.records[*number as usize];
+                    match &story.reply {
+                        None => story.reply = Some((reply, self.now)),
                         Some((before, _)) => {
-                            let committed = |reply: &Reply| matches!(reply, Reply::Committed(_));
+                            let committed = |reply: &CommitReply| matches!(reply, CommitReply::Committed(_));
                             assert_eq!(committed(before), committed(&reply), "C1: {number} was told {before:?}");
                         }
                     }
@@ -112,16 +112,16 @@ impl World {
     }
 
     fn post(&mut self, node: u32, answers: Vec<(Address, Answer)>) {
-        self.mail.extend(answers.into_iter().map(|(to, answer)| (to, node, Message::Answer(answer))));
+        self.messages.extend(answers.into_iter().map(|(to, answer)| (to, node, Message::Answer(answer))));
     }
 
     /// One thing happens.
     fn step(&mut self) {
         self.now += self.rng.random_range(0..4);
         let dice = self.rng.random_range(0..100);
-        if !self.mail.is_empty() && dice < 60 {
-            let at = self.rng.random_range(0..self.mail.len());
-            let (address, node, message) = self.mail.swap_remove(at);
+        if !self.messages.is_empty() && dice < 60 {
+            let at = self.rng.random_range(0..self.messages.len());
+            let (address, node, message) = self.messages.swap_remove(at);
             if !self.healthy && self.rng.random_bool(0.1) {
                 return;
             }
@@ -130,7 +130,7 @@ impl World {
                     Message::Ask(from, request) => Message::Ask(*from, request.clone()),
                     Message::Answer(answer) => Message::Answer(answer.clone()),
                 };
-                self.mail.push((address, node, again));
+                self.messages.push((address, node, again));
             }
             self.deliver(address, node, message);
         } else if dice < 85 {
@@ -172,7 +172,7 @@ impl World {
             Message::Ask(from, request) => {
                 let brick = &mut self.bricks[node as usize];
                 let version = brick.version;
-                let handled = brick.participant.handle(from, request, Timestamp::ZERO, self.now, &mut |_| version);
+                let handled = brick.participant.handle(from, request, HlcTimestamp::ZERO, self.now, &mut |_| version);
                 handled.unwrap();
                 let answers = brick.drain();
                 self.post(node, answers);
@@ -180,7 +180,7 @@ impl World {
             Message::Answer(answer) => {
                 let mut out = Vec::new();
                 if let Some((_, coordinator)) = &mut self.coordinators[address] {
-                    coordinator.answered(NodeId(node), answer, self.now, &mut out);
+                    coordinator.handle_answer(NodeId(node), answer, self.now, &mut out);
                 }
                 self.send(address, out);
             }
@@ -194,14 +194,14 @@ impl World {
             self.step();
             let open = self.bricks.iter().any(|brick| brick.participant.prepared().next().is_some());
             let asking = self.coordinators.iter().flatten().any(|(_, coordinator)| !coordinator.is_done());
-            if !open && !asking && self.mail.is_empty() {
+            if !open && !asking && self.messages.is_empty() {
                 self.bricks.iter_mut().for_each(|brick| drop(brick.force()));
                 return;
             }
         }
         let open: Vec<_> = self.bricks.iter().flat_map(|brick| brick.participant.prepared()).collect();
         let asking: Vec<_> = self.coordinators.iter().flatten().filter(|(_, one)| !one.is_done()).collect();
-        panic!("something is stuck: {} messages, prepared {open:?}, asking {asking:#?}", self.mail.len());
+        panic!("something is stuck: {} messages, prepared {open:?}, asking {asking:#?}", self.messages.len());
     }
 }
 
@@ -214,7 +214,7 @@ fn run(seed: u64) -> usize {
         }
     }
     world.heal();
-    let history = History { stories: &world.stories, bricks: &world.bricks };
+    let history = History { stories: &world.records, bricks: &world.bricks };
     history.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
 }
 

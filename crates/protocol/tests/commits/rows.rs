@@ -4,18 +4,19 @@
 use std::collections::BTreeMap;
 
 use model::{NodeId, Oid, PageId};
-use protocol::commit::participant::{Output, Participant, Settings};
+use protocol::commit::participant::{Output, Participant, ParticipantSettings};
 use protocol::commit::{Answer, Outcome, Part, Record, Request};
-use protocol::ident::{ClientId, Timestamp, TxnId, Version};
-use protocol::page_cache::Content;
-use protocol::validate::{Read, Seen};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
+use protocol::page_cache::ObjectState;
+use protocol::validate::{Read, ReadVersion};
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 
 use crate::brick::{SLOTS, oid};
 
-const SETTINGS: Settings = Settings { node: NodeId(1), moves: 0, skew_ms: 1_000_000, window_limit: 3 };
+const SETTINGS: ParticipantSettings =
+    ParticipantSettings { node: NodeId(1), moves: 0, skew_ms: 1_000_000, window_limit: 3 };
 
 type Machine = Participant<u64, u64>;
 
@@ -29,7 +30,7 @@ enum Key {
 
 /// A change of rows, as it goes to the disk.
 #[derive(Clone, Debug)]
-enum Change {
+enum DiskChange {
     Put(Key, u64, Record<u64>),
     Remove(TxnId),
 }
@@ -38,15 +39,15 @@ enum Change {
 #[derive(Clone, Debug, Default)]
 struct Rows {
     durable: BTreeMap<Key, (u64, Record<u64>)>,
-    pending: Vec<(u64, Change)>,
+    pending: Vec<(u64, DiskChange)>,
 }
 
 impl Rows {
     fn write(&mut self, upto: usize) {
         for (_, change) in self.pending.drain(..upto) {
             match change {
-                Change::Put(key, position, record) => drop(self.durable.insert(key, (position, record))),
-                Change::Remove(txn) => drop(self.durable.remove(&Key::Of(txn))),
+                DiskChange::Put(key, position, record) => drop(self.durable.insert(key, (position, record))),
+                DiskChange::Remove(txn) => drop(self.durable.remove(&Key::Of(txn))),
             }
         }
     }
@@ -71,7 +72,7 @@ struct World {
     outcomes: BTreeMap<TxnId, Outcome>,
     ended: usize,
     /// The largest timestamp of a commit that was told.
-    latest: Timestamp,
+    latest: HlcTimestamp,
 }
 
 impl World {
@@ -88,7 +89,7 @@ impl World {
             begun: Vec::new(),
             outcomes: BTreeMap::new(),
             ended: 0,
-            latest: Timestamp::ZERO,
+            latest: HlcTimestamp::ZERO,
         }
     }
 
@@ -116,12 +117,12 @@ impl World {
                         Record::Horizon(_) => Key::Horizon,
                         other => Key::Of(other.txn().unwrap()),
                     };
-                    let change = Change::Put(key, position, record.into_row(at(position)));
+                    let change = DiskChange::Put(key, position, record.into_row(at(position)));
                     self.rows.pending.push((position, change));
                 }
-                Output::Dropped(txns) => {
+                Output::RemoveRows(txns) => {
                     let position = self.log.len() as u64;
-                    self.rows.pending.extend(txns.into_iter().map(|txn| (position, Change::Remove(txn))));
+                    self.rows.pending.extend(txns.into_iter().map(|txn| (position, DiskChange::Remove(txn))));
                 }
                 Output::Answer(_, Answer::Prepared { txn, proposal, .. }) => {
                     // As if all others had prepared as well, or one had not.
@@ -140,8 +141,8 @@ impl World {
                 Output::Changed(message, _) => drop(self.stored.insert(message.page, message.version)),
             }
         }
-        self.logged.invariants().unwrap();
-        self.rowed.invariants().unwrap();
+        self.logged.check_invariants().unwrap();
+        self.rowed.check_invariants().unwrap();
     }
 
     fn object(&mut self) -> Oid {
@@ -150,9 +151,10 @@ impl World {
 
     fn part(&mut self) -> Part<u64> {
         let version = self.stored.values().max().copied().unwrap_or_default();
-        let reads = (0..self.rng.random_range(0..2)).map(|_| Read { oid: self.object(), seen: Seen::At(version) });
+        let reads =
+            (0..self.rng.random_range(0..2)).map(|_| Read { oid: self.object(), seen: ReadVersion::At(version) });
         let reads = reads.collect();
-        let writes = (0..self.rng.random_range(0..3)).map(|_| (self.object(), Content::Value(self.now)));
+        let writes = (0..self.rng.random_range(0..3)).map(|_| (self.object(), ObjectState::Value(self.now)));
         let writes = writes.collect();
         let touches = (0..self.rng.random_range(0..2)).map(|_| self.object()).collect();
         Part { reads, writes, touches }
@@ -163,7 +165,7 @@ impl World {
         match self.begun.choose(&mut self.rng) {
             Some(txn) if self.rng.random_bool(0.6) => *txn,
             _ => {
-                let start = Timestamp::at(self.now - self.rng.random_range(0..300));
+                let start = HlcTimestamp::at(self.now - self.rng.random_range(0..300));
                 let txn = TxnId { start, client: ClientId(self.rng.random_range(0..3)) };
                 self.begun.push(txn);
                 txn
@@ -183,7 +185,7 @@ impl World {
             }
             80..85 => Request::Ask { txn, round: 1 },
             85..95 => Request::Forget { txn },
-            _ => Request::Check { txn, reads: part.reads, at: Timestamp::at(self.now) },
+            _ => Request::Check { txn, reads: part.reads, at: HlcTimestamp::at(self.now) },
         }
     }
 
@@ -197,7 +199,7 @@ impl World {
                 // What was asked of the other kind of commit before is contradicted now and then.
                 self.both(|machine, stored| {
                     let mut version = |page: PageId| stored.get(&page).copied().unwrap_or_default();
-                    machine.handle(7, request.clone(), Timestamp::ZERO, now, &mut version).is_ok()
+                    machine.handle(7, request.clone(), HlcTimestamp::ZERO, now, &mut version).is_ok()
                 });
             }
             65..88 => {
@@ -205,10 +207,10 @@ impl World {
                 self.force(position);
             }
             88..94 => {
-                let horizon = Timestamp::at(now.saturating_sub(self.rng.random_range(100..600)));
+                let horizon = HlcTimestamp::at(now.saturating_sub(self.rng.random_range(100..600)));
                 self.both(|machine, _| machine.raise_horizon(horizon));
             }
-            94..96 => drop(self.both(|machine, _| machine.close(now))),
+            94..96 => drop(self.both(|machine, _| machine.close_timestamp(now))),
             _ => self.crash(),
         }
     }
@@ -219,7 +221,7 @@ impl World {
         self.rows.write(reached);
         let stored = self.stored.clone();
         for machine in [&mut self.logged, &mut self.rowed] {
-            machine.forced(position, &mut |page| stored.get(&page).copied().unwrap_or_default());
+            machine.handle_forced(position, &mut |page| stored.get(&page).copied().unwrap_or_default());
         }
         self.take();
     }
@@ -233,7 +235,8 @@ impl World {
             self.rows.pending.partition_point(|(at, _)| *at < kept),
             self.rows.pending.partition_point(|(at, _)| *at <= kept),
         );
-        let put = self.rows.pending[least..most].iter().take_while(|(_, one)| matches!(one, Change::Put(..))).count();
+        let put =
+            self.rows.pending[least..most].iter().take_while(|(_, one)| matches!(one, DiskChange::Put(..))).count();
         let reached = self.rng.random_range(least + put..=most);
         self.rows.write(reached);
         self.rows.pending.clear();
@@ -249,30 +252,30 @@ impl World {
         for (position, row) in rows {
             assert_eq!(self.rowed.recover(at(position), row), None, "rows do not say what was written");
         }
-        self.logged.recovered(kept);
-        self.rowed.recovered(kept);
+        self.logged.finish_recovery(kept);
+        self.rowed.finish_recovery(kept);
         self.forced = kept;
-        assert_eq!(self.logged.state(), self.rowed.state());
+        assert_eq!(self.logged.state_records(), self.rowed.state_records());
         // What was told to be committed, nothing that follows may precede (V4).
         assert!(self.logged.clock() >= self.latest && self.rowed.clock() >= self.latest);
         // The log knows of proposals that came to nothing; from here on both are to say the same.
         let (seen, now, nothing) = (
             self.logged.clock().max(self.rowed.clock()),
             self.now,
-            TxnId { start: Timestamp::ZERO, client: ClientId(0) },
+            TxnId { start: HlcTimestamp::ZERO, client: ClientId(0) },
         );
         for machine in [&mut self.logged, &mut self.rowed] {
             machine.handle(7, Request::Forget { txn: nothing }, seen, now, &mut |_| Version::ZERO).unwrap();
         }
         // A row that was not removed yet is removed now. Of a log there is more to be forgotten again.
         let again: Vec<TxnId> = self.rowed.outputs().flat_map(dropped).collect();
-        self.rows.pending.extend(again.into_iter().map(|txn| (kept, Change::Remove(txn))));
+        self.rows.pending.extend(again.into_iter().map(|txn| (kept, DiskChange::Remove(txn))));
         self.logged.outputs().flat_map(dropped).for_each(drop);
     }
 }
 
 fn dropped(output: Output<u64, u64>) -> Vec<TxnId> {
-    let Output::Dropped(txns) = output else { panic!("a participant that has recovered wants {output:?}") };
+    let Output::RemoveRows(txns) = output else { panic!("a participant that has recovered wants {output:?}") };
     txns
 }
 

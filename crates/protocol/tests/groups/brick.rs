@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use model::NodeId;
 use protocol::lease::Ms;
 use protocol::placement::member::Member;
-use protocol::placement::{Epoch, Life, MemberId, Seat};
-use protocol::replica::log::{Log, Point};
-use protocol::replica::{Replica, Settings};
+use protocol::placement::{Epoch, GroupMember, Incarnation, MemberId};
+use protocol::replica::log::{LogPoint, ReplicaLog};
+use protocol::replica::{Replica, ReplicaSettings};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -17,12 +17,12 @@ pub(crate) const RENEW_MS: u64 = 80;
 
 /// A clock that runs a little too fast or too slow, from anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct DriftingClock {
     offset: u64,
     per_mille: u64,
 }
 
-impl Clock {
+impl DriftingClock {
     /// Two of these never differ by more than one part in twenty.
     pub(crate) fn any(rng: &mut StdRng) -> Self {
         Self { offset: rng.random_range(0..20_000), per_mille: if rng.random_bool(0.5) { 977 } else { 1023 } }
@@ -35,8 +35,8 @@ impl Clock {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
-    Append(Point, u64),
-    Cut(u64),
+    Append(LogPoint, u64),
+    Truncate(u64),
 }
 
 /// The log of one logical node on a disk.
@@ -59,7 +59,7 @@ impl Disk {
                 assert_eq!(records.len() as u64 + 1, point.position, "records are appended one after the other");
                 records.push((point.epoch, *record));
             }
-            Write::Cut(position) => {
+            Write::Truncate(position) => {
                 assert!(*position <= records.len() as u64, "what is cut off is there");
                 records.truncate(*position as usize);
             }
@@ -84,23 +84,23 @@ impl Disk {
     }
 
     /// Makes some of what is pending durable. Returns the point of the last record that is durable then.
-    pub(crate) fn force(&mut self, count: usize) -> Option<Point> {
+    pub(crate) fn force(&mut self, count: usize) -> Option<LogPoint> {
         self.pending.drain(..count).for_each(|write| Self::write(&mut self.durable, &write));
-        self.durable.last().map(|(epoch, _)| Point { epoch: *epoch, position: self.durable.len() as u64 })
+        self.durable.last().map(|(epoch, _)| LogPoint { epoch: *epoch, position: self.durable.len() as u64 })
     }
 
-    fn log(&self) -> Log<u64> {
+    fn log(&self) -> ReplicaLog<u64> {
         let position = self.base;
         let epoch = position.checked_sub(1).map_or(Epoch::default(), |last| self.durable[last as usize].0);
-        Log::new(Point { epoch, position }, self.durable[position as usize..].iter().copied())
+        ReplicaLog::new(LogPoint { epoch, position }, self.durable[position as usize..].iter().copied())
     }
 }
 
-pub(crate) struct Brick {
+pub(crate) struct TestBrick {
     pub(crate) id: MemberId,
-    pub(crate) life: Life,
+    pub(crate) incarnation: Incarnation,
     pub(crate) is_up: bool,
-    pub(crate) clock: Clock,
+    pub(crate) clock: DriftingClock,
     pub(crate) member: Member,
     pub(crate) leased: Ms,
     pub(crate) replicas: BTreeMap<NodeId, Replica<u64>>,
@@ -111,14 +111,14 @@ pub(crate) struct Brick {
     pub(crate) copying: Vec<(NodeId, MemberId)>,
 }
 
-impl Brick {
+impl TestBrick {
     pub(crate) fn new(id: u32, rng: &mut StdRng) -> Self {
-        let (life, member) = (Life(1), Member::new(Life(1), RENEW_MS));
+        let (life, member) = (Incarnation(1), Member::new(Incarnation(1), RENEW_MS));
         Self {
             id: MemberId(id),
-            life,
+            incarnation: life,
             is_up: true,
-            clock: Clock::any(rng),
+            clock: DriftingClock::any(rng),
             member,
             leased: 0,
             replicas: BTreeMap::new(),
@@ -131,8 +131,8 @@ impl Brick {
     /// The replica of a node; made when it is first needed.
     pub(crate) fn replica(&mut self, node: NodeId) -> &mut Replica<u64> {
         let disk = self.disks.entry(node).or_default();
-        let me = Seat { id: self.id, life: self.life };
-        let settings = Settings { node, me, retry_ms: RETRY_MS, batch: 3, window: 5 };
+        let me = GroupMember { id: self.id, incarnation: self.incarnation };
+        let settings = ReplicaSettings { node, me, retry_ms: RETRY_MS, batch: 3, window: 5 };
         self.replicas.entry(node).or_insert_with(|| Replica::new(settings, disk.log()))
     }
 
@@ -150,8 +150,8 @@ impl Brick {
     }
 
     pub(crate) fn restart(&mut self, rng: &mut StdRng) {
-        self.life = Life(self.life.0 + 1);
-        (self.is_up, self.leased, self.clock) = (true, 0, Clock::any(rng));
-        self.member = Member::new(self.life, RENEW_MS);
+        self.incarnation = Incarnation(self.incarnation.0 + 1);
+        (self.is_up, self.leased, self.clock) = (true, 0, DriftingClock::any(rng));
+        self.member = Member::new(self.incarnation, RENEW_MS);
     }
 }

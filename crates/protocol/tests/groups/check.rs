@@ -6,7 +6,7 @@ use protocol::placement::{Epoch, MemberId};
 
 /// What the world knows of one logical node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Story {
+pub(crate) struct NodeHistory {
     /// What was ever told durable, in order.
     pub(crate) durable: Vec<u64>,
     /// The last epoch in which something was told durable that had not been before.
@@ -17,9 +17,15 @@ pub(crate) struct Story {
     promised: BTreeMap<MemberId, u64>,
 }
 
-impl Story {
+impl NodeHistory {
     /// Somebody says, in an epoch, that the log is durable up to a position; this is its log.
-    pub(crate) fn told(&mut self, who: MemberId, epoch: Epoch, position: u64, log: &[u64]) -> Result<(), String> {
+    pub(crate) fn record_durable(
+        &mut self,
+        who: MemberId,
+        epoch: Epoch,
+        position: u64,
+        log: &[u64],
+    ) -> Result<(), String> {
         let position = position as usize;
         if position > log.len() {
             return Err(format!("M1.9: {who:?} told {position}, and its log ends at {}", log.len()));
@@ -43,7 +49,7 @@ impl Story {
     }
 
     /// Somebody leads from now on: its log has all that was ever told durable.
-    pub(crate) fn leads(&self, who: MemberId, log: &[u64]) -> Result<(), String> {
+    pub(crate) fn check_leader(&self, who: MemberId, log: &[u64]) -> Result<(), String> {
         if log.starts_with(&self.durable) {
             return Ok(());
         }
@@ -51,7 +57,7 @@ impl Story {
     }
 
     /// Somebody serves reads up to a position, in an epoch.
-    pub(crate) fn serves(&mut self, who: MemberId, epoch: Epoch, position: u64) -> Result<(), String> {
+    pub(crate) fn check_served(&mut self, who: MemberId, epoch: Epoch, position: u64) -> Result<(), String> {
         if position > self.durable.len() as u64 {
             return Err(format!("M1.13: {who:?} shows {position}, and {} is durable", self.durable.len()));
         }

@@ -16,16 +16,17 @@ const DIRECTED: [Bug; 3] = [Bug::AckOfAnyEpoch, Bug::LeaseOfLifeBefore, Bug::Tel
 
 thread_local! {
     /// What the last panic of this thread said, while a mistake is planted here.
-    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PANIC_MESSAGE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// What histories say when they stop is kept, and not shown.
-fn listen() {
+fn capture_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let is_kept = SAID.with_borrow_mut(|said| said.as_mut().map(|said| *said = info.to_string()).is_some());
+            let is_kept =
+                PANIC_MESSAGE.with_borrow_mut(|said| said.as_mut().map(|said| *said = info.to_string()).is_some());
             if !is_kept {
                 before(info);
             }
@@ -35,18 +36,18 @@ fn listen() {
 
 /// What the history of a seed is stopped by, if it is, with a mistake planted.
 fn noticed(bug: Bug, seed: u64) -> Option<String> {
-    SAID.set(Some(String::new()));
+    PANIC_MESSAGE.set(Some(String::new()));
     plant(Some(bug));
     let result = panic::catch_unwind(AssertUnwindSafe(|| world::run(seed)));
     plant(None);
-    let said = SAID.take();
+    let said = PANIC_MESSAGE.take();
     result.is_err().then(|| said.unwrap_or_default())
 }
 
 #[test]
 #[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
 fn every_planted_bug_of_groups_is_noticed() {
-    listen();
+    capture_panics();
     let only = std::env::var("MORTAR_BUG").ok();
     let bugs = Bug::ALL.iter().copied().filter(|bug| bug.is_of_groups() && !DIRECTED.contains(bug));
     let bugs: Vec<Bug> = bugs.filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)).collect();

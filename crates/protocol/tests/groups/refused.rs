@@ -6,41 +6,41 @@ use std::collections::BTreeMap;
 use model::{ClassId, NodeId, Oid, PageId, SpaceId};
 use protocol::commit::participant::{self, Participant};
 use protocol::commit::{Answer, Part, Record, Request};
-use protocol::ident::{ClientId, Timestamp, TxnId, Version};
-use protocol::page_cache::Content;
-use protocol::placement::{Epoch, Group, Life, MemberId, Phase, Seat};
-use protocol::replica::log::{Log, Point};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
+use protocol::page_cache::ObjectState;
+use protocol::placement::{Epoch, Group, GroupMember, Incarnation, MemberId, Phase};
+use protocol::replica::log::{LogPoint, ReplicaLog};
 use protocol::replica::message::Message;
-use protocol::replica::{Output, Replica, Settings};
-use protocol::validate::{Read, Seen};
+use protocol::replica::{Output, Replica, ReplicaSettings};
+use protocol::validate::{Read, ReadVersion};
 
 const NODE: NodeId = NodeId(1);
 
-fn seat(number: u32) -> Seat {
-    Seat { id: MemberId(number), life: Life(1) }
+fn member(number: u32) -> GroupMember {
+    GroupMember { id: MemberId(number), incarnation: Incarnation(1) }
 }
 
 fn group(epoch: u64, members: &[u32]) -> Group {
-    let members: Vec<Seat> = members.iter().map(|number| seat(*number)).collect();
+    let members: Vec<GroupMember> = members.iter().map(|number| member(*number)).collect();
     let wanted = vec![MemberId(1), MemberId(2)];
     Group { epoch: Epoch(epoch), members, moves: 0, phase: Phase::Serving, wanted }
 }
 
 /// A member with its participant, if it leads.
-struct Brick {
+struct TestMember {
     replica: Replica<Record<u64>>,
     participant: Option<Participant<(), u64>>,
     /// What is written and not durable.
-    unforced: Option<Point>,
+    unforced: Option<LogPoint>,
     sent: Vec<(MemberId, Message<Record<u64>>)>,
     answers: Vec<Answer>,
 }
 
-impl Brick {
+impl TestMember {
     fn new(number: u32) -> Self {
-        let settings = Settings { node: NODE, me: seat(number), retry_ms: 10, batch: 8, window: 8 };
-        let mut replica = Replica::new(settings, Log::new(Point::default(), []));
-        replica.leased(1_000_000, 0);
+        let settings = ReplicaSettings { node: NODE, me: member(number), retry_ms: 10, batch: 8, window: 8 };
+        let mut replica = Replica::new(settings, ReplicaLog::new(LogPoint::default(), []));
+        replica.extend_lease(1_000_000, 0);
         let (sent, answers) = (Vec::new(), Vec::new());
         Self { replica, participant: None, unforced: None, sent, answers }
     }
@@ -58,17 +58,17 @@ impl Brick {
                     Output::Send(to, message) => self.sent.push((to, message)),
                     Output::Durable(position) => {
                         if let Some(participant) = &mut self.participant {
-                            participant.forced(position, &mut |_| Version::ZERO);
+                            participant.handle_forced(position, &mut |_| Version::ZERO);
                         }
                     }
                     Output::Lead { moves } => {
                         let (skew_ms, window_limit) = (1000, 10);
-                        let settings = participant::Settings { node: NODE, moves, skew_ms, window_limit };
+                        let settings = participant::ParticipantSettings { node: NODE, moves, skew_ms, window_limit };
                         let mut participant = Participant::new(settings);
                         for (position, (_, record)) in (1..).zip(self.replica.log().after(0).cloned()) {
                             participant.recover(Version { moves, position }, record);
                         }
-                        participant.recovered(self.replica.log().end());
+                        participant.finish_recovery(self.replica.log().end());
                         self.participant = Some(participant);
                     }
                     Output::Resign => self.participant = None,
@@ -84,28 +84,28 @@ impl Brick {
             match output {
                 participant::Output::Append(_, record) => drop(self.replica.append(record, 0).unwrap()),
                 participant::Output::Answer((), answer) => self.answers.push(answer),
-                participant::Output::Changed(..) | participant::Output::Dropped(_) => {}
+                participant::Output::Changed(..) | participant::Output::RemoveRows(_) => {}
             }
         }
     }
 
     fn ask(&mut self, request: Request<u64>) {
         let participant = self.participant.as_mut().unwrap();
-        participant.handle((), request, Timestamp::ZERO, 5, &mut |_| Version { moves: 0, position: 9 }).unwrap();
+        participant.handle((), request, HlcTimestamp::ZERO, 5, &mut |_| Version { moves: 0, position: 9 }).unwrap();
         self.drain_participant();
         self.drain();
     }
 
     fn force(&mut self) {
         if let Some(point) = self.unforced.take() {
-            self.replica.forced(point, 0);
+            self.replica.handle_forced(point, 0);
             self.drain();
         }
     }
 }
 
 /// Delivers all that the two say to each other.
-fn talk(one: &mut Brick, two: &mut Brick) {
+fn deliver_all(one: &mut TestMember, two: &mut TestMember) {
     while !(one.sent.is_empty() && two.sent.is_empty()) {
         for (_, message) in std::mem::take(&mut one.sent) {
             two.replica.handle(MemberId(1), message, 0);
@@ -120,28 +120,28 @@ fn talk(one: &mut Brick, two: &mut Brick) {
 
 fn prepare() -> (TxnId, Request<u64>) {
     let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number: 1 }, 0);
-    let txn = TxnId { start: Timestamp::at(1), client: ClientId(1) };
+    let txn = TxnId { start: HlcTimestamp::at(1), client: ClientId(1) };
     // It has read what is not there any more: this cannot commit.
-    let reads = vec![Read { oid, seen: Seen::At(Version { moves: 0, position: 3 }) }];
-    let part = Part { reads, writes: BTreeMap::from([(oid, Content::Value(1))]), ..Part::default() };
+    let reads = vec![Read { oid, seen: ReadVersion::At(Version { moves: 0, position: 3 }) }];
+    let part = Part { reads, writes: BTreeMap::from([(oid, ObjectState::Value(1))]), ..Part::default() };
     (txn, Request::Prepare { txn, participants: vec![NODE, NodeId(2)], part })
 }
 
 #[test]
 fn what_a_group_has_refused_stays_refused_when_its_first_member_is_dropped() {
-    let (mut one, mut two) = (Brick::new(1), Brick::new(2));
+    let (mut one, mut two) = (TestMember::new(1), TestMember::new(2));
     for brick in [&mut one, &mut two] {
         brick.replica.configure(&group(1, &[1, 2]), 0);
         brick.drain();
     }
-    talk(&mut one, &mut two);
+    deliver_all(&mut one, &mut two);
     let (txn, prepare) = prepare();
     one.ask(prepare.clone());
     one.force();
-    talk(&mut one, &mut two);
+    deliver_all(&mut one, &mut two);
     assert_eq!(one.answers, [], "the second member does not hold the refusal yet");
     two.force();
-    talk(&mut one, &mut two);
+    deliver_all(&mut one, &mut two);
     assert!(matches!(one.answers[..], [Answer::Refused { .. }]), "{:?}", one.answers);
     // The client is told that it was aborted. The first member is dropped; the same request comes again.
     two.replica.configure(&group(2, &[2]), 0);

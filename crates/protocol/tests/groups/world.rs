@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::NodeId;
 use protocol::lease::Ms;
-use protocol::placement::decider::{self, Decider, Kept};
-use protocol::placement::{Ask, Group, MemberId, Notice, Phase, member};
-use protocol::replica::log::Point;
+use protocol::placement::decider::{self, Decider, PersistedNode};
+use protocol::placement::{Group, MemberId, MetaNotice, MetaRequest, Phase, member};
+use protocol::replica::log::LogPoint;
 use protocol::replica::message::Message;
 use protocol::replica::{Output, Serving};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::brick::{Brick, Clock, Disk, Write};
-use crate::check::Story;
+use crate::brick::{Disk, DriftingClock, TestBrick, Write};
+use crate::check::NodeHistory;
 
 const BRICKS: u32 = 4;
 const NODES: u32 = 2;
@@ -24,22 +24,22 @@ const META: u32 = 0;
 
 #[derive(Clone, Debug)]
 enum Payload {
-    Ask(Ask),
-    Notice(Notice),
+    Ask(MetaRequest),
+    Notice(MetaNotice),
     Group(NodeId, Message<u64>),
 }
 
 struct World {
     rng: StdRng,
     now: Ms,
-    bricks: Vec<Brick>,
+    bricks: Vec<TestBrick>,
     decider: Option<Decider>,
-    kept: BTreeMap<NodeId, Kept>,
-    meta_clock: Clock,
-    mail: Vec<(u32, u32, Payload)>,
+    kept: BTreeMap<NodeId, PersistedNode>,
+    meta_clock: DriftingClock,
+    messages: Vec<(u32, u32, Payload)>,
     /// Links that carry nothing, from and to.
     cut: BTreeSet<(u32, u32)>,
-    stories: BTreeMap<NodeId, Story>,
+    histories: BTreeMap<NodeId, NodeHistory>,
     last_record: u64,
     healthy: bool,
 }
@@ -47,8 +47,8 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let bricks = (1..=BRICKS).map(|id| Brick::new(id, &mut rng)).collect();
-        let meta_clock = Clock::any(&mut rng);
+        let bricks = (1..=BRICKS).map(|id| TestBrick::new(id, &mut rng)).collect();
+        let meta_clock = DriftingClock::any(&mut rng);
         let mut decider = Decider::new(LEASE_MS, [], meta_clock.at(0));
         for node in 1..=NODES {
             let wanted = (0..rng.random_range(1..=3)).map(|at| MemberId((node + at) % BRICKS + 1)).collect();
@@ -61,9 +61,9 @@ impl World {
             decider: Some(decider),
             kept: BTreeMap::new(),
             meta_clock,
-            mail: Vec::new(),
+            messages: Vec::new(),
             cut: BTreeSet::new(),
-            stories: (1..=NODES).map(|node| (NodeId(node), Story::default())).collect(),
+            histories: (1..=NODES).map(|node| (NodeId(node), NodeHistory::default())).collect(),
             last_record: 0,
             healthy: false,
         };
@@ -71,7 +71,7 @@ impl World {
         world
     }
 
-    fn brick(&mut self, id: MemberId) -> &mut Brick {
+    fn brick(&mut self, id: MemberId) -> &mut TestBrick {
         &mut self.bricks[id.0 as usize - 1]
     }
 
@@ -89,7 +89,7 @@ impl World {
         let Some(decider) = &mut self.decider else { return };
         for output in decider.outputs() {
             match output {
-                decider::Output::Keep(node, kept) => {
+                decider::Output::Persist(node, kept) => {
                     let before = self.kept.insert(node, kept.clone());
                     let before = before.map(|kept| (kept.group.phase, kept.group.moves));
                     let moved =
@@ -97,10 +97,10 @@ impl World {
                     let moves = before.map_or(0, |(_, moves)| moves) + u32::from(moved);
                     assert_eq!(kept.group.moves, moves, "M1.5: {node:?} has moved: {moved}");
                 }
-                decider::Output::Send(to, notice) => self.mail.push((META, to.0, Payload::Notice(notice))),
+                decider::Output::Send(to, notice) => self.messages.push((META, to.0, Payload::Notice(notice))),
             }
         }
-        decider.invariants().unwrap();
+        decider.check_invariants().unwrap();
     }
 
     fn drain(&mut self, at: usize) {
@@ -109,18 +109,18 @@ impl World {
         for output in outputs {
             let brick = &mut self.bricks[at];
             match output {
-                member::Output::Send(ask) => self.mail.push((brick.id.0, META, Payload::Ask(ask))),
+                member::Output::Send(ask) => self.messages.push((brick.id.0, META, Payload::Ask(ask))),
                 member::Output::Configure(node, group) => {
                     let leased = brick.leased;
                     let replica = brick.replica(node);
-                    replica.leased(leased, now);
+                    replica.extend_lease(leased, now);
                     replica.configure(&group, now);
                 }
                 member::Output::Leased(until) => {
                     brick.leased = until;
-                    brick.replicas.values_mut().for_each(|replica| replica.leased(until, now));
+                    brick.replicas.values_mut().for_each(|replica| replica.extend_lease(until, now));
                 }
-                member::Output::Heard(node, epoch) => brick.replica(node).heard(epoch),
+                member::Output::StartAcknowledged(node, epoch) => brick.replica(node).handle_start_acknowledged(epoch),
             }
         }
         for node in (1..=NODES).map(NodeId) {
@@ -130,7 +130,7 @@ impl World {
 
     fn drain_replica(&mut self, at: usize, node: NodeId) {
         let brick = &mut self.bricks[at];
-        let (id, story) = (brick.id, self.stories.get_mut(&node).unwrap());
+        let (id, story) = (brick.id, self.histories.get_mut(&node).unwrap());
         let epoch = brick.member.map().lookup(node).map(|group| group.epoch).unwrap_or_default();
         let Some(replica) = brick.replicas.get_mut(&node) else { return };
         let disk = brick.disks.entry(node).or_default();
@@ -143,17 +143,17 @@ impl World {
             let log = || -> Vec<u64> { disk.all.iter().map(|(_, record)| *record).collect() };
             match output {
                 Output::Append(point, record) => disk.begin(Write::Append(point, record)),
-                Output::Cut(position) => disk.begin(Write::Cut(position)),
-                Output::Send(to, message) => self.mail.push((id.0, to.0, Payload::Group(node, message))),
+                Output::Truncate(position) => disk.begin(Write::Truncate(position)),
+                Output::Send(to, message) => self.messages.push((id.0, to.0, Payload::Group(node, message))),
                 Output::Report(node, epoch, report) => {
-                    self.mail.push((id.0, META, Payload::Ask(Ask::Report { node, epoch, report })));
+                    self.messages.push((id.0, META, Payload::Ask(MetaRequest::Report { node, epoch, report })));
                 }
                 Output::Durable(position) => {
-                    story.told(id, epoch, position, &log()).unwrap();
+                    story.record_durable(id, epoch, position, &log()).unwrap();
                     told = true;
                 }
                 Output::Lead { .. } => {
-                    story.leads(id, &log()).unwrap();
+                    story.check_leader(id, &log()).unwrap();
                     brick.leads.insert(node, log());
                 }
                 Output::Resign => drop(brick.leads.remove(&node).unwrap()),
@@ -161,7 +161,7 @@ impl World {
                 Output::CopyFrom(from) => brick.copying.push((node, from)),
             }
         }
-        replica.invariants().unwrap();
+        replica.check_invariants().unwrap();
         assert_eq!(disk.all.len() as u64, replica.log().end(), "the disk has what the replica has");
         if told && brick.leads.contains_key(&node) {
             self.check_acknowledged(at, node);
@@ -174,7 +174,7 @@ impl World {
     fn check_acknowledged(&self, at: usize, node: NodeId) {
         let brick = &self.bricks[at];
         let group = brick.member.map().lookup(node).unwrap();
-        let durable = &self.stories[&node].durable;
+        let durable = &self.histories[&node].durable;
         for seat in &group.members {
             let held = &self.bricks[seat.id.0 as usize - 1].disks[&node].durable;
             let has = held.iter().take(durable.len()).map(|(_, record)| record).eq(durable);
@@ -189,7 +189,7 @@ impl World {
 
     /// At this instant nobody answers who may not.
     fn check_instant(&mut self) {
-        for (node, story) in &mut self.stories {
+        for (node, story) in &mut self.histories {
             let mut leads = Vec::new();
             for brick in self.bricks.iter().filter(|brick| brick.is_up) {
                 let Some(replica) = brick.replicas.get(node) else { continue };
@@ -199,7 +199,7 @@ impl World {
                 }
                 if serving != Serving::Nothing {
                     let epoch = brick.member.map().lookup(*node).unwrap().epoch;
-                    story.serves(brick.id, epoch, replica.told()).unwrap();
+                    story.check_served(brick.id, epoch, replica.announced_position()).unwrap();
                 }
             }
             assert!(leads.len() < 2, "M1.2: all of {leads:?} lead {node:?} at {}", self.now);
@@ -214,11 +214,11 @@ impl World {
             self.poll_meta();
         }
         match self.rng.random_range(0..1000) {
-            0..600 if !self.mail.is_empty() => self.mail(),
+            0..600 if !self.messages.is_empty() => self.deliver_message(),
             600..740 => self.force(),
             740..860 => self.poll(),
             // Whoever leads has something to note by itself.
-            860..900 => self.note(),
+            860..900 => self.append_record(),
             // In the end there must be time to catch up.
             900..970 if !self.healthy || self.rng.random_bool(0.3) => self.request(),
             970..978 => self.copy(),
@@ -229,16 +229,16 @@ impl World {
         self.check_instant();
     }
 
-    fn mail(&mut self) {
+    fn deliver_message(&mut self) {
         // Many are fast, and some are overtaken by very much.
-        let (last, is_fast) = (self.mail.len() - 1, self.rng.random_bool(0.5));
+        let (last, is_fast) = (self.messages.len() - 1, self.rng.random_bool(0.5));
         let next = if is_fast { last } else { self.rng.random_range(0..=last) };
-        let (from, to, payload) = self.mail.swap_remove(next);
+        let (from, to, payload) = self.messages.swap_remove(next);
         if self.cut.contains(&(from, to)) || (!self.healthy && self.rng.random_bool(0.05)) {
             return;
         }
         if !self.healthy && self.rng.random_bool(0.1) {
-            self.mail.push((from, to, payload.clone()));
+            self.messages.push((from, to, payload.clone()));
         }
         if let Payload::Ask(ask) = payload {
             let now = self.meta_clock.at(self.now);
@@ -270,7 +270,7 @@ impl World {
         if let (true, Some(disk)) = (brick.is_up, brick.disks.get_mut(&node)) {
             let count = self.rng.random_range(0..=disk.pending.len());
             if let Some(point) = disk.force(count) {
-                brick.replica(node).forced(point, now);
+                brick.replica(node).handle_forced(point, now);
             }
             self.drain(at);
         }
@@ -284,7 +284,7 @@ impl World {
         self.drain_meta();
     }
 
-    fn note(&mut self) {
+    fn append_record(&mut self) {
         let (node, record) = (self.any_node(), self.last_record + 1);
         let Some(at) = self.bricks.iter().position(|brick| brick.leads.contains_key(&node)) else { return };
         let brick = &mut self.bricks[at];
@@ -331,11 +331,11 @@ impl World {
         let now = brick.clock.at(self.now);
         let Some((node, from)) = brick.copying.pop() else { return };
         let source = self.brick(from);
-        let Some(told) = source.replicas.get(&node).map(|replica| replica.told()) else { return };
+        let Some(told) = source.replicas.get(&node).map(|replica| replica.announced_position()) else { return };
         let durable: Vec<_> = source.disks[&node].durable[..told as usize].to_vec();
         let Some((epoch, _)) = durable.last().copied() else { return };
         let brick = &mut self.bricks[at];
-        if brick.replica(node).copied(Point { epoch, position: told }, now) {
+        if brick.replica(node).handle_copied(LogPoint { epoch, position: told }, now) {
             brick.disks.insert(node, Disk::copied(durable));
         }
         self.drain(at);
@@ -346,7 +346,7 @@ impl World {
         let (at, node) = (self.any_brick(), self.any_node());
         let brick = &mut self.bricks[at];
         if let Some(replica) = brick.replicas.get_mut(&node) {
-            let position = self.rng.random_range(0..=replica.told());
+            let position = self.rng.random_range(0..=replica.announced_position());
             replica.trim(position);
             let base = replica.log().base().position;
             brick.disks.entry(node).or_default().base = base;
@@ -382,7 +382,7 @@ impl World {
 
     fn restart_meta(&mut self) {
         if self.decider.is_none() {
-            self.meta_clock = Clock::any(&mut self.rng);
+            self.meta_clock = DriftingClock::any(&mut self.rng);
             self.decider = Some(Decider::new(LEASE_MS, self.kept.clone(), self.meta_clock.at(self.now)));
         }
     }
@@ -416,30 +416,35 @@ impl World {
                 return;
             }
         }
-        panic!("something is stuck, with {} messages under way: {}", self.mail.len(), self.summary());
+        panic!("something is stuck, with {} messages under way: {}", self.messages.len(), self.summary());
     }
 
     /// Where everybody is, in short.
     fn summary(&self) -> String {
         let mut lines: Vec<String> = self.kept.iter().map(|(node, kept)| format!("{node:?} {kept:?}")).collect();
-        for (node, brick) in self.stories.keys().flat_map(|node| self.bricks.iter().map(move |brick| (node, brick))) {
+        for (node, brick) in self.histories.keys().flat_map(|node| self.bricks.iter().map(move |brick| (node, brick))) {
             let Some(replica) = brick.replicas.get(node) else { continue };
             let (log, now) = (replica.log(), brick.clock.at(self.now));
             let (serving, epoch) = (replica.serving(now), brick.member.map().lookup(*node).map(|group| group.epoch));
-            let (base, end, forced, runs) = (log.base(), log.end(), log.forced(), log.runs());
-            let at = format!("{:?}{:?} {node:?} {epoch:?} {serving:?} told {}", brick.id, brick.life, replica.told());
+            let (base, end, forced, runs) = (log.base(), log.end(), log.forced(), log.last_points());
+            let at = format!(
+                "{:?}{:?} {node:?} {epoch:?} {serving:?} told {}",
+                brick.id,
+                brick.incarnation,
+                replica.announced_position()
+            );
             lines.push(format!("{at} base {base:?} end {end} forced {forced} {runs:?}"));
         }
         lines.join("\n")
     }
 
     fn is_whole(&self) -> bool {
-        self.stories.iter().all(|(node, story)| {
-            let Kept { group, holders } = &self.kept[node];
+        self.histories.iter().all(|(node, story)| {
+            let PersistedNode { group, holders } = &self.kept[node];
             let serves = |group: &Group, id: &MemberId| {
                 let brick = &self.bricks[id.0 as usize - 1];
                 let Some(replica) = brick.replicas.get(node) else { return false };
-                let all = replica.told() == story.durable.len() as u64;
+                let all = replica.announced_position() == story.durable.len() as u64;
                 let needs = if group.first().map(|seat| seat.id) == Some(*id) { Serving::All } else { Serving::Reads };
                 all && replica.serving(brick.clock.at(self.now)) == needs
             };
@@ -457,7 +462,7 @@ pub(crate) fn run(seed: u64) -> usize {
         world.step();
     }
     world.heal();
-    world.stories.values().map(|story| story.durable.len()).sum()
+    world.histories.values().map(|story| story.durable.len()).sum()
 }
 
 #[test]

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use super::{
-    Checked, Checker, Column, Cond, Fits, GroupColumn, Groups, Order, OrderBy, Output, Term, as_type, misplaced, wrong,
+    CheckResult, CheckedQuery, Checker, Column, Cond, GroupColumn, Groups, Order, OrderBy, Output, Term, as_type,
+    check_error, misplaced_aggregate,
 };
 use crate::{Aggregate, Expr, Type};
 
 impl<'q> Checker<'q, '_> {
-    pub(super) fn query(&mut self) -> Fits<'q, Checked> {
+    pub(super) fn query(&mut self) -> CheckResult<'q, CheckedQuery> {
         let query = self.query;
         let condition = query.condition.as_ref().map(|condition| self.cond(condition)).transpose()?;
         let grouped = !query.group.is_empty() || query.parts().any(|part| matches!(part, Expr::Aggregate(..)));
         let (output, order, columns) = if grouped { self.groups()? } else { self.rows()? };
         let family = self.schema.family(self.class);
-        Ok(Checked {
+        Ok(CheckedQuery {
             class: self.class,
             class_name: self.schema.class(self.class).map(|class| class.name.clone()).unwrap_or_default(),
             classes: if query.only { Arc::new([self.class].into()) } else { family },
@@ -27,17 +28,17 @@ impl<'q> Checker<'q, '_> {
         })
     }
 
-    fn rows(&mut self) -> Fits<'q, (Output, Vec<Order>, Vec<Column>)> {
+    fn rows(&mut self) -> CheckResult<'q, (Output, Vec<Order>, Vec<Column>)> {
         let query = self.query;
         let (mut terms, mut columns) = (Vec::new(), Vec::new());
         for item in &query.select {
-            let (term, ty) = self.whole(&item.expr)?;
+            let (term, ty) = self.converted_term(&item.expr)?;
             terms.push(term);
             columns.push(Column { name: name(item.name.as_ref(), &item.expr), ty });
         }
         let mut order = Vec::new();
         for key in &query.order {
-            let term = self.comparable(&key.expr, "be ordered by")?.0;
+            let term = self.comparable_term(&key.expr, "be ordered by")?.0;
             let by = OrderBy::Term(term);
             order.push(Order { by, descending: key.descending, nulls_first: key.nulls_come_first() });
         }
@@ -45,14 +46,14 @@ impl<'q> Checker<'q, '_> {
         Ok((output, order, columns))
     }
 
-    fn groups(&mut self) -> Fits<'q, (Output, Vec<Order>, Vec<Column>)> {
+    fn groups(&mut self) -> CheckResult<'q, (Output, Vec<Order>, Vec<Column>)> {
         let query = self.query;
         let mut keys = Vec::new();
         for key in &query.group {
             if let Expr::Aggregate(aggregate, _) = key {
-                return wrong(key, misplaced(aggregate.name()));
+                return check_error(key, misplaced_aggregate(aggregate.name()));
             }
-            keys.push(self.comparable(key, "be grouped by")?);
+            keys.push(self.comparable_term(key, "be grouped by")?);
         }
         let mut groups = Groups { keys: vec![], aggregates: vec![], columns: vec![] };
         let mut columns = Vec::new();
@@ -60,7 +61,7 @@ impl<'q> Checker<'q, '_> {
             let at = query.parts().find(|part| matches!(part, Expr::Aggregate(..))).or(query.group.first());
             // There is one, as this is a grouping.
             if let Some(at) = at {
-                return wrong(at, "say what is wanted of each group: `select … from …`");
+                return check_error(at, "say what is wanted of each group: `select … from …`");
             }
         }
         for item in &query.select {
@@ -82,15 +83,15 @@ impl<'q> Checker<'q, '_> {
         expr: &'q Expr,
         keys: &[(Term, Option<Type>)],
         groups: &mut Groups,
-    ) -> Fits<'q, (GroupColumn, Option<Type>)> {
+    ) -> CheckResult<'q, (GroupColumn, Option<Type>)> {
         let Expr::Aggregate(aggregate, of) = expr else {
             let same = self.query.group.iter().position(|key| key == expr);
             let Some(index) = same else {
-                return wrong(expr, "this is not alike within a group: group by it, or make it an aggregate");
+                return check_error(expr, "this is not alike within a group: group by it, or make it an aggregate");
             };
             return Ok((GroupColumn::Key(index), keys[index].1.clone()));
         };
-        let of = of.as_deref().map(|of| self.aggregated(*aggregate, of)).transpose()?;
+        let of = of.as_deref().map(|of| self.aggregate_operand(*aggregate, of)).transpose()?;
         let ty = match (aggregate, of.as_ref().and_then(|(_, ty)| ty.as_ref())) {
             (Aggregate::Count, _) => Some(Type::Int64),
             (Aggregate::Average, Some(Type::Decimal)) => Some(Type::Decimal),
@@ -106,28 +107,28 @@ impl<'q> Checker<'q, '_> {
         Ok((GroupColumn::Aggregate(index), ty))
     }
 
-    fn aggregated(&mut self, aggregate: Aggregate, of: &'q Expr) -> Fits<'q, (Term, Option<Type>)> {
+    fn aggregate_operand(&mut self, aggregate: Aggregate, of: &'q Expr) -> CheckResult<'q, (Term, Option<Type>)> {
         match aggregate {
-            Aggregate::Count => self.whole(of),
+            Aggregate::Count => self.converted_term(of),
             Aggregate::Sum | Aggregate::Average => self.number(of),
             Aggregate::Min | Aggregate::Max => {
-                let (term, ty) = self.comparable(of, &format!("have a {}", aggregate.name()))?;
+                let (term, ty) = self.comparable_term(of, &format!("have a {}", aggregate.name()))?;
                 Ok((convert(term, ty.as_ref()), ty))
             }
         }
     }
 
     /// A value that is given to whoever asks.
-    fn whole(&mut self, expr: &'q Expr) -> Fits<'q, (Term, Option<Type>)> {
+    fn converted_term(&mut self, expr: &'q Expr) -> CheckResult<'q, (Term, Option<Type>)> {
         let (term, ty) = self.term(expr)?;
         Ok((convert(term, ty.as_ref()), ty))
     }
 
     /// A value of which one can be less than another.
-    fn comparable(&mut self, expr: &'q Expr, verb: &str) -> Fits<'q, (Term, Option<Type>)> {
+    fn comparable_term(&mut self, expr: &'q Expr, verb: &str) -> CheckResult<'q, (Term, Option<Type>)> {
         match self.term(expr)? {
             (_, Some(ty @ (Type::List(_) | Type::Set(_) | Type::Map(..)))) => {
-                wrong(expr, format!("{} cannot {verb}", self.words(Some(&ty))))
+                check_error(expr, format!("{} cannot {verb}", self.describe_type(Some(&ty))))
             }
             typed => Ok(typed),
         }

@@ -15,7 +15,7 @@ fn schema() -> Schema {
         .field(7, "married", Type::Bool)
         .field(8, "thing", Type::Reference(None))
         .field(9, "scores", Type::map(Type::String, Type::Decimal));
-    let employee = Class::new(ClassId(2), "Employee").extends(ClassId(1)).field_or(
+    let employee = Class::new(ClassId(2), "Employee").extends(ClassId(1)).field_with_default(
         10,
         "pay",
         Type::Decimal,
@@ -29,7 +29,7 @@ fn cond(text: &str) -> Cond {
     query.check(&schema()).unwrap_or_else(|error| panic!("{error}")).condition.unwrap_or(Cond::Constant(true))
 }
 
-fn explained(text: &str) -> String {
+fn explain(text: &str) -> String {
     cond(text).to_string()
 }
 
@@ -59,7 +59,7 @@ fn what_fits_is_resolved() {
         ("3 == null", "false"),
     ];
     for (text, expected) in cases {
-        assert_eq!(explained(text), expected, "{text}");
+        assert_eq!(explain(text), expected, "{text}");
     }
 }
 
@@ -72,7 +72,7 @@ fn literals_become_what_they_meet() {
     let Cond::Compare(_, _, date) = cond("born == '1970-01-02'") else { panic!() };
     assert_eq!(date, Term::literal(model::Date { days: 1 }));
     let Cond::Compare(_, _, number) = cond("pay == 0.1") else { panic!() };
-    assert!(matches!(number.known(), Some(Value::Decimal(_))));
+    assert!(matches!(number.as_literal(), Some(Value::Decimal(_))));
 }
 
 #[test]

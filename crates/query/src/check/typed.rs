@@ -70,21 +70,21 @@ pub(crate) enum Term {
 /// A field, through references.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
-    pub(crate) root: Root,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) root: PathRoot,
+    pub(crate) steps: Vec<PathStep>,
     /// As it was written.
     pub(crate) text: Arc<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Root {
+pub(crate) enum PathRoot {
     This,
     Variable(usize),
 }
 
 /// From an object to one of its fields.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Step {
+pub(crate) struct PathStep {
     /// The object must be of one of these; of another it is as if it were not there.
     pub(crate) classes: Arc<BTreeSet<ClassId>>,
     pub(crate) field: FieldNumber,
@@ -139,7 +139,7 @@ impl Term {
     }
 
     /// The value, if it is known without an object.
-    pub(crate) fn known(&self) -> Option<&Value> {
+    pub(crate) fn as_literal(&self) -> Option<&Value> {
         match self {
             Self::Literal(value) => Some(value),
             _ => None,
@@ -149,7 +149,7 @@ impl Term {
     /// The number of the field and its default, if it is a field of the object itself, as it stands in the record.
     pub(crate) fn own_field(&self) -> Option<(FieldNumber, Option<&Value>)> {
         match self {
-            Self::Path(Path { root: Root::This, steps, .. }) => match steps.as_slice() {
+            Self::Path(Path { root: PathRoot::This, steps, .. }) => match steps.as_slice() {
                 [step] => Some((step.field, step.default.as_deref())),
                 _ => None,
             },

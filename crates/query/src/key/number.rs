@@ -6,27 +6,27 @@ use model::ValueRef;
 use super::tag;
 
 /// Exponents up to here, either way, take one byte.
-const NEAR: i64 = 100;
+const MAX_SHORT_EXPONENT: i64 = 100;
 /// The byte of exponent 0.
-const MIDDLE: u8 = 128;
+const EXPONENT_BIAS: u8 = 128;
 /// Stands before a smaller exponent of eight bytes, one above [`NEAR`] before a larger one.
-const BELOW: u8 = MIDDLE - NEAR as u8 - 1;
-const ABOVE: u8 = MIDDLE + NEAR as u8 + 1;
+const LONG_NEGATIVE_EXPONENT: u8 = EXPONENT_BIAS - MAX_SHORT_EXPONENT as u8 - 1;
+const LONG_POSITIVE_EXPONENT: u8 = EXPONENT_BIAS + MAX_SHORT_EXPONENT as u8 + 1;
 /// The byte of a pair of zeros; below it are the ends.
-const ZEROS: u8 = 2;
+const ZERO_PAIR: u8 = 2;
 
 /// Appends the component of a number, of at most `share` bytes; says whether it was cut.
-pub(super) fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
+pub(super) fn append_component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
     let (digits, scale) = match value {
         ValueRef::Int64(number) => (number.to_string(), 0),
-        ValueRef::Float64(number) => match float(number) {
+        ValueRef::Float64(number) => match float_digits(number) {
             Ok(digits) => digits,
             Err(tag) => {
                 out.push(tag);
                 return false;
             }
         },
-        ValueRef::Decimal(number) => of_big(&number.to_big()),
+        ValueRef::Decimal(number) => decimal_digits(&number.to_big()),
         _ => return false,
     };
     let (negative, digits) = match digits.strip_prefix('-') {
@@ -40,7 +40,7 @@ pub(super) fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) ->
     }
     out.push(if negative { tag::NEGATIVE } else { tag::POSITIVE });
     let start = out.len();
-    let cut = magnitude(digits.as_bytes(), scale, share - 1, out);
+    let cut = append_magnitude(digits.as_bytes(), scale, share - 1, out);
     if negative {
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
     }
@@ -48,35 +48,35 @@ pub(super) fn component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) ->
 }
 
 /// The digits of a floating-point number, with their scale; or its tag, which says all if it has none.
-fn float(number: f64) -> Result<(String, i64), u8> {
+fn float_digits(number: f64) -> Result<(String, i64), u8> {
     /// Doubles within this are integers of 64 bits if they are integers at all.
     const INTEGERS: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= INTEGERS {
         return Ok(((number as i64).to_string(), 0));
     }
     match BigDecimal::try_from(number) {
-        Ok(exact) => Ok(of_big(&exact)),
+        Ok(exact) => Ok(decimal_digits(&exact)),
         Err(_) if number.is_nan() => Err(tag::NAN),
         Err(_) if number > 0.0 => Err(tag::INFINITY),
         Err(_) => Err(tag::MINUS_INFINITY),
     }
 }
 
-fn of_big(number: &BigDecimal) -> (String, i64) {
+fn decimal_digits(number: &BigDecimal) -> (String, i64) {
     let (digits, scale) = number.as_bigint_and_exponent();
     (digits.to_string(), scale)
 }
 
 /// Appends exponent, digits and end of `digits × 10^-scale`, in at most `share` bytes; says whether digits were cut.
-fn magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) -> bool {
+fn append_magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) -> bool {
     let end = out.len().saturating_add(share) - 1;
     // The number is 0.digits × 10^point.
     let point = digits.len() as i64 - scale;
     let exponent = (point + 1).div_euclid(2);
-    if exponent.abs() <= NEAR {
-        out.push((i64::from(MIDDLE) + exponent) as u8);
+    if exponent.abs() <= MAX_SHORT_EXPONENT {
+        out.push((i64::from(EXPONENT_BIAS) + exponent) as u8);
     } else {
-        out.push(if exponent < 0 { BELOW } else { ABOVE });
+        out.push(if exponent < 0 { LONG_NEGATIVE_EXPONENT } else { LONG_POSITIVE_EXPONENT });
         out.extend_from_slice(&(exponent as u64 ^ 1 << 63).to_be_bytes());
     }
     let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
@@ -90,17 +90,17 @@ fn magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) -> bool
             out.push(1);
             return true;
         }
-        out.push(ZEROS + 10 * digit(2 * pair) + digit(2 * pair + 1));
+        out.push(ZERO_PAIR + 10 * digit(2 * pair) + digit(2 * pair + 1));
     }
     out.push(0);
     false
 }
 
 /// How many bytes a number takes behind its tag, with its end; `turned` is a byte of it as it would be in a positive number.
-pub(super) fn end(bytes: &[u8], turned: fn(u8) -> u8) -> Option<usize> {
+pub(super) fn number_end(bytes: &[u8], turned: fn(u8) -> u8) -> Option<usize> {
     let exponent = match turned(*bytes.first()?) {
-        BELOW | ABOVE => 1 + 8,
+        LONG_NEGATIVE_EXPONENT | LONG_POSITIVE_EXPONENT => 1 + 8,
         _ => 1,
     };
-    Some(exponent + bytes.get(exponent..)?.iter().position(|byte| turned(*byte) < ZEROS)? + 1)
+    Some(exponent + bytes.get(exponent..)?.iter().position(|byte| turned(*byte) < ZERO_PAIR)? + 1)
 }

@@ -7,19 +7,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::arbitrary::{number, scalar, text};
 
-fn entry(values: &[Value]) -> Entry {
+fn entry(values: &[Value]) -> IndexEntry {
     let scalars: Vec<ValueRef<'_>> = values.iter().map(|value| value.as_scalar().unwrap()).collect();
-    Entry::new(&scalars)
+    IndexEntry::new(&scalars)
 }
 
 /// As filters compare, families in order.
-fn order(a: &Value, b: &Value) -> Ordering {
+fn compare(a: &Value, b: &Value) -> Ordering {
     let coarse = a.as_scalar().unwrap().compare_as_filters(b.as_scalar().unwrap());
     coarse.unwrap_or_else(|| a.cmp(b))
 }
 
-fn orders(a: &[Value], b: &[Value]) -> Ordering {
-    a.iter().zip(b).map(|(a, b)| order(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+fn compare_all(a: &[Value], b: &[Value]) -> Ordering {
+    a.iter().zip(b).map(|(a, b)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 fn decimal(text: &str) -> Value {
@@ -34,7 +34,7 @@ fn equal_numbers_of_different_types_have_one_key() {
         [(-120).into(), (-120.0).into(), decimal("-1.2e2")],
         [(1 << 60).into(), ((1i64 << 60) as f64).into(), decimal("1152921504606846976.0")],
     ] {
-        let keys: Vec<Entry> = same.iter().map(|value| entry(std::slice::from_ref(value))).collect();
+        let keys: Vec<IndexEntry> = same.iter().map(|value| entry(std::slice::from_ref(value))).collect();
         assert!(keys.iter().all(|key| *key == keys[0]), "{same:?}");
     }
 }
@@ -78,7 +78,7 @@ fn nulls_are_noted() {
     assert!(entry(&[1.into(), Value::Null]).has_null);
     assert!(!entry(&[1.into(), 2.into()]).has_null);
     let record = model::RecordBuilder::new().build().unwrap();
-    let absent = Entry::of(&RecordRef::new(&record).unwrap(), &[FieldNumber(3)]).unwrap();
+    let absent = IndexEntry::of(&RecordRef::new(&record).unwrap(), &[FieldNumber(3)]).unwrap();
     assert_eq!(absent, entry(&[Value::Null]));
 }
 
@@ -100,8 +100,8 @@ fn value() -> BoxedStrategy<Value> {
 }
 
 /// The component parts of keys, without the checksum.
-fn ordered(values: &[Value]) -> Vec<u8> {
-    let mut prefix = Prefix::new(values.len());
+fn components(values: &[Value]) -> Vec<u8> {
+    let mut prefix = KeyPrefix::new(values.len());
     values.iter().for_each(|value| prefix.push(value.as_scalar().unwrap()));
     prefix.bytes().to_vec()
 }
@@ -109,15 +109,15 @@ fn ordered(values: &[Value]) -> Vec<u8> {
 proptest! {
     #[test]
     fn bytes_order_as_numbers(a in number(), b in number()) {
-        let (x, y) = (whole(&[a.as_scalar().unwrap()]), whole(&[b.as_scalar().unwrap()]));
-        prop_assert_eq!(x.cmp(&y), order(&a, &b), "{} {}", a, b);
+        let (x, y) = (full_key(&[a.as_scalar().unwrap()]), full_key(&[b.as_scalar().unwrap()]));
+        prop_assert_eq!(x.cmp(&y), compare(&a, &b), "{} {}", a, b);
     }
 
     #[test]
     fn bytes_order_as_values(a in vec(value(), 3), b in vec(value(), 3), alike in 0..3usize) {
         let b: Vec<Value> = a.iter().take(alike).chain(&b[alike..]).cloned().collect();
-        let (x, y) = (ordered(&a), ordered(&b));
-        let expected = orders(&a, &b);
+        let (x, y) = (components(&a), components(&b));
+        let expected = compare_all(&a, &b);
         // What was cut is alike.
         prop_assert!(x.cmp(&y) == expected || x == y, "{:?} {:?}", a, b);
         if x.len() < 80 && y.len() < 80 {
@@ -138,7 +138,7 @@ proptest! {
         prop_assume!(!matches!(bound, Value::Null));
         let other = if same { bound.clone() } else { other };
         let key = entry(&[first.clone(), other.clone(), last]).key;
-        let mut prefix = Prefix::new(3);
+        let mut prefix = KeyPrefix::new(3);
         prefix.push(first.as_scalar().unwrap());
         let cut = prefix.cut;
         prop_assert!(prefix.range().contains(&key));
@@ -162,7 +162,7 @@ proptest! {
     fn ranges_of_beginnings_have_all_that_begins_so(of in long_text(), cut: prop::sample::Index, other in value()) {
         let Value::String(text) = &of else { panic!() };
         let at = (0..=cut.index(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap();
-        let range = Prefix::new(2).starts_with(&text[..at]);
+        let range = KeyPrefix::new(2).starts_with(&text[..at]);
         prop_assert!(range.contains(&entry(&[of.clone(), other.clone()]).key));
         if !matches!(other, Value::String(_)) {
             prop_assert!(!range.contains(&entry(&[other, of]).key));
@@ -176,26 +176,26 @@ proptest! {
         let key = entry(&values).key;
         let share = (limits::KEY - CHECKSUM) / values.len();
         let mut one = Vec::new();
-        component(values[0].as_scalar().unwrap(), share, &mut one);
-        prop_assert_eq!(first(&key), Some(&one[..]));
+        append_component(values[0].as_scalar().unwrap(), share, &mut one);
+        prop_assert_eq!(first_component(&key), Some(&one[..]));
         // All keys that begin so, and no others, have it.
-        let mut prefix = Prefix::new(values.len());
+        let mut prefix = KeyPrefix::new(values.len());
         prefix.push(values[0].as_scalar().unwrap());
         let range = prefix.range();
-        prop_assert_eq!(fixed(&range.from, &range.to), Some(&one[..]));
+        prop_assert_eq!(common_first_component(&range.from, &range.to), Some(&one[..]));
         let mut above = range.to.clone();
         above.push(0);
-        prop_assert_eq!(fixed(&range.from, &above), None);
+        prop_assert_eq!(common_first_component(&range.from, &above), None);
         for len in 0..one.len() {
-            prop_assert_eq!(first(&one[..len]), None);
+            prop_assert_eq!(first_component(&one[..len]), None);
         }
     }
 
     #[test]
     fn any_bytes_have_a_first_component_or_none(bytes in vec(any::<u8>(), 0..40), to in vec(any::<u8>(), 0..40)) {
-        if let Some(first) = first(&bytes) {
+        if let Some(first) = first_component(&bytes) {
             prop_assert!(bytes.starts_with(first));
         }
-        let _ = fixed(&bytes, &to);
+        let _ = common_first_component(&bytes, &to);
     }
 }

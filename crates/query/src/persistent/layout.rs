@@ -12,7 +12,7 @@ pub struct Layout {
     class: ClassId,
     class_name: &'static str,
     /// In the order of the struct's description.
-    fields: Vec<Place>,
+    fields: Vec<FieldSlot>,
     /// Which of the class's fields the struct has; those it lacks are kept, others are of no class any more.
     numbers: BTreeMap<FieldNumber, bool>,
     /// The largest number that the schema knows in the class's tree: numbers rise, so larger ones are newer than it.
@@ -20,12 +20,12 @@ pub struct Layout {
     /// What new objects have in fields that the struct does not know.
     initial: Vec<(FieldNumber, Value)>,
     /// A field that an object has to have a value for, and that the struct does not know.
-    lacks: Option<String>,
+    missing_required: Option<String>,
 }
 
 /// Where a field stands, and how it is read.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct FieldSlot {
     pub(super) number: FieldNumber,
     name: &'static str,
     /// What today's class says of it; nothing if the layout was made without a schema.
@@ -52,12 +52,12 @@ impl Layout {
                 let message = format!("class {} has no field {}, which the program has", class.name, wanted.name);
                 return Err(Error::new(ErrorKind::NotFound, format!("{message}: add it to the class first")));
             };
-            if !is(&wanted.ty, &field.ty) {
-                let (has, wants) = (schema.name_of(&field.ty), &wanted.ty);
+            if !matches_type(&wanted.ty, &field.ty) {
+                let (has, wants) = (schema.type_name(&field.ty), &wanted.ty);
                 let message = format!("field {} of class {} is of type {has}", wanted.name, class.name);
                 return Err(Error::new(ErrorKind::Invalid, format!("{message}, and of type {wants} in the program")));
             }
-            fields.push(Place {
+            fields.push(FieldSlot {
                 number: field.number,
                 name: wanted.name,
                 ty: Some(field.ty.clone()),
@@ -78,7 +78,15 @@ impl Layout {
         let all = family.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number);
         let numbers = all.map(|number| (number, own(number))).collect();
         let last = last.unwrap_or(FieldNumber(0));
-        Ok(Self { class: class.id, class_name: description.name, fields, numbers, last, initial, lacks })
+        Ok(Self {
+            class: class.id,
+            class_name: description.name,
+            fields,
+            numbers,
+            last,
+            initial,
+            missing_required: lacks,
+        })
     }
 
     /// The layout of a struct whose fields have the numbers that they say, or else count from 0; for records that no
@@ -86,17 +94,17 @@ impl Layout {
     #[must_use]
     pub fn declared<T: Persistent>(class: ClassId) -> Self {
         let description = T::class();
-        let place = |(index, field): (u32, super::FieldDescription)| Place {
+        let place = |(index, field): (u32, super::FieldDescription)| FieldSlot {
             number: field.number.unwrap_or(FieldNumber(index)),
             name: field.name,
             ty: None,
             default: field.default.unwrap_or(Value::Null),
             required: !field.optional,
         };
-        let fields: Vec<Place> = (0..).zip(description.fields).map(place).collect();
+        let fields: Vec<FieldSlot> = (0..).zip(description.fields).map(place).collect();
         let numbers = fields.iter().map(|place| (place.number, true)).collect();
         let last = FieldNumber(u32::MAX);
-        Self { class, class_name: description.name, fields, numbers, last, initial: Vec::new(), lacks: None }
+        Self { class, class_name: description.name, fields, numbers, last, initial: Vec::new(), missing_required: None }
     }
 
     /// The class.
@@ -115,7 +123,7 @@ impl Layout {
     /// # Errors
     /// [`ErrorKind::Invalid`] with a field that it does not know.
     pub fn check_complete(&self) -> Result<()> {
-        let Some(field) = &self.lacks else { return Ok(()) };
+        let Some(field) = &self.missing_required else { return Ok(()) };
         let class = self.class_name;
         let message = format!("field {field} of class {class} has to have a value, and the program does not know it");
         Err(Error::new(ErrorKind::Invalid, message + ": add it to the struct, or give it a default in the class"))
@@ -131,7 +139,7 @@ impl Layout {
         self.numbers.get(&number) == Some(&false) || number > self.last
     }
 
-    pub(super) fn field(&self, index: usize) -> Result<&Place> {
+    pub(super) fn field(&self, index: usize) -> Result<&FieldSlot> {
         self.fields.get(index).ok_or_else(|| {
             let message = format!("{} reads or writes more fields than it describes", self.class_name);
             Error::new(ErrorKind::Internal, message)
@@ -139,7 +147,7 @@ impl Layout {
     }
 
     /// The value of a field, as it is today.
-    pub(super) fn value(&self, place: &Place, record: &RecordRef<'_>) -> Result<Value> {
+    pub(super) fn value(&self, place: &FieldSlot, record: &RecordRef<'_>) -> Result<Value> {
         match record.field(place.number)? {
             None => Ok(place.default.clone()),
             Some(ValueRef::Null) if place.required => Ok(place.default.clone()),
@@ -160,7 +168,7 @@ impl Layout {
 }
 
 /// Whether a field of the program is of the type that its class has. Which class is referred to is not looked at.
-fn is(wanted: &FieldType, ty: &Type) -> bool {
+fn matches_type(wanted: &FieldType, ty: &Type) -> bool {
     match (wanted, ty) {
         (FieldType::Bool, Type::Bool)
         | (FieldType::Int64, Type::Int64)
@@ -171,8 +179,10 @@ fn is(wanted: &FieldType, ty: &Type) -> bool {
         | (FieldType::Date, Type::Date)
         | (FieldType::Timestamp, Type::Timestamp)
         | (FieldType::Reference(_), Type::Reference(_)) => true,
-        (FieldType::List(wanted), Type::List(ty)) | (FieldType::Set(wanted), Type::Set(ty)) => is(wanted, ty),
-        (FieldType::Map(wanted_key, wanted), Type::Map(key, ty)) => is(wanted_key, key) && is(wanted, ty),
+        (FieldType::List(wanted), Type::List(ty)) | (FieldType::Set(wanted), Type::Set(ty)) => matches_type(wanted, ty),
+        (FieldType::Map(wanted_key, wanted), Type::Map(key, ty)) => {
+            matches_type(wanted_key, key) && matches_type(wanted, ty)
+        }
         _ => false,
     }
 }

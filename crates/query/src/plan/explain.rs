@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write};
 
 use serde_json::{Value as Json, json};
 
-use super::{Plan, Source};
+use super::{CandidateSource, Plan};
 use crate::check::{Cond, GroupColumn, Groups, Order, OrderBy, Output, Term};
 
 /// How many objects each step touched, as far as it is known.
@@ -24,7 +24,7 @@ pub struct Counts {
 
 /// A step of a plan, and those whose results it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PlanStep {
     /// What is done.
     pub name: &'static str,
     /// Where: `brick` or `peer`.
@@ -34,23 +34,23 @@ pub struct Step {
     /// How many objects, entries or rows came out of it.
     pub objects: Option<u64>,
     /// Where its input comes from.
-    pub inputs: Vec<Step>,
+    pub inputs: Vec<PlanStep>,
 }
 
 impl Plan {
     /// The plan as steps, the last on top; with what each touched, for a run that is known.
     #[must_use]
-    pub fn explain(&self, counts: &Counts) -> Step {
+    pub fn explain(&self, counts: &Counts) -> PlanStep {
         let mut step = self.source_step(counts);
         if self.filter != model::Filter::And(vec![]) {
-            let what = self.pushed();
-            step = over(step, "filter", "brick", what, counts.sent);
+            let what = self.pushed_condition();
+            step = unary_step(step, "filter", "brick", what, counts.sent);
         }
         if let Some(residual) = &self.residual {
-            let mut filter = over(step, "filter", "peer", residual.to_string(), counts.matched);
+            let mut filter = unary_step(step, "filter", "peer", residual.to_string(), counts.matched);
             let paths = navigations(|visit| residual.paths(visit));
             if !paths.is_empty() {
-                filter.inputs.push(leaf("navigate", "peer", paths.join(", "), counts.navigated));
+                filter.inputs.push(leaf_step("navigate", "peer", paths.join(", "), counts.navigated));
             }
             step = filter;
         }
@@ -58,11 +58,11 @@ impl Plan {
             Output::Objects => {}
             Output::Columns(_) => {
                 let names: Vec<&str> = self.columns().iter().map(|column| column.name.as_str()).collect();
-                step = over(step, "columns", "peer", names.join(", "), None);
+                step = unary_step(step, "columns", "peer", names.join(", "), None);
             }
             Output::Groups(groups) => {
                 let name = if groups.keys.is_empty() { "aggregate" } else { "group" };
-                step = over(step, name, "peer", self.groups(groups), None);
+                step = unary_step(step, name, "peer", self.groups(groups), None);
             }
         }
         if !self.checked.order.is_empty() {
@@ -72,10 +72,10 @@ impl Plan {
                 // Writing to a string does not fail.
                 let _ = write!(what, "; the first {}", limit.saturating_add(self.checked.skip));
             }
-            if matches!(&self.source, Source::Index(index) if index.ordered) {
+            if matches!(&self.source, CandidateSource::Index(index) if index.ordered) {
                 what.push_str(", until the index has no better ones");
             }
-            step = over(step, "sort", "peer", what, None);
+            step = unary_step(step, "sort", "peer", what, None);
         }
         let page = match (self.checked.skip, self.checked.limit) {
             (0, None) => "all".into(),
@@ -83,10 +83,10 @@ impl Plan {
             (skip, None) => format!("all behind the first {skip}"),
             (skip, Some(limit)) => format!("at most {limit} behind the first {skip}"),
         };
-        over(step, "page", "peer", page, counts.rows)
+        unary_step(step, "page", "peer", page, counts.rows)
     }
 
-    fn source_step(&self, counts: &Counts) -> Step {
+    fn source_step(&self, counts: &Counts) -> PlanStep {
         let name = &self.checked.class_name;
         let others = self.checked.classes.len() - 1;
         let classes = match others {
@@ -95,22 +95,24 @@ impl Plan {
             _ => format!("{name} and {others} classes that extend it"),
         };
         match &self.source {
-            Source::Nothing => leaf("nothing", "peer", "the condition holds of no object".into(), counts.scanned),
-            Source::Extent => leaf("extent scan", "brick", classes, counts.scanned),
-            Source::Index(index) => {
+            CandidateSource::Nothing => {
+                leaf_step("nothing", "peer", "the condition holds of no object".into(), counts.scanned)
+            }
+            CandidateSource::Extent => leaf_step("extent scan", "brick", classes, counts.scanned),
+            CandidateSource::Index(index) => {
                 let ranges = match index.ranges.len() {
                     1 => String::new(),
                     count => format!(", in {count} ranges"),
                 };
                 let backwards = if index.reverse { ", backwards" } else { "" };
                 let what = format!("{}: {}{ranges}{backwards}; of {classes}", index.name, index.words);
-                leaf("index range", "brick", what, counts.scanned)
+                leaf_step("index range", "brick", what, counts.scanned)
             }
         }
     }
 
     /// The part of the condition that bricks decide, as it was written; and what else they can say.
-    fn pushed(&self) -> String {
+    fn pushed_condition(&self) -> String {
         let parts = self.checked.conjuncts();
         let residual = match &self.residual {
             Some(Cond::And(parts)) => super::flatten(parts),
@@ -162,8 +164,8 @@ fn navigations<'c>(paths: impl FnOnce(&mut dyn FnMut(&'c crate::check::Path))) -
     let mut found: Vec<String> = Vec::new();
     paths(&mut |path| {
         let follows = match path.root {
-            crate::check::Root::This => path.steps.len() > 1,
-            crate::check::Root::Variable(_) => !path.steps.is_empty(),
+            crate::check::PathRoot::This => path.steps.len() > 1,
+            crate::check::PathRoot::Variable(_) => !path.steps.is_empty(),
         };
         if follows && !found.iter().any(|known| **known == *path.text) {
             found.push(path.text.to_string());
@@ -172,15 +174,21 @@ fn navigations<'c>(paths: impl FnOnce(&mut dyn FnMut(&'c crate::check::Path))) -
     found
 }
 
-fn leaf(name: &'static str, place: &'static str, what: String, objects: Option<u64>) -> Step {
-    Step { name, place, what, objects, inputs: vec![] }
+fn leaf_step(name: &'static str, place: &'static str, what: String, objects: Option<u64>) -> PlanStep {
+    PlanStep { name, place, what, objects, inputs: vec![] }
 }
 
-fn over(input: Step, name: &'static str, place: &'static str, what: String, objects: Option<u64>) -> Step {
-    Step { name, place, what, objects, inputs: vec![input] }
+fn unary_step(
+    input: PlanStep,
+    name: &'static str,
+    place: &'static str,
+    what: String,
+    objects: Option<u64>,
+) -> PlanStep {
+    PlanStep { name, place, what, objects, inputs: vec![input] }
 }
 
-impl Step {
+impl PlanStep {
     /// The step and those below it as JSON.
     #[must_use]
     pub fn to_json(&self) -> Json {
@@ -200,7 +208,7 @@ impl Step {
 }
 
 /// A line for each step, the last on top.
-impl Display for Step {
+impl Display for PlanStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines(0, f)
     }

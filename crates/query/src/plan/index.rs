@@ -11,26 +11,26 @@ use model::{Comparison, FieldNumber, Value};
 
 use super::push::mirrored;
 use super::{Index, IndexRanges};
-use crate::check::{Checked, Cond, Elements, OrderBy, Output, TextTest};
+use crate::check::{CheckedQuery, Cond, Elements, OrderBy, Output, TextTest};
 use crate::eval::holds_by_default;
-use crate::key::{Prefix, Range};
+use crate::key::{KeyPrefix, KeyRange};
 use crate::{Schema, limits};
 
 /// More operands than this are read as one range.
-const POINTS: usize = 64;
+const MAX_POINT_RANGES: usize = 64;
 /// An index is read for its order alone if at most so many objects are wanted.
-const FIRST: u64 = 10_000;
+const MAX_ORDERED_LIMIT: u64 = 10_000;
 
 /// A test of a field that says something of the place in an index.
-struct Test<'c> {
+struct FieldTest<'c> {
     field: FieldNumber,
-    kind: Kind<'c>,
+    kind: TestKind<'c>,
     /// Whether records that lack the field pass it.
     by_default: bool,
     cond: &'c Cond,
 }
 
-enum Kind<'c> {
+enum TestKind<'c> {
     Null,
     NotNull,
     Compare(Comparison, &'c Value),
@@ -42,8 +42,13 @@ enum Kind<'c> {
 type Score = (u32, bool, bool);
 
 /// The best index and what to read of it.
-pub(super) fn choose(checked: &Checked, parts: &[&Cond], schema: &Schema, indexes: &[Index]) -> Option<IndexRanges> {
-    let tests: Vec<Test<'_>> = parts.iter().filter_map(|part| test(part)).collect();
+pub(super) fn choose(
+    checked: &CheckedQuery,
+    parts: &[&Cond],
+    schema: &Schema,
+    indexes: &[Index],
+) -> Option<IndexRanges> {
+    let tests: Vec<FieldTest<'_>> = parts.iter().filter_map(|part| field_test(part)).collect();
     let usable = |index: &&Index| {
         index.ready
             && (1..=limits::KEY_FIELDS).contains(&index.fields.len())
@@ -51,7 +56,7 @@ pub(super) fn choose(checked: &Checked, parts: &[&Cond], schema: &Schema, indexe
     };
     let mut best: Option<(Score, IndexRanges)> = None;
     for index in indexes.iter().filter(usable) {
-        if let Some((score, ranges)) = consider(checked, &tests, index)
+        if let Some((score, ranges)) = score_index(checked, &tests, index)
             && best.as_ref().is_none_or(|(least, _)| score > *least)
         {
             best = Some((score, ranges));
@@ -60,11 +65,11 @@ pub(super) fn choose(checked: &Checked, parts: &[&Cond], schema: &Schema, indexe
     best.map(|(_, ranges)| ranges)
 }
 
-fn consider(checked: &Checked, tests: &[Test<'_>], index: &Index) -> Option<(Score, IndexRanges)> {
-    let mut prefix = Prefix::new(index.fields.len());
+fn score_index(checked: &CheckedQuery, tests: &[FieldTest<'_>], index: &Index) -> Option<(Score, IndexRanges)> {
+    let mut prefix = KeyPrefix::new(index.fields.len());
     let (mut words, mut points, mut equal) = (Vec::new(), 0, 0);
     for field in &index.fields {
-        let Some((test, value)) = tests.iter().find_map(|test| equals(test, *field)) else { break };
+        let Some((test, value)) = tests.iter().find_map(|test| equal_value(test, *field)) else { break };
         prefix.push(value.as_scalar()?);
         words.push(test.cond.to_string());
         points += 4;
@@ -74,21 +79,21 @@ fn consider(checked: &Checked, tests: &[Test<'_>], index: &Index) -> Option<(Sco
     if let Some(field) = index.fields.get(equal) {
         let (mut above, mut below) = (0, 0);
         for test in tests.iter().filter(|test| test.field == *field) {
-            let of_test = of(test, &prefix);
-            ranges = both(&ranges, &of_test);
+            let of_test = test_ranges(test, &prefix);
+            ranges = intersect(&ranges, &of_test);
             words.push(test.cond.to_string());
             match &test.kind {
-                Kind::Compare(Comparison::Less | Comparison::LessOrEqual, _) => below = 1,
-                Kind::Compare(Comparison::Greater | Comparison::GreaterOrEqual, _) => above = 1,
-                Kind::NotNull | Kind::Compare(Comparison::NotEqual, _) => {}
+                TestKind::Compare(Comparison::Less | Comparison::LessOrEqual, _) => below = 1,
+                TestKind::Compare(Comparison::Greater | Comparison::GreaterOrEqual, _) => above = 1,
+                TestKind::NotNull | TestKind::Compare(Comparison::NotEqual, _) => {}
                 _ => (above, below) = (1, 2),
             }
         }
         points += above + below;
     }
-    let order = order(checked, index, equal);
+    let order = index_order(checked, index, equal);
     let ordered = order.is_some() && checked.limit.is_some();
-    let first = checked.limit.is_some_and(|limit| limit.saturating_add(checked.skip) <= FIRST);
+    let first = checked.limit.is_some_and(|limit| limit.saturating_add(checked.skip) <= MAX_ORDERED_LIMIT);
     if points == 0 && !(ordered && first) {
         return None;
     }
@@ -107,74 +112,74 @@ fn consider(checked: &Checked, tests: &[Test<'_>], index: &Index) -> Option<(Sco
     Some(((points, all, ordered), ranges))
 }
 
-fn test(part: &Cond) -> Option<Test<'_>> {
+fn field_test(part: &Cond) -> Option<FieldTest<'_>> {
     let (term, kind) = match part {
-        Cond::IsNull(term) => (term, Kind::Null),
+        Cond::IsNull(term) => (term, TestKind::Null),
         Cond::Not(not) => match &**not {
-            Cond::IsNull(term) => (term, Kind::NotNull),
+            Cond::IsNull(term) => (term, TestKind::NotNull),
             _ => return None,
         },
-        Cond::Compare(comparison, a, b) => match (a.known(), b.known()) {
-            (None, Some(value)) => (a, Kind::Compare(*comparison, value)),
-            (Some(value), None) => (b, Kind::Compare(mirrored(*comparison), value)),
+        Cond::Compare(comparison, a, b) => match (a.as_literal(), b.as_literal()) {
+            (None, Some(value)) => (a, TestKind::Compare(*comparison, value)),
+            (Some(value), None) => (b, TestKind::Compare(mirrored(*comparison), value)),
             _ => return None,
         },
         Cond::In(element, Elements::Choice(choice)) => {
-            (element, Kind::OneOf(choice.as_slice().iter().map(|operand| operand.value()).collect()))
+            (element, TestKind::OneOf(choice.as_slice().iter().map(|operand| operand.value()).collect()))
         }
-        Cond::Text(TextTest::StartsWith, of, with) => match with.known() {
-            Some(Value::String(text)) => (of, Kind::StartsWith(text)),
+        Cond::Text(TextTest::StartsWith, of, with) => match with.as_literal() {
+            Some(Value::String(text)) => (of, TestKind::StartsWith(text)),
             _ => return None,
         },
         _ => return None,
     };
     let (field, default) = term.own_field()?;
     let by_default = default.is_some() && holds_by_default(part);
-    Some(Test { field, kind, by_default, cond: part })
+    Some(FieldTest { field, kind, by_default, cond: part })
 }
 
 /// The value that the field is to equal, if records that lack the field do not pass.
-fn equals<'t, 'c>(test: &'t Test<'c>, field: FieldNumber) -> Option<(&'t Test<'c>, &'c Value)> {
+fn equal_value<'t, 'c>(test: &'t FieldTest<'c>, field: FieldNumber) -> Option<(&'t FieldTest<'c>, &'c Value)> {
     match test.kind {
-        Kind::Compare(Comparison::Equal, value) if test.field == field && !test.by_default => Some((test, value)),
+        TestKind::Compare(Comparison::Equal, value) if test.field == field && !test.by_default => Some((test, value)),
         _ => None,
     }
 }
 
 /// The ranges of what passes a test, in order and apart.
-fn of(test: &Test<'_>, prefix: &Prefix) -> Vec<Range> {
+fn test_ranges(test: &FieldTest<'_>, prefix: &KeyPrefix) -> Vec<KeyRange> {
     let compare = |comparison, value: &Value| value.as_scalar().map(|value| prefix.compare(comparison, value));
-    let mut ranges: Vec<Range> = match &test.kind {
-        Kind::Null => vec![prefix.null()],
+    let mut ranges: Vec<KeyRange> = match &test.kind {
+        TestKind::Null => vec![prefix.null()],
         // Records that lack it may have a default, and stand at null.
-        Kind::NotNull if test.by_default => vec![prefix.range()],
-        Kind::NotNull => vec![prefix.not_null()],
-        Kind::Compare(comparison, value) => compare(*comparison, value).into_iter().collect(),
-        Kind::OneOf(values) if values.len() > POINTS => {
+        TestKind::NotNull if test.by_default => vec![prefix.range()],
+        TestKind::NotNull => vec![prefix.not_null()],
+        TestKind::Compare(comparison, value) => compare(*comparison, value).into_iter().collect(),
+        TestKind::OneOf(values) if values.len() > MAX_POINT_RANGES => {
             let ends = values.first().zip(values.last());
             let ends =
                 ends.and_then(|(first, last)| compare(Comparison::Equal, first).zip(compare(Comparison::Equal, last)));
-            ends.map(|(first, last)| Range { from: first.from, to: last.to }).into_iter().collect()
+            ends.map(|(first, last)| KeyRange { from: first.from, to: last.to }).into_iter().collect()
         }
-        Kind::OneOf(values) => values.iter().filter_map(|value| compare(Comparison::Equal, value)).collect(),
-        Kind::StartsWith(text) => vec![prefix.starts_with(text)],
+        TestKind::OneOf(values) => values.iter().filter_map(|value| compare(Comparison::Equal, value)).collect(),
+        TestKind::StartsWith(text) => vec![prefix.starts_with(text)],
     };
     if test.by_default {
         ranges.push(prefix.null());
     }
-    apart(ranges)
+    merge_overlapping(ranges)
 }
 
 /// What is in a range of both.
-fn both(a: &[Range], b: &[Range]) -> Vec<Range> {
-    apart(a.iter().flat_map(|one| b.iter().map(|other| one.clone().and(other.clone()))).collect())
+fn intersect(a: &[KeyRange], b: &[KeyRange]) -> Vec<KeyRange> {
+    merge_overlapping(a.iter().flat_map(|one| b.iter().map(|other| one.clone().intersection(other.clone()))).collect())
 }
 
 /// The same keys in ranges that are in order, apart and not empty.
-fn apart(mut ranges: Vec<Range>) -> Vec<Range> {
+fn merge_overlapping(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_by(|a, b| a.from.cmp(&b.from));
-    let mut merged: Vec<Range> = Vec::with_capacity(ranges.len());
+    let mut merged: Vec<KeyRange> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match merged.last_mut() {
             Some(last) if range.from <= last.to => last.to = range.to.max(std::mem::take(&mut last.to)),
@@ -188,7 +193,7 @@ fn apart(mut ranges: Vec<Range>) -> Vec<Range> {
 ///
 /// The first key by which objects differ must be the field behind those that are equal. Nulls come first in an index, and
 /// so do records that have a default instead.
-fn order(checked: &Checked, index: &Index, equal: usize) -> Option<bool> {
+fn index_order(checked: &CheckedQuery, index: &Index, equal: usize) -> Option<bool> {
     if matches!(checked.output, Output::Groups(_)) {
         return None;
     }

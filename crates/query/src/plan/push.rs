@@ -6,12 +6,12 @@
 
 use model::{Comparison, FieldNumber, Filter, Operand, Operands, Value, limits};
 
-use crate::check::{Cond, Elements, Path, Root, Term, TextTest};
+use crate::check::{Cond, Elements, Path, PathRoot, Term, TextTest};
 use crate::eval::holds_by_default;
 
 /// The filter for the parts of a conjunction, and what it leaves undecided.
-pub(super) fn split(parts: &[&Cond]) -> (Filter, Option<Cond>) {
-    let mut pusher = Pusher { room: limits::FILTER };
+pub(super) fn split_condition(parts: &[&Cond]) -> (Filter, Option<Cond>) {
+    let mut pusher = FilterBuilder { room: limits::FILTER };
     let (mut filters, mut residual) = (Vec::new(), Vec::new());
     for part in parts {
         let bound = pusher.bound(part, Side::Above);
@@ -50,14 +50,14 @@ struct Bound {
     exact: bool,
 }
 
-struct Pusher {
+struct FilterBuilder {
     /// Bytes of operands that the filter may still have.
     room: usize,
 }
 
-const NOTHING: Bound = Bound { filter: None, exact: false };
+const NO_BOUND: Bound = Bound { filter: None, exact: false };
 
-impl Pusher {
+impl FilterBuilder {
     fn bound(&mut self, cond: &Cond, side: Side) -> Bound {
         match cond {
             Cond::Constant(true) => Bound { filter: Some(Filter::And(vec![])), exact: true },
@@ -69,10 +69,10 @@ impl Pusher {
                 let bound = self.bound(part, other);
                 Bound { filter: bound.filter.map(Filter::negate), exact: bound.exact }
             }
-            test => match self.exactly(test) {
+            test => match self.exact_filter(test) {
                 Some((field, default, filter)) => with_default(test, field, default, filter, side),
-                None if side == Side::Above => self.roughly(test),
-                None => NOTHING,
+                None if side == Side::Above => self.approximate_filter(test),
+                None => NO_BOUND,
             },
         }
     }
@@ -86,24 +86,24 @@ impl Pusher {
             match bound.filter {
                 Some(filter) => filters.push(filter),
                 None if side == may_lack => {}
-                None => return NOTHING,
+                None => return NO_BOUND,
             }
         }
         match filters.len() {
-            0 if !exact => NOTHING,
+            0 if !exact => NO_BOUND,
             1 => Bound { filter: filters.pop(), exact },
             _ => Bound { filter: Some(junction(filters)), exact },
         }
     }
 
     /// The filter that says the same as a test, if defaults are left aside: the field, its default, and the filter.
-    fn exactly<'c>(&mut self, test: &'c Cond) -> Option<(FieldNumber, Option<&'c Value>, Filter)> {
+    fn exact_filter<'c>(&mut self, test: &'c Cond) -> Option<(FieldNumber, Option<&'c Value>, Filter)> {
         let (term, filter): (&Term, Box<dyn Fn(FieldNumber) -> Filter>) = match test {
             Cond::IsNull(term) => (term, Box::new(Filter::IsNull)),
             Cond::Compare(comparison, a, b) => {
                 let (field, comparison, value) = match (a.own_field(), b.own_field()) {
-                    (Some(_), None) => (a, *comparison, b.known()?),
-                    (None, Some(_)) => (b, mirrored(*comparison), a.known()?),
+                    (Some(_), None) => (a, *comparison, b.as_literal()?),
+                    (None, Some(_)) => (b, mirrored(*comparison), a.as_literal()?),
                     _ => return None,
                 };
                 let operand = self.operand(value)?;
@@ -122,7 +122,7 @@ impl Pusher {
                 (element, Box::new(move |field| Filter::OneOf(field, choice.clone())))
             }
             Cond::In(element, Elements::Of(collection)) => {
-                let operand = self.operand(element.known()?)?;
+                let operand = self.operand(element.as_literal()?)?;
                 (collection, Box::new(move |field| Filter::Contains(field, operand.clone())))
             }
             _ => return None,
@@ -132,10 +132,10 @@ impl Pusher {
     }
 
     /// A filter above a test that bricks cannot decide: the fields that it begins with are not null.
-    fn roughly(&mut self, test: &Cond) -> Bound {
+    fn approximate_filter(&mut self, test: &Cond) -> Bound {
         let mut filters = Vec::new();
         let mut not_null = |path: &Path| {
-            if let (Root::This, Some(step)) = (path.root, path.steps.first())
+            if let (PathRoot::This, Some(step)) = (path.root, path.steps.first())
                 && step.default.is_none()
             {
                 let filter = Filter::IsNull(step.field).negate();
@@ -164,14 +164,14 @@ impl Pusher {
             filters = vec![Filter::ContainsText(field, text)];
         }
         match filters.len() {
-            0 => NOTHING,
+            0 => NO_BOUND,
             1 => Bound { filter: filters.pop(), exact: false },
             _ => Bound { filter: Some(Filter::And(filters)), exact: false },
         }
     }
 
     fn operand(&mut self, value: &Value) -> Option<Operand> {
-        self.take(size(value))?;
+        self.reserve(size(value))?;
         Operand::new(value.clone()).ok()
     }
 
@@ -180,21 +180,21 @@ impl Pusher {
         if operands.as_slice().len() * 2 > self.room {
             return None;
         }
-        self.take(operands.as_slice().iter().map(|operand| size(operand.value())).sum())?;
+        self.reserve(operands.as_slice().iter().map(|operand| size(operand.value())).sum())?;
         Some(operands.clone())
     }
 
     fn text(&mut self, term: &Term) -> Option<String> {
-        match term.known()? {
+        match term.as_literal()? {
             Value::String(text) => {
-                self.take(text.len())?;
+                self.reserve(text.len())?;
                 Some(text.clone())
             }
             _ => None,
         }
     }
 
-    fn take(&mut self, bytes: usize) -> Option<()> {
+    fn reserve(&mut self, bytes: usize) -> Option<()> {
         self.room = self.room.checked_sub(bytes)?;
         Some(())
     }
@@ -210,7 +210,7 @@ fn with_default(test: &Cond, field: FieldNumber, default: Option<&Value>, filter
         // A brick takes it for null, and it is not.
         Cond::IsNull(_) => match side {
             Side::Above => Bound { filter: Some(filter), exact: false },
-            Side::Below => NOTHING,
+            Side::Below => NO_BOUND,
         },
         test if holds_by_default(test) => match side {
             Side::Above => Bound { filter: Some(Filter::Or(vec![filter, Filter::IsNull(field)])), exact: false },

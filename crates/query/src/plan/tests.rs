@@ -11,7 +11,7 @@ fn schema() -> Schema {
         .field(1, "age", Type::Int64)
         .field(2, "boss", Type::Reference(Some(ClassId(1))))
         .field(3, "friends", Type::set(Type::Reference(Some(ClassId(1)))))
-        .field_or(4, "size", Type::Int64, 7)
+        .field_with_default(4, "size", Type::Int64, 7)
         .field(5, "home", Type::String);
     let employee = Class::new(ClassId(2), "Employee").extends(ClassId(1));
     Schema::new([person, employee]).unwrap()
@@ -32,7 +32,7 @@ fn index(id: u32, name: &str, fields: &[u32]) -> Index {
 }
 
 /// The filter, if it is one test.
-fn pushed(condition: &str) -> (Filter, bool) {
+fn push_down(condition: &str) -> (Filter, bool) {
     let plan = plan(condition);
     let Filter::And(mut filters) = plan.filter().clone() else { panic!() };
     let filter = if filters.len() == 1 { filters.remove(0) } else { Filter::And(filters) };
@@ -54,7 +54,7 @@ fn simple_tests_are_decided_by_bricks() {
         ("size > 7", Filter::compare(FieldNumber(4), Comparison::Greater, 7)),
     ];
     for (condition, filter) in cases {
-        assert_eq!(pushed(condition), (filter, true), "{condition}");
+        assert_eq!(push_down(condition), (filter, true), "{condition}");
     }
 }
 
@@ -72,7 +72,7 @@ fn of_the_rest_bricks_know_what_must_not_be_null() {
         ("boss.name == null", Filter::And(vec![])),
     ];
     for (condition, filter) in cases {
-        assert_eq!(pushed(condition), (filter, false), "{condition}");
+        assert_eq!(push_down(condition), (filter, false), "{condition}");
     }
 }
 
@@ -81,10 +81,10 @@ fn records_that_lack_a_field_are_let_through_if_its_default_passes() {
     let size = FieldNumber(4);
     let test = Filter::compare(size, Comparison::GreaterOrEqual, 7);
     let either = Filter::Or(vec![test.clone(), Filter::IsNull(size)]);
-    assert_eq!(pushed("size >= 7"), (either, false));
-    assert_eq!(pushed("!(size >= 7)"), (test.negate(), false));
-    assert_eq!(pushed("size != null"), (Filter::And(vec![]), false));
-    assert_eq!(pushed("size == null"), (Filter::IsNull(size), false));
+    assert_eq!(push_down("size >= 7"), (either, false));
+    assert_eq!(push_down("!(size >= 7)"), (test.negate(), false));
+    assert_eq!(push_down("size != null"), (Filter::And(vec![]), false));
+    assert_eq!(push_down("size == null"), (Filter::IsNull(size), false));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_conjunction_is_split() {
     assert_eq!(plan.residual.as_ref().unwrap().to_string(), "boss.name == \"a\"");
     let Filter::And(filters) = plan.filter() else { panic!() };
     assert_eq!(filters.len(), 3);
-    assert!(matches!(self::plan("age > 3 && 1 == 2").source(), Source::Nothing));
+    assert!(matches!(self::plan("age > 3 && 1 == 2").source(), CandidateSource::Nothing));
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn the_index_that_says_most_is_taken() {
     let indexes =
         [index(1, "age", &[1]), index(2, "home, age", &[5, 1]), index(3, "name", &[0]), index(4, "size", &[4])];
     let chosen = |condition: &str| match plan_with(&format!("from Employee where {condition}"), &indexes).source() {
-        Source::Index(index) => (index.name.clone(), index.ranges.len()),
-        Source::Extent => ("extent".into(), 0),
-        Source::Nothing => ("nothing".into(), 0),
+        CandidateSource::Index(index) => (index.name.clone(), index.ranges.len()),
+        CandidateSource::Extent => ("extent".into(), 0),
+        CandidateSource::Nothing => ("nothing".into(), 0),
     };
     let cases = [
         ("age == 3", "age", 1),
@@ -143,7 +143,7 @@ fn the_index_that_says_most_is_taken() {
 #[test]
 fn an_index_must_be_ready_and_have_all_objects_of_the_class() {
     let of = |class: &str, index: Index| {
-        matches!(plan_with(&format!("from {class} where age == 3"), &[index]).source(), Source::Index(_))
+        matches!(plan_with(&format!("from {class} where age == 3"), &[index]).source(), CandidateSource::Index(_))
     };
     assert!(of("Person", index(1, "i", &[1])));
     assert!(!of("Person", Index { ready: false, ..index(1, "i", &[1]) }));
@@ -156,7 +156,7 @@ fn an_index_must_be_ready_and_have_all_objects_of_the_class() {
 fn an_index_gives_the_order_of_a_few() {
     let indexes = [index(1, "age, name", &[1, 0]), index(2, "size", &[4])];
     let order = |rest: &str| match plan_with(&format!("from Person {rest}"), &indexes).source() {
-        Source::Index(index) if index.ordered => Some(index.reverse),
+        CandidateSource::Index(index) if index.ordered => Some(index.reverse),
         _ => None,
     };
     assert_eq!(order("order by age limit 10"), Some(false));
@@ -179,7 +179,7 @@ fn an_index_gives_the_order_of_a_few() {
 
 #[test]
 fn what_is_enough_is_known_if_any_will_do() {
-    let enough = |text: &str| plan_with(text, &[]).enough();
+    let enough = |text: &str| plan_with(text, &[]).candidate_limit();
     assert_eq!(enough("from Person where age > 3 skip 2 limit 3"), Some(5));
     assert_eq!(enough("from Person where age > 3"), None);
     assert_eq!(enough("from Person where boss.age > 3 limit 3"), None);

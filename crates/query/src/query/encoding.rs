@@ -89,7 +89,7 @@ impl Query {
             writer.text(name)?;
             writer.value(value)?;
         }
-        writer.bounded()?;
+        writer.check_len()?;
         Ok(writer.out)
     }
 
@@ -145,9 +145,9 @@ struct Writer {
 
 impl Writer {
     fn expr(&mut self, expr: &Expr, levels: usize) -> Result<()> {
-        self.nodes = fewer(self.nodes)?;
-        let below = deeper(levels)?;
-        self.bounded()?;
+        self.nodes = count_node(self.nodes)?;
+        let below = descend(levels)?;
+        self.check_len()?;
         match expr {
             Expr::Literal(value) => {
                 self.out.push(code::LITERAL);
@@ -201,7 +201,7 @@ impl Writer {
         let bytes = value.to_bytes()?;
         self.len(bytes.len(), limits::QUERY, "bytes")?;
         self.out.extend_from_slice(&bytes);
-        self.bounded()
+        self.check_len()
     }
 
     fn text(&mut self, text: &str) -> Result<()> {
@@ -226,7 +226,7 @@ impl Writer {
         self.out.push(number as u8);
     }
 
-    fn bounded(&self) -> Result<()> {
+    fn check_len(&self) -> Result<()> {
         match self.out.len() {
             0..=limits::QUERY => Ok(()),
             len => Err(too_large(len, limits::QUERY, "bytes")),
@@ -242,8 +242,8 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn expr(&mut self, levels: usize) -> Result<Expr> {
-        self.nodes = fewer(self.nodes)?;
-        let below = deeper(levels)?;
+        self.nodes = count_node(self.nodes)?;
+        let below = descend(levels)?;
         let code = self.byte()?;
         let at = |base: u8| usize::from(code.wrapping_sub(base));
         Ok(match code {
@@ -350,11 +350,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn fewer(nodes: usize) -> Result<usize> {
+fn count_node(nodes: usize) -> Result<usize> {
     nodes.checked_sub(1).ok_or_else(|| too_large(limits::NODES + 1, limits::NODES, "nodes"))
 }
 
-fn deeper(levels: usize) -> Result<usize> {
+fn descend(levels: usize) -> Result<usize> {
     levels.checked_sub(1).ok_or_else(|| too_large(limits::NESTING + 1, limits::NESTING, "levels"))
 }
 

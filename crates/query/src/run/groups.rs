@@ -6,9 +6,9 @@ use bigdecimal::BigDecimal;
 use model::{Decimal, Error, ErrorKind, Result, Value, ValueRef};
 
 use super::sort::sort_key;
-use super::{Row, size, too_much, value_size};
+use super::{Row, size, too_large, value_size};
 use crate::check::{GroupColumn, Groups, Order, OrderBy};
-use crate::key::whole;
+use crate::key::full_key;
 use crate::number::{apply, quotient, to_big, to_double};
 use crate::{Aggregate, Arithmetic, limits};
 
@@ -85,7 +85,7 @@ impl Grouping {
         let of = values.split_off(self.keys);
         let scalars: Vec<ValueRef<'_>> =
             values.iter().map(|value| value.as_scalar().unwrap_or(ValueRef::Null)).collect();
-        let key = whole(&scalars);
+        let key = full_key(&scalars);
         if !self.groups.contains_key(&key) {
             self.bytes += key.len() + size(&values) + 64 * self.aggregates.len();
             let group = self.group(values.clone());
@@ -102,7 +102,7 @@ impl Grouping {
                 self.bytes += accumulator.add(value)?;
             }
         }
-        if self.bytes > limits::HELD { Err(too_much("grouping")) } else { Ok(()) }
+        if self.bytes > limits::BUFFERED { Err(too_large("grouping")) } else { Ok(()) }
     }
 
     /// The rows of the groups, in order.
@@ -139,8 +139,8 @@ impl Accumulator {
                 *count += 1;
                 sum.add(value)?;
             }
-            Self::Min(least) => return Ok(replace(least, value, |new, old| new < old)),
-            Self::Max(most) => return Ok(replace(most, value, |new, old| new > old)),
+            Self::Min(least) => return Ok(replace_if_better(least, value, |new, old| new < old)),
+            Self::Max(most) => return Ok(replace_if_better(most, value, |new, old| new > old)),
         }
         Ok(0)
     }
@@ -163,7 +163,7 @@ impl Accumulator {
     }
 }
 
-fn replace(held: &mut Option<Value>, value: Value, better: impl Fn(&Value, &Value) -> bool) -> usize {
+fn replace_if_better(held: &mut Option<Value>, value: Value, better: impl Fn(&Value, &Value) -> bool) -> usize {
     if held.as_ref().is_some_and(|held| !better(&value, held)) {
         return 0;
     }
@@ -196,14 +196,14 @@ impl Sum {
             },
             (Self::Int(sum), number) => {
                 let sum = Value::Decimal(Decimal::new(sum, 0));
-                return Self::Decimal(sum).and(self, number);
+                return Self::Decimal(sum).add_into(self, number);
             }
         };
         Ok(())
     }
 
     /// Adds a number to a sum that takes the place of another.
-    fn and(self, place: &mut Self, number: Value) -> Result<()> {
+    fn add_into(self, place: &mut Self, number: Value) -> Result<()> {
         *place = self;
         place.add(number)
     }

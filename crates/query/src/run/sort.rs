@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use model::{Result, ValueRef};
 
-use super::{Row, size, too_much};
-use crate::key::whole;
+use super::{Row, size, too_large};
+use crate::key::full_key;
 use crate::limits;
 
 /// The first rows in order, of those that were added.
@@ -15,15 +15,15 @@ pub(super) struct Sorter {
     /// How many rows are wanted.
     most: u64,
     /// The last on top.
-    rows: BinaryHeap<Held>,
+    rows: BinaryHeap<SortEntry>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Held {
+struct SortEntry {
     key: Vec<u8>,
     /// Where it stands in the order of the index, if that is of use.
-    place: Option<Vec<u8>>,
+    index_position: Option<Vec<u8>>,
     row: Row,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn sort_key(value: ValueRef<'_>, descending: bool, nulls_first: bool,
     }
     out.push(1);
     let start = out.len();
-    out.extend_from_slice(&whole(&[value]));
+    out.extend_from_slice(&full_key(&[value]));
     if descending {
         // No value's bytes are the beginning of another's.
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
@@ -51,18 +51,18 @@ impl Sorter {
         if self.is_full() && self.rows.peek().is_none_or(|last| key >= last.key) {
             return Ok(());
         }
-        let held = Held { key, place, row };
+        let held = SortEntry { key, index_position: place, row };
         self.bytes += held.bytes();
         self.rows.push(held);
         if self.rows.len() as u64 > self.most {
             self.bytes -= self.rows.pop().map_or(0, |held| held.bytes());
         }
-        if self.bytes > limits::HELD { Err(too_much("sorting")) } else { Ok(()) }
+        if self.bytes > limits::BUFFERED { Err(too_large("sorting")) } else { Ok(()) }
     }
 
     /// Whether all that stands at this place of the index, or behind it, is behind the last row that is wanted.
     pub(super) fn is_behind(&self, place: &[u8]) -> bool {
-        let last = self.rows.peek().and_then(|last| last.place.as_deref());
+        let last = self.rows.peek().and_then(|last| last.index_position.as_deref());
         self.is_full() && last.is_none_or(|last| place > last)
     }
 
@@ -75,32 +75,32 @@ impl Sorter {
     }
 }
 
-impl Held {
+impl SortEntry {
     fn bytes(&self) -> usize {
         let row = match &self.row {
             Row::Object(_, record) => record.len() + 64,
             Row::Values(values) => size(values),
         };
-        row + self.key.len() + self.place.as_ref().map_or(0, Vec::len) + 64
+        row + self.key.len() + self.index_position.as_ref().map_or(0, Vec::len) + 64
     }
 }
 
-impl Ord for Held {
+impl Ord for SortEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key.cmp(&other.key)
     }
 }
 
-impl PartialOrd for Held {
+impl PartialOrd for SortEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for SortEntry {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Held {}
+impl Eq for SortEntry {}

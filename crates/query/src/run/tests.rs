@@ -1,5 +1,5 @@
 use super::*;
-use crate::check::Checked;
+use crate::check::CheckedQuery;
 use crate::world::{Person, World, oid};
 use crate::{Index, Query};
 
@@ -7,7 +7,7 @@ mod naive;
 
 /// Runs a plan as bricks and a peer server would; `parts` is how many streams there are.
 fn run(world: &World, plan: &Arc<Plan>, parts: u32) -> Result<(Vec<Row>, Counts)> {
-    let mut run = Run::new(Arc::clone(plan));
+    let mut run = QueryRun::new(Arc::clone(plan));
     let mut rows = Vec::new();
     let mut streams: Vec<VecDeque<(Oid, Bytes)>> = (0..parts).map(|part| world.candidates(plan, part, parts)).collect();
     if plan.counts_only() {
@@ -46,7 +46,7 @@ fn run(world: &World, plan: &Arc<Plan>, parts: u32) -> Result<(Vec<Row>, Counts)
     Ok((rows, run.counts()))
 }
 
-fn checked(world: &World, text: &str) -> Checked {
+fn checked(world: &World, text: &str) -> CheckedQuery {
     Query::parse(text).unwrap().check(&world.schema).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -177,7 +177,7 @@ fn referenced_objects_are_asked_for_together() {
     let many: Vec<u16> = (1..=100).collect();
     world.add_person(500, "y", None, None, &many);
     let plan = checked(&world, "from Person where boss.age == 1 || friends.any(f => f.boss.age == 1)");
-    let mut run = Run::new(Arc::new(plan.plan(&world.schema, &[])));
+    let mut run = QueryRun::new(Arc::new(plan.plan(&world.schema, &[])));
     for (oid, record) in &world.objects {
         run.offer(0, *oid, record.clone());
     }
@@ -206,7 +206,7 @@ fn an_ordered_index_is_read_no_further_than_needed() {
     for (order, oldest) in [("age", 1), ("age desc", 49)] {
         let text = format!("select age from Person order by {order}, name skip 2 limit 2");
         let plan = Arc::new(checked(&world, &text).plan(&world.schema, std::slice::from_ref(&index)));
-        let Source::Index(ranges) = plan.source() else { panic!("{}", plan.explain(&Counts::default())) };
+        let CandidateSource::Index(ranges) = plan.source() else { panic!("{}", plan.explain(&Counts::default())) };
         assert!(ranges.ordered && ranges.reverse == (oldest > 1));
         let (rows, counts) = run(&world, &plan, 1).unwrap();
         let expected = if oldest == 1 { [1, 1] } else { [48, 48] };
@@ -224,7 +224,7 @@ fn only_the_fields_that_make_the_order_end_the_reading() {
     let index = Index { id: 7, name: "age, name".into(), class: model::ClassId(1), fields, unique: false, ready: true };
     let text = "select name from Person order by age, name desc limit 1";
     let plan = Arc::new(checked(&world, text).plan(&world.schema, &[index]));
-    assert!(matches!(plan.source(), Source::Index(index) if index.ordered));
+    assert!(matches!(plan.source(), CandidateSource::Index(index) if index.ordered));
     assert_eq!(run(&world, &plan, 1).unwrap().0, [Row::Values(vec!["d".into()])]);
 }
 

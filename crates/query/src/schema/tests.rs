@@ -11,7 +11,7 @@ fn person() -> Class {
 }
 
 fn employee() -> Class {
-    Class::new(ClassId(2), "com.example.Employee").extends(ClassId(1)).field_or(
+    Class::new(ClassId(2), "com.example.Employee").extends(ClassId(1)).field_with_default(
         3,
         "pay",
         Type::Decimal,
@@ -19,7 +19,7 @@ fn employee() -> Class {
     )
 }
 
-fn refused(classes: impl IntoIterator<Item = Class>) -> String {
+fn schema_error(classes: impl IntoIterator<Item = Class>) -> String {
     let error = Schema::new(classes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     error.to_string()
@@ -58,10 +58,10 @@ fn what_does_not_fit_together_is_refused() {
         (vec![person().extends(ClassId(2)), employee()], "own ancestors"),
         (vec![person().field(3, "name", Type::Int64), employee()], "twice"),
         (vec![person(), employee().field(1, "size", Type::Int64)], "which is age's"),
-        (vec![Class::new(ClassId(1), "A").field_or(0, "a", Type::Int64, "x")], "has the default"),
+        (vec![Class::new(ClassId(1), "A").field_with_default(0, "a", Type::Int64, "x")], "has the default"),
     ];
     for (classes, why) in cases {
-        let message = refused(classes);
+        let message = schema_error(classes);
         assert!(message.contains(why), "{message}, not {why}");
     }
 }
@@ -82,10 +82,10 @@ fn an_old_record_is_read_through_the_newer_class() {
         .version(2)
         .field(0, "full name", Type::String)
         .field(1, "age", Type::Decimal)
-        .field_or(2, "married", Type::Bool, false)
+        .field_with_default(2, "married", Type::Bool, false)
         .field(3, "home", Type::String)
         .required(4, "rank", Type::Int64, 9)
-        .field_or(5, "wage", Type::Int64, 9);
+        .field_with_default(5, "wage", Type::Int64, 9);
     let schema = Schema::new([class]).unwrap();
     let fields = schema.read(&RecordRef::new(&old).unwrap(), ClassId(1)).unwrap();
     let fields: Vec<(&str, Value)> = fields.into_iter().map(|(field, value)| (field.name.as_str(), value)).collect();

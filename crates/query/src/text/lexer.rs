@@ -9,12 +9,12 @@ use super::error_at;
 /// A token and its place in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
-    pub(super) kind: Kind<'t>,
-    pub(super) place: Range<usize>,
+    pub(super) kind: TokenKind<'t>,
+    pub(super) span: Range<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind<'t> {
+pub(super) enum TokenKind<'t> {
     /// A name or a word.
     Name(&'t str),
     /// A name in backticks, which is never a word.
@@ -24,7 +24,7 @@ pub(super) enum Kind<'t> {
     /// A text.
     Text(String),
     /// What stands in quotes behind `x`, `d` or `t`.
-    Marked(char, String),
+    Prefixed(char, String),
     /// An identifier of an object, without `@`.
     Reference(&'t str),
     /// `:name`, without the colon.
@@ -55,7 +55,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
     let mut tokens = Vec::new();
     loop {
         let token = lexer.token()?;
-        let end = token.kind == Kind::End;
+        let end = token.kind == TokenKind::End;
         tokens.push(token);
         if end {
             return Ok(tokens);
@@ -73,38 +73,38 @@ impl<'t> Lexer<'t> {
         self.take_while(char::is_whitespace);
         let start = self.at;
         let kind = self.kind()?;
-        Ok(Token { kind, place: start..self.at })
+        Ok(Token { kind, span: start..self.at })
     }
 
-    fn kind(&mut self) -> Result<Kind<'t>> {
+    fn kind(&mut self) -> Result<TokenKind<'t>> {
         let (start, rest) = (self.at, &self.text[self.at..]);
         let mut characters = rest.chars();
-        let Some(first) = characters.next() else { return Ok(Kind::End) };
+        let Some(first) = characters.next() else { return Ok(TokenKind::End) };
         match (first, characters.next()) {
-            ('"' | '\'', _) => self.quoted().map(Kind::Text),
-            ('`', _) => self.quoted().map(Kind::Quoted),
+            ('"' | '\'', _) => self.quoted().map(TokenKind::Text),
+            ('`', _) => self.quoted().map(TokenKind::Quoted),
             ('x' | 'd' | 't', Some('"' | '\'')) => {
                 self.at += 1;
-                Ok(Kind::Marked(first, self.quoted()?))
+                Ok(TokenKind::Prefixed(first, self.quoted()?))
             }
-            ('0'..='9', _) => Ok(Kind::Number(self.number())),
+            ('0'..='9', _) => Ok(TokenKind::Number(self.number())),
             ('.', _) => {
                 self.at += 1;
-                Ok(Kind::Sign("."))
+                Ok(TokenKind::Sign("."))
             }
             ('@', _) => {
                 self.at += 1;
-                Ok(Kind::Reference(self.oid()))
+                Ok(TokenKind::Reference(self.oid()))
             }
             (':', Some(next)) if starts_name(next) => {
                 self.at += 1;
-                Ok(Kind::Parameter(self.take_while(continues_name)))
+                Ok(TokenKind::Parameter(self.take_while(continues_name)))
             }
-            _ if starts_name(first) => Ok(Kind::Name(self.take_while(continues_name))),
+            _ if starts_name(first) => Ok(TokenKind::Name(self.take_while(continues_name))),
             _ => match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
                 Some(sign) => {
                     self.at += sign.len();
-                    Ok(Kind::Sign(sign))
+                    Ok(TokenKind::Sign(sign))
                 }
                 None => {
                     let place = start..start + first.len_utf8();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use model::{Comparison, Decimal, Oid, Result, Value};
 
-use super::lexer::{Kind, Token, tokens};
+use super::lexer::{Token, TokenKind, tokens};
 use super::{error_at, is_reserved, is_word, too_long};
 use crate::{Aggregate, Arithmetic, Expr, Function, Item, OrderKey, Query, limits};
 
@@ -62,14 +62,14 @@ impl<'t> Parser<'t> {
     /// A whole query; of this class, if it is known already.
     pub(super) fn query(&mut self, class: Option<&str>) -> Result<Query> {
         let mut query = Query::of(class.unwrap_or_default());
-        if self.takes_word("select") {
+        if self.eat_word("select") {
             query.select = self.list(limits::COLUMNS, Self::item)?;
         }
         if class.is_none() {
-            if !self.takes_word("from") {
-                return Err(self.expected("`from` and a class"));
+            if !self.eat_word("from") {
+                return Err(self.expected_error("`from` and a class"));
             }
-            query.only = self.takes_word("only");
+            query.only = self.eat_word("only");
             query.class = self.class()?;
         } else if self.is_at("from") {
             let class = &query.class;
@@ -78,35 +78,35 @@ impl<'t> Parser<'t> {
             );
         }
         // Without a class to write before it, the condition may stand alone.
-        let bare = class.is_some() && query.select.is_empty() && !self.at_clause();
-        if self.takes_word("where") || bare {
+        let bare = class.is_some() && query.select.is_empty() && !self.is_at_clause();
+        if self.eat_word("where") || bare {
             query.condition = Some(self.expr()?);
         }
         self.clauses(&mut query)?;
-        self.end("an operator, `group by`, `order by`, `skip`, `limit` or the end")?;
+        self.expect_end("an operator, `group by`, `order by`, `skip`, `limit` or the end")?;
         Ok(query)
     }
 
     /// A text that is one condition or value.
     pub(super) fn whole_expr(&mut self) -> Result<Expr> {
         let expr = self.expr()?;
-        self.end("an operator or the end")?;
+        self.expect_end("an operator or the end")?;
         Ok(expr)
     }
 
     fn clauses(&mut self, query: &mut Query) -> Result<()> {
-        if self.takes_word("group") {
-            self.word("by")?;
+        if self.eat_word("group") {
+            self.expect_word("by")?;
             query.group = self.list(limits::COLUMNS, Self::expr)?;
         }
-        if self.takes_word("order") {
-            self.word("by")?;
+        if self.eat_word("order") {
+            self.expect_word("by")?;
             query.order = self.list(limits::ORDER, Self::order_key)?;
         }
-        if self.takes_word("skip") || self.takes_word("offset") {
+        if self.eat_word("skip") || self.eat_word("offset") {
             query.skip = self.count()?;
         }
-        if self.takes_word("limit") {
+        if self.eat_word("limit") {
             query.limit = Some(self.count()?);
         }
         Ok(())
@@ -114,22 +114,22 @@ impl<'t> Parser<'t> {
 
     fn item(&mut self) -> Result<Item> {
         let expr = self.expr()?;
-        let name = if self.takes_word("as") { Some(self.name("a name for the column")?) } else { None };
+        let name = if self.eat_word("as") { Some(self.name("a name for the column")?) } else { None };
         Ok(Item { expr, name })
     }
 
     fn order_key(&mut self) -> Result<OrderKey> {
         let expr = self.expr()?;
-        let descending = self.takes_word("desc");
+        let descending = self.eat_word("desc");
         if !descending {
-            self.takes_word("asc");
+            self.eat_word("asc");
         }
-        let nulls_first = if !self.takes_word("nulls") {
+        let nulls_first = if !self.eat_word("nulls") {
             None
-        } else if self.takes_word("first") {
+        } else if self.eat_word("first") {
             Some(true)
         } else {
-            self.word("last").map_err(|_| self.expected("`first` or `last`"))?;
+            self.expect_word("last").map_err(|_| self.expected_error("`first` or `last`"))?;
             Some(false)
         };
         Ok(OrderKey { expr, descending, nulls_first })
@@ -137,7 +137,7 @@ impl<'t> Parser<'t> {
 
     fn class(&mut self) -> Result<String> {
         let mut class = self.name("the name of a class")?;
-        while self.takes(".") {
+        while self.eat(".") {
             class.push('.');
             class += &self.name("the rest of the class's name")?;
         }
@@ -146,17 +146,17 @@ impl<'t> Parser<'t> {
 
     fn count(&mut self) -> Result<u64> {
         let number = match self.kind() {
-            Kind::Number(digits) => digits.parse().ok(),
+            TokenKind::Number(digits) => digits.parse().ok(),
             _ => None,
         };
-        let number = number.ok_or_else(|| self.expected("a number of objects"))?;
+        let number = number.ok_or_else(|| self.expected_error("a number of objects"))?;
         self.at += 1;
         Ok(number)
     }
 
     fn list<T>(&mut self, most: usize, one: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = vec![one(self)?];
-        while self.takes(",") {
+        while self.eat(",") {
             if items.len() == most {
                 return Err(self.error(format!("there may be {most} here, not more")));
             }
@@ -166,20 +166,20 @@ impl<'t> Parser<'t> {
     }
 
     fn expr(&mut self) -> Result<Expr> {
-        self.binding(power::NONE, limits::NESTING)
+        self.parse_binary(power::NONE, limits::NESTING)
     }
 
     /// An operand and all operators behind it that bind more tightly than `least`.
-    fn binding(&mut self, least: u8, levels: usize) -> Result<Expr> {
+    fn parse_binary(&mut self, least: u8, levels: usize) -> Result<Expr> {
         let Some(below) = levels.checked_sub(1) else {
             return Err(self.error(format!("this is nested more than {} deep", limits::NESTING)));
         };
         let mut left = self.prefix(below)?;
         loop {
-            let start = self.place();
+            let start = self.span();
             let Some(infix) = self.infix().filter(|infix| infix.power() > least) else { return Ok(left) };
             self.at += 1;
-            let right = self.binding(infix.power(), below)?;
+            let right = self.parse_binary(infix.power(), below)?;
             left = match infix {
                 Infix::Or => self.chain(left, right, power::OR, below).map(Expr::Or)?,
                 Infix::And => self.chain(left, right, power::AND, below).map(Expr::And)?,
@@ -189,7 +189,7 @@ impl<'t> Parser<'t> {
             };
             if infix.power() == power::COMPARE && self.infix().is_some_and(|next| next.power() == power::COMPARE) {
                 let message = "comparisons do not chain: join two of them with &&";
-                return Err(error_at(self.text, start.start..self.place().end, message));
+                return Err(error_at(self.text, start.start..self.span().end, message));
             }
         }
     }
@@ -199,14 +199,14 @@ impl<'t> Parser<'t> {
         let mut parts = vec![first, second];
         while self.infix().is_some_and(|infix| infix.power() == power) {
             self.at += 1;
-            parts.push(self.binding(power, levels)?);
+            parts.push(self.parse_binary(power, levels)?);
         }
         Ok(parts)
     }
 
     fn infix(&self) -> Option<Infix> {
         Some(match self.kind() {
-            Kind::Sign(sign) => match *sign {
+            TokenKind::Sign(sign) => match *sign {
                 "||" | "|" => Infix::Or,
                 "&&" | "&" => Infix::And,
                 "==" | "=" => Infix::Compare(Comparison::Equal),
@@ -222,48 +222,48 @@ impl<'t> Parser<'t> {
                 "%" => Infix::Arithmetic(Arithmetic::Remainder),
                 _ => return None,
             },
-            Kind::Name(name) if is_word(name, "or") => Infix::Or,
-            Kind::Name(name) if is_word(name, "and") => Infix::And,
-            Kind::Name(name) if is_word(name, "in") => Infix::In,
+            TokenKind::Name(name) if is_word(name, "or") => Infix::Or,
+            TokenKind::Name(name) if is_word(name, "and") => Infix::And,
+            TokenKind::Name(name) if is_word(name, "in") => Infix::In,
             _ => return None,
         })
     }
 
     fn prefix(&mut self, levels: usize) -> Result<Expr> {
-        if self.takes("!") {
-            return Ok(self.binding(power::PREFIX, levels)?.negate());
+        if self.eat("!") {
+            return Ok(self.parse_binary(power::PREFIX, levels)?.negate());
         }
-        if self.takes_word("not") {
-            return Ok(self.binding(power::NOT, levels)?.negate());
+        if self.eat_word("not") {
+            return Ok(self.parse_binary(power::NOT, levels)?.negate());
         }
-        if self.takes("-") {
+        if self.eat("-") {
             // A sign before a number is its own, but not before a number that something is done to.
-            let method = self.tokens.get(self.at + 1).is_some_and(|token| token.kind == Kind::Sign("."));
+            let method = self.tokens.get(self.at + 1).is_some_and(|token| token.kind == TokenKind::Sign("."));
             return match self.kind() {
-                Kind::Number(digits) if !method => {
+                TokenKind::Number(digits) if !method => {
                     let literal = self.number(true, digits);
                     self.at += 1;
                     literal
                 }
-                Kind::Name("Infinity") => {
+                TokenKind::Name("Infinity") => {
                     self.at += 1;
                     Ok(Expr::value(f64::NEG_INFINITY))
                 }
-                _ => Ok(Expr::Negate(Box::new(self.binding(power::PREFIX, levels)?))),
+                _ => Ok(Expr::Negate(Box::new(self.parse_binary(power::PREFIX, levels)?))),
             };
         }
         let mut expr = self.operand(levels)?;
-        while self.takes(".") {
-            expr = self.behind_dot(expr, levels)?;
+        while self.eat(".") {
+            expr = self.parse_postfix(expr, levels)?;
         }
         Ok(expr)
     }
 
     /// What stands behind a dot: a function of what stands before it, or the next name of a path.
-    fn behind_dot(&mut self, before: Expr, levels: usize) -> Result<Expr> {
-        let place = self.place();
+    fn parse_postfix(&mut self, before: Expr, levels: usize) -> Result<Expr> {
+        let place = self.span();
         let name = self.name("the name of a field or function")?;
-        if !self.takes("(") {
+        if !self.eat("(") {
             return match before {
                 Expr::Path(mut names) if names.len() < limits::PATH => {
                     names.push(name);
@@ -277,12 +277,12 @@ impl<'t> Parser<'t> {
         }
         if name == "any" {
             let variable = self.name("a name for the element, as in any(x => x.age > 3)")?;
-            self.sign("=>")?;
-            let condition = Box::new(self.binding(power::NONE, levels)?);
-            self.sign(")")?;
+            self.expect_sign("=>")?;
+            let condition = Box::new(self.parse_binary(power::NONE, levels)?);
+            self.expect_sign(")")?;
             return Ok(Expr::Any { collection: Box::new(before), variable, condition });
         }
-        let Some(function) = Function::named(&name) else {
+        let Some(function) = Function::from_name(&name) else {
             let names = Function::ALL.map(Function::name).join(", ");
             return Err(error_at(self.text, place, format!("there is no function {name}; there are {names} and any")));
         };
@@ -290,47 +290,47 @@ impl<'t> Parser<'t> {
     }
 
     fn operand(&mut self, levels: usize) -> Result<Expr> {
-        let Token { kind, place } = self.token().clone();
+        let Token { kind, span: place } = self.token().clone();
         self.at += 1;
         let literal = |value: Result<Value>| {
             value.map(Expr::Literal).map_err(|error| error_at(self.text, place.clone(), error.message()))
         };
         match kind {
-            Kind::Sign("(") => {
-                let expr = self.binding(power::NONE, levels)?;
-                self.sign(")")?;
+            TokenKind::Sign("(") => {
+                let expr = self.parse_binary(power::NONE, levels)?;
+                self.expect_sign(")")?;
                 Ok(expr)
             }
-            Kind::Sign("[") => Ok(Expr::List(self.arguments("]", levels)?)),
-            Kind::Number(digits) => {
+            TokenKind::Sign("[") => Ok(Expr::List(self.arguments("]", levels)?)),
+            TokenKind::Number(digits) => {
                 self.at -= 1;
                 let number = self.number(false, digits);
                 self.at += 1;
                 number
             }
-            Kind::Text(text) => Ok(Expr::value(text)),
-            Kind::Marked('d', text) => literal(text.parse().map(Value::Date)),
-            Kind::Marked('t', text) => literal(text.parse().map(Value::Timestamp)),
-            Kind::Marked(_, text) => match bytes(&text) {
+            TokenKind::Text(text) => Ok(Expr::value(text)),
+            TokenKind::Prefixed('d', text) => literal(text.parse().map(Value::Date)),
+            TokenKind::Prefixed('t', text) => literal(text.parse().map(Value::Timestamp)),
+            TokenKind::Prefixed(_, text) => match bytes(&text) {
                 Some(bytes) => Ok(Expr::Literal(Value::Bytes(bytes))),
                 None => Err(error_at(self.text, place, "bytes are written as pairs of hexadecimal digits: x'0aff'")),
             },
-            Kind::Reference(oid) => match oid.parse::<Oid>() {
+            TokenKind::Reference(oid) => match oid.parse::<Oid>() {
                 Ok(oid) => Ok(Expr::value(oid)),
                 Err(error) => Err(error_at(self.text, place, error.to_string())),
             },
-            Kind::Parameter(name) => Ok(Expr::parameter(name)),
-            Kind::Quoted(name) => Ok(Expr::Path(vec![name])),
-            Kind::Name(name) => self.word_or_path(name, &place, levels),
-            Kind::Sign(_) | Kind::End => {
+            TokenKind::Parameter(name) => Ok(Expr::parameter(name)),
+            TokenKind::Quoted(name) => Ok(Expr::Path(vec![name])),
+            TokenKind::Name(name) => self.word_or_path(name, &place, levels),
+            TokenKind::Sign(_) | TokenKind::End => {
                 self.at -= 1;
-                Err(self.expected("a field, a value, a parameter or ( )"))
+                Err(self.expected_error("a field, a value, a parameter or ( )"))
             }
         }
     }
 
     fn word_or_path(&mut self, name: &str, place: &Range<usize>, levels: usize) -> Result<Expr> {
-        if self.takes("(") {
+        if self.eat("(") {
             return self.call(name, place, levels);
         }
         Ok(match name {
@@ -351,21 +351,21 @@ impl<'t> Parser<'t> {
     /// `count(*)`, `sum(age)`, and functions that are written before what they are of: `lower(name)`.
     fn call(&mut self, name: &str, place: &Range<usize>, levels: usize) -> Result<Expr> {
         let lower = name.to_ascii_lowercase();
-        if let Some(aggregate) = Aggregate::named(&lower) {
-            if aggregate == Aggregate::Count && self.takes("*") {
-                self.sign(")")?;
+        if let Some(aggregate) = Aggregate::from_name(&lower) {
+            if aggregate == Aggregate::Count && self.eat("*") {
+                self.expect_sign(")")?;
                 return Ok(Expr::Aggregate(aggregate, None));
             }
-            if self.takes(")") {
+            if self.eat(")") {
                 let message =
                     format!("{lower} needs something to be of: {lower}(age); objects are counted by count(*)");
                 return Err(error_at(self.text, place.clone(), message));
             }
-            let of = self.binding(power::NONE, levels)?;
-            self.sign(")")?;
+            let of = self.parse_binary(power::NONE, levels)?;
+            self.expect_sign(")")?;
             return Ok(Expr::Aggregate(aggregate, Some(Box::new(of))));
         }
-        let Some(function) = Function::named(name) else {
+        let Some(function) = Function::from_name(name) else {
             let names = Function::ALL.map(Function::name).join(", ");
             let aggregates = Aggregate::ALL.map(Aggregate::name).join(", ");
             let message = format!("there is no function {name}; there are {names}, {aggregates}");
@@ -382,13 +382,13 @@ impl<'t> Parser<'t> {
     /// Values with commas between them, up to a closing bracket.
     fn arguments(&mut self, close: &'static str, levels: usize) -> Result<Vec<Expr>> {
         let mut arguments = Vec::new();
-        if self.takes(close) {
+        if self.eat(close) {
             return Ok(arguments);
         }
         loop {
-            arguments.push(self.binding(power::NONE, levels)?);
-            if !self.takes(",") {
-                self.sign(close)?;
+            arguments.push(self.parse_binary(power::NONE, levels)?);
+            if !self.eat(",") {
+                self.expect_sign(close)?;
                 return Ok(arguments);
             }
         }
@@ -412,9 +412,9 @@ impl<'t> Parser<'t> {
 
     fn name(&mut self, what: &str) -> Result<String> {
         let name = match self.kind() {
-            Kind::Name(name) => (*name).to_owned(),
-            Kind::Quoted(name) => name.clone(),
-            _ => return Err(self.expected(what)),
+            TokenKind::Name(name) => (*name).to_owned(),
+            TokenKind::Quoted(name) => name.clone(),
+            _ => return Err(self.expected_error(what)),
         };
         if name.is_empty() || name.len() > limits::NAME {
             return Err(self.error(format!("a name has 1 to {} bytes", limits::NAME)));
@@ -427,63 +427,63 @@ impl<'t> Parser<'t> {
         &self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
-    fn kind(&self) -> &Kind<'t> {
+    fn kind(&self) -> &TokenKind<'t> {
         &self.token().kind
     }
 
-    fn place(&self) -> Range<usize> {
-        self.token().place.clone()
+    fn span(&self) -> Range<usize> {
+        self.token().span.clone()
     }
 
     /// Whether a clause that may stand behind the condition stands here, or the end.
-    fn at_clause(&self) -> bool {
+    fn is_at_clause(&self) -> bool {
         match self.kind() {
-            Kind::End => true,
-            Kind::Name(name) => {
+            TokenKind::End => true,
+            TokenKind::Name(name) => {
                 ["where", "group", "order", "skip", "offset", "limit"].iter().any(|word| is_word(name, word))
             }
             _ => false,
         }
     }
 
-    fn takes(&mut self, sign: &str) -> bool {
-        let takes = matches!(self.kind(), Kind::Sign(here) if *here == sign);
+    fn eat(&mut self, sign: &str) -> bool {
+        let takes = matches!(self.kind(), TokenKind::Sign(here) if *here == sign);
         self.at += usize::from(takes);
         takes
     }
 
     fn is_at(&self, word: &str) -> bool {
-        matches!(self.kind(), Kind::Name(name) if is_word(name, word))
+        matches!(self.kind(), TokenKind::Name(name) if is_word(name, word))
     }
 
-    fn takes_word(&mut self, word: &str) -> bool {
+    fn eat_word(&mut self, word: &str) -> bool {
         let takes = self.is_at(word);
         self.at += usize::from(takes);
         takes
     }
 
-    fn sign(&mut self, sign: &str) -> Result<()> {
-        if self.takes(sign) { Ok(()) } else { Err(self.expected(&format!("`{sign}`"))) }
+    fn expect_sign(&mut self, sign: &str) -> Result<()> {
+        if self.eat(sign) { Ok(()) } else { Err(self.expected_error(&format!("`{sign}`"))) }
     }
 
-    fn word(&mut self, word: &str) -> Result<()> {
-        if self.takes_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
+    fn expect_word(&mut self, word: &str) -> Result<()> {
+        if self.eat_word(word) { Ok(()) } else { Err(self.expected_error(&format!("`{word}`"))) }
     }
 
-    fn end(&mut self, what: &str) -> Result<()> {
-        if *self.kind() == Kind::End { Ok(()) } else { Err(self.expected(what)) }
+    fn expect_end(&mut self, what: &str) -> Result<()> {
+        if *self.kind() == TokenKind::End { Ok(()) } else { Err(self.expected_error(what)) }
     }
 
-    fn expected(&self, what: &str) -> model::Error {
+    fn expected_error(&self, what: &str) -> model::Error {
         let found = match self.kind() {
-            Kind::End => "the text ends".to_owned(),
-            _ => format!("`{}` stands", self.text[self.place()].chars().take(40).collect::<String>()),
+            TokenKind::End => "the text ends".to_owned(),
+            _ => format!("`{}` stands", self.text[self.span()].chars().take(40).collect::<String>()),
         };
         self.error(format!("{found} where {what} should be"))
     }
 
     fn error(&self, message: impl AsRef<str>) -> model::Error {
-        error_at(self.text, self.place(), message)
+        error_at(self.text, self.span(), message)
     }
 }
 

@@ -46,7 +46,7 @@ impl Printer<'_> {
     fn query(&mut self, query: &Query) -> fmt::Result {
         if !query.select.is_empty() {
             self.out.push_str("select ");
-            self.separated(&query.select, |printer, item| {
+            self.write_separated(&query.select, |printer, item| {
                 printer.expr(&item.expr, power::NONE)?;
                 if let Some(name) = &item.name {
                     printer.out.push_str(" as ");
@@ -64,11 +64,11 @@ impl Printer<'_> {
         }
         if !query.group.is_empty() {
             self.out.push_str(" group by ");
-            self.separated(&query.group, |printer, key| printer.expr(key, power::NONE))?;
+            self.write_separated(&query.group, |printer, key| printer.expr(key, power::NONE))?;
         }
         if !query.order.is_empty() {
             self.out.push_str(" order by ");
-            self.separated(&query.order, |printer, key| {
+            self.write_separated(&query.order, |printer, key| {
                 printer.expr(&key.expr, power::NONE)?;
                 printer.out.push_str(if key.descending { " desc" } else { "" });
                 printer.out.push_str(match key.nulls_first {
@@ -92,7 +92,7 @@ impl Printer<'_> {
         if class.split('.').all(is_plain) && !class.split('.').next().is_some_and(is_reserved) {
             self.out.push_str(class);
         } else {
-            self.escaped(class, '`');
+            self.write_escaped(class, '`');
         }
     }
 
@@ -100,11 +100,11 @@ impl Printer<'_> {
         if is_plain(name) && !(first && is_reserved(name)) {
             self.out.push_str(name);
         } else {
-            self.escaped(name, '`');
+            self.write_escaped(name, '`');
         }
     }
 
-    fn escaped(&mut self, text: &str, quote: char) {
+    fn write_escaped(&mut self, text: &str, quote: char) {
         self.out.push(quote);
         for character in text.chars() {
             match character {
@@ -123,7 +123,7 @@ impl Printer<'_> {
         let start = self.out.len();
         let brackets = power_of(expr) < least;
         self.out.push_str(if brackets { "(" } else { "" });
-        self.bare(expr)?;
+        self.write_bare(expr)?;
         self.out.push_str(if brackets { ")" } else { "" });
         if self.part.is_some_and(|part| std::ptr::eq(part, expr)) {
             self.found = start..self.out.len();
@@ -131,7 +131,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn bare(&mut self, expr: &Expr) -> fmt::Result {
+    fn write_bare(&mut self, expr: &Expr) -> fmt::Result {
         match expr {
             Expr::Literal(value) => self.value(value)?,
             Expr::Parameter(name) => write!(self.out, ":{name}")?,
@@ -210,12 +210,12 @@ impl Printer<'_> {
 
     fn list(&mut self, open: char, parts: &[Expr], close: char) -> fmt::Result {
         self.out.push(open);
-        self.separated(parts, |printer, part| printer.expr(part, power::NONE))?;
+        self.write_separated(parts, |printer, part| printer.expr(part, power::NONE))?;
         self.out.push(close);
         Ok(())
     }
 
-    fn separated<T>(&mut self, items: &[T], mut one: impl FnMut(&mut Self, &T) -> fmt::Result) -> fmt::Result {
+    fn write_separated<T>(&mut self, items: &[T], mut one: impl FnMut(&mut Self, &T) -> fmt::Result) -> fmt::Result {
         for (index, item) in items.iter().enumerate() {
             self.out.push_str(if index > 0 { ", " } else { "" });
             one(self, item)?;
@@ -240,7 +240,7 @@ impl Printer<'_> {
                     write!(self.out, "{digits}e{}", -i64::from(scale))?;
                 }
             }
-            Value::String(text) => self.escaped(text, '"'),
+            Value::String(text) => self.write_escaped(text, '"'),
             Value::Bytes(bytes) => {
                 self.out.push_str("x'");
                 bytes.iter().try_for_each(|byte| write!(self.out, "{byte:02x}"))?;
@@ -250,7 +250,7 @@ impl Printer<'_> {
             Value::Timestamp(moment) => write!(self.out, "t'{moment}'")?,
             Value::List(values) => {
                 self.out.push('[');
-                self.separated(values, Self::value)?;
+                self.write_separated(values, Self::value)?;
                 self.out.push(']');
             }
             other => write!(self.out, "{other}")?,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Aggregate, Arithmetic, Function, arbitrary};
 
-fn parsed(text: &str) -> Expr {
+fn parse(text: &str) -> Expr {
     Expr::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -21,12 +21,12 @@ fn operators_bind_as_in_java() {
     );
     let compared = sum.compare(Comparison::Greater, Expr::value(3));
     let either = Expr::Or(vec![path("x"), Expr::And(vec![path("y").negate(), compared])]);
-    assert_eq!(parsed("x || !y && a + b * 2 > 3"), either);
-    assert_eq!(parsed("a - b - c"), parsed("(a - b) - c"));
-    assert_ne!(parsed("a - b - c"), parsed("a - (b - c)"));
-    assert_eq!(parsed("not a == 1"), parsed("!(a == 1)"));
-    assert_eq!(parsed("a and b AND c"), Expr::And(vec![path("a"), path("b"), path("c")]));
-    assert_eq!(parsed("(a && b) && c"), Expr::And(vec![Expr::And(vec![path("a"), path("b")]), path("c")]));
+    assert_eq!(parse("x || !y && a + b * 2 > 3"), either);
+    assert_eq!(parse("a - b - c"), parse("(a - b) - c"));
+    assert_ne!(parse("a - b - c"), parse("a - (b - c)"));
+    assert_eq!(parse("not a == 1"), parse("!(a == 1)"));
+    assert_eq!(parse("a and b AND c"), Expr::And(vec![path("a"), path("b"), path("c")]));
+    assert_eq!(parse("(a && b) && c"), Expr::And(vec![Expr::And(vec![path("a"), path("b")]), path("c")]));
 }
 
 #[test]
@@ -45,36 +45,36 @@ fn numbers_say_what_type_they_are() {
         ("-5.abs()", Expr::Negate(Box::new(Expr::value(5).call(Function::Abs, [])))),
     ];
     for (text, expected) in cases {
-        assert_eq!(parsed(text), expected, "{text}");
+        assert_eq!(parse(text), expected, "{text}");
     }
 }
 
 #[test]
 fn literals_of_every_type_are_written_in_quotes_with_a_letter() {
-    assert_eq!(parsed("d'1970-01-02'"), Expr::value(model::Date { days: 1 }));
-    assert_eq!(parsed("t\"1970-01-01T00:00:01Z\""), Expr::value(model::Timestamp::from_millis(1000)));
-    assert_eq!(parsed("x'0aff'"), Expr::value(vec![0x0a, 0xff]));
-    assert_eq!(parsed("@1.0.0.2a.3"), Expr::Literal(Value::Reference("1.0.0.2a.3".parse().unwrap())));
-    assert_eq!(parsed(r#"'it\'s \u{e9}'"#), Expr::value("it's é"));
+    assert_eq!(parse("d'1970-01-02'"), Expr::value(model::Date { days: 1 }));
+    assert_eq!(parse("t\"1970-01-01T00:00:01Z\""), Expr::value(model::Timestamp::from_millis(1000)));
+    assert_eq!(parse("x'0aff'"), Expr::value(vec![0x0a, 0xff]));
+    assert_eq!(parse("@1.0.0.2a.3"), Expr::Literal(Value::Reference("1.0.0.2a.3".parse().unwrap())));
+    assert_eq!(parse(r#"'it\'s \u{e9}'"#), Expr::value("it's é"));
 }
 
 #[test]
 fn functions_stand_behind_or_before() {
-    assert_eq!(parsed("lower(name)"), parsed("name.lower()"));
-    assert_eq!(parsed("contains(tags, 3)"), parsed("tags.contains(3)"));
-    assert_eq!(parsed("3 in tags"), parsed("tags.contains(3)"));
-    assert_eq!(parsed("count(*)"), Expr::Aggregate(Aggregate::Count, None));
+    assert_eq!(parse("lower(name)"), parse("name.lower()"));
+    assert_eq!(parse("contains(tags, 3)"), parse("tags.contains(3)"));
+    assert_eq!(parse("3 in tags"), parse("tags.contains(3)"));
+    assert_eq!(parse("count(*)"), Expr::Aggregate(Aggregate::Count, None));
     let any = Expr::Any {
         collection: Box::new(path("a.friends")),
         variable: "f".into(),
         condition: Box::new(path("f.age").compare(Comparison::Greater, Expr::parameter("age"))),
     };
-    assert_eq!(parsed("a.friends.any(f => f.age > :age)"), any);
+    assert_eq!(parse("a.friends.any(f => f.age > :age)"), any);
 }
 
 #[test]
 fn words_can_be_names_in_backticks_and_behind_dots() {
-    assert_eq!(parsed("`order`.limit.any"), path("order.limit.any"));
+    assert_eq!(parse("`order`.limit.any"), path("order.limit.any"));
     let query = Query::parse("from com.example.order where `limit` > 3").unwrap();
     assert_eq!(query.class, "com.example.order");
     assert_eq!(Query::parse(&query.to_string()).unwrap(), query);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::exactly_once::marks;
+use super::exactly_once::lasting_effects;
 use super::verdict::{Rule, Summary, Violation};
 use crate::history::{History, Outcome};
 
@@ -17,12 +17,12 @@ pub fn check(history: &History, finals: &BTreeMap<String, Vec<i64>>) -> Result<S
     let present: BTreeSet<(&str, i64)> = present.collect();
     let mut summary = Summary::default();
     for operation in history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok) {
-        if let Some((key, element)) = marks(operation).find(|mark| !present.contains(mark)) {
+        if let Some((key, element)) = lasting_effects(operation).find(|mark| !present.contains(mark)) {
             let (number, returned) = (operation.number, operation.returned.unwrap_or_default());
             let why = format!("T{number} was acknowledged at {returned}; its {element} is not in {key} in the end");
             return Err(Violation::new(Rule::Lost, &[operation], why));
         }
-        let left = marks(operation).count();
+        let left = lasting_effects(operation).count();
         summary.operations += usize::from(left > 0);
         summary.relations += left;
     }

@@ -20,7 +20,7 @@ pub fn check(history: &History, total: i64, finals: &BTreeMap<String, i64>) -> R
         in_transaction && operation.outcome == Outcome::Ok
     });
     for operation in transactions {
-        let found = found(operation);
+        let found = balances_found(operation);
         let balances = finals.keys().map(|account| found.get(account.as_str()).map(|balance| i128::from(*balance)));
         // None if an account was not read.
         let Some(sum) = balances.sum::<Option<i128>>().filter(|_| !finals.is_empty()) else { continue };
@@ -43,7 +43,7 @@ pub fn check(history: &History, total: i64, finals: &BTreeMap<String, i64>) -> R
 }
 
 /// The balances that a transaction found: of each account what it read first, unless it had written before.
-fn found(operation: &Operation) -> BTreeMap<&str, i64> {
+fn balances_found(operation: &Operation) -> BTreeMap<&str, i64> {
     let mut found: BTreeMap<&str, Option<i64>> = BTreeMap::new();
     for step in &operation.steps {
         let balance = match step {

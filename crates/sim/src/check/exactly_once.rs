@@ -13,7 +13,7 @@ use crate::history::{History, Kind, Operation, Outcome, Step};
 
 /// What an operation leaves for ever: the elements that it appended, and the value of a single write, which are unique.
 /// Values that transactions write are not: they may be equal, and are replaced.
-pub(super) fn marks(operation: &Operation) -> impl Iterator<Item = (&str, i64)> {
+pub(super) fn lasting_effects(operation: &Operation) -> impl Iterator<Item = (&str, i64)> {
     operation.steps.iter().filter_map(|step| match step {
         Step::Append(key, value) => Some((key.as_str(), *value)),
         Step::Write(key, value) if operation.kind == Kind::Write => Some((key.as_str(), *value)),
@@ -30,7 +30,7 @@ pub(super) fn marks(operation: &Operation) -> impl Iterator<Item = (&str, i64)> 
 pub fn check(history: &History, finals: &BTreeMap<String, Vec<i64>>) -> Result<Summary, Violation> {
     let mut writers: BTreeMap<(&str, i64), &Operation> = BTreeMap::new();
     for operation in &history.operations {
-        writers.extend(marks(operation).map(|mark| (mark, operation)));
+        writers.extend(lasting_effects(operation).map(|mark| (mark, operation)));
         for step in &operation.steps {
             let Step::Read(key, value) = step else { continue };
             if let Some(twice) = value.list().and_then(first_repeated) {
@@ -59,7 +59,7 @@ pub fn check(history: &History, finals: &BTreeMap<String, Vec<i64>>) -> Result<S
     }
     let mut summary = Summary { operations: 0, relations: present.len() };
     for operation in history.operations.iter().filter(|operation| operation.outcome != Outcome::Failed) {
-        let (there, missing): (Vec<_>, Vec<_>) = marks(operation).partition(|mark| present.contains(mark));
+        let (there, missing): (Vec<_>, Vec<_>) = lasting_effects(operation).partition(|mark| present.contains(mark));
         summary.operations += usize::from(!(there.is_empty() && missing.is_empty()));
         let Some((key, element)) = missing.first() else { continue };
         let number = operation.number;

@@ -14,7 +14,7 @@ use crate::history::Operation;
 
 /// Why one comes before another.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Why<'h> {
+pub(super) enum Reason<'h> {
     /// It appended `before`, and the other `after` behind it.
     Wrote { key: &'h str, before: i64, after: i64 },
     /// The other read what it appended.
@@ -51,7 +51,7 @@ const OVERDUE: Kinds = 32;
 /// Operations from which a shortest cycle is looked for: enough to find a short one in any tangle.
 const STARTS: usize = 500;
 
-impl Why<'_> {
+impl Reason<'_> {
     /// Edges of kind 0 are used with any others: they are one half of a way through points.
     fn kind(self) -> Kinds {
         match self {
@@ -69,7 +69,7 @@ impl Why<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Edge<'h> {
     to: usize,
-    why: Why<'h>,
+    reason: Reason<'h>,
 }
 
 /// What must come before what. The first nodes are the operations, all others are points.
@@ -101,9 +101,9 @@ impl<'h> Graph<'h> {
     }
 
     /// One comes before the other. That something comes before itself says nothing.
-    pub(super) fn add(&mut self, from: usize, to: usize, why: Why<'h>) {
+    pub(super) fn add(&mut self, from: usize, to: usize, why: Reason<'h>) {
         if from != to {
-            self.edges[from].push(Edge { to, why });
+            self.edges[from].push(Edge { to, reason: why });
             self.relations += usize::from(from < self.operations.len());
         }
     }
@@ -113,7 +113,7 @@ impl<'h> Graph<'h> {
     /// # Errors
     /// The worst kind of cycle that there is, and of that kind a short one.
     pub(super) fn check(&self) -> Result<(), Violation> {
-        if self.tangles(Kinds::MAX).is_empty() {
+        if self.strongly_connected_components(Kinds::MAX).is_empty() {
             return Ok(());
         }
         let data = WRITES | SEEN | MISSED;
@@ -131,7 +131,7 @@ impl<'h> Graph<'h> {
     }
 
     /// The sets of nodes of which each is reached from each other, as a number for each node of such a set.
-    fn tangles(&self, kinds: Kinds) -> Vec<Vec<usize>> {
+    fn strongly_connected_components(&self, kinds: Kinds) -> Vec<Vec<usize>> {
         const UNSEEN: usize = usize::MAX;
         let count = self.edges.len();
         let (mut order, mut low) = (vec![UNSEEN; count], vec![0; count]);
@@ -179,12 +179,12 @@ impl<'h> Graph<'h> {
     fn shortest(&self, kinds: Kinds, missed: usize) -> Option<Vec<(usize, Edge<'h>)>> {
         let mut best: Option<(usize, Vec<(usize, Edge<'h>)>)> = None;
         let mut inside = vec![false; self.edges.len()];
-        for tangle in self.tangles(kinds) {
+        for tangle in self.strongly_connected_components(kinds) {
             tangle.iter().for_each(|node| inside[*node] = true);
             let starts = tangle.iter().filter(|node| **node < self.operations.len());
             for start in starts.take(STARTS) {
                 let limit = best.as_ref().map_or(usize::MAX, |(length, _)| *length);
-                best = self.around(*start, &inside, kinds, missed, limit).or(best);
+                best = self.shortest_cycle_through(*start, &inside, kinds, missed, limit).or(best);
             }
             tangle.iter().for_each(|node| inside[*node] = false);
         }
@@ -193,7 +193,7 @@ impl<'h> Graph<'h> {
 
     /// A shortest way from a node back to it, shorter than `limit` operations. The search goes over pairs: a node, and
     /// how many edges of the way there say that something was missed, as far as these are limited.
-    fn around(
+    fn shortest_cycle_through(
         &self,
         start: usize,
         inside: &[bool],
@@ -209,13 +209,13 @@ impl<'h> Graph<'h> {
         while let Some((state, length)) = queue.pop_front() {
             let (node, layer) = (state / layers, state % layers);
             if node == start && length > 0 {
-                return Some((length, self.way_back(state, layers, start, &came)));
+                return Some((length, self.path_back(state, layers, start, &came)));
             }
             if length > closest[state] {
                 continue;
             }
             for edge in self.edges[node].iter().filter(|edge| inside[edge.to] && allowed(edge, kinds)) {
-                let layer = layer + usize::from(limited && edge.why.kind() == MISSED);
+                let layer = layer + usize::from(limited && edge.reason.kind() == MISSED);
                 let is_operation = edge.to < self.operations.len();
                 let (next, length) = (edge.to * layers + layer, length + usize::from(is_operation));
                 if layer >= layers || length >= limit || length >= closest[next] {
@@ -229,7 +229,7 @@ impl<'h> Graph<'h> {
         None
     }
 
-    fn way_back(
+    fn path_back(
         &self,
         end: usize,
         layers: usize,
@@ -256,10 +256,10 @@ impl<'h> Graph<'h> {
         for (node, edge) in cycle {
             if let Some(operation) = self.operations.get(*node) {
                 operations.push((*operation).clone());
-                begun = Some((*operation, edge.why));
+                begun = Some((*operation, edge.reason));
             }
             if let (Some((from, first)), Some(to)) = (begun, self.operations.get(edge.to)) {
-                why.push(sentence(from, first, to, edge.why));
+                why.push(explain(from, first, to, edge.reason));
             }
         }
         Violation { rule, operations, why }
@@ -267,30 +267,30 @@ impl<'h> Graph<'h> {
 }
 
 fn allowed(edge: &Edge<'_>, kinds: Kinds) -> bool {
-    let kind = edge.why.kind();
+    let kind = edge.reason.kind();
     kind == 0 || kind & kinds != 0
 }
 
 /// What leads from one operation to another: by one edge, or by points, of which the first and the last edge tell all.
-fn sentence(from: &Operation, first: Why<'_>, to: &Operation, last: Why<'_>) -> String {
+fn explain(from: &Operation, first: Reason<'_>, to: &Operation, last: Reason<'_>) -> String {
     let (one, other) = (from.number, to.number);
     match (first, last) {
-        (Why::Wrote { key, before, after }, _) => {
+        (Reason::Wrote { key, before, after }, _) => {
             format!("T{one} appended {before} to {key}, behind which T{other} appended {after}")
         }
-        (Why::WroteLast { key, element: before }, Why::Unseen { element: after, .. }) => {
+        (Reason::WroteLast { key, element: before }, Reason::Unseen { element: after, .. }) => {
             format!("T{one} appended {before} to {key}, which was read without {after}, which T{other} appended")
         }
-        (Why::Seen { key, element }, _) => format!("T{one} appended {element} to {key}, which T{other} read"),
-        (Why::Missed { key, element }, _) | (Why::SawAll, Why::Unseen { key, element }) => {
+        (Reason::Seen { key, element }, _) => format!("T{one} appended {element} to {key}, which T{other} read"),
+        (Reason::Missed { key, element }, _) | (Reason::SawAll, Reason::Unseen { key, element }) => {
             format!("T{one} read {key} without {element}, which T{other} appended")
         }
-        (Why::Session, _) => format!("T{one} comes before T{other}: client {} did both", from.client),
-        (_, Why::Invoked) => {
+        (Reason::Session, _) => format!("T{one} comes before T{other}: client {} did both", from.client),
+        (_, Reason::Invoked) => {
             let returned = from.returned.unwrap_or_default();
             format!("T{one} returned at {returned}, before T{other} was invoked at {}", to.invoked)
         }
-        (_, Why::Overdue(bound_ms)) => {
+        (_, Reason::Overdue(bound_ms)) => {
             let age = to.invoked - from.returned.unwrap_or_default();
             format!("T{one} returned {age} ms before snapshot T{other} was invoked: more than {bound_ms} ms")
         }

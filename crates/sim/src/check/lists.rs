@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::graph::{Graph, Why};
+use super::graph::{Graph, Reason};
 use super::verdict::{Rule, Violation};
 use crate::history::{History, Operation, Outcome, Step, Value};
 
@@ -66,7 +66,7 @@ impl<'h> Lists<'h> {
             if all.committed.insert(at, 0).is_some() {
                 continue;
             }
-            for (key, elements) in found(&history.operations[at])? {
+            for (key, elements) in lists_found(&history.operations[at])? {
                 for writer in all.add_found(at, key, elements)? {
                     let operation = &history.operations[writer];
                     if operation.outcome == Outcome::Unknown && judged(operation) {
@@ -79,8 +79,8 @@ impl<'h> Lists<'h> {
             *at = node;
         }
         for (key, list) in &mut all.lists {
-            list.check_whole(history, key)?;
-            list.extend(history, &all.committed, key);
+            list.check_contiguous(history, key)?;
+            list.extend_known(history, &all.committed, key);
         }
         Ok(all)
     }
@@ -155,7 +155,7 @@ impl<'h> Lists<'h> {
             let Some(latest) = later.max_by_key(|operation| operation.invoked) else { continue };
             for (element, writer) in self.unseen(list) {
                 let operation = &operations[writer.operation];
-                if let Some(done) = operation.done().filter(|done| *done < latest.invoked) {
+                if let Some(done) = operation.completed_at().filter(|done| *done < latest.invoked) {
                     let why = format!(
                         "T{} appended {element} to {key} and returned at {done}; the list is known without it, and T{}, \
                          invoked at {}, read or wrote it later",
@@ -186,20 +186,20 @@ impl<'h> Lists<'h> {
             let order: Vec<i64> = list.known.iter().chain(&list.extended).copied().collect();
             for pair in order.windows(2) {
                 if let (Some(first), Some(second)) = (node(pair[0]), node(pair[1])) {
-                    graph.add(first, second, Why::Wrote { key, before: pair[0], after: pair[1] });
+                    graph.add(first, second, Reason::Wrote { key, before: pair[0], after: pair[1] });
                 }
             }
             let mut saw_all = Vec::new();
             for (at, found) in &list.found {
                 let reader = self.committed[at];
                 if let Some((element, writer)) = found.last().and_then(|last| Some((*last, node(*last)?))) {
-                    graph.add(writer, reader, Why::Seen { key, element });
+                    graph.add(writer, reader, Reason::Seen { key, element });
                 }
                 match order.get(found.len()) {
                     None => saw_all.push(reader),
                     Some(next) => {
                         if let Some(writer) = node(*next) {
-                            graph.add(reader, writer, Why::Missed { key, element: *next });
+                            graph.add(reader, writer, Reason::Missed { key, element: *next });
                         }
                     }
                 }
@@ -213,15 +213,15 @@ impl<'h> Lists<'h> {
             }
             let end = graph.point();
             if let Some((element, writer)) = order.last().and_then(|last| Some((*last, node(*last)?))) {
-                graph.add(writer, end, Why::WroteLast { key, element });
+                graph.add(writer, end, Reason::WroteLast { key, element });
             }
             let appended = unseen.iter().map(|(element, writer)| (*element, self.committed[&writer.operation]));
             let writers: BTreeSet<usize> = appended.clone().map(|(_, node)| node).collect();
             for reader in saw_all.iter().filter(|reader| !writers.contains(reader)) {
-                graph.add(*reader, end, Why::SawAll);
+                graph.add(*reader, end, Reason::SawAll);
             }
             for (element, writer) in appended {
-                graph.add(end, writer, Why::Unseen { key, element });
+                graph.add(end, writer, Reason::Unseen { key, element });
             }
         }
         graph
@@ -240,13 +240,13 @@ fn add_lost_updates<'h>(
     let both: Vec<(i64, usize)> = both.filter(|(_, node)| saw_all.contains(node)).collect();
     for pair in both.windows(2) {
         let ((first, one), (second, other)) = (pair[0], pair[1]);
-        graph.add(one, other, Why::Missed { key, element: second });
-        graph.add(other, one, Why::Missed { key, element: first });
+        graph.add(one, other, Reason::Missed { key, element: second });
+        graph.add(other, one, Reason::Missed { key, element: first });
     }
 }
 
 /// What a transaction found in each list that it read.
-fn found(operation: &Operation) -> Result<BTreeMap<&str, &[i64]>, Violation> {
+fn lists_found(operation: &Operation) -> Result<BTreeMap<&str, &[i64]>, Violation> {
     let mut found: BTreeMap<&str, &[i64]> = BTreeMap::new();
     let violation = |rule, why| Err(Violation::new(rule, &[operation], why));
     let number = operation.number;
@@ -329,7 +329,7 @@ impl List<'_> {
 
     /// Where elements of one transaction follow each other, they do so in the order in which it appended them, from the
     /// first one on.
-    fn check_whole(&self, history: &History, key: &str) -> Result<(), Violation> {
+    fn check_contiguous(&self, history: &History, key: &str) -> Result<(), Violation> {
         let mut last: Option<Writer> = None;
         for element in self.known {
             let Some(writer) = self.writers.get(element) else { continue };
@@ -361,7 +361,7 @@ impl List<'_> {
     }
 
     /// If one transaction alone found all that is known and appended more, that is known too.
-    fn extend(&mut self, history: &History, committed: &BTreeMap<usize, usize>, key: &str) {
+    fn extend_known(&mut self, history: &History, committed: &BTreeMap<usize, usize>, key: &str) {
         let all = self.found.iter().filter(|(_, found)| found.len() == self.known.len());
         let mut more = all.filter_map(|(at, _)| {
             let appends = history.operations[*at].appends().filter(|(other, _)| *other == key);

@@ -51,7 +51,7 @@ struct View<'h> {
     /// What was read last.
     last: BTreeMap<&'h str, Index>,
     /// What was read, and then another value of the same object.
-    left: BTreeSet<Index>,
+    overwritten_reads: BTreeSet<Index>,
 }
 
 /// Checks single writes and reads. `orders` may give, for an object, all values that it had, in order; for a history
@@ -199,11 +199,11 @@ impl<'h> View<'h> {
         }
         self.check(writes, reader, key, read)?;
         let Some(read) = read else { return Ok(()) };
-        if self.left.contains(&read) {
-            return Err(backwards(writes, reader, Some(read), self.last[key], self.last[key]));
+        if self.overwritten_reads.contains(&read) {
+            return Err(out_of_order(writes, reader, Some(read), self.last[key], self.last[key]));
         }
         if let Some(last) = self.last.insert(key, read).filter(|last| *last != read) {
-            self.left.insert(last);
+            self.overwritten_reads.insert(last);
         }
         self.add(writes, read);
         Ok(())
@@ -213,12 +213,12 @@ impl<'h> View<'h> {
     fn check(&self, writes: &Writes<'_>, by: &Operation, key: &str, value: Option<Index>) -> Result<(), Violation> {
         let mut in_view = self.newest.get(key).into_iter().flatten().copied();
         let newer = in_view.find(|(newest, _)| value.is_none_or(|value| writes.is_older(value, *newest)));
-        newer.map_or(Ok(()), |(newer, because)| Err(backwards(writes, by, value, newer, because)))
+        newer.map_or(Ok(()), |(newer, because)| Err(out_of_order(writes, by, value, newer, because)))
     }
 }
 
 /// An operation gave what is older than a write that is in the view because of another write.
-fn backwards(writes: &Writes<'_>, by: &Operation, value: Option<Index>, newer: Index, because: Index) -> Violation {
+fn out_of_order(writes: &Writes<'_>, by: &Operation, value: Option<Index>, newer: Index, because: Index) -> Violation {
     let (newer, because) = (&writes.all[newer], &writes.all[because]);
     let (client, number, key, newest) = (by.client, by.number, newer.key, newer.operation.number);
     let older = value.map(|index| writes.all[index].operation);

@@ -38,8 +38,8 @@ fn transaction(line: &str) -> Operation {
         _ => Outcome::Ok,
     };
     let (number, client) = (name[1..].parse().unwrap(), client[1..].parse().unwrap());
-    let mut operation = Operation::invoked(number, client, kind, invoked.parse().unwrap());
-    operation.returned(outcome, returned.trim_end_matches(['?', '!']).parse().unwrap());
+    let mut operation = Operation::begin(number, client, kind, invoked.parse().unwrap());
+    operation.finish(outcome, returned.trim_end_matches(['?', '!']).parse().unwrap());
     operation.steps = words.map(step).collect();
     operation
 }
@@ -67,7 +67,7 @@ impl Dice {
 
 /// What a run is like.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct ExecutionShape {
     pub(super) transactions: u64,
     pub(super) clients: u64,
     pub(super) keys: u64,
@@ -77,7 +77,7 @@ pub(super) struct Shape {
 
 /// An execution of one transaction after the other, and what the lists are in the end. Each happens at a moment between
 /// its invocation and its return; some fail, and of some the client does not learn whether they happened.
-pub(super) fn execution(seed: u64, shape: Shape) -> (History, BTreeMap<String, Vec<i64>>) {
+pub(super) fn execution(seed: u64, shape: ExecutionShape) -> (History, BTreeMap<String, Vec<i64>>) {
     let mut dice = Dice(seed);
     let mut states: Vec<(u64, BTreeMap<String, Vec<i64>>)> = vec![(0, BTreeMap::new())];
     // For each client: when it is free, and at which state its session is.
@@ -92,7 +92,7 @@ pub(super) fn execution(seed: u64, shape: Shape) -> (History, BTreeMap<String, V
         let invoked = free_at.max(now - dice.roll(10));
         let kinds = [Kind::Transaction, Kind::Transaction, Kind::Locks, Kind::ReadOnly, Kind::Snapshot];
         let kind = kinds[dice.roll(if shape.snapshots.is_some() { 5 } else { 4 }) as usize];
-        let mut operation = Operation::invoked(number, client, kind, invoked);
+        let mut operation = Operation::begin(number, client, kind, invoked);
         let newest = states.len() - 1;
         let mut seen = newest;
         if let (Kind::Snapshot, Some(bound)) = (kind, shape.snapshots) {
@@ -115,7 +115,7 @@ pub(super) fn execution(seed: u64, shape: Shape) -> (History, BTreeMap<String, V
         }
         let fate = if operation.appends().next().is_some() { dice.roll(20) } else { 20 };
         let returned = now + dice.roll(10);
-        operation.returned([Outcome::Failed, Outcome::Unknown, Outcome::Unknown][fate.min(2) as usize], returned);
+        operation.finish([Outcome::Failed, Outcome::Unknown, Outcome::Unknown][fate.min(2) as usize], returned);
         if fate > 2 {
             operation.outcome = Outcome::Ok;
         }
@@ -185,7 +185,7 @@ fn explains(
     for at in 0..left.len() {
         let next = left.remove(at);
         let is_next = !left.iter().any(|other| before(other, next));
-        let after = is_next.then(|| applied(next, state.clone())).flatten();
+        let after = is_next.then(|| apply(next, state.clone())).flatten();
         if after.is_some_and(|state| explains(left, &state, before)) {
             return true;
         }
@@ -195,7 +195,7 @@ fn explains(
 }
 
 /// The state after an operation, if that saw what was there.
-fn applied(operation: &Operation, mut state: BTreeMap<String, Vec<i64>>) -> Option<BTreeMap<String, Vec<i64>>> {
+fn apply(operation: &Operation, mut state: BTreeMap<String, Vec<i64>>) -> Option<BTreeMap<String, Vec<i64>>> {
     for step in &operation.steps {
         let list = state.entry(step.key().to_string()).or_default();
         match step {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Graph, Why};
+use super::graph::{Graph, Reason};
 use crate::history::{Kind, Outcome};
 
 /// What one client did stays in its order. An operation that is unknown may happen after all that follows it.
@@ -16,7 +16,7 @@ pub(super) fn add_sessions(graph: &mut Graph<'_>) {
         let mut last = None;
         for at in of_client {
             if let Some(last) = last {
-                graph.add(last, at, Why::Session);
+                graph.add(last, at, Reason::Session);
             }
             if graph.operations()[at].outcome == Outcome::Ok {
                 last = Some(at);
@@ -34,17 +34,18 @@ pub(super) struct Moments {
 impl Moments {
     pub(super) fn new(graph: &mut Graph<'_>) -> Self {
         let strict = graph.operations().iter().enumerate().filter(|(_, operation)| operation.is_strict());
-        let returned: Vec<(usize, u64)> = strict.filter_map(|(at, operation)| Some((at, operation.done()?))).collect();
+        let returned: Vec<(usize, u64)> =
+            strict.filter_map(|(at, operation)| Some((at, operation.completed_at()?))).collect();
         let mut points: BTreeMap<u64, usize> = returned.iter().map(|(_, time)| (*time, 0)).collect();
         let mut last = None;
         for point in points.values_mut() {
             *point = graph.point();
             if let Some(last) = last.replace(*point) {
-                graph.add(last, *point, Why::Later);
+                graph.add(last, *point, Reason::Later);
             }
         }
         for (at, time) in returned {
-            graph.add(at, points[&time], Why::Returned);
+            graph.add(at, points[&time], Reason::Returned);
         }
         Self { points }
     }
@@ -59,7 +60,7 @@ impl Moments {
         for at in 0..graph.operations().len() {
             let operation = graph.operations()[at];
             if let Some(point) = self.before(operation.invoked).filter(|_| operation.is_strict()) {
-                graph.add(point, at, Why::Invoked);
+                graph.add(point, at, Reason::Invoked);
             }
         }
     }
@@ -72,7 +73,7 @@ impl Moments {
             let bounds = bound_ms.into_iter().chain(operation.as_of);
             let Some(bound) = bounds.min().filter(|_| operation.kind == Kind::Snapshot) else { continue };
             if let Some(point) = self.before(operation.invoked.saturating_sub(bound)) {
-                graph.add(point, at, Why::Overdue(bound));
+                graph.add(point, at, Reason::Overdue(bound));
             }
         }
     }

@@ -3,7 +3,7 @@
 use protocol::plant::Bug;
 
 use crate::screen::result;
-use crate::{Found, Result};
+use crate::{CommandResult, Result};
 
 /// List the mistakes that can be planted: the rule, the name, and what it does wrong.
 #[derive(clap::Args)]
@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
     rule: Option<String>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     let wanted = |bug: &&Bug| arguments.rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(bug.rule()));
     let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
     if bugs.is_empty() {
@@ -22,5 +22,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
     for bug in bugs {
         result(format_args!("{:3} {:24} {}", bug.rule(), format!("{bug:?}"), bug.what()));
     }
-    Ok(Found::Nothing)
+    Ok(CommandResult::Clean)
 }

@@ -9,7 +9,7 @@ use sim::check::{Summary, Violation, pram, snapshot, strict_serializability};
 use sim::history::History;
 
 use crate::screen::result;
-use crate::{Found, Result};
+use crate::{CommandResult, Result};
 
 /// Judge histories, whoever wrote them: JSON lines, as docs/history.md describes them.
 #[derive(clap::Args)]
@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
     bound: Option<u64>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
-    let mut found = Found::Nothing;
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
+    let mut found = CommandResult::Clean;
     for path in &arguments.files {
         let name = path.display();
         let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
@@ -38,15 +38,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
             ("snapshots", snapshot::check(&history, demands)),
             ("PRAM", pram::check(&history, &BTreeMap::new())),
         ] {
-            if !says(demand, verdict) {
-                found = Found::Wrong;
+            if !print_verdict(demand, verdict) {
+                found = CommandResult::Failed;
             }
         }
     }
     Ok(found)
 }
 
-fn says(demand: &str, verdict: Result<Summary, Violation>) -> bool {
+fn print_verdict(demand: &str, verdict: Result<Summary, Violation>) -> bool {
     match &verdict {
         Ok(Summary { operations, relations }) => {
             result(format_args!("  {demand}: right, by {operations} operations and {relations} relations"));

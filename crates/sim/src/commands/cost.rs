@@ -1,10 +1,10 @@
 //! `mortar-sim cost`.
 
 use serde::Serialize;
-use sim::cost::{Costs, Load, Measured, Setting, measure};
+use sim::cost::{Costs, Load, Measurement, Setting, measure};
 
 use crate::screen::result;
-use crate::{Found, Result};
+use crate::{CommandResult, Result};
 
 /// Model how throughput grows with bricks and peer servers that have processors of their own.
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ struct Row {
     peers_busy: f64,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     let costs = Costs::default();
     if !arguments.json {
         result(format_args!("{costs:?}"));
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
         for bricks in arguments.bricks.iter().copied().filter(|bricks| load != Load::Distributed || *bricks > 1) {
             let clients = arguments.clients.into();
             let setting = Setting { bricks: bricks.into(), clients, load, length_ms: arguments.length, costs };
-            let Measured { rate, bricks_busy, peers_busy } = measure(setting)?;
+            let Measurement { rate, bricks_busy, peers_busy } = measure(setting)?;
             let of_one = *first.get_or_insert(rate / f64::from(bricks));
             let linear = rate / f64::from(bricks) / of_one;
             let row = Row { load: load.name(), bricks, rate, linear, bricks_busy, peers_busy };
@@ -66,5 +66,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
             }
         }
     }
-    Ok(Found::Nothing)
+    Ok(CommandResult::Clean)
 }

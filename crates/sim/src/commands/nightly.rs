@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use sim::workload::Choice;
 
-use crate::campaign::{Campaign, Ended};
-use crate::screen::{result, tell};
-use crate::{Found, Result, interrupt};
+use crate::campaign::{Campaign, CampaignResult};
+use crate::screen::{result, status};
+use crate::{CommandResult, Result, interrupt};
 
 /// Run many seeds over all topologies, workloads and faults, with no mistake planted, and every scenario.
 #[derive(clap::Args)]
@@ -24,14 +24,14 @@ pub(crate) struct Arguments {
     scenarios: PathBuf,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
-    let mut found = Found::Nothing;
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
+    let mut found = CommandResult::Clean;
     let (mut many, mut mistakes) = (0, 0);
     for path in scenarios(&arguments.scenarios)? {
         let (_, scenario) = super::scenario::read(&path)?;
-        for complaint in scenario.complaints() {
-            tell(format_args!("{}: {complaint}", path.display()));
-            found = Found::Wrong;
+        for complaint in scenario.mismatches() {
+            status(format_args!("{}: {complaint}", path.display()));
+            found = CommandResult::Failed;
         }
         (many, mistakes) = (many + 1, mistakes + scenario.catches.len());
     }
@@ -39,17 +39,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
     let threads = arguments.threads.map_or_else(super::cores, usize::from);
     let (seeds, choice) = (arguments.seeds.clone(), Choice::default());
     let campaign = Campaign { seeds, choice, bug: None, threads, once: false, failures: usize::MAX };
-    let Ended { totals, failed, .. } = campaign.run();
-    if interrupt::is_asked() {
-        tell(format_args!("interrupted"));
+    let CampaignResult { totals, failed, .. } = campaign.run();
+    if interrupt::is_requested() {
+        status(format_args!("interrupted"));
     }
     result(format_args!("{}", totals.line()));
     for one in &failed {
         let first = one.wrong.lines().next().unwrap_or_default();
         result(format_args!("seed {}: {first} (mortar-sim run --seeds {} shows how)", one.seed, one.seed));
-        found = Found::Wrong;
+        found = CommandResult::Failed;
     }
-    result(format_args!("{}", if found == Found::Nothing { "nothing was found wrong" } else { "something is wrong" }));
+    result(format_args!(
+        "{}",
+        if found == CommandResult::Clean { "nothing was found wrong" } else { "something is wrong" }
+    ));
     Ok(found)
 }
 

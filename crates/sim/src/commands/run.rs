@@ -10,12 +10,12 @@ use serde::Serialize;
 use sim::plan::Topology;
 use sim::run::run as run_plan;
 use sim::scenario::{Scenario, expectation};
-use sim::shrink::{Shrunk, shrink};
+use sim::shrink::{ShrinkResult, shrink};
 use sim::workload::{Choice, Faults, Workload, plan};
 
-use crate::campaign::{Campaign, Ended, Failed, Totals};
-use crate::screen::{self, result, tell};
-use crate::{Found, Result, interrupt};
+use crate::campaign::{Campaign, CampaignResult, FailedSeed, Totals};
+use crate::screen::{self, result, status};
+use crate::{CommandResult, Result, interrupt};
 
 /// Run seeds. What is not chosen follows from the seed, so that many seeds cover everything.
 ///
@@ -66,22 +66,22 @@ pub(crate) struct Arguments {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Summary<'a> {
+struct JsonSummary<'a> {
     #[serde(flatten)]
     totals: Totals,
     events_a_second: u64,
     interrupted: bool,
-    failed: Vec<Written<'a>>,
+    failed: Vec<JsonFailure<'a>>,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct JsonFailure<'a> {
     seed: u64,
     wrong: &'a str,
     scenario: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     let seeds = arguments.seeds.clone();
     if arguments.history.is_some() && seeds.end - seeds.start != 1 {
         return Err("--history is for one seed: --seeds 7".into());
@@ -93,29 +93,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
     if let Some(path) = &arguments.history {
         write_history(path, campaign.seeds.start, choice, bug)?;
     }
-    let Ended { totals, failed, interrupted } = campaign.run();
+    let CampaignResult { totals, failed, interrupted } = campaign.run();
     let mut written = Vec::new();
     for one in &failed {
         let scenario = if one.differs { None } else { Some(arguments.write_schedule(choice, one)?) };
-        written.push(Written { seed: one.seed, wrong: &one.wrong, scenario });
+        written.push(JsonFailure { seed: one.seed, wrong: &one.wrong, scenario });
     }
     if interrupted {
-        tell(format_args!("interrupted"));
+        status(format_args!("interrupted"));
     }
     if arguments.json {
         let events_a_second = totals.events_a_second();
-        let summary = Summary { totals, events_a_second, interrupted, failed: written };
+        let summary = JsonSummary { totals, events_a_second, interrupted, failed: written };
         result(format_args!("{}", serde_json::to_string(&summary)?));
     } else {
         result(format_args!("{}", totals.line()));
         result(format_args!("{}", if failed.is_empty() { "nothing was found wrong" } else { "something is wrong" }));
     }
-    Ok(if failed.is_empty() { Found::Nothing } else { Found::Wrong })
+    Ok(if failed.is_empty() { CommandResult::Clean } else { CommandResult::Failed })
 }
 
 impl Arguments {
     /// Writes the shortest schedule that is found, and a transcript beside it.
-    fn write_schedule(&self, choice: Choice, failed: &Failed) -> Result<PathBuf> {
+    fn write_schedule(&self, choice: Choice, failed: &FailedSeed) -> Result<PathBuf> {
         let whole = plan(failed.seed, choice);
         let found = (!self.no_shrink).then(|| self.shortest(whole.clone())).flatten();
         let plan = found.map_or(whole, |found| found.plan);
@@ -134,16 +134,16 @@ impl Arguments {
         fs::write(&transcript, lines.join("\n") + "\n")
             .map_err(|error| format!("{}: {error}", transcript.display()))?;
         let actions = scenario.plan.actions.len();
-        tell(format_args!("seed {}: {actions} actions in {}", failed.seed, path.display()));
+        status(format_args!("seed {}: {actions} actions in {}", failed.seed, path.display()));
         Ok(path)
     }
 
-    fn shortest(&self, plan: sim::plan::Plan) -> Option<Shrunk> {
+    fn shortest(&self, plan: sim::plan::Plan) -> Option<ShrinkResult> {
         let bar = screen::bar(self.shrink_runs as u64);
         let found = shrink(plan, self.bug, self.shrink_runs, &mut |progress| {
             bar.set_position(progress.runs as u64);
             bar.set_message(format!("runs to find a shorter schedule: {} actions", progress.actions));
-            if interrupt::is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.finish_and_clear();
         found
@@ -178,18 +178,18 @@ pub(super) fn seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn topology(name: &str) -> Result<Topology, String> {
-    named(name, Topology::ALL, Topology::name)
+    find_by_name(name, Topology::ALL, Topology::name)
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
-    named(name, Workload::ALL, Workload::name)
+    find_by_name(name, Workload::ALL, Workload::name)
 }
 
 fn faults(name: &str) -> Result<Faults, String> {
-    named(name, Faults::ALL, Faults::name)
+    find_by_name(name, Faults::ALL, Faults::name)
 }
 
-fn named<T: Copy, const N: usize>(name: &str, all: [T; N], name_of: fn(T) -> &'static str) -> Result<T, String> {
+fn find_by_name<T: Copy, const N: usize>(name: &str, all: [T; N], name_of: fn(T) -> &'static str) -> Result<T, String> {
     let found = all.into_iter().find(|one| name_of(*one) == name);
     found.ok_or_else(|| format!("`{name}` is none of {}", all.map(name_of).join(", ")))
 }

@@ -8,7 +8,7 @@ use sim::run::run as run_plan;
 use sim::scenario::{Scenario, TEXT_LIMIT, expectation};
 
 use crate::screen::result;
-use crate::{Found, Result};
+use crate::{CommandResult, Result};
 
 /// Run schedules from files, and compare with what they expect.
 #[derive(clap::Args)]
@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     rewrite: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
-    let mut found = Found::Nothing;
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
+    let mut found = CommandResult::Clean;
     for path in &arguments.files {
         let (text, scenario) = read(path)?;
         let name = path.display();
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
             lines.iter().for_each(|line| result(format_args!("{line}")));
             if let Some(wrong) = report.wrong {
                 result(format_args!("{wrong}"));
-                found = Found::Wrong;
+                found = CommandResult::Failed;
             }
         } else if arguments.all_bugs {
             let noticed =
@@ -51,14 +51,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Found> {
             result(format_args!("{name}: {}", noticed.join(" ")));
         } else if arguments.rewrite {
             let lines = expectation(&scenario.plan, &run_plan(scenario.plan.clone(), None, false));
-            fs::write(path, Scenario::rewritten(&text, &lines)).map_err(|error| format!("{name}: {error}"))?;
+            fs::write(path, Scenario::rewrite(&text, &lines)).map_err(|error| format!("{name}: {error}"))?;
             result(format_args!("{name}: {}", lines.last().map_or("", String::as_str)));
         } else {
-            let complaints = scenario.complaints();
+            let complaints = scenario.mismatches();
             if complaints.is_empty() {
                 result(format_args!("{name}: as expected"));
             } else {
-                found = Found::Wrong;
+                found = CommandResult::Failed;
             }
             complaints.iter().for_each(|complaint| result(format_args!("{name}: {complaint}")));
         }

@@ -19,9 +19,9 @@ fn line_with(old: &str, new: &str) -> String {
 #[test]
 fn a_history_is_written_as_it_was_read() {
     let history = History::read(EXAMPLE.as_bytes()).unwrap();
-    let mut first = Operation::invoked(1, 1, Kind::Transaction, 100);
+    let mut first = Operation::begin(1, 1, Kind::Transaction, 100);
     first.steps = vec![Step::read_list("b1.3", [3, 17]), Step::append("b1.3", 18), Step::read("b2.1", None)];
-    first.returned(Outcome::Ok, 104);
+    first.finish(Outcome::Ok, 104);
     first.at = Some(7_340_032);
     assert_eq!(history.operations[0], first);
     let mut written = Vec::new();

@@ -2,18 +2,18 @@
 
 use crate::history::{Kind, Operation, Outcome, Step, Value};
 use crate::plan::{Cluster, Plan};
-use crate::run::Report;
+use crate::run::RunReport;
 
 /// The operations in the order in which they began, and the verdict.
 #[must_use]
-pub fn expectation(plan: &Plan, report: &Report) -> Vec<String> {
+pub fn expectation(plan: &Plan, report: &RunReport) -> Vec<String> {
     let mut operations: Vec<&Operation> = report.history.operations.iter().collect();
     operations.sort_by_key(|operation| operation.number);
     let lines = operations.into_iter().map(|operation| line(&plan.cluster, operation));
     lines.chain([verdict(report)]).collect()
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &RunReport) -> String {
     match &report.wrong {
         None => "right".to_owned(),
         Some(wrong) => format!("wrong: {}", wrong.to_string().lines().next().unwrap_or_default()),

@@ -6,7 +6,7 @@ use std::str::{FromStr, SplitWhitespace};
 use protocol::plant::Bug;
 
 use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
-use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Place, Plan, Step, Topology, Work};
+use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
 
 /// What a header may begin with.
 const HEADERS: &str = "topology, bricks, peers, redirectors, clients, window, seed, snapshots, noise, demand, catches";
@@ -187,20 +187,20 @@ impl Header {
 
     fn action(&self, first: &str, line: &mut Line<'_>) -> Result<(Option<u64>, Action), String> {
         let Some(time) = first.strip_prefix('@') else {
-            let action = self.what(first, line)?;
+            let action = self.action_of(first, line)?;
             // Clocks are wrong from the start.
             let at = matches!(action, Action::Clock(..)).then_some(0);
             return Ok((at, action));
         };
         let at = number(time, "a time in milliseconds", 0..=TIME_LIMIT)?;
         let verb = line.word("what happens then")?;
-        Ok((Some(at), self.what(verb, line)?))
+        Ok((Some(at), self.action_of(verb, line)?))
     }
 
-    fn what(&self, verb: &str, line: &mut Line<'_>) -> Result<Action, String> {
+    fn action_of(&self, verb: &str, line: &mut Line<'_>) -> Result<Action, String> {
         Ok(match verb {
             "crash" => {
-                let place = self.place(line)?;
+                let place = self.process(line)?;
                 let kept = match line.words.clone().next() {
                     None => 0,
                     Some(_) => {
@@ -210,26 +210,26 @@ impl Header {
                 };
                 Action::Crash(place, kept)
             }
-            "restart" => Action::Restart(self.place(line)?),
-            "cut" => Action::Cut(self.place(line)?, self.place(line)?),
+            "restart" => Action::Restart(self.process(line)?),
+            "cut" => Action::Cut(self.process(line)?, self.process(line)?),
             "block" => {
-                let (from, to) = self.way(line)?;
+                let (from, to) = self.process_pair(line)?;
                 Action::Block(from, to, line.ms("how long")?)
             }
             "hold" => {
-                let (from, to) = self.way(line)?;
+                let (from, to) = self.process_pair(line)?;
                 Action::Hold(from, to)
             }
             "release" => {
-                let (from, to) = self.way(line)?;
+                let (from, to) = self.process_pair(line)?;
                 let count = line.words.next().map(|word| number(word, "a number of messages", 1..=1_000_000));
                 Action::Release(from, to, count.transpose()?)
             }
             "drop" => {
-                let (from, to) = self.way(line)?;
+                let (from, to) = self.process_pair(line)?;
                 Action::Drop(from, to)
             }
-            "freeze" => Action::Freeze(self.place(line)?, line.ms("how long")?),
+            "freeze" => Action::Freeze(self.process(line)?, line.ms("how long")?),
             "disk" => Action::Disk(self.brick(line)?, line.ms("how long a force takes")?),
             "stall" => Action::Stall(self.brick(line)?, work(line)?),
             "unstall" => Action::Unstall(self.brick(line)?, work(line)?),
@@ -247,7 +247,7 @@ impl Header {
             }
             "wait" => Action::Wait(line.ms("how long")?),
             client if client.starts_with('c') && client[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
-                self.does(client, line)?
+                self.operation_of(client, line)?
             }
             header if Self::default().take(header, &mut Line { words: "".split_whitespace() }) != Ok(false) => {
                 return Err(format!("`{header}` belongs above the first action"));
@@ -257,23 +257,23 @@ impl Header {
     }
 
     /// A process that there is.
-    fn place(&self, line: &mut Line<'_>) -> Result<Place, String> {
-        self.place_of(line.word("a process such as b1, p1, r1 or c1")?)
+    fn process(&self, line: &mut Line<'_>) -> Result<ProcessName, String> {
+        self.process_named(line.word("a process such as b1, p1, r1 or c1")?)
     }
 
-    fn place_of(&self, word: &str) -> Result<Place, String> {
+    fn process_named(&self, word: &str) -> Result<ProcessName, String> {
         let Cluster { bricks, peers, redirectors, clients, .. } = self.cluster;
         if word == "meta" {
-            return Ok(Place::Meta);
+            return Ok(ProcessName::Meta);
         }
         let none = || format!("`{word}` is no process: b1 is a brick, p1 a peer server, r1 a redirector, c1 a client");
         let at = word.char_indices().nth(1).map_or(word.len(), |(at, _)| at);
         let number: usize = word[at..].parse().map_err(|_| none())?;
-        let (place, many): (Place, usize) = match &word[..at] {
-            "b" => (Place::Brick(number), bricks),
-            "p" => (Place::Peer(number), peers),
-            "r" => (Place::Redirector(number), redirectors),
-            "c" => (Place::Client(number), clients),
+        let (place, many): (ProcessName, usize) = match &word[..at] {
+            "b" => (ProcessName::Brick(number), bricks),
+            "p" => (ProcessName::Peer(number), peers),
+            "r" => (ProcessName::Redirector(number), redirectors),
+            "c" => (ProcessName::Client(number), clients),
             _ => return Err(none()),
         };
         match (1..=many).contains(&number) {
@@ -283,28 +283,28 @@ impl Header {
     }
 
     fn brick(&self, line: &mut Line<'_>) -> Result<usize, String> {
-        match self.place(line)? {
-            Place::Brick(number) => Ok(number),
+        match self.process(line)? {
+            ProcessName::Brick(number) => Ok(number),
             place => Err(format!("{place} is no brick: only bricks have disks")),
         }
     }
 
     fn client(&self, line: &mut Line<'_>) -> Result<usize, String> {
-        match self.place(line)? {
-            Place::Client(number) => Ok(number),
+        match self.process(line)? {
+            ProcessName::Client(number) => Ok(number),
             place => Err(format!("{place} is no client")),
         }
     }
 
     /// From one process to another.
-    fn way(&self, line: &mut Line<'_>) -> Result<(Place, Place), String> {
-        let from = self.place(line)?;
+    fn process_pair(&self, line: &mut Line<'_>) -> Result<(ProcessName, ProcessName), String> {
+        let from = self.process(line)?;
         line.keyword(">")?;
-        Ok((from, self.place(line)?))
+        Ok((from, self.process(line)?))
     }
 
     fn clock(&self, line: &mut Line<'_>) -> Result<Action, String> {
-        let place = self.place(line)?;
+        let place = self.process(line)?;
         let (off, fast) = CLOCKS;
         let ahead = line.number("how far it is off, in milliseconds", -off..=off)?;
         let fast = match line.words.next() {
@@ -319,8 +319,10 @@ impl Header {
         Ok(Action::Clock(place, ahead, fast))
     }
 
-    fn does(&self, client: &str, line: &mut Line<'_>) -> Result<Action, String> {
-        let Place::Client(client) = self.place_of(client)? else { return Err(format!("{client} is no client")) };
+    fn operation_of(&self, client: &str, line: &mut Line<'_>) -> Result<Action, String> {
+        let ProcessName::Client(client) = self.process_named(client)? else {
+            return Err(format!("{client} is no client"));
+        };
         let operation = match line.word("what the client does")? {
             "go" => return Ok(Action::Go(client)),
             "transact" => Operation::Transact(self.steps(line)?),
@@ -408,10 +410,10 @@ fn demand(line: &mut Line<'_>) -> Result<Demand, String> {
     })
 }
 
-fn work(line: &mut Line<'_>) -> Result<Work, String> {
+fn work(line: &mut Line<'_>) -> Result<DiskWork, String> {
     match line.word("forces or reads")? {
-        "forces" => Ok(Work::Forces),
-        "reads" => Ok(Work::Reads),
+        "forces" => Ok(DiskWork::Forces),
+        "reads" => Ok(DiskWork::Reads),
         other => Err(format!("`{other}` is nothing that a disk does: forces, reads")),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use protocol::plant::Bug;
 
-use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Plan, Step, Work};
+use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, Step};
 
 /// A plan as text, with the mistakes that it must notice.
 #[must_use]
@@ -75,10 +75,10 @@ pub fn print_action(action: &Action) -> String {
     }
 }
 
-fn name_of(work: Work) -> &'static str {
+fn name_of(work: DiskWork) -> &'static str {
     match work {
-        Work::Forces => "forces",
-        Work::Reads => "reads",
+        DiskWork::Forces => "forces",
+        DiskWork::Reads => "reads",
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::{Action, Key, Operation, Place, Step, Topology};
+use crate::plan::{Action, Key, Operation, ProcessName, Step, Topology};
 use crate::workload::{Choice, plan};
 
 fn error(text: &str) -> String {
@@ -44,7 +44,7 @@ fn what_is_not_said_has_a_sensible_value() {
 #[test]
 fn clocks_are_wrong_from_the_start() {
     let scenario = Scenario::read("clock b1 -5 7ppm\nclock c1 +2").unwrap();
-    let set = [Action::Clock(Place::Brick(1), -5, 7), Action::Clock(Place::Client(1), 2, 0)];
+    let set = [Action::Clock(ProcessName::Brick(1), -5, 7), Action::Clock(ProcessName::Client(1), 2, 0)];
     assert_eq!(scenario.plan.actions, set.map(|action| (Some(0), action)));
 }
 
@@ -102,7 +102,7 @@ fn a_scenario_is_bounded() {
 #[test]
 fn rewriting_leaves_comments_alone() {
     let text = "# a story\nbricks 1  # one\nwait 5\n----\nwrong: all of it\n";
-    let rewritten = Scenario::rewritten(text, &["right".to_owned()]);
+    let rewritten = Scenario::rewrite(text, &["right".to_owned()]);
     assert_eq!(rewritten, "# a story\nbricks 1  # one\nwait 5\n----\nright\n");
     assert_eq!(Scenario::read(&rewritten).unwrap().expected, Some(vec!["right".to_owned()]));
 }

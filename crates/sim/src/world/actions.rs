@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::client::ClientProcess;
 use super::net::Pid;
-use super::{BrickProcess, Event, Role, State, World, Wrong};
+use super::{BrickProcess, Event, ProcessMachine, RunFailure, SimObject, World};
 use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
 use crate::history::{self, Outcome};
-use crate::plan::{Action, Demand, Key, Place, RING_SLOTS};
+use crate::plan::{Action, Demand, Key, ProcessName, RING_SLOTS};
 
 /// How long everything may take to end when all is healed, in milliseconds.
-const CALM_MS: u64 = 120_000;
+const QUIESCE_MS: u64 = 120_000;
 /// How often is looked whether it has, in milliseconds.
-const LOOK_MS: u64 = 100;
+const QUIESCE_POLL_MS: u64 = 100;
 /// How long after that the last message is under way at most, in milliseconds.
 const ARRIVE_MS: u64 = 2_000;
 /// How old a group snapshot may be at most in a cluster in which nothing is broken, in milliseconds.
@@ -26,10 +26,10 @@ impl World {
             Action::Do(number, ref operation) => {
                 self.with_client(number, |client| client.queue.push_back(operation.clone()));
             }
-            Action::Go(number) => self.with_client(number, ClientProcess::go),
+            Action::Go(number) => self.with_client(number, ClientProcess::resume),
             Action::Mute(number) => {
                 self.with_client(number, |client| client.muted = true);
-                self.oracle.slow.insert(Place::Client(number));
+                self.oracle.slow.insert(ProcessName::Client(number));
             }
             Action::Evict(number, node, page) => {
                 let page = Key { node, page, slot: 0 }.page();
@@ -55,22 +55,22 @@ impl World {
                 self.act_on_net(action);
             }
             Action::Disk(number, _) | Action::Stall(number, _) | Action::Unstall(number, _) => {
-                if let Some(pid) = self.pid(Place::Brick(number)) {
+                if let Some(pid) = self.pid(ProcessName::Brick(number)) {
                     self.act_on_disk(pid, action);
                 }
             }
             Action::Install(number) => self.install(number),
-            Action::Move(node, brick) => self.wish(node, brick),
+            Action::Move(node, brick) => self.request_move(node, brick),
         }
     }
 
     /// Does something with a client that is there, and what it wants then.
     fn with_client(&mut self, number: usize, act: impl FnOnce(&mut ClientProcess)) {
-        let Some(pid) = self.pid(Place::Client(number)) else { return };
-        if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+        let Some(pid) = self.pid(ProcessName::Client(number)) else { return };
+        if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
             act(client);
         }
-        self.after(pid);
+        self.drain_process(pid);
     }
 
     fn act_on_net(&mut self, action: &Action) {
@@ -92,7 +92,7 @@ impl World {
             Action::Drop(from, to) => {
                 if let Some(pair) = self.pid(from).zip(self.pid(to)) {
                     let parked = self.parked.entry(pair).or_default();
-                    parked.retain(|event| !matches!(event, Event::Single(..)));
+                    parked.retain(|event| !matches!(event, Event::Datagram(..)));
                 }
             }
             _ => {}
@@ -111,32 +111,32 @@ impl World {
         }
     }
 
-    fn crash(&mut self, place: Place, kept: usize) {
-        let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].role.is_some()) else { return };
+    fn crash(&mut self, place: ProcessName, kept: usize) {
+        let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].machine.is_some()) else { return };
         self.oracle.slow.insert(place);
-        for link in self.net.of(pid) {
+        for link in self.net.links_of(pid) {
             self.cut(link);
         }
         let process = &mut self.processes[pid];
         process.uplinks.iter_mut().for_each(|uplink| uplink.link = None);
-        process.life += 1;
+        process.incarnation += 1;
         process.frozen_until = 0;
-        match process.role.take() {
-            Some(Role::Brick(brick)) => {
+        match process.machine.take() {
+            Some(ProcessMachine::Brick(brick)) => {
                 let BrickProcess { mut disk, .. } = *brick;
                 disk.crash(kept);
                 process.disk = Some(disk);
             }
-            Some(Role::Client(mut client)) => self.history.operations.extend(client.died()),
-            Some(Role::Host(host)) => process.logs = host.crash(kept),
-            Some(Role::Middle(_) | Role::Meta(_)) | None => {}
+            Some(ProcessMachine::Client(mut client)) => self.history.operations.extend(client.take_unfinished()),
+            Some(ProcessMachine::GroupMember(host)) => process.logs = host.crash(kept),
+            Some(ProcessMachine::CacheNode(_) | ProcessMachine::Meta(_)) | None => {}
         }
     }
 
-    fn restart(&mut self, place: Place) {
-        let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].role.is_none()) else { return };
+    fn restart(&mut self, place: ProcessName) {
+        let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].machine.is_none()) else { return };
         self.start(pid);
-        if let (Place::Brick(_), Some(Role::Brick(process))) = (place, &self.processes[pid].role)
+        if let (ProcessName::Brick(_), Some(ProcessMachine::Brick(process))) = (place, &self.processes[pid].machine)
             && let Some((node, _)) = self.serving.iter().find(|(_, at)| **at == pid)
         {
             let versions = process.disk.pages.iter().map(|(page, state)| (*page, state.version)).collect();
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    fn release(&mut self, from: Place, to: Place, count: Option<usize>) {
+    fn release(&mut self, from: ProcessName, to: ProcessName, count: Option<usize>) {
         let Some(pair) = self.pid(from).zip(self.pid(to)) else { return };
         if count.is_none() {
             self.net.held.remove(&pair);
@@ -153,36 +153,36 @@ impl World {
         let count = count.unwrap_or(parked.len()).min(parked.len());
         let released: Vec<Event> = parked.drain(..count).collect();
         // Handed over at once: what is still held stays so.
-        released.into_iter().for_each(|event| self.happen(event));
+        released.into_iter().for_each(|event| self.handle_event(event));
     }
 
     /// Brings what is durable into the B-tree, copies forward what the log still has to say, and frees the log, in this
     /// order.
     fn install(&mut self, number: usize) {
-        let Some(pid) = self.pid(Place::Brick(number)) else { return };
-        let now = self.shown(pid);
-        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let Some(pid) = self.pid(ProcessName::Brick(number)) else { return };
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
         let upto = disk.install();
-        brick.carry(upto, now);
+        brick.carry_forward(upto, now);
         self.drain_brick(pid);
         // The copies have to be durable before the originals go.
         self.force_now(pid);
-        if let Some(Role::Brick(process)) = &mut self.processes[pid].role {
+        if let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine {
             process.disk.free(upto);
         }
-        self.after(pid);
+        self.drain_process(pid);
     }
 
     /// Waits for the disk.
     fn force_now(&mut self, pid: Pid) {
-        let now = self.shown(pid);
-        let Some(Role::Brick(process)) = &mut self.processes[pid].role else { return };
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
         disk.forcing = None;
         disk.begin_force();
         let position = disk.end_force();
-        brick.forced(position, now, &mut |page| disk.version(page));
+        brick.handle_forced(position, now, &mut |page| disk.version(page));
         self.drain_brick(pid);
     }
 
@@ -201,54 +201,54 @@ impl World {
         }
         for pid in 0..self.processes.len() {
             self.processes[pid].force_ms = self.plan.noise.force_ms;
-            if let Some(Role::Client(client)) = &mut self.processes[pid].role {
+            if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
                 client.muted = false;
-                client.go();
+                client.resume();
             }
             self.restart(self.processes[pid].place);
-            self.after(pid);
+            self.drain_process(pid);
         }
     }
 
     /// Waits until everything has ended.
-    pub(super) fn calm(&mut self) -> Result<(), Wrong> {
-        let until = self.now + CALM_MS;
+    pub(super) fn quiesce(&mut self) -> Result<(), RunFailure> {
+        let until = self.now + QUIESCE_MS;
         loop {
-            self.run_until(self.now + LOOK_MS)?;
+            self.run_until(self.now + QUIESCE_POLL_MS)?;
             let Some(busy) = self.is_busy() else { break };
             if self.now >= until {
-                return Err(Wrong::Stuck(busy));
+                return Err(RunFailure::Stuck(busy));
             }
         }
         // What is under way arrives.
-        self.run_until(self.now.max(self.net.latest) + ARRIVE_MS)?;
+        self.run_until(self.now.max(self.net.last_arrival) + ARRIVE_MS)?;
         self.check_copies()
     }
 
     /// What has not ended.
     fn is_busy(&self) -> Option<String> {
-        let busy = self.processes.iter().find_map(|process| match process.role.as_ref()? {
+        let busy = self.processes.iter().find_map(|process| match process.machine.as_ref()? {
             _ if process.frozen_until > self.now => Some(format!("{} is frozen", process.place)),
-            Role::Client(client) if !client.is_idle() => {
-                Some(format!("{} waits in {:?}", process.place, client.doing()))
+            ProcessMachine::Client(client) if !client.is_idle() => {
+                Some(format!("{} waits in {:?}", process.place, client.current_record()))
             }
-            Role::Brick(brick) => {
+            ProcessMachine::Brick(brick) => {
                 let txn = brick.brick.prepared().next()?;
                 Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
-            Role::Host(host) => {
+            ProcessMachine::GroupMember(host) => {
                 let txn = host.roots().find_map(|root| root.brick.prepared().next())?;
                 Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
             _ => None,
         });
-        busy.or_else(|| self.is_moving())
+        busy.or_else(|| self.pending_move())
     }
 
     /// When all news have come, every copy that may be used is listed all the way up (D1), and as new as its page (D3).
-    fn check_copies(&self) -> Result<(), Wrong> {
+    fn check_copies(&self) -> Result<(), RunFailure> {
         for (pid, process) in self.processes.iter().enumerate() {
-            let Some(Role::Client(client)) = &process.role else { continue };
+            let Some(ProcessMachine::Client(client)) = &process.machine else { continue };
             let now = process.clock.show(self.now);
             for (page, version) in client.session.cache().copies() {
                 let Some((_, _, disk)) = self.root(page.node) else { continue };
@@ -258,7 +258,7 @@ impl World {
                 let newest = disk.version(page);
                 if version != newest {
                     let place = process.place;
-                    return Err(Wrong::Rule(format!(
+                    return Err(RunFailure::Rule(format!(
                         "D3: {place} has {page:?} at {version:?} for ever, and it is at {newest:?}"
                     )));
                 }
@@ -268,21 +268,21 @@ impl World {
         Ok(())
     }
 
-    fn check_listed(&self, pid: Pid, page: model::PageId) -> Result<(), Wrong> {
-        let Some(Role::Client(client)) = &self.processes[pid].role else { return Ok(()) };
+    fn check_listed(&self, pid: Pid, page: model::PageId) -> Result<(), RunFailure> {
+        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return Ok(()) };
         let (mut below, mut holder) = (pid, client.session.holder(page.node));
         loop {
             let uplinks = &self.processes[below].uplinks;
             let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|node| node == page.node));
             let (Some(link), Some(session)) = (uplink.and_then(|uplink| uplink.link), holder) else { return Ok(()) };
             let upper = self.net.links[link].upper;
-            let (directory, next) = match &self.processes[upper].role {
-                Some(Role::Brick(_) | Role::Host(_)) => {
+            let (directory, next) = match &self.processes[upper].machine {
+                Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_)) => {
                     let root = self.root(page.node).filter(|(at, ..)| *at == upper);
                     (root.map(|(_, brick, _)| brick.directory()), None)
                 }
-                Some(Role::Middle(middle)) => {
-                    let tree = middle.redirect(page.node);
+                Some(ProcessMachine::CacheNode(middle)) => {
+                    let tree = middle.tree(page.node);
                     (tree.map(|tree| tree.directory()), tree.map(|tree| tree.upstream().holder()))
                 }
                 _ => (None, None),
@@ -290,7 +290,7 @@ impl World {
             let is_listed = directory.is_some_and(|directory| directory.holders(page).any(|one| one == session));
             if !is_listed {
                 let (lower, upper) = (self.name(below), self.name(upper));
-                return Err(Wrong::Rule(format!("D1: {lower} has {page:?}, and is not listed at {upper}")));
+                return Err(RunFailure::Rule(format!("D1: {lower} has {page:?}, and is not listed at {upper}")));
             }
             (below, holder) = (upper, next);
             if next.is_none() {
@@ -300,20 +300,20 @@ impl World {
     }
 
     /// Judges what clients saw, and what is there in the end.
-    pub(super) fn judge(&mut self) -> Result<(), Wrong> {
+    pub(super) fn judge(&mut self) -> Result<(), RunFailure> {
         for process in &mut self.processes {
-            if let Some(Role::Client(client)) = &mut process.role {
-                self.history.operations.extend(client.died());
+            if let Some(ProcessMachine::Client(client)) = &mut process.machine {
+                self.history.operations.extend(client.take_unfinished());
             }
         }
         self.history.operations.sort_by_key(|operation| operation.number);
-        self.history.tell_sets_apart();
+        self.history.split_sets();
         let finals = self.finals();
         let orders: BTreeMap<String, Vec<i64>> =
             self.oracle.orders.iter().map(|(key, values)| (key.to_string(), values.clone())).collect();
-        let found = |violation: Violation| Wrong::History(Box::new(violation));
+        let found = |violation: Violation| RunFailure::History(Box::new(violation));
         let history = &self.history;
-        history.validate().map_err(|malformed| Wrong::Rule(malformed.to_string()))?;
+        history.validate().map_err(|malformed| RunFailure::Rule(malformed.to_string()))?;
         strict_serializability::check(history).map_err(found)?;
         let is_calm = self.plan.noise.loss == 0 && !self.plan.has_faults();
         let bound_ms = is_calm.then_some(STALENESS_MS);
@@ -329,15 +329,15 @@ impl World {
         let mut finals = BTreeMap::new();
         for (key, state) in self.objects() {
             let values = match state {
-                State::Number(number) if key.set().is_some() => {
+                SimObject::Number(number) if key.set().is_some() => {
                     let set = key.set().map(|guard| guard.to_string()).unwrap_or_default();
                     finals.insert(history::member(&set, number), vec![number]);
                     continue;
                 }
-                State::List(list) => (*list).clone(),
+                SimObject::List(list) => (*list).clone(),
                 // What transactions write may be equal, and is judged by sums.
-                State::Number(_) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
-                State::Number(_) => self.oracle.orders.get(&key).cloned().unwrap_or_default(),
+                SimObject::Number(_) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
+                SimObject::Number(_) => self.oracle.orders.get(&key).cloned().unwrap_or_default(),
             };
             finals.insert(key.to_string(), values);
         }
@@ -353,12 +353,12 @@ impl World {
         });
         let members = objects.filter(|(key, _)| key.set() == Some(guard));
         let numbers =
-            members.filter_map(|(_, state)| if let State::Number(number) = state { Some(*number) } else { None });
+            members.filter_map(|(_, state)| if let SimObject::Number(number) = state { Some(*number) } else { None });
         Some(numbers.collect())
     }
 
     /// All objects as they are stored.
-    fn objects(&self) -> BTreeMap<Key, State> {
+    fn objects(&self) -> BTreeMap<Key, SimObject> {
         let mut objects = BTreeMap::new();
         for (_, _, disk) in self.serving.keys().filter_map(|node| self.root(*node)) {
             for (page, state) in &disk.pages {
@@ -371,18 +371,20 @@ impl World {
         objects
     }
 
-    fn check_demand(&self) -> Result<(), Wrong> {
+    fn check_demand(&self) -> Result<(), RunFailure> {
         let numbers = |slots: u16| {
             let objects = self.objects().into_iter().filter(move |(key, _)| key.page == 1 && key.slot < slots);
-            objects
-                .filter_map(|(key, state)| if let State::Number(number) = state { Some((key, number)) } else { None })
+            objects.filter_map(
+                |(key, state)| if let SimObject::Number(number) = state { Some((key, number)) } else { None },
+            )
         };
         match self.plan.demand {
             Demand::Bank(slots) => {
                 let finals: BTreeMap<String, i64> =
                     numbers(slots).map(|(key, number)| (key.to_string(), number)).collect();
                 let total = crate::plan::BALANCE * i64::from(slots) * self.plan.cluster.bricks as i64;
-                bank::check(&self.history, total, &finals).map_err(|violation| Wrong::History(Box::new(violation)))?;
+                bank::check(&self.history, total, &finals)
+                    .map_err(|violation| RunFailure::History(Box::new(violation)))?;
                 Ok(())
             }
             Demand::Ring => {
@@ -398,7 +400,7 @@ impl World {
                 if met == next.len() {
                     Ok(())
                 } else {
-                    Err(Wrong::Rule(format!("the ring of {} is one of {met}", next.len())))
+                    Err(RunFailure::Rule(format!("the ring of {} is one of {met}", next.len())))
                 }
             }
             Demand::None | Demand::Solo => Ok(()),

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use model::{NodeId, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
-use protocol::locks::Mode;
-use protocol::page_cache::{Content, Found};
-use protocol::session::{Ended, Level, Output, Session};
+use protocol::locks::LockMode;
+use protocol::page_cache::{Lookup, ObjectState};
+use protocol::session::{Level, Output, Session, TxnOutcome};
 use protocol::tree::{Down, Up};
 
-use super::net::{Pid, Single, Tree};
-use super::{Event, Role, SKEW_MS, State, WAITING, World};
+use super::net::{Datagram, Pid, TreeMessage};
+use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, SimObject, World};
 use crate::history::{self, Kind, Outcome};
 use crate::plan::{Key, Operation, Step};
 
@@ -29,7 +29,7 @@ const JITTER_MS: u64 = 40;
 
 /// Where an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum OperationStage {
     Running,
     Thinking(u64),
     Pausing,
@@ -44,7 +44,7 @@ struct Current {
     /// The next step.
     at: usize,
     txn: Option<TxnId>,
-    stage: Stage,
+    stage: OperationStage,
     /// When it began, or began to commit, by the run's time.
     since: u64,
     tries: usize,
@@ -55,9 +55,9 @@ struct Current {
 /// A client's process.
 pub(super) struct ClientProcess {
     member: u64,
-    pub(super) session: Session<State>,
+    pub(super) session: Session<SimObject>,
     /// Its own gateway, if it is directly below bricks.
-    gateway: Option<Gateway<Pid, State>>,
+    gateway: Option<Gateway<Pid, SimObject>>,
     pub(super) queue: VecDeque<Operation>,
     current: Option<Current>,
     /// It acknowledges nothing.
@@ -70,7 +70,7 @@ impl ClientProcess {
         if snapshots {
             session.subscribe();
         }
-        let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(WAITING));
+        let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES));
         Self { member, session, gateway, queue: VecDeque::new(), current: None, muted: false }
     }
 
@@ -92,61 +92,61 @@ impl ClientProcess {
     }
 
     /// What it does, if it does something.
-    pub(super) fn doing(&self) -> Option<&history::Operation> {
+    pub(super) fn current_record(&self) -> Option<&history::Operation> {
         self.current.as_ref().map(|current| &current.record)
     }
 
     /// What it was doing when it died.
-    pub(super) fn died(&mut self) -> Option<history::Operation> {
+    pub(super) fn take_unfinished(&mut self) -> Option<history::Operation> {
         self.current.take().map(|current| current.record)
     }
 
     /// It goes on from where it paused.
-    pub(super) fn go(&mut self) {
-        if let Some(current) = self.current.as_mut().filter(|current| current.stage == Stage::Pausing) {
-            current.stage = Stage::Running;
+    pub(super) fn resume(&mut self) {
+        if let Some(current) = self.current.as_mut().filter(|current| current.stage == OperationStage::Pausing) {
+            current.stage = OperationStage::Running;
         }
     }
 }
 
 impl World {
     /// The node above a client says something.
-    pub(super) fn client_down(&mut self, pid: Pid, node: NodeId, session: HolderId, message: Down<State>) {
+    pub(super) fn handle_client_down(&mut self, pid: Pid, node: NodeId, session: HolderId, message: Down<SimObject>) {
         let page = match &message {
             Down::Fetched { page, .. } => Some(*page),
             Down::Invalidate { message, .. } => Some(message.page),
             _ => None,
         };
-        let now = self.shown(pid);
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         client.session.handle_down(node, session, message, now);
-        let invariants = client.session.invariants();
-        self.oracle.demand(invariants);
+        let invariants = client.session.check_invariants();
+        self.oracle.expect_invariants(invariants);
         if let Some(page) = page {
             self.check_copy(pid, page);
         }
     }
 
     fn check_copy(&mut self, pid: Pid, page: PageId) {
-        let now = self.shown(pid);
-        if let Some(Role::Client(client)) = &self.processes[pid].role
+        let now = self.local_time(pid);
+        if let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine
             && client.session.may_use(page.node, now)
         {
             let name = self.processes[pid].place;
-            self.oracle.copy(name, page, client.session.cache());
+            self.oracle.check_copy(name, page, client.session.cache());
         }
     }
 
-    pub(super) fn client_single(&mut self, pid: Pid, message: &Single) {
-        let now = self.shown(pid);
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+    pub(super) fn handle_client_datagram(&mut self, pid: Pid, message: &Datagram) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match message {
-            Single::Reply(txn, reply) => client.session.reply(*txn, reply.clone()),
-            Single::Answer(node, answer, locked, seen) => {
+            Datagram::Reply(txn, reply) => client.session.handle_reply(*txn, reply.clone()),
+            Datagram::Answer(node, answer, locked, seen) => {
                 let Some(gateway) = &mut client.gateway else { return };
                 let learned = gateway.learn(*seen, now);
-                gateway.answered(*node, answer.clone(), locked.clone(), now);
-                self.oracle.allowed(learned);
+                gateway.handle_answer(*node, answer.clone(), locked.clone(), now);
+                self.oracle.expect_accepted(learned);
             }
             _ => {}
         }
@@ -156,9 +156,9 @@ impl World {
     pub(super) fn drain_client(&mut self, pid: Pid) {
         loop {
             self.resume_step(pid);
-            let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
-            let outputs: Vec<Output<State>> = client.session.outputs().collect();
-            let asked: Vec<gateway::Output<Pid, State>> = match &mut client.gateway {
+            let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
+            let outputs: Vec<Output<SimObject>> = client.session.outputs().collect();
+            let asked: Vec<gateway::Output<Pid, SimObject>> = match &mut client.gateway {
                 Some(gateway) => gateway.outputs().collect(),
                 None => Vec::new(),
             };
@@ -170,26 +170,26 @@ impl World {
         }
     }
 
-    fn client_output(&mut self, pid: Pid, output: Output<State>) {
-        let now = self.shown(pid);
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+    fn client_output(&mut self, pid: Pid, output: Output<SimObject>) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match output {
             Output::Up(_, _, Up::Acknowledge { .. }) if client.muted => {}
-            Output::Up(node, session, message) => self.send_up(pid, Tree::Up(node, session, message)),
+            Output::Up(node, session, message) => self.send_up(pid, TreeMessage::Up(node, session, message)),
             Output::Call(txn, call) => match &mut client.gateway {
                 Some(gateway) => {
-                    let called = gateway.call(pid, txn, call, now);
-                    self.oracle.allowed(called);
+                    let called = gateway.handle_call(pid, txn, call, now);
+                    self.oracle.expect_accepted(called);
                 }
                 None => {
                     let link = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
                     if let Some(link) = link {
                         let upper = self.net.links[link].upper;
-                        self.send_single(pid, upper, Single::Call(txn, call));
+                        self.send_datagram(pid, upper, Datagram::Call(txn, call));
                     }
                 }
             },
-            Output::Ended(txn, ended) => self.ended(pid, txn, ended),
+            Output::Ended(txn, ended) => self.finish_txn(pid, txn, ended),
             Output::Written(number) | Output::Unknown(number) => {
                 let outcome = if matches!(output, Output::Written(_)) { Outcome::Ok } else { Outcome::Unknown };
                 let is_it = |current: &Current| current.record.number == number;
@@ -200,14 +200,14 @@ impl World {
         }
     }
 
-    fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, State>) {
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+    fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, SimObject>) {
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match output {
             gateway::Output::Ask(node, request) => {
                 let seen = client.gateway.as_ref().map(Gateway::clock).unwrap_or_default();
                 self.send_ask(pid, node, request, seen);
             }
-            gateway::Output::Reply(_, txn, reply) => client.session.reply(txn, reply),
+            gateway::Output::Reply(_, txn, reply) => client.session.handle_reply(txn, reply),
             // It was as good as lost.
             gateway::Output::Busy(_, txn, node) => self.turn_away(pid, txn, node),
         }
@@ -217,29 +217,29 @@ impl World {
 
     /// A client may have something to do: it is time to go on, or to give up.
     pub(super) fn resume(&mut self, pid: Pid) {
-        let (now, shown) = (self.now, self.shown(pid));
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        let (now, shown) = (self.now, self.local_time(pid));
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         if let Some(current) = &mut client.current {
             match (current.stage, current.txn) {
-                (Stage::Thinking(until), _) if until <= now => current.stage = Stage::Running,
-                (Stage::Running, Some(txn)) if current.since + RUN_MS <= now => {
+                (OperationStage::Thinking(until), _) if until <= now => current.stage = OperationStage::Running,
+                (OperationStage::Running, Some(txn)) if current.since + RUN_MS <= now => {
                     client.session.abort(txn);
                     self.finish(pid, Outcome::Failed, None);
                 }
-                (Stage::Running, None) if current.since + RUN_MS <= now && !self.healing => {
+                (OperationStage::Running, None) if current.since + RUN_MS <= now && !self.healing => {
                     // Nothing was done: a read outside of transactions that found nothing.
                     if matches!(current.operation, Operation::Get(_)) {
                         self.finish(pid, Outcome::Failed, None);
                     }
                 }
-                (Stage::Committing, Some(txn)) if current.since + COMMIT_MS <= now => {
-                    current.stage = Stage::Resolving;
+                (OperationStage::Committing, Some(txn)) if current.since + COMMIT_MS <= now => {
+                    current.stage = OperationStage::Resolving;
                     client.session.resolve(txn, shown);
                 }
                 _ => {}
             }
         }
-        self.after(pid);
+        self.drain_process(pid);
     }
 
     /// Takes the steps that can be taken now.
@@ -249,20 +249,20 @@ impl World {
 
     /// Takes one step of a client. Says whether there may be another.
     fn take_step(&mut self, pid: Pid) -> bool {
-        let (now, shown) = (self.now, self.shown(pid));
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return false };
+        let (now, shown) = (self.now, self.local_time(pid));
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else {
             let Some(operation) = client.queue.pop_front() else { return false };
             self.begin(pid, operation, 0, None);
             return true;
         };
-        if current.stage != Stage::Running {
+        if current.stage != OperationStage::Running {
             return false;
         }
         match (&current.operation, current.txn) {
             (Operation::Get(key), _) => {
                 let Some(state) = value(client.session.get(key.oid(), shown)) else { return false };
-                current.record.steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
+                current.record.steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
                 self.finish(pid, Outcome::Ok, None);
                 true
             }
@@ -270,9 +270,9 @@ impl World {
             (_, None) => false,
             (_, Some(txn)) => {
                 let Some(step) = current.steps.get(current.at).copied() else {
-                    (current.stage, current.since) = (Stage::Committing, now);
+                    (current.stage, current.since) = (OperationStage::Committing, now);
                     client.session.commit(txn, shown);
-                    let life = self.processes[pid].life;
+                    let life = self.processes[pid].incarnation;
                     self.push_timer(now + COMMIT_MS, pid, life);
                     return true;
                 };
@@ -280,12 +280,12 @@ impl World {
                     return self.count_members(pid, txn, guard);
                 }
                 match take(&mut client.session, txn, step, &mut current.record, shown, now) {
-                    Taken::Done => current.at += 1,
-                    Taken::Waits => return false,
-                    Taken::Until(stage) => {
+                    StepProgress::Done => current.at += 1,
+                    StepProgress::Waits => return false,
+                    StepProgress::Until(stage) => {
                         (current.at, current.stage) = (current.at + 1, stage);
-                        if let Stage::Thinking(until) = stage {
-                            let life = self.processes[pid].life;
+                        if let OperationStage::Thinking(until) = stage {
+                            let life = self.processes[pid].incarnation;
                             self.push(until, Event::Resume(pid, life));
                         }
                         return false;
@@ -299,11 +299,11 @@ impl World {
     /// Reads the guard of a set, and asks the brick what is in it; what the transaction itself has put there is behind that. Says
     /// whether that is done.
     fn count_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
-        let shown = self.shown(pid);
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return false };
-        let is_read = value(client.session.read_for(txn, guard.oid(), Mode::Shared, shown)).is_some();
+        let shown = self.local_time(pid);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
+        let is_read = value(client.session.read_for(txn, guard.oid(), LockMode::Shared, shown)).is_some();
         let Some(mut members) = self.members(guard).filter(|_| is_read) else { return false };
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return false };
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
         let name = guard.to_string();
         members.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
@@ -315,9 +315,9 @@ impl World {
     /// A client begins something.
     fn begin(&mut self, pid: Pid, operation: Operation, tries: usize, first: Option<TxnId>) {
         self.last_operation += 1;
-        let (number, now, shown) = (self.last_operation, self.now, self.shown(pid));
-        let life = self.processes[pid].life;
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        let (number, now, shown) = (self.last_operation, self.now, self.local_time(pid));
+        let life = self.processes[pid].incarnation;
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         let (steps, level) = plan(&operation, tries, first);
         let writes =
             steps.iter().any(|step| !matches!(step, Step::Read(_) | Step::Count(_) | Step::Think(_) | Step::Pause));
@@ -329,14 +329,14 @@ impl World {
             _ if writes => Kind::Transaction,
             _ => Kind::ReadOnly,
         };
-        let mut record = history::Operation::invoked(number, client.member, kind, now);
+        let mut record = history::Operation::begin(number, client.member, kind, now);
         let txn = level.map(|level| client.session.begin(level, shown));
         if let Operation::Put(key) = &operation {
             record.steps.push(history::Step::write(key.to_string(), number as i64));
-            client.session.put(key.oid(), Content::Value(State::Number(number as i64)), number, shown);
+            client.session.put(key.oid(), ObjectState::Value(SimObject::Number(number as i64)), number, shown);
         }
         let first = first.or(txn);
-        let (at, stage, since) = (0, Stage::Running, now);
+        let (at, stage, since) = (0, OperationStage::Running, now);
         client.current = Some(Current { operation, steps, at, txn, stage, since, tries, first, record });
         self.push_timer(now + RUN_MS, pid, life);
         self.note(|world| format!("{} begins {number}", world.name(pid)));
@@ -346,38 +346,38 @@ impl World {
         self.push(at, Event::Timer(pid, life));
     }
 
-    fn ended(&mut self, pid: Pid, txn: TxnId, ended: Ended) {
-        let Some(Role::Client(client)) = &self.processes[pid].role else { return };
+    fn finish_txn(&mut self, pid: Pid, txn: TxnId, ended: TxnOutcome) {
+        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return };
         if client.current.as_ref().is_none_or(|current| current.txn != Some(txn)) {
             return;
         }
         match ended {
-            Ended::Committed(at) => self.finish(pid, Outcome::Ok, Some(at.0)),
-            Ended::Unknown => self.finish(pid, Outcome::Unknown, None),
-            Ended::Doomed(_) | Ended::Refused(_) => self.finish(pid, Outcome::Failed, None),
+            TxnOutcome::Committed(at) => self.finish(pid, Outcome::Ok, Some(at.0)),
+            TxnOutcome::Unknown => self.finish(pid, Outcome::Unknown, None),
+            TxnOutcome::Doomed(_) | TxnOutcome::Refused(_) => self.finish(pid, Outcome::Failed, None),
         }
     }
 
     /// What a client was doing is over.
     fn finish(&mut self, pid: Pid, outcome: Outcome, at: Option<u64>) {
-        let (now, life) = (self.now, self.processes[pid].life);
-        let Some(Role::Client(client)) = &mut self.processes[pid].role else { return };
+        let (now, life) = (self.now, self.processes[pid].incarnation);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         let Some(mut current) = client.current.take() else { return };
         current.record.at = at;
-        current.record.returned(outcome, now);
+        current.record.finish(outcome, now);
         let number = current.record.number;
         let took = now - current.record.invoked;
-        self.oracle.took(self.processes[pid].place, &current.record, took);
+        self.oracle.check_duration(self.processes[pid].place, &current.record, took);
         self.history.operations.push(current.record);
         self.note(|world| format!("{} ends {number}: {outcome:?}", world.name(pid)));
         let again = matches!(current.operation, Operation::Insist(_)) && outcome == Outcome::Failed;
         if again && current.tries + 1 < TRIES {
             let later = now + 1 + self.net.chance(pid, (0, JITTER_MS << current.tries.min(3)));
             self.begin(pid, current.operation, current.tries + 1, current.first);
-            if let Some(Role::Client(client)) = &mut self.processes[pid].role
+            if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine
                 && let Some(current) = &mut client.current
             {
-                current.stage = Stage::Thinking(later);
+                current.stage = OperationStage::Thinking(later);
             }
             self.push(later, Event::Resume(pid, life));
         }
@@ -397,90 +397,90 @@ fn plan(operation: &Operation, tries: usize, first: Option<TxnId>) -> (Vec<Step>
 }
 
 /// What becomes of a step.
-enum Taken {
+enum StepProgress {
     Done,
     Waits,
-    Until(Stage),
+    Until(OperationStage),
 }
 
 /// The state that was found, if it is there: of no object, `None`.
-fn value(found: Found<'_, State>) -> Option<Option<State>> {
+fn value(found: Lookup<'_, SimObject>) -> Option<Option<SimObject>> {
     match found {
-        Found::Value(state) => Some(Some(state.clone())),
-        Found::Absent => Some(None),
-        Found::Miss => None,
+        Lookup::Value(state) => Some(Some(state.clone())),
+        Lookup::Absent => Some(None),
+        Lookup::Miss => None,
     }
 }
 
 /// As a history has it.
-fn seen(state: Option<&State>) -> history::Value {
+fn history_value(state: Option<&SimObject>) -> history::Value {
     match state {
         None => history::Value::Nothing,
-        Some(State::Number(number)) => history::Value::Integer(*number),
-        Some(State::List(list)) => history::Value::List((**list).clone()),
+        Some(SimObject::Number(number)) => history::Value::Integer(*number),
+        Some(SimObject::List(list)) => history::Value::List((**list).clone()),
     }
 }
 
-fn number(state: &Option<State>) -> i64 {
-    if let Some(State::Number(number)) = state { *number } else { 0 }
+fn number(state: &Option<SimObject>) -> i64 {
+    if let Some(SimObject::Number(number)) = state { *number } else { 0 }
 }
 
 /// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
 fn take(
-    session: &mut Session<State>,
+    session: &mut Session<SimObject>,
     txn: TxnId,
     step: Step,
     record: &mut history::Operation,
     shown: u64,
     now: u64,
-) -> Taken {
-    let read = |session: &mut Session<State>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
-    let write = |session: &mut Session<State>, key: Key, state| {
-        let written = session.write(txn, key.oid(), Content::Value(state));
+) -> StepProgress {
+    let read = |session: &mut Session<SimObject>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
+    let write = |session: &mut Session<SimObject>, key: Key, state| {
+        let written = session.write(txn, key.oid(), ObjectState::Value(state));
         assert_eq!(written, Ok(()), "{txn:?} runs, and has read {key} to write it");
     };
     let element = record.number as i64;
     let steps = &mut record.steps;
     match step {
-        Step::Think(ms) => return Taken::Until(Stage::Thinking(now + ms)),
-        Step::Pause => return Taken::Until(Stage::Pausing),
+        Step::Think(ms) => return StepProgress::Until(OperationStage::Thinking(now + ms)),
+        Step::Pause => return StepProgress::Until(OperationStage::Pausing),
         Step::Read(key) => {
-            let Some(state) = read(session, key, Mode::Shared) else { return Taken::Waits };
-            steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
+            let Some(state) = read(session, key, LockMode::Shared) else { return StepProgress::Waits };
+            steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
         }
         Step::Append(key) => {
-            let Some(state) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
-            let mut list = if let Some(State::List(list)) = &state { (**list).clone() } else { Vec::new() };
+            let Some(state) = read(session, key, LockMode::Exclusive) else { return StepProgress::Waits };
+            let mut list = if let Some(SimObject::List(list)) = &state { (**list).clone() } else { Vec::new() };
             list.push(element);
-            write(session, key, State::List(Rc::new(list)));
-            steps.push(history::Step::Read(key.to_string(), seen(state.as_ref())));
+            write(session, key, SimObject::List(Rc::new(list)));
+            steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
             steps.push(history::Step::append(key.to_string(), element));
         }
         Step::Insert(guard) => {
             let member = guard.member(record.number);
             // If it is over, that is about to be said.
             let is_touched = session.touch(txn, guard.oid(), shown) == Ok(true);
-            if !is_touched || read(session, member, Mode::Exclusive).is_none() {
-                return Taken::Waits;
+            if !is_touched || read(session, member, LockMode::Exclusive).is_none() {
+                return StepProgress::Waits;
             }
-            write(session, member, State::Number(element));
+            write(session, member, SimObject::Number(element));
             steps.push(history::Step::append(guard.to_string(), element));
         }
         // It is asked for at the brick.
-        Step::Count(_) => return Taken::Waits,
+        Step::Count(_) => return StepProgress::Waits,
         Step::Write(key, value) => {
-            let Some(_) = read(session, key, Mode::Exclusive) else { return Taken::Waits };
-            write(session, key, State::Number(value));
+            let Some(_) = read(session, key, LockMode::Exclusive) else { return StepProgress::Waits };
+            write(session, key, SimObject::Number(value));
             steps.push(history::Step::write(key.to_string(), value));
         }
         Step::Move(from, to, amount) => {
-            let (before, after) = (read(session, from, Mode::Exclusive), read(session, to, Mode::Exclusive));
-            let (Some(before), Some(after)) = (before, after) else { return Taken::Waits };
+            let (before, after) = (read(session, from, LockMode::Exclusive), read(session, to, LockMode::Exclusive));
+            let (Some(before), Some(after)) = (before, after) else { return StepProgress::Waits };
             let (less, more) = (number(&before) - amount, number(&after) + amount);
-            steps.push(history::Step::Read(from.to_string(), seen(before.as_ref())));
-            steps.push(history::Step::Read(to.to_string(), seen(after.as_ref())));
+            steps.push(history::Step::Read(from.to_string(), history_value(before.as_ref())));
+            steps.push(history::Step::Read(to.to_string(), history_value(after.as_ref())));
             for (key, value) in [(from, less), (to, more)] {
-                write(session, key, State::Number(value));
+                write(session, key, SimObject::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }
@@ -488,18 +488,18 @@ fn take(
             let mut ring = Vec::new();
             let mut next = key;
             for _ in 0..3 {
-                let Some(state) = read(session, next, Mode::Exclusive) else { return Taken::Waits };
-                steps.push(history::Step::Read(next.to_string(), seen(state.as_ref())));
+                let Some(state) = read(session, next, LockMode::Exclusive) else { return StepProgress::Waits };
+                steps.push(history::Step::Read(next.to_string(), history_value(state.as_ref())));
                 ring.push((next, number(&state)));
                 next = Key::in_ring(number(&state));
             }
-            let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return Taken::Waits };
+            let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return StepProgress::Waits };
             // a → b → c → d becomes a → c → b → d.
             for (key, value) in [(a, to_c), (c, to_b), (b, to_d)] {
-                write(session, key, State::Number(value));
+                write(session, key, SimObject::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }
     }
-    Taken::Done
+    StepProgress::Done
 }

@@ -20,7 +20,7 @@ impl LocalClock {
     }
 
     /// When it shows at least this.
-    pub(super) fn when(self, shown: u64) -> u64 {
+    pub(super) fn time_at(self, shown: u64) -> u64 {
         let run = (i128::from(shown) - i128::from(START_MS) - i128::from(self.ahead_ms)).max(0);
         let mut now = (run * 1_000_000 / i128::from(1_000_000 + self.fast_ppm)) as u64;
         while self.show(now) < shown {
@@ -39,7 +39,7 @@ mod tests {
         for (ahead_ms, fast_ppm) in [(0, 0), (300, 24_000), (-300, -24_000), (7, 1)] {
             let clock = LocalClock { ahead_ms, fast_ppm };
             for shown in (clock.show(1)..clock.show(20_000)).step_by(377) {
-                let when = clock.when(shown);
+                let when = clock.time_at(shown);
                 assert!(clock.show(when) >= shown && (when == 0 || clock.show(when - 1) < shown));
             }
         }

@@ -5,31 +5,31 @@ use std::rc::Rc;
 
 use model::{Oid, PageId};
 use protocol::brick::Brick;
-use protocol::commit::participant::Settings;
+use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Change, Record};
-use protocol::ident::{Timestamp, Version};
-use protocol::page_cache::{Content, Contents, Fetched, Invalidation};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::page_cache::{Invalidation, ObjectState, PageImage, SlotStates};
 
-use super::State;
+use super::SimObject;
 use super::net::Pid;
 
 /// The objects of a page, by slot.
-pub(super) type Objects = Rc<BTreeMap<u16, State>>;
+pub(super) type Objects = Rc<BTreeMap<u16, SimObject>>;
 
 /// A page as it is stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Page {
     pub(super) version: Version,
     /// The largest commit timestamp of it.
-    pub(super) timestamp: Timestamp,
+    pub(super) timestamp: HlcTimestamp,
     pub(super) objects: Objects,
 }
 
 /// A change that is found in the log after a restart.
-pub(super) struct Found {
+pub(super) struct RecoveredChange {
     pub(super) page: PageId,
     pub(super) version: Version,
-    pub(super) contents: Contents<State>,
+    pub(super) contents: SlotStates<SimObject>,
     pub(super) objects: Objects,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Found {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     /// The log from the position after `freed` on.
-    log: Vec<Record<State>>,
+    log: Vec<Record<SimObject>>,
     freed: u64,
     /// Up to where it is durable, and up to where the force that is under way reaches.
     forced: u64,
@@ -61,7 +61,7 @@ impl Disk {
         self.freed + self.log.len() as u64
     }
 
-    pub(super) fn append(&mut self, record: Record<State>) {
+    pub(super) fn append(&mut self, record: Record<SimObject>) {
         self.log.push(record);
     }
 
@@ -86,30 +86,36 @@ impl Disk {
         self.pages.get(&page).map(|page| page.version).unwrap_or_default()
     }
 
-    pub(super) fn read(&self, page: PageId) -> Fetched<State> {
+    pub(super) fn read(&self, page: PageId) -> PageImage<SimObject> {
         let Page { version, timestamp, objects } = self.pages.get(&page).cloned().unwrap_or_default();
-        Fetched { version, timestamp, objects: (*objects).clone() }
+        PageImage { version, timestamp, objects: (*objects).clone() }
     }
 
-    pub(super) fn object(&self, oid: Oid) -> (Version, Option<State>) {
+    pub(super) fn object(&self, oid: Oid) -> (Version, Option<SimObject>) {
         let page = self.pages.get(&oid.page());
         let value = page.and_then(|page| page.objects.get(&oid.slot()).cloned());
         (self.version(oid.page()), value)
     }
 
     /// Stores what has changed. Returns the page as it is now.
-    pub(super) fn store(&mut self, message: &Invalidation, contents: &Contents<State>) -> &Page {
+    pub(super) fn store(&mut self, message: &Invalidation, contents: &SlotStates<SimObject>) -> &Page {
         self.write(message.page, message.version, message.timestamp, contents)
     }
 
     /// Writes new states of the objects of a page.
-    pub(super) fn write(&mut self, page: PageId, version: Version, at: Timestamp, contents: &Contents<State>) -> &Page {
+    pub(super) fn write(
+        &mut self,
+        page: PageId,
+        version: Version,
+        at: HlcTimestamp,
+        contents: &SlotStates<SimObject>,
+    ) -> &Page {
         let page = self.pages.entry(page).or_default();
         let mut objects = (*page.objects).clone();
         for (slot, content) in contents {
             match content {
-                Content::Value(state) => objects.insert(*slot, state.clone()),
-                Content::Absent => objects.remove(slot),
+                ObjectState::Value(state) => objects.insert(*slot, state.clone()),
+                ObjectState::Absent => objects.remove(slot),
             };
         }
         (page.version, page.timestamp, page.objects) = (version, page.timestamp.max(at), Rc::new(objects));
@@ -117,11 +123,11 @@ impl Disk {
     }
 
     /// Writes what a record that was found says.
-    pub(super) fn redo(&mut self, version: Version, change: Change<State>) -> Vec<Found> {
+    pub(super) fn redo(&mut self, version: Version, change: Change<SimObject>) -> Vec<RecoveredChange> {
         let timestamp = change.timestamp;
         let pages = change.pages().into_iter().map(|(page, (_, contents))| {
             let objects = self.write(page, version, timestamp, &contents).objects.clone();
-            Found { page, version, contents, objects }
+            RecoveredChange { page, version, contents, objects }
         });
         pages.collect()
     }
@@ -153,7 +159,11 @@ impl Disk {
     }
 
     /// What is found after a restart, and the changes that are found again.
-    pub(super) fn recover(&mut self, settings: Settings, now: u64) -> (Brick<Pid, State>, Vec<Found>) {
+    pub(super) fn recover(
+        &mut self,
+        settings: ParticipantSettings,
+        now: u64,
+    ) -> (Brick<Pid, SimObject>, Vec<RecoveredChange>) {
         let (mut brick, mut found) = (Brick::new(settings), Vec::new());
         self.pages = self.tree.clone();
         let log = self.log.clone();
@@ -164,7 +174,7 @@ impl Disk {
                 found.extend(self.redo(version, change));
             }
         }
-        brick.recovered(self.last(), now);
+        brick.finish_recovery(self.last(), now);
         (brick, found)
     }
 }

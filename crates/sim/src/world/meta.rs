@@ -7,26 +7,26 @@ use std::collections::BTreeMap;
 
 use model::NodeId;
 use protocol::placement::decider::{Decider, Output};
-use protocol::placement::{Ask, Epoch, Map, MemberId, Phase, Remedy, Stale};
+use protocol::placement::{Epoch, GroupMap, MemberId, MetaRequest, NotServing, Phase, Remedy};
 
-use super::net::{Pid, Single};
-use super::{Role, World};
-use crate::plan::Place;
+use super::net::{Datagram, Pid};
+use super::{ProcessMachine, World};
+use crate::plan::ProcessName;
 
 /// How long leases of members are, in milliseconds.
 const LEASE_MS: u64 = 1_500;
 /// How long a map is gone by that nobody has said to be old, in milliseconds.
-const MAP_MS: u64 = 500;
+const MAP_MAX_AGE_MS: u64 = 500;
 /// How soon a map may be fetched again, in milliseconds.
-const FETCH_MS: u64 = 20;
+const MAP_MIN_AGE_MS: u64 = 20;
 /// How often a wish is tried that could not be fulfilled yet, in milliseconds.
-const WISH_MS: u64 = 100;
+const MOVE_RETRY_MS: u64 = 100;
 
 /// The meta-server's process.
 pub(super) struct MetaProcess {
     decider: Decider,
     /// Where nodes are to move when they can.
-    wishes: BTreeMap<NodeId, Vec<MemberId>>,
+    pending_moves: BTreeMap<NodeId, Vec<MemberId>>,
 }
 
 impl MetaProcess {
@@ -37,17 +37,17 @@ impl MetaProcess {
 
     /// When it has something to do.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
-        let wish = self.wishes.first_key_value().map(|_| now + WISH_MS);
+        let wish = self.pending_moves.first_key_value().map(|_| now + MOVE_RETRY_MS);
         self.decider.deadline(now).into_iter().chain(wish).min()
     }
 
     /// A brick has said something.
-    pub(super) fn said(&mut self, from: MemberId, ask: Ask, now: u64) {
+    pub(super) fn handle_ask(&mut self, from: MemberId, ask: MetaRequest, now: u64) {
         self.decider.handle(from, ask, now);
     }
 
     /// What was decided.
-    pub(super) fn map(&self) -> &Map {
+    pub(super) fn map(&self) -> &GroupMap {
         self.decider.map()
     }
 }
@@ -61,7 +61,7 @@ impl World {
                 decider.create(NodeId(number as u32), self.group_at(number), now);
             }
         }
-        MetaProcess { decider, wishes: BTreeMap::new() }
+        MetaProcess { decider, pending_moves: BTreeMap::new() }
     }
 
     /// The group of which a brick is to be the first member.
@@ -72,30 +72,30 @@ impl World {
     }
 
     /// A logical node is to move.
-    pub(super) fn wish(&mut self, node: u32, brick: usize) {
+    pub(super) fn request_move(&mut self, node: u32, brick: usize) {
         let bricks = self.plan.cluster.bricks;
         if node as usize > bricks || brick > bricks {
             return;
         }
         let to = self.group_at(brick);
-        let Some(pid) = self.pid(Place::Meta) else { return };
-        if let Some(Role::Meta(meta)) = &mut self.processes[pid].role {
-            meta.wishes.insert(NodeId(node), to);
-            self.after(pid);
+        let Some(pid) = self.pid(ProcessName::Meta) else { return };
+        if let Some(ProcessMachine::Meta(meta)) = &mut self.processes[pid].machine {
+            meta.pending_moves.insert(NodeId(node), to);
+            self.drain_process(pid);
         }
     }
 
     pub(super) fn drain_meta(&mut self, pid: Pid) {
-        let now = self.shown(pid);
-        let Some(Role::Meta(meta)) = &mut self.processes[pid].role else { return };
-        let MetaProcess { decider, wishes } = &mut **meta;
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Meta(meta)) = &mut self.processes[pid].machine else { return };
+        let MetaProcess { decider, pending_moves: wishes } = &mut **meta;
         wishes.retain(|node, to| !decider.remap(*node, to.clone(), now));
         let outputs: Vec<Output> = decider.outputs().collect();
-        let invariants = decider.invariants();
-        self.oracle.demand(invariants);
+        let invariants = decider.check_invariants();
+        self.oracle.expect_invariants(invariants);
         for output in outputs {
             match output {
-                Output::Keep(node, kept) => {
+                Output::Persist(node, kept) => {
                     self.note(|_| format!("{node:?}: {:?}", kept.group));
                     let (group, before) = (kept.group.clone(), self.kept.insert(node, kept));
                     let before = before.map(|kept| kept.group);
@@ -107,33 +107,33 @@ impl World {
                     }
                 }
                 Output::Send(to, notice) => {
-                    if let Some(to) = self.pid(Place::Brick(to.0 as usize)) {
-                        self.send_single(pid, to, Single::Notice(notice));
+                    if let Some(to) = self.pid(ProcessName::Brick(to.0 as usize)) {
+                        self.send_datagram(pid, to, Datagram::Notice(notice));
                     }
                 }
             }
         }
     }
 
-    pub(super) fn send_meta(&mut self, from: Pid, message: Single) {
-        if let Some(meta) = self.pid(Place::Meta) {
-            self.send_single(from, meta, message);
+    pub(super) fn send_meta(&mut self, from: Pid, message: Datagram) {
+        if let Some(meta) = self.pid(ProcessName::Meta) {
+            self.send_datagram(from, meta, message);
         }
     }
 
     // ------------------------------------------------------------------------------------------ maps
 
     /// Where somebody believes that a node is served, and since when.
-    pub(super) fn believed(&self, pid: Pid, node: NodeId) -> Option<(Pid, Epoch)> {
+    pub(super) fn believed_location(&self, pid: Pid, node: NodeId) -> Option<(Pid, Epoch)> {
         if !self.is_placed() {
             return self.serving.get(&node).map(|at| (*at, Epoch::default()));
         }
-        let map = match &self.processes[pid].role {
-            Some(Role::Host(host)) => host.member.map(),
+        let map = match &self.processes[pid].machine {
+            Some(ProcessMachine::GroupMember(host)) => host.member.map(),
             _ => &self.processes[pid].map,
         };
         let group = map.lookup(node)?;
-        let first = self.pid(Place::Brick(group.first()?.id.0 as usize))?;
+        let first = self.pid(ProcessName::Brick(group.first()?.id.0 as usize))?;
         Some((first, group.epoch))
     }
 
@@ -141,40 +141,40 @@ impl World {
     pub(super) fn fetch_map(&mut self, pid: Pid) {
         let process = &mut self.processes[pid];
         // Bricks hear of everything with their leases.
-        let is_asker = matches!(process.role, Some(Role::Middle(_) | Role::Client(_)));
-        if is_asker && process.mapped + FETCH_MS <= self.now && self.is_placed() {
-            self.processes[pid].mapped = self.now;
-            self.send_meta(pid, Single::Fetch);
+        let is_asker = matches!(process.machine, Some(ProcessMachine::CacheNode(_) | ProcessMachine::Client(_)));
+        if is_asker && process.map_fetched + MAP_MIN_AGE_MS <= self.now && self.is_placed() {
+            self.processes[pid].map_fetched = self.now;
+            self.send_meta(pid, Datagram::Fetch);
         }
     }
 
     /// Fetches the map if it is old.
     pub(super) fn refresh_map(&mut self, pid: Pid) {
-        if self.processes[pid].mapped + MAP_MS <= self.now {
+        if self.processes[pid].map_fetched + MAP_MAX_AGE_MS <= self.now {
             self.fetch_map(pid);
         }
     }
 
     /// A map has come, perhaps an old one.
-    pub(super) fn mapped(&mut self, pid: Pid, map: &Map) {
+    pub(super) fn handle_map(&mut self, pid: Pid, map: &GroupMap) {
         for (node, group) in map.groups() {
             self.processes[pid].map.learn(node, group);
         }
     }
 
     /// A brick has refused something.
-    pub(super) fn refused(&mut self, pid: Pid, why: Stale) {
+    pub(super) fn handle_refused(&mut self, pid: Pid, why: NotServing) {
         if why.remedy() == Remedy::Fetch {
             self.fetch_map(pid);
         }
     }
 
     /// What is not as it is to be in the end: every node is served by all who are wanted.
-    pub(super) fn is_moving(&self) -> Option<String> {
+    pub(super) fn pending_move(&self) -> Option<String> {
         if !self.is_placed() {
             return None;
         }
-        let steady = |(node, kept): (&NodeId, &protocol::placement::decider::Kept)| {
+        let steady = |(node, kept): (&NodeId, &protocol::placement::decider::PersistedNode)| {
             let group = &kept.group;
             let is_whole = group.joining().next().is_none() && group.members.len() == group.wanted.len();
             is_whole && group.phase == Phase::Serving && self.root(*node).is_some()

@@ -6,16 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::NodeId;
-use protocol::brick::Locked;
+use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{HolderId, Timestamp, TxnId};
-use protocol::placement::{self, Epoch, Map, MemberId, Notice, Stale};
+use protocol::ident::{HlcTimestamp, HolderId, TxnId};
+use protocol::placement::{self, Epoch, GroupMap, MemberId, MetaNotice, NotServing};
 use protocol::replica::message::Message;
 use protocol::tree::{Down, Up};
 
-use super::State;
-use super::host::Entry;
+use super::SimObject;
+use super::group_member::Entry;
 use crate::plan::Noise;
 
 /// A process, by its place in the world.
@@ -25,26 +25,26 @@ pub(super) type LinkId = usize;
 
 /// What keeps its order on a connection.
 #[derive(Clone, Debug)]
-pub(super) enum Tree {
-    Up(NodeId, HolderId, Up<State>),
-    Down(NodeId, HolderId, Down<State>),
+pub(super) enum TreeMessage {
+    Up(NodeId, HolderId, Up<SimObject>),
+    Down(NodeId, HolderId, Down<SimObject>),
 }
 
 /// What is sent alone.
 #[derive(Clone, Debug)]
-pub(super) enum Single {
-    Call(TxnId, Call<State>),
-    Reply(TxnId, Reply<State>),
-    Ask(NodeId, Epoch, Request<State>, Timestamp),
-    Answer(NodeId, Answer, Option<Locked<State>>, Timestamp),
+pub(super) enum Datagram {
+    Call(TxnId, Call<SimObject>),
+    Reply(TxnId, Reply<SimObject>),
+    Ask(NodeId, Epoch, Request<SimObject>, HlcTimestamp),
+    Answer(NodeId, Answer, Option<LockedObject<SimObject>>, HlcTimestamp),
     /// A brick does not serve a request.
-    Refused(NodeId, Stale),
+    Refused(NodeId, NotServing),
     /// To the meta-server: the map is wanted; and the map.
     Fetch,
-    Map(Map),
+    Map(GroupMap),
     /// Between bricks and the meta-server.
-    Say(MemberId, placement::Ask),
-    Notice(Notice),
+    MetaRequest(MemberId, placement::MetaRequest),
+    Notice(MetaNotice),
     /// Between the members of a group.
     Group(NodeId, MemberId, Box<Message<Entry>>),
 }
@@ -60,7 +60,7 @@ pub(super) struct Link {
     pub(super) epoch: Epoch,
     pub(super) alive: bool,
     /// What is under way upward, and downward.
-    queues: [VecDeque<Tree>; 2],
+    queues: [VecDeque<TreeMessage>; 2],
     /// When the last message arrives that was sent.
     last: [u64; 2],
 }
@@ -69,12 +69,12 @@ pub(super) struct Link {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dice {
     seed: u64,
-    thrown: BTreeMap<(Pid, Pid), u64>,
+    throws: BTreeMap<(Pid, Pid), u64>,
 }
 
 impl Dice {
     fn throw(&mut self, from: Pid, to: Pid) -> u64 {
-        let count = self.thrown.entry((from, to)).or_default();
+        let count = self.throws.entry((from, to)).or_default();
         *count += 1;
         let mut x = self.seed ^ (from as u64) << 40 ^ (to as u64) << 48 ^ *count;
         // The finalizer of splitmix64: every bit of the input moves every bit of the output.
@@ -107,20 +107,20 @@ pub(super) struct Net {
     last: BTreeMap<(Pid, Pid), u64>,
     pub(super) held: BTreeSet<(Pid, Pid)>,
     /// When the last message arrives of all that were ever sent.
-    pub(super) latest: u64,
+    pub(super) last_arrival: u64,
 }
 
 impl Net {
     pub(super) fn new(seed: u64, noise: Noise) -> Self {
         Self {
             noise,
-            dice: Dice { seed, thrown: BTreeMap::new() },
+            dice: Dice { seed, throws: BTreeMap::new() },
             links: Vec::new(),
             between: BTreeMap::new(),
             blocked: BTreeMap::new(),
             last: BTreeMap::new(),
             held: BTreeSet::new(),
-            latest: 0,
+            last_arrival: 0,
         }
     }
 
@@ -151,11 +151,11 @@ impl Net {
 
     /// All connections between two processes.
     pub(super) fn all_between(&self, lower: Pid, upper: Pid) -> Vec<LinkId> {
-        self.of(lower).into_iter().filter(|link| self.links[*link].upper == upper).collect()
+        self.links_of(lower).into_iter().filter(|link| self.links[*link].upper == upper).collect()
     }
 
     /// All connections of a process.
-    pub(super) fn of(&self, pid: Pid) -> Vec<LinkId> {
+    pub(super) fn links_of(&self, pid: Pid) -> Vec<LinkId> {
         let mine = |(lower, upper, _): &(Pid, Pid, Option<NodeId>)| *lower == pid || *upper == pid;
         self.between.iter().filter(|(between, _)| mine(between)).map(|(_, link)| *link).collect()
     }
@@ -171,11 +171,11 @@ impl Net {
         self.noise = Noise { loss: 0, duplicate: 0, reorder: 0, ..self.noise };
     }
 
-    fn way(&mut self, from: Pid, to: Pid, now: u64) -> u64 {
+    fn delay(&mut self, from: Pid, to: Pid, now: u64) -> u64 {
         let delay = self.dice.range(from, to, self.noise.delay_ms);
         let blocked = self.blocked.get(&(from, to)).copied().unwrap_or_default();
         let arrival = (now + delay).max(blocked);
-        self.latest = self.latest.max(arrival);
+        self.last_arrival = self.last_arrival.max(arrival);
         if self.noise.loss + self.noise.duplicate > 0 {
             return arrival;
         }
@@ -185,10 +185,10 @@ impl Net {
     }
 
     /// Puts a message on a connection. Returns when it arrives.
-    pub(super) fn put(&mut self, link: LinkId, up: bool, message: Tree, now: u64) -> u64 {
+    pub(super) fn put(&mut self, link: LinkId, up: bool, message: TreeMessage, now: u64) -> u64 {
         let (lower, upper) = (self.links[link].lower, self.links[link].upper);
         let (from, to) = if up { (lower, upper) } else { (upper, lower) };
-        let arrival = self.way(from, to, now);
+        let arrival = self.delay(from, to, now);
         let side = usize::from(!up);
         let one = &mut self.links[link];
         one.queues[side].push_back(message);
@@ -197,10 +197,11 @@ impl Net {
     }
 
     /// The next message of a connection arrives. News may overtake the news before them.
-    pub(super) fn take(&mut self, link: LinkId, up: bool) -> Option<Tree> {
+    pub(super) fn take(&mut self, link: LinkId, up: bool) -> Option<TreeMessage> {
         let (lower, upper) = (self.links[link].lower, self.links[link].upper);
         let side = usize::from(!up);
-        let is_news = |message: Option<&Tree>| matches!(message, Some(Tree::Down(_, _, Down::Invalidate { .. })));
+        let is_news =
+            |message: Option<&TreeMessage>| matches!(message, Some(TreeMessage::Down(_, _, Down::Invalidate { .. })));
         let queue = &self.links[link].queues[side];
         let can_overtake = !up && is_news(queue.front()) && is_news(queue.get(1));
         let overtakes = can_overtake && self.dice.percent(upper, lower, self.noise.reorder);
@@ -208,16 +209,16 @@ impl Net {
     }
 
     /// When a single message arrives: never, once, or twice.
-    pub(super) fn single(&mut self, from: Pid, to: Pid, now: u64) -> Vec<u64> {
+    pub(super) fn datagram_arrivals(&mut self, from: Pid, to: Pid, now: u64) -> Vec<u64> {
         let Noise { loss, duplicate, .. } = self.noise;
         let is_blocked = self.blocked.get(&(from, to)).is_some_and(|until| *until > now);
         if is_blocked || self.dice.percent(from, to, loss) {
             return Vec::new();
         }
-        let mut arrivals = vec![self.way(from, to, now)];
+        let mut arrivals = vec![self.delay(from, to, now)];
         if self.dice.percent(from, to, duplicate) {
             let late = self.dice.range(from, to, (1, 400));
-            arrivals.push(self.way(from, to, now) + late);
+            arrivals.push(self.delay(from, to, now) + late);
         }
         arrivals
     }

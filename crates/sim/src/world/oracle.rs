@@ -3,7 +3,7 @@
 //! - **P1.** What a copy has of an object is what the object was at the version that a read of it would have.
 //! - **N1, D2, D4.** When a write is settled, nobody may use what it has replaced.
 //! - **R3, V3.** Nobody is refused for a stale read of an object that has not changed since (solo commit).
-//! - What a machine demands of itself ([`protocol`]'s `invariants`).
+//! - What a machine demands of itself ([`protocol`]'s `check_invariants`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -12,21 +12,21 @@ use std::fmt;
 use model::{NodeId, PageId};
 use protocol::commit::Request;
 use protocol::ident::{TxnId, Version};
-use protocol::page_cache::{Content, Contents, Invalidation, PageCache};
-use protocol::validate::{Cause, Conflict, Read, Seen};
+use protocol::page_cache::{Invalidation, ObjectState, PageCache, SlotStates};
+use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 
-use super::State;
-use super::disk::{Found, Objects, Page};
+use super::SimObject;
+use super::disk::{Objects, Page, RecoveredChange};
 use crate::check::Violation;
 use crate::history::Operation;
-use crate::plan::{Key, Place};
+use crate::plan::{Key, ProcessName};
 
 /// How long an operation may take if the only fault is a member that is slow or dead, in milliseconds.
 const SOLO_MS: u64 = 3_000;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wrong {
+pub enum RunFailure {
     /// A rule does not hold, as the oracle or a machine says.
     Rule(String),
     /// The history cannot be.
@@ -35,7 +35,7 @@ pub enum Wrong {
     Stuck(String),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(what) => f.write_str(what),
@@ -45,13 +45,13 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl Error for Wrong {}
+impl Error for RunFailure {}
 
 /// The oracle.
 #[derive(Default)]
 pub(super) struct Oracle {
     /// All states of each page, by version.
-    past: BTreeMap<PageId, BTreeMap<Version, Objects>>,
+    history: BTreeMap<PageId, BTreeMap<Version, Objects>>,
     /// All numbers that each object had, in order.
     pub(super) orders: BTreeMap<Key, Vec<i64>>,
     /// What each transaction has changed: pages and their versions since.
@@ -61,47 +61,52 @@ pub(super) struct Oracle {
     /// Whether nobody may be refused or wait for the sake of a slow member.
     pub(super) solo: bool,
     /// Who is slow or dead.
-    pub(super) slow: BTreeSet<Place>,
+    pub(super) slow: BTreeSet<ProcessName>,
     /// The versions of pages when their brick was restarted.
     pub(super) restarted: BTreeMap<NodeId, BTreeMap<PageId, Version>>,
-    wrong: Option<Wrong>,
+    failure: Option<RunFailure>,
 }
 
 impl Oracle {
     /// What is there at first.
     pub(super) fn begin(&mut self, pages: &BTreeMap<PageId, Page>) {
         for (page, state) in pages {
-            self.past.entry(*page).or_default().insert(Version::ZERO, state.objects.clone());
+            self.history.entry(*page).or_default().insert(Version::ZERO, state.objects.clone());
         }
     }
 
     /// Something must not be: the first that is found counts.
     pub(super) fn report(&mut self, wrong: String) {
-        self.wrong.get_or_insert(Wrong::Rule(wrong));
+        self.failure.get_or_insert(RunFailure::Rule(wrong));
     }
 
     /// What was found wrong.
-    pub(super) fn found(&mut self) -> Result<(), Wrong> {
-        self.wrong.take().map_or(Ok(()), Err)
+    pub(super) fn result(&mut self) -> Result<(), RunFailure> {
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     /// What a machine demands of itself.
-    pub(super) fn demand(&mut self, invariants: Result<(), String>) {
+    pub(super) fn expect_invariants(&mut self, invariants: Result<(), String>) {
         if let Err(what) = invariants {
             self.report(what);
         }
     }
 
     /// Among processes that follow the rules nobody rejects what another says.
-    pub(super) fn allowed<E: Error>(&mut self, result: Result<(), E>) {
+    pub(super) fn expect_accepted<E: Error>(&mut self, result: Result<(), E>) {
         if let Err(error) = result {
             self.report(format!("rejected by one that follows the rules: {error}"));
         }
     }
 
     /// A page has changed.
-    pub(super) fn stored(&mut self, message: &Invalidation, contents: &Contents<State>, objects: &Objects) {
-        let past = self.past.entry(message.page).or_default();
+    pub(super) fn record_change(
+        &mut self,
+        message: &Invalidation,
+        contents: &SlotStates<SimObject>,
+        objects: &Objects,
+    ) {
+        let past = self.history.entry(message.page).or_default();
         if past.is_empty() {
             past.insert(Version::ZERO, Objects::default());
         }
@@ -111,7 +116,7 @@ impl Oracle {
             return self.report(format!("P2: {page:?} goes from {previous:?} to {version:?}, and was at {newest:?}"));
         }
         self.changed.entry(message.txn).or_default().push((message.page, message.version));
-        self.became(message.page, message.version, contents, objects);
+        self.record_state(message.page, message.version, contents, objects);
     }
 
     /// The pages that a transaction has changed, and their versions since.
@@ -120,14 +125,20 @@ impl Oracle {
     }
 
     /// A client may still use an object as it was before a write of which everybody was said to have heard (N1).
-    pub(super) fn behind(&mut self, place: Place, write: TxnId, page: PageId, cache: &PageCache<State>) {
+    pub(super) fn check_not_stale(
+        &mut self,
+        place: ProcessName,
+        write: TxnId,
+        page: PageId,
+        cache: &PageCache<SimObject>,
+    ) {
         let mut wrong = None;
-        for (slot, state, seen) in cache.valid(page) {
+        for (slot, state, seen) in cache.valid_objects(page) {
             let Some((_, version)) = self.changed(write).iter().find(|(changed, _)| *changed == page) else { continue };
-            let older = matches!(seen, Seen::At(at) if at < *version);
-            let before = self.past.get(&page).and_then(|past| past.range(..*version).next_back());
+            let older = matches!(seen, ReadVersion::At(at) if at < *version);
+            let before = self.history.get(&page).and_then(|past| past.range(..*version).next_back());
             let was = before.and_then(|(_, objects)| objects.get(&slot));
-            if older && was == Some(state) && self.was(page, slot, *version) != Some(state) {
+            if older && was == Some(state) && self.state_at(page, slot, *version) != Some(state) {
                 wrong = Some(format!(
                     "N1: {write:?} is settled, and {place} may use slot {slot} of {page:?} as it was before"
                 ));
@@ -138,10 +149,10 @@ impl Oracle {
         }
     }
 
-    fn became(&mut self, page: PageId, version: Version, contents: &Contents<State>, objects: &Objects) {
-        self.past.entry(page).or_default().insert(version, objects.clone());
+    fn record_state(&mut self, page: PageId, version: Version, contents: &SlotStates<SimObject>, objects: &Objects) {
+        self.history.entry(page).or_default().insert(version, objects.clone());
         for (slot, content) in contents {
-            if let Content::Value(State::Number(number)) = content {
+            if let ObjectState::Value(SimObject::Number(number)) = content {
                 let key = Key { node: page.node.0, page: page.number, slot: *slot };
                 self.orders.entry(key).or_default().push(*number);
             }
@@ -149,26 +160,26 @@ impl Oracle {
     }
 
     /// A change is found in the log after a restart: perhaps one that was written and not forced, of which nobody knew.
-    pub(super) fn found_again(&mut self, found: Found) {
-        let Found { page, version, contents, objects } = found;
-        let past = self.past.entry(page).or_insert_with(|| BTreeMap::from([(Version::ZERO, Objects::default())]));
+    pub(super) fn record_recovered(&mut self, found: RecoveredChange) {
+        let RecoveredChange { page, version, contents, objects } = found;
+        let past = self.history.entry(page).or_insert_with(|| BTreeMap::from([(Version::ZERO, Objects::default())]));
         if past.last_key_value().is_none_or(|(newest, _)| *newest < version) {
-            self.became(page, version, &contents, &objects);
+            self.record_state(page, version, &contents, &objects);
         }
     }
 
     /// What an object was at a version of its page.
-    fn was(&self, page: PageId, slot: u16, version: Version) -> Option<&State> {
-        self.past.get(&page)?.range(..=version).next_back()?.1.get(&slot)
+    fn state_at(&self, page: PageId, slot: u16, version: Version) -> Option<&SimObject> {
+        self.history.get(&page)?.range(..=version).next_back()?.1.get(&slot)
     }
 
     /// A client may use its copy of a page (P1).
-    pub(super) fn copy(&mut self, place: Place, page: PageId, cache: &PageCache<State>) {
+    pub(super) fn check_copy(&mut self, place: ProcessName, page: PageId, cache: &PageCache<SimObject>) {
         let mut wrong = None;
-        for (slot, state, seen) in cache.valid(page) {
-            let Seen::At(version) = seen else { continue };
-            if self.was(page, slot, version) != Some(state) {
-                let was = self.was(page, slot, version);
+        for (slot, state, seen) in cache.valid_objects(page) {
+            let ReadVersion::At(version) = seen else { continue };
+            if self.state_at(page, slot, version) != Some(state) {
+                let was = self.state_at(page, slot, version);
                 wrong = Some(format!(
                     "P1: {place} has {state:?} in slot {slot} of {page:?} at {version:?}; it was {was:?}"
                 ));
@@ -180,7 +191,7 @@ impl Oracle {
     }
 
     /// A participant is asked for something.
-    pub(super) fn asked(&mut self, node: NodeId, request: &Request<State>) {
+    pub(super) fn record_request(&mut self, node: NodeId, request: &Request<SimObject>) {
         if !self.solo {
             return;
         }
@@ -193,19 +204,28 @@ impl Oracle {
     }
 
     /// A participant has refused a transaction.
-    pub(super) fn refused(&mut self, node: NodeId, txn: TxnId, client: Option<Place>, conflict: &Conflict) {
+    pub(super) fn check_refusal(
+        &mut self,
+        node: NodeId,
+        txn: TxnId,
+        client: Option<ProcessName>,
+        conflict: &ValidationConflict,
+    ) {
         let Cause::Stale(_) = conflict.cause else { return };
         // Who is slow itself, and has to come back, may be refused for it.
         if client.is_some_and(|client| self.slow.contains(&client)) {
             return;
         }
         let Some(reads) = self.reads.get(&(node, txn)) else { return };
-        let Some(Seen::At(version)) = reads.iter().find(|read| read.oid == conflict.oid).map(|read| read.seen) else {
+        let Some(ReadVersion::At(version)) = reads.iter().find(|read| read.oid == conflict.oid).map(|read| read.seen)
+        else {
             return;
         };
         let (page, slot) = (conflict.oid.page(), conflict.oid.slot());
-        let (then, now) =
-            (self.was(page, slot, version), self.was(page, slot, Version { moves: u32::MAX, position: u64::MAX }));
+        let (then, now) = (
+            self.state_at(page, slot, version),
+            self.state_at(page, slot, Version { moves: u32::MAX, position: u64::MAX }),
+        );
         // After a restart the floor is the page's version: at worst a fetch.
         let floor = self.restarted.get(&node).and_then(|pages| pages.get(&page));
         if then == now && floor.is_none_or(|floor| version >= *floor) {
@@ -217,7 +237,7 @@ impl Oracle {
     }
 
     /// An operation has ended.
-    pub(super) fn took(&mut self, place: Place, operation: &Operation, took_ms: u64) {
+    pub(super) fn check_duration(&mut self, place: ProcessName, operation: &Operation, took_ms: u64) {
         if self.solo && took_ms > SOLO_MS && !self.slow.contains(&place) {
             let number = operation.number;
             self.report(format!(

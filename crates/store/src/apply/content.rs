@@ -7,11 +7,11 @@ use bytes::Bytes;
 use model::{Kind, Oid, Result, limits};
 use smallvec::SmallVec;
 
-use super::{Apply, check_blob_size, damaged};
-use crate::entry::Content;
+use super::{Applier, check_blob_size, damaged};
+use crate::entry::StagedContent;
 use crate::error::{corrupt_row, invalid, no_object, too_large};
 use crate::key::{DataId, Key};
-use crate::layers::{Depth, Found, has_content};
+use crate::layers::{Depth, FoundRow, has_content};
 use crate::mob::Row;
 use crate::patch::{Base, Patch};
 use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
@@ -20,11 +20,11 @@ use crate::slab::Slabs;
 /// An object's row that is no longer than this holds no bytes of its content, and is copied rather than patched.
 const SHORT: usize = HEAD + 128;
 
-impl Apply<'_> {
+impl Applier<'_> {
     /// Writes an object's rows from its head and whole content.
-    pub(super) fn put_content(&mut self, oid: Oid, head: Head, content: &Content) -> Result<()> {
+    pub(super) fn put_content(&mut self, oid: Oid, head: Head, content: &StagedContent) -> Result<()> {
         for extent in &content.extents {
-            self.use_extent(extent, 1)?;
+            self.adjust_extent_users(extent, 1)?;
         }
         for (index, extent) in (0..).zip(&content.extents).skip(1) {
             self.put_extent(head.data, index, extent);
@@ -58,7 +58,7 @@ impl Apply<'_> {
     }
 
     /// Replaces the whole content.
-    pub(super) fn replace(&mut self, oid: Oid, content: &Content) -> Result<()> {
+    pub(super) fn replace(&mut self, oid: Oid, content: &StagedContent) -> Result<()> {
         let kind = self.release_content(oid)?.kind;
         if !has_content(kind) {
             return Err(invalid(format!("{oid} is a {}; it has no content", kind.name())));
@@ -76,21 +76,21 @@ impl Apply<'_> {
         check_blob_size(oid, size)?;
         self.blob(oid)?;
         self.release_content(oid)?;
-        self.use_extent(first, 1)?;
+        self.adjust_extent_users(first, 1)?;
         if !tail.is_empty() {
             self.put_inline(data, size / CHUNK as u64, tail);
         }
         let head = Head { kind: Kind::Blob, size, version: self.seq, modified_us: self.time_us, data };
         self.put_object(oid, &head, row::EXTENT_LEN, |row| put_extent(row, first));
-        self.changes.insert(Key::garbage(data), Row::Gone);
+        self.changes.insert(Key::garbage(data), Row::Tombstone);
         Ok(())
     }
 
     /// Lets go of what an object's content takes; its further chunks go in the background. Returns the head.
     pub(super) fn release_content(&mut self, oid: Oid) -> Result<Head> {
-        let (head, extent) = self.layers().held(oid)?.ok_or_else(|| no_object(oid))?;
+        let (head, extent) = self.layers().head_and_extent(oid)?.ok_or_else(|| no_object(oid))?;
         if let Some(extent) = extent {
-            self.use_extent(&extent, -1)?;
+            self.adjust_extent_users(&extent, -1)?;
         }
         if has_content(head.kind) && head.size > CHUNK as u64 {
             self.changes.insert(Key::garbage(head.data), Row::Value(Bytes::new()));
@@ -103,7 +103,7 @@ impl Apply<'_> {
         let end = offset.saturating_add(bytes.len() as u64);
         check_blob_size(oid, end)?;
         let size = if bytes.is_empty() { head.size } else { head.size.max(end) };
-        self.set_head(oid, Head { size, ..self.changed(head) })?;
+        self.set_head(oid, Head { size, ..self.updated_head(head) })?;
         let (mut at, mut rest) = (offset, bytes.clone());
         while !rest.is_empty() {
             let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
@@ -121,11 +121,11 @@ impl Apply<'_> {
         let head = self.blob(oid)?.head;
         let end = index.saturating_add(extents.len() as u64).saturating_mul(CHUNK as u64);
         check_blob_size(oid, end)?;
-        let head = Head { size: head.size.max(end), ..self.changed(head) };
+        let head = Head { size: head.size.max(end), ..self.updated_head(head) };
         self.set_head(oid, head)?;
         for (index, extent) in (index..).zip(extents) {
             self.release_chunk(oid, head.data, index)?;
-            self.use_extent(extent, 1)?;
+            self.adjust_extent_users(extent, 1)?;
             if index == 0 {
                 self.put_object(oid, &head, row::EXTENT_LEN, |row| put_extent(row, extent));
             } else {
@@ -138,9 +138,9 @@ impl Apply<'_> {
     /// Lets go of the extent of one chunk that is about to be replaced.
     fn release_chunk(&mut self, oid: Oid, data: DataId, index: u64) -> Result<()> {
         let (key, skip) = chunk_place(oid, data, index);
-        let extent = held_extent(&self.layers().find(&key)?, skip).map_err(damaged(oid))?;
+        let extent = row_extent(&self.layers().find(&key)?, skip).map_err(damaged(oid))?;
         match extent {
-            Some(extent) => self.use_extent(&extent, -1),
+            Some(extent) => self.adjust_extent_users(&extent, -1),
             None => Ok(()),
         }
     }
@@ -161,26 +161,26 @@ impl Apply<'_> {
     fn patch_of(&mut self, oid: Oid, key: &Key, skip: usize) -> Result<Patch> {
         let mut patch = {
             let found = self.layers().find(key)?;
-            if let Found::Row(Row::Patch(patch), Depth::Active) = &found {
+            if let FoundRow::Row(Row::Patch(patch), Depth::Active) = &found {
                 let own = self.changes.get(key).is_some();
-                return Ok(if own { Patch::clone(patch) } else { patch.next() });
+                return Ok(if own { Patch::clone(patch) } else { patch.fork() });
             }
             let mut patch = patch_on(&found, skip).map_err(damaged(oid))?;
             patch.head = match &found {
                 _ if skip == 0 => Bytes::new(),
-                Found::Row(Row::Patch(older), _) => older.head.clone(),
+                FoundRow::Row(Row::Patch(older), _) => older.head.clone(),
                 found => Bytes::copy_from_slice(found.value().and_then(|row| row.get(..skip)).unwrap_or_default()),
             };
             patch
         };
         if let Base::Extent(extent) = &mut patch.base {
-            self.use_extent(extent, -1)?;
+            self.adjust_extent_users(extent, -1)?;
         }
         Ok(patch)
     }
 
     /// The head of an object that this transaction changes.
-    fn changed(&self, head: Head) -> Head {
+    fn updated_head(&self, head: Head) -> Head {
         Head { version: self.seq, modified_us: self.time_us, ..head }
     }
 
@@ -210,23 +210,23 @@ impl Apply<'_> {
     }
 
     /// Marks an object as changed and returns its real identifier.
-    pub(super) fn touch(&mut self, oid: Oid) -> Result<Oid> {
+    pub(super) fn mark_changed(&mut self, oid: Oid) -> Result<Oid> {
         let oid = self.resolve(oid)?;
-        self.touch_by(oid, 0)?;
+        self.change_member_count(oid, 0)?;
         Ok(oid)
     }
 
     /// Marks an object as changed, and its number of members by so many.
-    pub(super) fn touch_by(&mut self, oid: Oid, members: i64) -> Result<()> {
+    pub(super) fn change_member_count(&mut self, oid: Oid, members: i64) -> Result<()> {
         let head = self.object(oid)?.head;
         let size = head.size.saturating_add_signed(members);
-        self.set_head(oid, Head { size, ..self.changed(head) })
+        self.set_head(oid, Head { size, ..self.updated_head(head) })
     }
 
     pub(super) fn truncate(&mut self, oid: Oid, size: u64) -> Result<()> {
         check_blob_size(oid, size)?;
         let head = self.blob(oid)?.head;
-        self.set_head(oid, Head { size, ..self.changed(head) })?;
+        self.set_head(oid, Head { size, ..self.updated_head(head) })?;
         if size < head.size {
             self.drop_chunks(oid, head.data, size.div_ceil(CHUNK as u64), head.size.div_ceil(CHUNK as u64))?;
             let kept = (size % CHUNK as u64) as usize;
@@ -239,7 +239,7 @@ impl Apply<'_> {
 
     pub(super) fn zero(&mut self, oid: Oid, offset: u64, len: u64) -> Result<()> {
         let head = self.blob(oid)?.head;
-        self.set_head(oid, self.changed(head))?;
+        self.set_head(oid, self.updated_head(head))?;
         let end = offset.saturating_add(len).min(head.size);
         if offset >= end {
             return Ok(());
@@ -276,14 +276,14 @@ impl Apply<'_> {
     fn remove_chunks(&mut self, data: DataId, from: u64, to: u64) -> Result<()> {
         let mut chunks = Vec::new();
         self.layers().scan(&Key::chunk(data, from), &Key::chunk(data, to), &mut |key, found| {
-            chunks.push((Key::from(key), held_extent(found, 0)));
+            chunks.push((Key::from(key), row_extent(found, 0)));
             ControlFlow::Continue(())
         })?;
         for (key, extent) in chunks {
             if let Some(extent) = extent.map_err(|e| corrupt_row("a chunk", e))? {
-                self.use_extent(&extent, -1)?;
+                self.adjust_extent_users(&extent, -1)?;
             }
-            self.changes.insert(key, Row::Gone);
+            self.changes.insert(key, Row::Tombstone);
         }
         Ok(())
     }
@@ -299,12 +299,12 @@ impl Apply<'_> {
         }
         self.release_content(to)?;
         let data = self.next_content()?;
-        let mut first = Content::default();
+        let mut first = StagedContent::default();
         for index in self.stored_chunks(source.data, source.size)? {
             match self.shared_chunk(from, source.size, index)? {
                 (Some(extent), _) if index == 0 => first.extents.push(extent),
                 (Some(extent), _) => {
-                    self.use_extent(&extent, 1)?;
+                    self.adjust_extent_users(&extent, 1)?;
                     self.put_extent(data, index, &extent);
                 }
                 (None, bytes) if index == 0 => first.bytes = bytes,
@@ -313,7 +313,7 @@ impl Apply<'_> {
                 (None, bytes) => self.put_inline(data, index, &bytes),
             }
         }
-        self.put_content(to, Head { size: source.size, data, ..self.changed(target) }, &first)
+        self.put_content(to, Head { size: source.size, data, ..self.updated_head(target) }, &first)
     }
 
     /// The chunks of a content that there is anything of, the first one in any case: a blob may be all gaps.
@@ -342,7 +342,7 @@ impl Apply<'_> {
 
     pub(super) fn stage(&mut self, data: DataId, index: u64, extents: &[Extent]) -> Result<()> {
         for (index, extent) in (index..).zip(extents) {
-            self.use_extent(extent, 1)?;
+            self.adjust_extent_users(extent, 1)?;
             self.put_extent(data, index, extent);
         }
         // Until an object takes the content, it is to be removed.
@@ -351,7 +351,7 @@ impl Apply<'_> {
     }
 
     pub(super) fn reclaim(&mut self, data: DataId, from: u64, to: u64, done: bool) -> Result<()> {
-        if matches!(self.layers().find(&Key::garbage(data))?, Found::Nothing | Found::Row(Row::Gone, _)) {
+        if matches!(self.layers().find(&Key::garbage(data))?, FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _)) {
             // An object has taken the content since, or all of it is gone.
             return Ok(());
         }
@@ -359,7 +359,7 @@ impl Apply<'_> {
         let (from, to) = if done { (0, u64::MAX) } else { (from, to) };
         self.remove_chunks(data, from, to)?;
         if done {
-            self.changes.insert(Key::garbage(data), Row::Gone);
+            self.changes.insert(Key::garbage(data), Row::Tombstone);
         }
         Ok(())
     }
@@ -370,23 +370,23 @@ fn chunk_place(oid: Oid, data: DataId, index: u64) -> (Key, usize) {
 }
 
 /// An empty patch on a row that is not one of the buffer being written to.
-fn patch_on(found: &Found<'_>, skip: usize) -> Result<Patch, RowError> {
+fn patch_on(found: &FoundRow<'_>, skip: usize) -> Result<Patch, RowError> {
     Ok(match found {
-        Found::Nothing | Found::Row(Row::Gone, _) => Patch::on(Base::Zeros),
-        Found::Row(Row::Patch(_), _) => Patch::on(Base::Older),
+        FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _) => Patch::with_base(Base::Zeros),
+        FoundRow::Row(Row::Patch(_), _) => Patch::with_base(Base::Older),
         found => match Chunk::decode(found.value().and_then(|row| row.get(skip..)).ok_or(RowError::Short)?)? {
-            Chunk::Empty => Patch::on(Base::Zeros),
-            Chunk::Extent(extent) => Patch::on(Base::Extent(extent)),
+            Chunk::Empty => Patch::with_base(Base::Zeros),
+            Chunk::Extent(extent) => Patch::with_base(Base::Extent(extent)),
             Chunk::Inline { bytes, .. } => match found {
-                Found::Row(Row::Value(row), Depth::Active) => Patch::on_bytes(row.slice_ref(bytes)),
-                _ => Patch::on(Base::Older),
+                FoundRow::Row(Row::Value(row), Depth::Active) => Patch::from_bytes(row.slice_ref(bytes)),
+                _ => Patch::with_base(Base::Older),
             },
         },
     })
 }
 
 /// The extent that a row counts as a user of.
-fn held_extent(found: &Found<'_>, skip: usize) -> Result<Option<Extent>, RowError> {
+fn row_extent(found: &FoundRow<'_>, skip: usize) -> Result<Option<Extent>, RowError> {
     let Some(row) = found.value() else { return Ok(None) };
     let chunk = Chunk::decode(row.get(skip..).ok_or(RowError::Short)?)?;
     Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })

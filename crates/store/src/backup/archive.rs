@@ -32,7 +32,7 @@ const END: u32 = 2;
 
 /// What an archive's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct ArchiveHeader {
     /// The store that was backed up.
     pub(crate) store: StoreId,
     /// The log position that the archive shows.
@@ -43,7 +43,7 @@ pub(crate) struct Header {
 
 /// How much an archive holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct ArchiveCounts {
     pub(crate) objects: u64,
     pub(crate) content_bytes: u64,
     pub(crate) chunks: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Counts {
     pub(crate) rows: u64,
 }
 
-impl Counts {
+impl ArchiveCounts {
     pub(crate) fn count(&mut self, item: &Item<'_>) {
         match item {
             Item::Object { kind, size, .. } => {
@@ -67,16 +67,16 @@ impl Counts {
             Item::Member { .. } => self.members += 1,
             Item::Name { .. } => self.names += 1,
             Item::Row { .. } => self.rows += 1,
-            Item::Space { .. } | Item::Page { .. } | Item::NextPage { .. } | Item::Opened { .. } => {}
+            Item::Space { .. } | Item::Page { .. } | Item::NextPage { .. } | Item::Incarnation { .. } => {}
         }
     }
 
-    fn numbers(&self) -> [u64; 7] {
+    fn to_array(self) -> [u64; 7] {
         [self.objects, self.content_bytes, self.chunks, self.attributes, self.members, self.names, self.rows]
     }
 }
 
-impl Header {
+impl ArchiveHeader {
     fn encode(&self) -> [u8; HEADER] {
         let mut out = [0; HEADER];
         out[..8].copy_from_slice(MAGIC);
@@ -94,27 +94,27 @@ impl Header {
         if bytes[..8] != *MAGIC {
             return Err(Error::new(ErrorKind::Invalid, "this is no archive of Mortar"));
         }
-        let format = word(bytes, 8);
+        let format = le32(bytes, 8);
         if !(1..=FORMAT).contains(&format) {
             let message =
                 format!("the archive has format {format}; this version reads up to {FORMAT}: use a newer one");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        if crc32c(&bytes[..44]) != word(bytes, 44) {
+        if crc32c(&bytes[..44]) != le32(bytes, 44) {
             return Err(damaged("its header's checksum does not match"));
         }
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[12..28]);
-        Ok((Self { store, version: long(bytes, 28), time_us: long(bytes, 36) as i64 }, format))
+        Ok((Self { store, version: le64(bytes, 28), time_us: le64(bytes, 36) as i64 }, format))
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+fn le64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(le32(bytes, at)) | u64::from(le32(bytes, at + 4)) << 32
 }
 
 /// An archive cannot be used.
@@ -123,42 +123,42 @@ pub(crate) fn damaged(why: impl std::fmt::Display) -> Error {
 }
 
 /// Writes an archive, part by part.
-pub(crate) struct Writer<'a> {
+pub(crate) struct ArchiveWriter<'a> {
     out: &'a mut dyn Write,
     /// The checksum of the header, which those of the parts include.
     salt: u32,
     number: u64,
     part: Vec<u8>,
-    counts: Counts,
+    counts: ArchiveCounts,
     digest: Digest,
-    written: u64,
+    bytes_written: u64,
 }
 
-impl<'a> Writer<'a> {
-    pub(crate) fn begin(out: &'a mut dyn Write, header: &Header) -> Result<Self> {
+impl<'a> ArchiveWriter<'a> {
+    pub(crate) fn begin(out: &'a mut dyn Write, header: &ArchiveHeader) -> Result<Self> {
         let header = header.encode();
         let mut writer = Self {
             out,
-            salt: word(&header, 44),
+            salt: le32(&header, 44),
             number: 0,
             part: vec![0; PART_HEADER],
-            counts: Counts::default(),
+            counts: ArchiveCounts::default(),
             digest: Digest::new(CrcAlgorithm::Crc64Nvme),
-            written: 0,
+            bytes_written: 0,
         };
         writer.write(&header)?;
         Ok(writer)
     }
 
-    pub(crate) fn item(&mut self, item: &Item<'_>) -> Result<()> {
+    pub(crate) fn write_item(&mut self, item: &Item<'_>) -> Result<()> {
         self.counts.count(item);
         item::encode(&mut self.part, item);
-        if self.part.len() < PART { Ok(()) } else { self.part(ITEMS) }
+        if self.part.len() < PART { Ok(()) } else { self.write_part(ITEMS) }
     }
 
     /// Bytes written so far.
-    pub(crate) fn written(&self) -> u64 {
-        self.written
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.bytes_written
     }
 
     pub(crate) fn objects(&self) -> u64 {
@@ -166,20 +166,20 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the trailer; returns what the archive holds.
-    pub(crate) fn end(mut self) -> Result<(Counts, u64)> {
+    pub(crate) fn end(mut self) -> Result<(ArchiveCounts, u64)> {
         if self.part.len() > PART_HEADER {
-            self.part(ITEMS)?;
+            self.write_part(ITEMS)?;
         }
         let digest = self.digest.finalize();
-        for number in self.counts.numbers().into_iter().chain([digest]) {
+        for number in self.counts.to_array().into_iter().chain([digest]) {
             self.part.extend_from_slice(&number.to_le_bytes());
         }
-        self.part(END)?;
-        self.out.flush().map_err(failed)?;
-        Ok((self.counts, self.written))
+        self.write_part(END)?;
+        self.out.flush().map_err(write_error)?;
+        Ok((self.counts, self.bytes_written))
     }
 
-    fn part(&mut self, kind: u32) -> Result<()> {
+    fn write_part(&mut self, kind: u32) -> Result<()> {
         let mut part = std::mem::take(&mut self.part);
         assert!(part.len() <= PART_MAX, "a part is longer than its readers allow");
         let len = (part.len() - PART_HEADER) as u32;
@@ -197,69 +197,69 @@ impl<'a> Writer<'a> {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.digest.update(bytes);
-        self.written += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(failed)
+        self.bytes_written += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(write_error)
     }
 }
 
-fn failed(error: io::Error) -> Error {
+fn write_error(error: io::Error) -> Error {
     error::io("writing the archive", error)
 }
 
 /// Reads an archive, part by part, each checked before it is shown.
-pub(crate) struct Reader<'a> {
+pub(crate) struct ArchiveReader<'a> {
     from: &'a mut dyn Read,
-    pub(crate) header: Header,
+    pub(crate) header: ArchiveHeader,
     format: u32,
     salt: u32,
     number: u64,
     part: Vec<u8>,
-    counts: Counts,
+    counts: ArchiveCounts,
     digest: Digest,
-    read: u64,
+    bytes_read: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ArchiveReader<'a> {
     pub(crate) fn begin(from: &'a mut dyn Read) -> Result<Self> {
         let mut bytes = [0; HEADER];
         fill(from, &mut bytes, || "its header".to_owned())?;
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         digest.update(&bytes);
-        let ((header, format), salt) = (Header::decode(&bytes)?, word(&bytes, 44));
-        let (part, counts) = (Vec::new(), Counts::default());
-        Ok(Self { from, header, format, salt, number: 0, part, counts, digest, read: HEADER as u64 })
+        let ((header, format), salt) = (ArchiveHeader::decode(&bytes)?, le32(&bytes, 44));
+        let (part, counts) = (Vec::new(), ArchiveCounts::default());
+        Ok(Self { from, header, format, salt, number: 0, part, counts, digest, bytes_read: HEADER as u64 })
     }
 
     /// Bytes read so far.
-    pub(crate) fn read(&self) -> u64 {
-        self.read
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> ArchiveCounts {
         self.counts
     }
 
     /// Shows the items of the next part; `false` behind the trailer, which was good then.
-    pub(crate) fn part(&mut self, show: &mut dyn FnMut(Item<'_>) -> Result<()>) -> Result<bool> {
-        let (number, at) = (self.number, self.read);
+    pub(crate) fn read_part(&mut self, show: &mut dyn FnMut(Item<'_>) -> Result<()>) -> Result<bool> {
+        let (number, at) = (self.number, self.bytes_read);
         let place = || format!("part {number}, at byte {at}");
         let mut header = [0; PART_HEADER];
         fill(self.from, &mut header, place)?;
-        let len = word(&header, 0) as usize;
+        let len = le32(&header, 0) as usize;
         if len > PART_MAX {
             return Err(damaged(format!("{} has {len} bytes", place())));
         }
         self.part.resize(len, 0);
         fill(self.from, &mut self.part, place)?;
-        if crc32c_parts(&[&self.salt.to_le_bytes(), &header[8..], &self.part]) != word(&header, 4) {
+        if crc32c_parts(&[&self.salt.to_le_bytes(), &header[8..], &self.part]) != le32(&header, 4) {
             return Err(damaged(format!("the checksum of {} does not match", place())));
         }
-        if long(&header, 8) != number {
-            return Err(damaged(format!("{} says that it is part {}", place(), long(&header, 8))));
+        if le64(&header, 8) != number {
+            return Err(damaged(format!("{} says that it is part {}", place(), le64(&header, 8))));
         }
         self.number += 1;
-        self.read += (PART_HEADER + len) as u64;
-        match word(&header, 16) {
+        self.bytes_read += (PART_HEADER + len) as u64;
+        match le32(&header, 16) {
             ITEMS => {}
             END => {
                 self.check_end()?;
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
         self.digest.update(&header);
         self.digest.update(&self.part);
         let mut items = item::Items(&self.part);
-        while let Some(item) = items.next().map_err(|e| not_an_item(e, &place()))? {
+        while let Some(item) = items.next().map_err(|e| item_error(e, &place()))? {
             self.counts.count(&item);
             show(item)?;
         }
@@ -284,15 +284,15 @@ impl<'a> Reader<'a> {
     fn check_nothing_follows(&mut self) -> Result<()> {
         let mut next = [0];
         match self.from.read_exact(&mut next) {
-            Ok(()) => Err(damaged(format!("more follows behind its end, at byte {}", self.read))),
+            Ok(()) => Err(damaged(format!("more follows behind its end, at byte {}", self.bytes_read))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error::io("reading the archive", error)),
         }
     }
 
     fn check_end(&self) -> Result<()> {
-        let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| long(bytes, 0)).collect();
-        let mut numbers = self.counts.numbers().to_vec();
+        let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| le64(bytes, 0)).collect();
+        let mut numbers = self.counts.to_array().to_vec();
         if self.format == 1 {
             // It knows of no rows.
             numbers.truncate(6);
@@ -313,8 +313,8 @@ impl<'a> Reader<'a> {
 #[must_use]
 pub fn check_archive(bytes: &[u8]) -> bool {
     let mut from = bytes;
-    let whole = Reader::begin(&mut from).and_then(|mut reader| {
-        while reader.part(&mut |_| Ok(()))? {}
+    let whole = ArchiveReader::begin(&mut from).and_then(|mut reader| {
+        while reader.read_part(&mut |_| Ok(()))? {}
         Ok(())
     });
     let (mut items, mut rest) = (item::Items(bytes), bytes);
@@ -328,7 +328,7 @@ pub fn check_archive(bytes: &[u8]) -> bool {
     whole.is_ok() || rest.is_empty()
 }
 
-fn not_an_item(error: ItemError, place: &str) -> Error {
+fn item_error(error: ItemError, place: &str) -> Error {
     if let ItemError::Kind(_) = error {
         return Error::new(ErrorKind::Unsupported, format!("{place} of the archive: {error}")).caused_by(error);
     }

@@ -2,7 +2,7 @@
 
 use model::{Kind, Oid, PageId, SpaceId, limits};
 
-use crate::row::{CHUNK, PageRoom};
+use crate::row::{CHUNK, PageUsage};
 
 /// One item of an archive. Chunks, attributes and members belong to the object before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub(crate) enum Item<'a> {
     /// A name.
     Name { space: SpaceId, path: &'a str, oid: Oid },
     /// The room in a page.
-    Page { page: PageId, room: PageRoom },
+    Page { page: PageId, usage: PageUsage },
     /// The first page number of a space that was never used.
     NextPage { space: SpaceId, number: u64 },
     /// How often the store was opened.
-    Opened { times: u32 },
+    Incarnation { times: u32 },
     /// A row of who uses the store.
     Row { key: &'a [u8], value: &'a [u8] },
 }
@@ -43,7 +43,7 @@ mod code {
     pub(super) const NAME: u8 = 8;
     pub(super) const PAGE: u8 = 9;
     pub(super) const NEXT_PAGE: u8 = 10;
-    pub(super) const OPENED: u8 = 11;
+    pub(super) const INCARNATION: u8 = 11;
     pub(super) const ROW: u8 = 12;
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, item: &Item<'_>) {
             out.extend_from_slice(path.as_bytes());
             out.extend_from_slice(&oid.to_bytes());
         }
-        Item::Page { page, room } => {
+        Item::Page { page, usage: room } => {
             out.push(code::PAGE);
             out.extend_from_slice(&page.space.0.to_le_bytes());
             out.extend_from_slice(&page.node.0.to_le_bytes());
@@ -119,8 +119,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, item: &Item<'_>) {
             out.extend_from_slice(&space.0.to_le_bytes());
             out.extend_from_slice(&number.to_le_bytes());
         }
-        Item::Opened { times } => {
-            out.push(code::OPENED);
+        Item::Incarnation { times } => {
+            out.push(code::INCARNATION);
             out.extend_from_slice(&times.to_le_bytes());
         }
         Item::Row { key, value } => {
@@ -224,11 +224,12 @@ impl<'a> Items<'a> {
                 let (space, len) = (self.space()?, self.u16()?);
                 Item::Name { space, path: self.text(len.into(), limits::NAME)?, oid: self.oid()? }
             }
-            code::PAGE => {
-                Item::Page { page: self.page()?, room: PageRoom::decode(self.take(6)?).map_err(|_| ItemError::Value)? }
-            }
+            code::PAGE => Item::Page {
+                page: self.page()?,
+                usage: PageUsage::decode(self.take(6)?).map_err(|_| ItemError::Value)?,
+            },
             code::NEXT_PAGE => Item::NextPage { space: self.space()?, number: self.u64()? },
-            code::OPENED => Item::Opened { times: self.u32()? },
+            code::INCARNATION => Item::Incarnation { times: self.u32()? },
             code::ROW => {
                 let len = usize::from(self.u16()?);
                 if !(1..=limits::ROW_KEY).contains(&len) {
@@ -247,7 +248,7 @@ impl<'a> Items<'a> {
     fn extent(&mut self, with_bytes: bool) -> Result<Item<'a>, ItemError> {
         let (index, file, offset, crc) = (self.u64()?, self.u32()?, self.u64()?, self.u32()?);
         let bytes = if with_bytes { Some(self.take(CHUNK)?) } else { None };
-        if super::slots::is_place(file, offset) {
+        if super::chunk_set::is_chunk_position(file, offset) {
             Ok(Item::Extent { index, file, offset, crc, bytes })
         } else {
             Err(ItemError::Value)
@@ -276,9 +277,9 @@ mod tests {
             Item::Attribute { key: b"k", value: b"" },
             Item::Member { oid },
             Item::Name { space: SpaceId(1), path: "/é", oid },
-            Item::Page { page, room: PageRoom { next_slot: 3, used: 99 } },
+            Item::Page { page, usage: PageUsage { next_slot: 3, used: 99 } },
             Item::NextPage { space: SpaceId(2), number: 6 },
-            Item::Opened { times: 7 },
+            Item::Incarnation { times: 7 },
             Item::Row { key: &[0xff; limits::ROW_KEY], value: b"v" },
             Item::Row { key: b"k", value: b"" },
         ];

@@ -15,15 +15,15 @@ use hashbrown::HashMap;
 use model::{Error, Kind, Oid, Result};
 
 use super::BackupSummary;
-use super::archive::{Reader, damaged};
+use super::archive::{ArchiveReader, damaged};
+use super::chunk_set::ChunkSet;
 use super::item::Item;
-use super::slots::Slots;
 use crate::blob_file;
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
-use crate::error::{self, Explain, invalid};
+use crate::error::{self, IntoModelResult, invalid};
 use crate::key::{DataId, Key};
 use crate::log::Log;
 use crate::log::frame::StoreId;
@@ -66,10 +66,10 @@ pub(crate) fn restore(
         File::open(dir)?.sync_all()
     };
     mark().map_err(fail)?;
-    let restored = fill(dir, from, options, progress);
+    let restored = restore_into(dir, from, options, progress);
     if restored.is_err() {
         // The directory was empty before: what is there now is ours.
-        for part in [open::TREE, blob_file::DIR, crate::log::DIR] {
+        for part in [open::TREE_DIR, blob_file::DIR, crate::log::DIR] {
             let _ = fs::remove_dir_all(dir.join(part));
         }
     }
@@ -83,12 +83,12 @@ pub(crate) fn restore(
     Ok(summary)
 }
 
-fn fill(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {
+fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
     // A store of its own: from here on its history is another than that of the store backed up.
     let id = open::new_identity().map_err(fail)?;
     let summary = {
-        let engine = LmdbEngine::open(&dir.join(open::TREE)).explain()?;
+        let engine = LmdbEngine::open(&dir.join(open::TREE_DIR)).into_model_result()?;
         restore_on(&(Arc::new(RealDisk::new(dir)) as Arc<dyn Disk>), &engine, id, options, from, progress)?
     };
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
@@ -98,12 +98,12 @@ fn fill(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progr
 
 fn check_empty(dir: &Path) -> Result<()> {
     let fail = |e: io::Error| error::io(&format!("reading {}", dir.display()), e);
-    if dir.join(RESTORING).exists() && !dir.join(open::STORE).exists() {
-        return Err(interrupted(dir));
+    if dir.join(RESTORING).exists() && !dir.join(open::IDENTITY_FILE).exists() {
+        return Err(interrupted_error(dir));
     }
     for entry in fs::read_dir(dir).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
-        if name != open::LOCK && name != "lost+found" {
+        if name != open::LOCK_FILE && name != "lost+found" {
             let (dir, name) = (dir.display(), name.to_string_lossy());
             return Err(invalid(format!("{dir} is not empty: it has {name:?}; restore into a new directory")));
         }
@@ -112,7 +112,7 @@ fn check_empty(dir: &Path) -> Result<()> {
 }
 
 /// A directory in which a restore began and did not end.
-pub(crate) fn interrupted(dir: &Path) -> Error {
+pub(crate) fn interrupted_error(dir: &Path) -> Error {
     let dir = dir.display();
     invalid(format!("{dir} is no store: restoring a backup into it was interrupted; remove it and restore again"))
 }
@@ -126,35 +126,35 @@ pub(crate) fn restore_on(
     from: &mut dyn Read,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
-    let mut reader = Reader::begin(from)?;
+    let mut reader = ArchiveReader::begin(from)?;
     let header = reader.header;
     if header.version >= LAST_VERSION {
         return Err(damaged(format!("it says that it shows position {}", header.version)));
     }
-    let blobs = Blobs::new(Arc::clone(disk)).map_err(blob_failed)?;
+    let blobs = RestoredBlobFiles::new(Arc::clone(disk)).map_err(blob_file_error)?;
     let mut restore = Restore::new(engine, blobs, header.version);
-    while reader.part(&mut |item| restore.item(&item))? {
-        let amount = Amount { objects: reader.counts().objects, bytes: reader.read(), total_bytes: 0 };
-        progress::tell(progress, "restore", amount)?;
+    while reader.read_part(&mut |item| restore.item(&item))? {
+        let amount = Amount { objects: reader.counts().objects, bytes: reader.bytes_read(), total_bytes: 0 };
+        progress::report(progress, "restore", amount)?;
     }
     restore.end_object()?;
-    if !restore.opened {
+    if !restore.has_incarnation {
         return Err(damaged("it does not say how often the store was opened"));
     }
     restore.write()?;
-    restore.blobs.force().map_err(blob_failed)?;
-    Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).explain()?;
+    restore.blobs.force().map_err(blob_file_error)?;
+    Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).into_model_result()?;
     restore.put(Key::system("installed"), Bytes::copy_from_slice(&header.version.to_be_bytes()))?;
     restore.write()?;
-    Ok(BackupSummary::new(&header, &reader.counts(), reader.read()))
+    Ok(BackupSummary::new(&header, &reader.counts(), reader.bytes_read()))
 }
 
-fn blob_failed(error: io::Error) -> Error {
+fn blob_file_error(error: io::Error) -> Error {
     error::io("a blob file", error)
 }
 
 /// The object whose parts are coming.
-struct Current {
+struct ObjectInProgress {
     oid: Oid,
     head: Head,
     /// Its row: the head, then the first chunk.
@@ -166,24 +166,36 @@ struct Current {
 
 struct Restore<'a> {
     engine: &'a dyn Engine,
-    blobs: Blobs,
+    blobs: RestoredBlobFiles,
     version: u64,
     rows: BTreeMap<Key, Bytes>,
     row_bytes: usize,
-    object: Option<Current>,
-    last: Option<Oid>,
-    name: Option<Key>,
+    object: Option<ObjectInProgress>,
+    last_oid: Option<Oid>,
+    last_name: Option<Key>,
     /// The last row of who uses the store.
-    row: Option<Key>,
-    contents: u64,
-    opened: bool,
+    last_row: Option<Key>,
+    content_count: u64,
+    has_incarnation: bool,
 }
 
 impl<'a> Restore<'a> {
-    fn new(engine: &'a dyn Engine, blobs: Blobs, version: u64) -> Self {
+    fn new(engine: &'a dyn Engine, blobs: RestoredBlobFiles, version: u64) -> Self {
         let rows = BTreeMap::new();
         let (object, last, name, row) = (None, None, None, None);
-        Self { engine, blobs, version, rows, row_bytes: 0, object, last, name, row, contents: 0, opened: false }
+        Self {
+            engine,
+            blobs,
+            version,
+            rows,
+            row_bytes: 0,
+            object,
+            last_oid: last,
+            last_name: name,
+            last_row: row,
+            content_count: 0,
+            has_incarnation: false,
+        }
     }
 
     fn item(&mut self, item: &Item<'_>) -> Result<()> {
@@ -193,8 +205,8 @@ impl<'a> Restore<'a> {
             }
             Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),
             Item::Extent { index, file, offset, crc, bytes } => {
-                let extent = self.blobs.place(*file, *offset, *crc, *bytes)?;
-                self.use_extent(&extent)?;
+                let extent = self.blobs.place_chunk(*file, *offset, *crc, *bytes)?;
+                self.add_extent_user(&extent)?;
                 self.chunk(*index, |row| put_extent(row, &extent))
             }
             Item::Attribute { key, value } => self.attribute(key, value),
@@ -202,10 +214,10 @@ impl<'a> Restore<'a> {
             Item::Name { space, path, oid } => {
                 self.end_object()?;
                 let key = Key::name(*space, path);
-                if self.name.as_ref().is_some_and(|last| *last >= key) {
+                if self.last_name.as_ref().is_some_and(|last| *last >= key) {
                     return Err(damaged(format!("name {path:?} is out of order")));
                 }
-                self.name = Some(key.clone());
+                self.last_name = Some(key.clone());
                 self.put(Key::back_name(*oid, path), Bytes::new())?;
                 let row = row::seal(&key, &oid.to_bytes());
                 self.put(key, row)
@@ -215,22 +227,22 @@ impl<'a> Restore<'a> {
                 let row = row::seal(&key, &id.0.to_be_bytes());
                 self.put(key, row)
             }
-            Item::Page { page, room } => self.put(Key::page(*page), Bytes::copy_from_slice(&room.encode())),
+            Item::Page { page, usage: room } => self.put(Key::page(*page), Bytes::copy_from_slice(&room.encode())),
             Item::NextPage { space, number } => {
                 self.put(Key::next_page(*space), Bytes::copy_from_slice(&number.to_be_bytes()))
             }
             Item::Row { key, value } => {
                 self.end_object()?;
                 let key = Key::row(key);
-                if self.row.as_ref().is_some_and(|last| *last >= key) {
+                if self.last_row.as_ref().is_some_and(|last| *last >= key) {
                     return Err(damaged(format!("row {} is out of order", hex(&key[1..]))));
                 }
-                self.row = Some(key.clone());
+                self.last_row = Some(key.clone());
                 let row = row::seal(&key, value);
                 self.put(key, row)
             }
-            Item::Opened { times } => {
-                self.opened = true;
+            Item::Incarnation { times } => {
+                self.has_incarnation = true;
                 self.put(Key::system("incarnation"), Bytes::copy_from_slice(&times.to_be_bytes()))
             }
         }
@@ -245,30 +257,30 @@ impl<'a> Restore<'a> {
     fn write(&mut self) -> Result<()> {
         self.row_bytes = 0;
         let rows = std::mem::take(&mut self.rows);
-        self.engine.write(&mut rows.into_iter().map(|(key, row)| Ok((key, Some(row))))).explain()
+        self.engine.write(&mut rows.into_iter().map(|(key, row)| Ok((key, Some(row))))).into_model_result()
     }
 
     fn begin_object(&mut self, oid: Oid, kind: Kind, size: u64, version: u64, modified_us: i64) -> Result<()> {
         self.end_object()?;
-        if self.last.is_some_and(|last| last >= oid) {
+        if self.last_oid.is_some_and(|last| last >= oid) {
             return Err(damaged(format!("object {oid} is out of order")));
         }
         if version > self.version || (kind != Kind::Collection && size > model::limits::BLOB) {
             return Err(damaged(format!("object {oid} has version {version} and {size} bytes")));
         }
         // A store has begun fewer contents than this before the next position, so no later one gets the same number.
-        self.contents += 1;
-        if self.contents > self.version << 16 {
+        self.content_count += 1;
+        if self.content_count > self.version << 16 {
             return Err(damaged(format!("it has more objects than a store has at position {}", self.version)));
         }
-        self.last = Some(oid);
-        let head = Head { kind, size, version, modified_us, data: DataId(self.contents) };
+        self.last_oid = Some(oid);
+        let head = Head { kind, size, version, modified_us, data: DataId(self.content_count) };
         let row = BytesMut::from(&head.encode(oid)[..]);
-        self.object = Some(Current { oid, head, row, next_chunk: 0, attribute: Bytes::new(), member: None });
+        self.object = Some(ObjectInProgress { oid, head, row, next_chunk: 0, attribute: Bytes::new(), member: None });
         Ok(())
     }
 
-    fn current(&mut self) -> Result<&mut Current> {
+    fn current_object(&mut self) -> Result<&mut ObjectInProgress> {
         self.object.as_mut().ok_or_else(|| damaged("parts of an object come before it"))
     }
 
@@ -280,7 +292,7 @@ impl<'a> Restore<'a> {
     }
 
     fn chunk(&mut self, index: u64, encode: impl FnOnce(&mut BytesMut)) -> Result<()> {
-        let object = self.current()?;
+        let object = self.current_object()?;
         let chunks = match object.head.kind {
             Kind::Collection => 0,
             Kind::Blob | Kind::Record => object.head.size.div_ceil(CHUNK as u64),
@@ -300,7 +312,7 @@ impl<'a> Restore<'a> {
     }
 
     fn attribute(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
-        let object = self.current()?;
+        let object = self.current_object()?;
         if *name <= *object.attribute {
             return Err(damaged(format!("an attribute of object {} is out of order", object.oid)));
         }
@@ -311,7 +323,7 @@ impl<'a> Restore<'a> {
     }
 
     fn member(&mut self, member: Oid) -> Result<()> {
-        let object = self.current()?;
+        let object = self.current_object()?;
         let ordered = object.member.is_none_or(|last| last < member);
         if !ordered || object.head.kind != Kind::Collection {
             return Err(damaged(format!("a member of object {} is out of order", object.oid)));
@@ -323,7 +335,7 @@ impl<'a> Restore<'a> {
     }
 
     /// Counts one more user of an extent.
-    fn use_extent(&mut self, extent: &Extent) -> Result<()> {
+    fn add_extent_user(&mut self, extent: &Extent) -> Result<()> {
         let key = Key::extent(extent.file, extent.offset);
         let known = match self.rows.get(&key) {
             Some(row) => Some(row.clone()),
@@ -331,8 +343,8 @@ impl<'a> Restore<'a> {
                 let mut found = Ok(None);
                 self.engine
                     .read(&mut |engine| found = engine.get(&key).map(|r| r.map(Bytes::copy_from_slice)))
-                    .explain()?;
-                found.explain()?
+                    .into_model_result()?;
+                found.into_model_result()?
             }
         };
         let known = known.map(|row| ExtentUse::decode(&row)).transpose();
@@ -342,33 +354,33 @@ impl<'a> Restore<'a> {
 }
 
 /// The blob files of the new store.
-struct Blobs {
+struct RestoredBlobFiles {
     disk: Arc<dyn Disk>,
-    open: HashMap<u32, Arc<dyn DiskFile>>,
-    placed: Slots,
+    open_files: HashMap<u32, Arc<dyn DiskFile>>,
+    written_chunks: ChunkSet,
 }
 
-impl Blobs {
+impl RestoredBlobFiles {
     fn new(disk: Arc<dyn Disk>) -> io::Result<Self> {
         disk.make_dir(blob_file::DIR)?;
-        Ok(Self { disk, open: HashMap::new(), placed: Slots::default() })
+        Ok(Self { disk, open_files: HashMap::new(), written_chunks: ChunkSet::default() })
     }
 
     /// Writes a chunk at its place; or, without bytes, finds the one that is there.
-    fn place(&mut self, file: u32, offset: u64, crc: u32, bytes: Option<&[u8]>) -> Result<Extent> {
-        let fresh = !self.placed.contains(file, offset);
+    fn place_chunk(&mut self, file: u32, offset: u64, crc: u32, bytes: Option<&[u8]>) -> Result<Extent> {
+        let fresh = !self.written_chunks.contains(file, offset);
         if fresh != bytes.is_some() {
             return Err(damaged("a chunk comes twice, or is used before it comes"));
         }
         let found;
         let bytes = match bytes {
             Some(bytes) => {
-                self.write(file, offset, bytes).map_err(blob_failed)?;
-                self.placed.insert(file, offset);
+                self.write(file, offset, bytes).map_err(blob_file_error)?;
+                self.written_chunks.insert(file, offset);
                 bytes
             }
             None => {
-                found = self.read(file, offset).map_err(blob_failed)?;
+                found = self.read(file, offset).map_err(blob_file_error)?;
                 &found
             }
         };
@@ -394,23 +406,24 @@ impl Blobs {
     }
 
     fn file(&mut self, number: u32) -> io::Result<Arc<dyn DiskFile>> {
-        if let Some(file) = self.open.get(&number) {
+        if let Some(file) = self.open_files.get(&number) {
             return Ok(Arc::clone(file));
         }
         let name = blob_file::file_name(number);
-        let file = if self.placed.has_file(number) { self.disk.open(&name)? } else { self.disk.create(&name)? };
-        if self.open.len() >= OPEN_FILES {
-            for (_, file) in self.open.drain() {
+        let file =
+            if self.written_chunks.has_file(number) { self.disk.open(&name)? } else { self.disk.create(&name)? };
+        if self.open_files.len() >= OPEN_FILES {
+            for (_, file) in self.open_files.drain() {
                 file.force()?;
             }
         }
-        self.open.insert(number, Arc::clone(&file));
+        self.open_files.insert(number, Arc::clone(&file));
         Ok(file)
     }
 
     /// Makes all chunks durable.
     fn force(&mut self) -> io::Result<()> {
-        for (_, file) in self.open.drain() {
+        for (_, file) in self.open_files.drain() {
             file.force()?;
         }
         self.disk.force_names(blob_file::DIR)

@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use model::{ErrorKind, Kind, Name, Oid, Op, SpaceId};
 
-use crate::tests::world::{Simulated, everywhere, memory, real, small};
+use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store, small_options};
 use crate::tests::{blob, commit, create, name, pattern, temporary};
 use crate::{Amount, Options, RowChanges, Store};
 
@@ -42,7 +42,7 @@ pub(crate) fn contents(store: &Store) -> Vec<String> {
 }
 
 /// Fills a store with something of everything; `settle` moves changes to the B-tree.
-pub(crate) fn furnish(store: &Store, settle: &dyn Fn()) -> Vec<Oid> {
+pub(crate) fn populate(store: &Store, settle: &dyn Fn()) -> Vec<Oid> {
     let other = store.create_space("other-one").unwrap();
     let sizes = [0, 1, 5000, CHUNK - 1, CHUNK, 3 * CHUNK, 5 * CHUNK + 77];
     let mut oids: Vec<Oid> = sizes.iter().map(|len| blob(store, pattern(*len, 1))).collect();
@@ -106,7 +106,7 @@ fn archive(store: &Store) -> Vec<u8> {
 }
 
 fn options() -> Options {
-    Options { threads: true, ..small() }
+    Options { threads: true, ..small_options() }
 }
 
 fn restore(dir: &Path, mut archive: &[u8]) -> model::Result<Store> {
@@ -116,8 +116,8 @@ fn restore(dir: &Path, mut archive: &[u8]) -> model::Result<Store> {
 
 #[test]
 fn a_restored_store_is_the_one_that_was_backed_up() {
-    everywhere(|store, settle| {
-        furnish(store, settle);
+    on_every_store(|store, settle| {
+        populate(store, settle);
         let before = contents(store);
         let mut archive = Vec::new();
         // The store itself may go on meanwhile, as it removes what was deleted.
@@ -138,8 +138,8 @@ fn a_restored_store_is_the_one_that_was_backed_up() {
 #[test]
 fn a_restored_store_backs_up_to_the_same_contents_and_lives_on() {
     let dir = tempfile::tempdir().unwrap();
-    let store = real(&dir.path().join("first"));
-    let oids = furnish(&store, &|| store.install().unwrap());
+    let store = real_store(&dir.path().join("first"));
+    let oids = populate(&store, &|| store.install().unwrap());
     let first = archive(&store);
     let restored = restore(&dir.path().join("second"), &first).unwrap();
     let second = archive(&restored);
@@ -154,7 +154,7 @@ fn a_restored_store_backs_up_to_the_same_contents_and_lives_on() {
 #[test]
 fn shared_chunks_go_into_the_archive_once_and_stay_shared() {
     let dir = tempfile::tempdir().unwrap();
-    let store = real(&dir.path().join("first"));
+    let store = real_store(&dir.path().join("first"));
     let from = blob(&store, pattern(8 * CHUNK, 1));
     let clones: Vec<Oid> = (0..9).map(|_| blob(&store, "")).collect();
     for to in &clones {
@@ -181,7 +181,7 @@ fn shared_chunks_go_into_the_archive_once_and_stay_shared() {
 #[test]
 fn writers_go_on_while_a_backup_shows_one_state() {
     let dir = tempfile::tempdir().unwrap();
-    let store = real(&dir.path().join("first"));
+    let store = real_store(&dir.path().join("first"));
     let oids: Vec<Oid> = (0..5).map(|_| blob(&store, pattern(2 * CHUNK, 0))).collect();
     let round = Cell::new(0);
     // After each chunk that was copied, every object is changed.
@@ -204,7 +204,7 @@ fn writers_go_on_while_a_backup_shows_one_state() {
 
 #[test]
 fn an_archive_that_was_cut_anywhere_is_refused_and_leaves_nothing() {
-    let store = memory();
+    let store = memory_store();
     for i in 0..40 {
         commit(&store, [create(0, Kind::Blob, pattern(20_000, i)), bind(&format!("{i}"), temporary(0))]);
     }
@@ -221,7 +221,7 @@ fn an_archive_that_was_cut_anywhere_is_refused_and_leaves_nothing() {
 
 #[test]
 fn what_follows_an_archive_is_noticed() {
-    let archive = archive(&memory());
+    let archive = archive(&memory_store());
     let dir = tempfile::tempdir().unwrap();
     for more in [&archive[..], b"\n"] {
         let error = restore(dir.path(), &[&archive, more].concat()).err().unwrap();
@@ -231,13 +231,14 @@ fn what_follows_an_archive_is_noticed() {
 
 #[test]
 fn every_flipped_bit_of_an_archive_is_noticed() {
-    let simulated = Simulated::new();
+    let simulated = SimulatedStore::new();
     let oid = blob(&simulated.store, pattern(CHUNK + 100, 3));
     commit(&simulated.store, [bind("name", oid)]);
     let archive = archive(&simulated.store);
     let disk = || std::sync::Arc::new(crate::disk::sim::SimDisk::new()) as std::sync::Arc<dyn crate::disk::Disk>;
     let engine = crate::engine::memory::MemoryEngine::default;
-    let restore = |mut bytes: &[u8]| super::restore::restore_on(&disk(), &engine(), [1; 16], &small(), &mut bytes, &());
+    let restore =
+        |mut bytes: &[u8]| super::restore::restore_on(&disk(), &engine(), [1; 16], &small_options(), &mut bytes, &());
     restore(&archive).unwrap();
     let bits = (0..archive.len() * 8).step_by(4999).chain(0..68 * 8).chain((archive.len() - 80) * 8..archive.len() * 8);
     for bit in bits {
@@ -252,7 +253,7 @@ fn parts_in_another_order_or_from_another_archive_are_refused() {
     let stores: Vec<Store> = [1, 2]
         .into_iter()
         .map(|seed| {
-            let store = memory();
+            let store = memory_store();
             for i in 0..80 {
                 commit(&store, [create(0, Kind::Blob, pattern(20_000, i * seed))]);
             }
@@ -286,7 +287,7 @@ fn parts_in_another_order_or_from_another_archive_are_refused() {
 
 #[test]
 fn a_damaged_object_stops_the_backup_by_name() {
-    let simulated = Simulated::new();
+    let simulated = SimulatedStore::new();
     blob(&simulated.store, pattern(2 * CHUNK, 1));
     let oid = blob(&simulated.store, pattern(2 * CHUNK, 2));
     let file = crate::blob_file::file_name(1);
@@ -299,7 +300,7 @@ fn a_damaged_object_stops_the_backup_by_name() {
 
 #[test]
 fn only_an_empty_directory_is_restored_into() {
-    let archive = archive(&memory());
+    let archive = archive(&memory_store());
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("precious"), "data").unwrap();
     let error = restore(dir.path(), &archive).err().unwrap();
@@ -315,7 +316,7 @@ fn only_an_empty_directory_is_restored_into() {
 
 #[test]
 fn a_restore_that_was_interrupted_says_so() {
-    let store = memory();
+    let store = memory_store();
     blob(&store, pattern(3 * CHUNK, 1));
     let archive = archive(&store);
     let dir = tempfile::tempdir().unwrap();
@@ -337,7 +338,7 @@ fn a_restore_that_was_interrupted_says_so() {
 
 #[test]
 fn a_stopped_job_leaves_nothing_behind() {
-    let store = memory();
+    let store = memory_store();
     blob(&store, pattern(3 * CHUNK, 1));
     let stop = |_: Amount| ControlFlow::Break(());
     let error = store.backup(&mut Vec::new(), &stop).unwrap_err();
@@ -353,7 +354,7 @@ fn bytes_that_are_no_archive_or_a_newer_one_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let error = restore(dir.path(), &[b'x'; 100]).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    let mut newer = archive(&memory());
+    let mut newer = archive(&memory_store());
     newer[8] = 9;
     assert_eq!(restore(dir.path(), &newer).err().unwrap().kind(), ErrorKind::Unsupported);
 }
@@ -369,7 +370,7 @@ fn a_writer_that_fails_ends_the_backup() {
             Ok(())
         }
     }
-    assert_eq!(memory().backup(&mut Full, &()).unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(memory_store().backup(&mut Full, &()).unwrap_err().kind(), ErrorKind::Full);
 }
 
 /// An archive that version 0.1.0 wrote, and what is in it.

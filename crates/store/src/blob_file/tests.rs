@@ -9,44 +9,44 @@ use super::DIR;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
-use crate::install::swept;
+use crate::install::swept_up_to;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::read::Reading;
+use crate::read::Readable;
 use crate::row::CHUNK;
 use crate::store::Store;
-use crate::tests::audit::{audit, leaks};
-use crate::tests::world::{Simulated, small};
+use crate::tests::audit::{audit, check_leaks};
+use crate::tests::world::{SimulatedStore, small_options};
 use crate::tests::{blob, commit, pattern, refusal};
 
 /// A disk that counts how often blob files are forced, and fails to on demand.
 #[derive(Clone)]
-struct Watched {
+struct CountingDisk {
     disk: SimDisk,
     forces: Arc<AtomicUsize>,
     failing: Arc<AtomicBool>,
 }
 
-struct WatchedFile {
+struct CountingFile {
     file: Arc<dyn DiskFile>,
-    watched: Watched,
+    watched: CountingDisk,
 }
 
-impl Watched {
+impl CountingDisk {
     fn open() -> (Self, MemoryEngine, Store) {
         let watched = Self { disk: SimDisk::new(), forces: Arc::default(), failing: Arc::default() };
         let engine = MemoryEngine::default();
         let boxed = Box::new(engine.clone());
-        let core = open_on(Arc::new(watched.clone()), boxed, [7; 16], small(), OnDamage::Refuse).unwrap();
+        let core = open_on(Arc::new(watched.clone()), boxed, [7; 16], small_options(), OnDamage::Refuse).unwrap();
         (watched, engine, Store::start(core).unwrap())
     }
 
     fn watch(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        if name.starts_with(DIR) { Arc::new(WatchedFile { file, watched: self.clone() }) } else { file }
+        if name.starts_with(DIR) { Arc::new(CountingFile { file, watched: self.clone() }) } else { file }
     }
 }
 
-impl Disk for Watched {
+impl Disk for CountingDisk {
     fn make_dir(&self, name: &str) -> io::Result<()> {
         self.disk.make_dir(name)
     }
@@ -76,7 +76,7 @@ impl Disk for Watched {
     }
 }
 
-impl DiskFile for WatchedFile {
+impl DiskFile for CountingFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.file.read_at(offset, out)
     }
@@ -97,8 +97,8 @@ impl DiskFile for WatchedFile {
         self.file.begin_write_back(offset, len);
     }
 
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.file.punch(offset, len)
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.punch_hole(offset, len)
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -112,7 +112,7 @@ impl DiskFile for WatchedFile {
 
 #[test]
 fn a_batch_forces_its_blob_file_once() {
-    let (watched, engine, store) = Watched::open();
+    let (watched, engine, store) = CountingDisk::open();
     let oids: Vec<_> = (0..5).map(|_| blob(&store, "")).collect();
     for (seed, oid) in (0..).zip(&oids) {
         let ops = vec![Op::Put { oid: *oid, data: pattern(3 * CHUNK, seed) }];
@@ -121,7 +121,7 @@ fn a_batch_forces_its_blob_file_once() {
     assert_eq!(watched.forces.load(Ordering::Relaxed), 0, "a chunk was forced before its batch was");
     store.force().unwrap();
     assert_eq!(watched.forces.load(Ordering::Relaxed), 1);
-    let world = Simulated::open(watched.disk.crash(1), engine.image()).unwrap();
+    let world = SimulatedStore::open(watched.disk.crash(1), engine.image()).unwrap();
     for (seed, oid) in (0..).zip(&oids) {
         assert_eq!(world.store.read(*oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, seed));
     }
@@ -130,7 +130,7 @@ fn a_batch_forces_its_blob_file_once() {
 /// What the system could not write it forgets, and a later force says that all is well.
 #[test]
 fn nothing_counts_on_a_blob_file_that_could_not_be_forced() {
-    let (watched, engine, store) = Watched::open();
+    let (watched, engine, store) = CountingDisk::open();
     let oid = blob(&store, "before");
     let upload = store.begin_upload().unwrap();
     store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
@@ -142,14 +142,14 @@ fn nothing_counts_on_a_blob_file_that_could_not_be_forced() {
     assert_eq!(kind, ErrorKind::Io, "{message}");
     assert_eq!(store.read(oid, 0, 1 << 20).unwrap(), "before");
     let after = blob(&store, pattern(2 * CHUNK, 3));
-    let world = Simulated::open(watched.disk.crash(1), engine.image()).unwrap();
+    let world = SimulatedStore::open(watched.disk.crash(1), engine.image()).unwrap();
     assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), "before");
     assert_eq!(world.store.read(after, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 3));
 }
 
 #[test]
 fn openings_without_large_content_leave_one_blob_file() {
-    let mut world = Simulated::new();
+    let mut world = SimulatedStore::new();
     for seed in 0..5 {
         blob(&world.store, "small");
         world = world.crash(seed).unwrap();
@@ -159,28 +159,28 @@ fn openings_without_large_content_leave_one_blob_file() {
 
 #[test]
 fn a_blob_file_that_is_gone_never_lends_its_number_to_another() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(3 * CHUNK, 1));
     world.store.install().unwrap();
     commit(&world.store, [Op::Delete { oid }]);
     for _ in 0..3 {
-        world.store.core().chores().unwrap();
+        world.store.core().do_housekeeping().unwrap();
         world.store.force().unwrap();
         world.store.install().unwrap();
     }
     // The next opening gives the storage back and removes the file, and ends before that is noted in the B-tree.
     let second = world.crash(1).unwrap();
-    second.store.core().chores().unwrap();
+    second.store.core().do_housekeeping().unwrap();
     let third = second.crash(2).unwrap();
     let oid = blob(&third.store, pattern(3 * CHUNK, 2));
-    third.store.core().chores().unwrap();
+    third.store.core().do_housekeeping().unwrap();
     assert_eq!(third.store.read(oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, 2));
     assert_eq!(third.store.scrub(&()).unwrap().damage, []);
 }
 
 #[test]
 fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
-    let mut world = Simulated::new();
+    let mut world = SimulatedStore::new();
     let mut oids = Vec::new();
     for seed in 0..4 {
         oids.push(blob(&world.store, pattern(2 * CHUNK, seed)));
@@ -189,20 +189,23 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
         world.store.upload(upload, pattern(3 * CHUNK, 9)).unwrap();
         world.store.force().unwrap();
         let files = world.core().files().unwrap();
-        let swept = swept(&*world.core().engine).unwrap();
-        assert!(files.earlier(swept).unwrap().len() <= 1, "opening {seed} looks at more than the last one's file");
+        let swept = swept_up_to(&*world.core().engine).unwrap();
+        assert!(
+            files.earlier_files(swept).unwrap().len() <= 1,
+            "opening {seed} looks at more than the last one's file"
+        );
         world = world.crash(u64::from(seed)).unwrap();
-        world.settle();
+        world.run_housekeeping();
     }
     audit(&world.store);
-    leaks(&world);
+    check_leaks(&world);
     // A file that was swept still goes with its last chunk, and comes back neither empty nor full.
     for (seed, oid) in oids.into_iter().enumerate() {
         commit(&world.store, [Op::Delete { oid }]);
-        world.settle();
-        leaks(&world);
+        world.run_housekeeping();
+        check_leaks(&world);
         world = world.crash(seed as u64).unwrap();
-        world.settle();
-        leaks(&world);
+        world.run_housekeeping();
+        check_leaks(&world);
     }
 }

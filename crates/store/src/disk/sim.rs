@@ -20,13 +20,13 @@ const PAGE: usize = 8 * SECTOR;
 
 /// The bytes of a file, in pages that images of the disk share.
 #[derive(Clone, Default)]
-struct Bytes {
+struct FileBytes {
     len: usize,
     /// `None` reads as zeros.
     pages: Vec<Option<Arc<[u8; PAGE]>>>,
 }
 
-impl Bytes {
+impl FileBytes {
     fn resize(&mut self, len: usize) {
         assert!(len >= self.len, "files only grow");
         self.len = len;
@@ -83,22 +83,22 @@ impl Bytes {
 
 /// One file: what is durable and what the operating system shows.
 #[derive(Clone, Default)]
-struct Content {
-    durable: Bytes,
-    current: Bytes,
+struct FileState {
+    durable: FileBytes,
+    current: FileBytes,
     /// Sectors in which the two may differ.
     dirty: BTreeSet<usize>,
 }
 
 /// A change of names.
 #[derive(Clone)]
-enum Naming {
+enum NameChange {
     Create(String, usize),
     Rename(String, String),
     Remove(String),
 }
 
-impl Naming {
+impl NameChange {
     fn dir(&self) -> &str {
         let (Self::Create(name, _) | Self::Rename(name, _) | Self::Remove(name)) = self;
         name.split('/').next().unwrap_or_default()
@@ -123,29 +123,29 @@ impl Naming {
 }
 
 #[derive(Clone, Default)]
-struct State {
-    files: Vec<Content>,
+struct DiskState {
+    files: Vec<FileState>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     /// Changes of names that were not forced, in order.
-    unforced: Vec<Naming>,
+    unforced_names: Vec<NameChange>,
     /// Bytes that may be written before the device is full.
-    room: Option<usize>,
+    free_bytes: Option<usize>,
     /// Operations that may change the disk before all of them fail, as after a crash.
-    fuse: Option<usize>,
+    steps_until_failure: Option<usize>,
     steps: usize,
     /// A planted bug: forcing does nothing.
-    lying: bool,
+    ignores_force: bool,
 }
 
 /// What is called with an image of the disk after every change.
-type Watch = Box<dyn FnMut(SimDisk) + Send>;
+type ImageCallback = Box<dyn FnMut(SimDisk) + Send>;
 
 /// The simulated disk; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct SimDisk {
-    state: Arc<Mutex<State>>,
-    watch: Arc<Mutex<Option<Watch>>>,
+    state: Arc<Mutex<DiskState>>,
+    watch: Arc<Mutex<Option<ImageCallback>>>,
 }
 
 struct SimFile {
@@ -165,17 +165,17 @@ impl SimDisk {
 
     /// Lets the next `steps` changes happen and every later one fail: the machine stops there.
     pub(crate) fn stop_after(&self, steps: usize) {
-        self.state.lock().fuse = Some(steps);
+        self.state.lock().steps_until_failure = Some(steps);
     }
 
     /// Lets only `bytes` more be written.
-    pub(crate) fn set_room(&self, bytes: Option<usize>) {
-        self.state.lock().room = bytes;
+    pub(crate) fn set_free_bytes(&self, bytes: Option<usize>) {
+        self.state.lock().free_bytes = bytes;
     }
 
     /// Plants a bug: from now on forcing does nothing and says that it did.
-    pub(crate) fn lie(&self) {
-        self.state.lock().lying = true;
+    pub(crate) fn ignore_forces(&self) {
+        self.state.lock().ignores_force = true;
     }
 
     /// Shows `watch` an image of the disk after every change from now on.
@@ -206,8 +206,8 @@ impl SimDisk {
             }
             file.current = file.durable.clone();
         }
-        let unforced = std::mem::take(&mut state.unforced);
-        let dirs: BTreeSet<&str> = unforced.iter().map(Naming::dir).collect();
+        let unforced = std::mem::take(&mut state.unforced_names);
+        let dirs: BTreeSet<&str> = unforced.iter().map(NameChange::dir).collect();
         for dir in dirs {
             let changes: Vec<_> = unforced.iter().filter(|naming| naming.dir() == dir).collect();
             let kept = match random.random_range(0..3) {
@@ -220,8 +220,8 @@ impl SimDisk {
             }
         }
         state.names.clone_from(&state.durable_names);
-        state.room = None;
-        state.fuse = None;
+        state.free_bytes = None;
+        state.steps_until_failure = None;
         Self { state: Arc::new(Mutex::new(state)), watch: Arc::default() }
     }
 
@@ -244,14 +244,14 @@ impl SimDisk {
     }
 
     /// Counts as a change, and fails once the machine has stopped: for what stands beside the disk.
-    pub(crate) fn touch(&self) -> io::Result<()> {
+    pub(crate) fn count_change(&self) -> io::Result<()> {
         self.change(|_| Ok(()))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
         let result = {
             let mut state = self.state.lock();
-            if let Some(fuse) = &mut state.fuse {
+            if let Some(fuse) = &mut state.steps_until_failure {
                 if *fuse == 0 {
                     return Err(io::Error::other("the machine has stopped"));
                 }
@@ -266,12 +266,12 @@ impl SimDisk {
         result
     }
 
-    fn rename_as(&self, naming: Naming, name: &str) -> io::Result<()> {
+    fn apply_name_change(&self, naming: NameChange, name: &str) -> io::Result<()> {
         self.change(|state| {
             if !naming.apply(&mut state.names) {
                 return Err(missing(name));
             }
-            state.unforced.push(naming);
+            state.unforced_names.push(naming);
             Ok(())
         })
     }
@@ -293,21 +293,21 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let index = self.change(|state| {
-            state.files.push(Content::default());
-            let naming = Naming::Create(name.to_owned(), state.files.len() - 1);
+            state.files.push(FileState::default());
+            let naming = NameChange::Create(name.to_owned(), state.files.len() - 1);
             naming.apply(&mut state.names);
-            state.unforced.push(naming);
+            state.unforced_names.push(naming);
             Ok(state.files.len() - 1)
         })?;
         Ok(Arc::new(SimFile { disk: self.clone(), index }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.rename_as(Naming::Rename(from.to_owned(), to.to_owned()), from)
+        self.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()), from)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.rename_as(Naming::Remove(name.to_owned()), name)
+        self.apply_name_change(NameChange::Remove(name.to_owned()), name)
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -317,9 +317,9 @@ impl Disk for SimDisk {
 
     fn force_names(&self, dir: &str) -> io::Result<()> {
         self.change(|state| {
-            if !state.lying {
+            if !state.ignores_force {
                 let durable = &mut state.durable_names;
-                state.unforced.retain(|naming| {
+                state.unforced_names.retain(|naming| {
                     if naming.dir() == dir {
                         naming.apply(durable);
                     }
@@ -343,7 +343,7 @@ impl DiskFile for SimFile {
             let file = &mut state.files[self.index];
             let (from, to) = (offset as usize, offset as usize + bytes.len());
             let grown = to.saturating_sub(file.current.len);
-            if let Some(room) = &mut state.room {
+            if let Some(room) = &mut state.free_bytes {
                 if grown > *room {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
@@ -357,7 +357,7 @@ impl DiskFile for SimFile {
 
     fn force(&self) -> io::Result<()> {
         self.disk.change(|state| {
-            if !state.lying {
+            if !state.ignores_force {
                 let file = &mut state.files[self.index];
                 file.durable = file.current.clone();
                 file.dirty.clear();
@@ -368,7 +368,7 @@ impl DiskFile for SimFile {
 
     fn begin_write_back(&self, _offset: u64, _len: u64) {}
 
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
         self.disk.change(|state| {
             let file = &mut state.files[self.index];
             let to = file.current.len.min((offset + len) as usize);

@@ -11,11 +11,11 @@ use rand::{RngExt, SeedableRng};
 
 use super::lmdb::LmdbEngine;
 use super::memory::MemoryEngine;
-use super::{Engine, EngineError, EngineRead, EngineRow, GiveUp};
+use super::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
 use crate::key::Key;
 
 /// Runs a test on each engine; the second argument opens the engine anew after it was dropped.
-fn on_each(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) {
+fn on_each_engine(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) {
     let memory = MemoryEngine::default();
     test(Box::new(memory.clone()), &|| Box::new(memory.clone()));
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn value(engine: &dyn Engine, name: &str) -> Option<String> {
 
 #[test]
 fn ranges_begin_at_their_first_key_and_end_before_their_last() {
-    on_each(|engine, _| {
+    on_each_engine(|engine, _| {
         write(&*engine, &[("d", Some("4")), ("b", Some("2")), ("c", Some("3")), ("a", Some("1"))]);
         for (from, to, expected) in [
             ("a", "e", "abcd"),
@@ -84,7 +84,7 @@ fn ranges_begin_at_their_first_key_and_end_before_their_last() {
 
 #[test]
 fn a_batch_sets_and_removes_and_its_last_word_on_a_key_counts() {
-    on_each(|engine, _| {
+    on_each_engine(|engine, _| {
         write(&*engine, &[("a", Some("1")), ("b", Some("2")), ("gone", None)]);
         write(
             &*engine,
@@ -99,12 +99,12 @@ fn a_batch_sets_and_removes_and_its_last_word_on_a_key_counts() {
 
 #[test]
 fn a_batch_that_is_given_up_leaves_nothing() {
-    on_each(|engine, reopen| {
+    on_each_engine(|engine, reopen| {
         write(&*engine, &[("a", Some("1")), ("b", Some("2"))]);
         let row = |name: &str, value| Ok((key(name), value));
         let rows =
-            [row("a", Some(Bytes::from_static(b"9"))), row("b", None), row("c", Some(Bytes::new())), Err(GiveUp)];
-        assert!(matches!(engine.write(&mut rows.into_iter()), Err(EngineError::GivenUp)));
+            [row("a", Some(Bytes::from_static(b"9"))), row("b", None), row("c", Some(Bytes::new())), Err(BatchAborted)];
+        assert!(matches!(engine.write(&mut rows.into_iter()), Err(EngineError::Aborted)));
         assert_eq!((value(&*engine, "a").as_deref(), keys(&*engine, "a", "z").as_str()), (Some("1"), "ab"));
         drop(engine);
         assert_eq!(keys(&*reopen(), "a", "z"), "ab");
@@ -113,7 +113,7 @@ fn a_batch_that_is_given_up_leaves_nothing() {
 
 #[test]
 fn a_pin_shows_its_state_whatever_is_written_meanwhile_from_any_thread() {
-    on_each(|engine, _| {
+    on_each_engine(|engine, _| {
         let mut pins = Vec::new();
         for i in 0..50u8 {
             write(&*engine, &[("n", None)]);
@@ -137,7 +137,7 @@ fn a_pin_shows_its_state_whatever_is_written_meanwhile_from_any_thread() {
 
 #[test]
 fn a_read_goes_on_in_its_state_while_its_own_thread_writes() {
-    on_each(|engine, _| {
+    on_each_engine(|engine, _| {
         write(&*engine, &[("a", Some("old"))]);
         for _ in 0..3 {
             engine
@@ -156,7 +156,7 @@ fn a_read_goes_on_in_its_state_while_its_own_thread_writes() {
 
 #[test]
 fn what_was_written_is_there_after_opening_again() {
-    on_each(|engine, reopen| {
+    on_each_engine(|engine, reopen| {
         let long = "n".repeat(1042);
         let row: EngineRow = (key(&long), Some(vec![b'v'; 100_000].into()));
         engine.write(&mut [Ok(row)].into_iter()).unwrap();
@@ -171,7 +171,7 @@ fn what_was_written_is_there_after_opening_again() {
 
 #[test]
 fn readers_see_every_batch_whole_and_never_an_older_one_again() {
-    on_each(|engine, _| {
+    on_each_engine(|engine, _| {
         let (engine, done) = (&*engine, AtomicBool::new(false));
         let number = |read: &dyn EngineRead, name: &str| {
             read.get(name.as_bytes()).unwrap().map_or(0, |value| u64::from_be_bytes(value.try_into().unwrap()))
@@ -203,7 +203,7 @@ fn readers_see_every_batch_whole_and_never_an_older_one_again() {
 
 #[test]
 fn random_batches_do_what_they_do_to_an_ordered_map() {
-    on_each(|engine, reopen| {
+    on_each_engine(|engine, reopen| {
         let mut random = StdRng::seed_from_u64(1);
         let (mut map, mut engine) = (BTreeMap::new(), Some(engine));
         for round in 0..60 {

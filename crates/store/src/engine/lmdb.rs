@@ -19,7 +19,7 @@ use heed::types::Bytes as Raw;
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use parking_lot::Mutex;
 
-use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp, ShowRow};
+use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, RowVisitor};
 
 /// Address space kept for the map. It is only an upper bound: the file grows as rows come.
 const MAP_SIZE: usize = 1 << 40;
@@ -34,14 +34,14 @@ const BATCH_PAGES: u64 = 1 << 12;
 const ROW_PAGES: u64 = 16;
 
 /// Read transactions that are kept for the next read.
-const PARKED: usize = 64;
+const READER_SLOTS: usize = 64;
 
 /// The LMDB engine.
 ///
 /// Beginning a read transaction costs as much as a look-up, so each is parked where the next read of its thread finds
 /// it, until a batch is written: the state that it shows is the newest until then.
 pub(crate) struct LmdbEngine {
-    parked: Box<[Place]>,
+    reader_slots: Box<[ReaderSlot]>,
     /// Batches written so far.
     batches: AtomicU64,
     env: Env<WithoutTls>,
@@ -59,7 +59,7 @@ struct DataFile {
 /// Why the file was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{path} was cut: it has {found} bytes and needs {needed}")]
-struct Cut {
+struct TruncatedFile {
     path: String,
     found: u64,
     needed: u64,
@@ -67,9 +67,9 @@ struct Cut {
 
 /// Where one read transaction is parked, on cache lines of its own: each thread has its place.
 #[repr(align(128))]
-struct Place(Mutex<Option<Parked>>);
+struct ReaderSlot(Mutex<Option<CachedRead>>);
 
-struct Parked {
+struct CachedRead {
     /// How many batches had been written before the transaction began.
     batches: u64,
     read: LmdbRead<'static>,
@@ -88,29 +88,29 @@ impl LmdbEngine {
     ///
     /// The caller holds the store's lock: no other process may have the directory open.
     pub(crate) fn open(dir: &Path) -> EngineResult<Self> {
-        fs::create_dir_all(dir).map_err(io_failed)?;
+        fs::create_dir_all(dir).map_err(io_error)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_readers(MAX_READERS);
         // SAFETY: the map is a file of our own directory, which the store's lock keeps other processes from opening.
-        let env = unsafe { options.open(dir) }.map_err(failed)?;
-        env.clear_stale_readers().map_err(failed)?;
-        let txn = env.write_txn().map_err(failed)?;
+        let env = unsafe { options.open(dir) }.map_err(heed_error)?;
+        env.clear_stale_readers().map_err(heed_error)?;
+        let txn = env.write_txn().map_err(heed_error)?;
         let created = env.create_databases_and_commit(txn, |opener, txn| {
             opener.create_database(txn, None).map(CommitOrAbort::<_, Infallible>::Commit)
         });
-        let CommitOrAbort::Commit(rows) = created.map_err(failed)?;
+        let CommitOrAbort::Commit(rows) = created.map_err(heed_error)?;
         let file = DataFile::open(dir, &env, rows)?;
         file.check(&env)?;
         // LMDB forces what is in its file, not the file's name.
-        fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_failed)?;
-        let parked = (0..PARKED).map(|_| Place(Mutex::new(None))).collect();
-        Ok(Self { parked, batches: AtomicU64::new(0), env, rows, file })
+        fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error)?;
+        let parked = (0..READER_SLOTS).map(|_| ReaderSlot(Mutex::new(None))).collect();
+        Ok(Self { reader_slots: parked, batches: AtomicU64::new(0), env, rows, file })
     }
 }
 
 impl LmdbEngine {
     fn begin(&self) -> EngineResult<LmdbRead<'static>> {
-        let txn = self.env.clone().static_read_txn().map_err(failed)?;
+        let txn = self.env.clone().static_read_txn().map_err(heed_error)?;
         Ok(LmdbRead { txn, rows: self.rows })
     }
 }
@@ -118,58 +118,58 @@ impl LmdbEngine {
 impl DataFile {
     fn open(dir: &Path, env: &Env<WithoutTls>, rows: Database<'static, Raw, Raw>) -> EngineResult<Self> {
         let path = dir.join(FILE);
-        let file = fs::OpenOptions::new().write(true).open(&path).map_err(io_failed)?;
-        let txn = env.read_txn().map_err(failed)?;
+        let file = fs::OpenOptions::new().write(true).open(&path).map_err(io_error)?;
+        let txn = env.read_txn().map_err(heed_error)?;
         // Of what the meta page says; no other page is looked at.
-        let page_size = rows.stat(&txn).map_err(failed)?.page_size.into();
+        let page_size = rows.stat(&txn).map_err(heed_error)?.page_size.into();
         Ok(Self { path, file, page_size })
     }
 
     fn len(&self) -> EngineResult<u64> {
-        self.file.metadata().map(|meta| meta.len()).map_err(io_failed)
+        self.file.metadata().map(|meta| meta.len()).map_err(io_error)
     }
 
     /// Bytes up to the last page that the newest batch counts.
-    fn counted(&self, env: &Env<WithoutTls>) -> u64 {
+    fn used_len(&self, env: &Env<WithoutTls>) -> u64 {
         (env.info().last_page_number as u64 + 1) * self.page_size
     }
 
     /// Refuses a file that is shorter than its meta page says.
     fn check(&self, env: &Env<WithoutTls>) -> EngineResult<()> {
-        let (found, needed) = (self.len()?, self.counted(env));
+        let (found, needed) = (self.len()?, self.used_len(env));
         if found < needed {
             let path = self.path.display().to_string();
-            return Err(EngineError::Damaged(Box::new(Cut { path, found, needed })));
+            return Err(EngineError::Damaged(Box::new(TruncatedFile { path, found, needed })));
         }
         Ok(())
     }
 
     /// Makes the file long enough for a batch that takes up to `pages` more; takes no room on the disk.
     fn lengthen(&self, env: &Env<WithoutTls>, pages: u64) -> EngineResult<()> {
-        let wanted = self.counted(env).saturating_add(pages.saturating_mul(self.page_size));
-        if self.len()? < wanted { self.file.set_len(wanted).map_err(io_failed) } else { Ok(()) }
+        let wanted = self.used_len(env).saturating_add(pages.saturating_mul(self.page_size));
+        if self.len()? < wanted { self.file.set_len(wanted).map_err(io_error) } else { Ok(()) }
     }
 
     /// Gives back what no page is counted in. Nobody reads there.
     fn trim(&self, env: &Env<WithoutTls>) -> EngineResult<()> {
-        self.file.set_len(self.counted(env)).map_err(io_failed)
+        self.file.set_len(self.used_len(env)).map_err(io_error)
     }
 }
 
 /// Where a thread parks its read transactions.
-static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
+static NEXT_READER_SLOT: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
-    static PLACE: usize = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
+    static READER_SLOT: usize = NEXT_READER_SLOT.fetch_add(1, Ordering::Relaxed);
 }
 
-fn io_failed(error: io::Error) -> EngineError {
+fn io_error(error: io::Error) -> EngineError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(Box::new(error)),
         _ => EngineError::Failed(Box::new(error)),
     }
 }
 
-fn failed(error: heed::Error) -> EngineError {
+fn heed_error(error: heed::Error) -> EngineError {
     use MdbError::{Corrupted, Invalid, MapFull, PageNotFound, VersionMismatch};
     match &error {
         heed::Error::Io(e) if matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
@@ -183,16 +183,16 @@ fn failed(error: heed::Error) -> EngineError {
 
 impl EngineRead for LmdbRead<'_> {
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>> {
-        self.rows.get(&self.txn, key).map_err(failed)
+        self.rows.get(&self.txn, key).map_err(heed_error)
     }
 
-    fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
+    fn range(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
         if from >= to {
             return Ok(());
         }
         let bounds = (Bound::Included(from), Bound::Excluded(to));
-        for row in self.rows.range(&self.txn, &bounds).map_err(failed)? {
-            let (key, value) = row.map_err(failed)?;
+        for row in self.rows.range(&self.txn, &bounds).map_err(heed_error)? {
+            let (key, value) = row.map_err(heed_error)?;
             if show(key, value).is_break() {
                 break;
             }
@@ -200,13 +200,13 @@ impl EngineRead for LmdbRead<'_> {
         Ok(())
     }
 
-    fn range_back(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
+    fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
         if from >= to {
             return Ok(());
         }
         let bounds = (Bound::Included(from), Bound::Excluded(to));
-        for row in self.rows.rev_range(&self.txn, &bounds).map_err(failed)? {
-            let (key, value) = row.map_err(failed)?;
+        for row in self.rows.rev_range(&self.txn, &bounds).map_err(heed_error)? {
+            let (key, value) = row.map_err(heed_error)?;
             if show(key, value).is_break() {
                 break;
             }
@@ -223,9 +223,9 @@ impl EnginePin for LmdbPin {
 
 impl Engine for LmdbEngine {
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
-        let place = PLACE.with(|place| *place) % PARKED;
-        let Some(mut parked) = self.parked[place].0.try_lock() else {
-            let txn = self.env.read_txn().map_err(failed)?;
+        let place = READER_SLOT.with(|place| *place) % READER_SLOTS;
+        let Some(mut parked) = self.reader_slots[place].0.try_lock() else {
+            let txn = self.env.read_txn().map_err(heed_error)?;
             read(&LmdbRead { txn, rows: self.rows });
             return Ok(());
         };
@@ -233,7 +233,7 @@ impl Engine for LmdbEngine {
         let usable = parked.take().filter(|parked| parked.batches == batches);
         let mine = match usable {
             Some(mine) => mine,
-            None => Parked { batches, read: self.begin()? },
+            None => CachedRead { batches, read: self.begin()? },
         };
         read(&mine.read);
         // A batch that was written meanwhile could not clear this place: an old state must not be kept from reuse.
@@ -247,26 +247,26 @@ impl Engine for LmdbEngine {
         Ok(Box::new(LmdbPin(Mutex::new(self.begin()?))))
     }
 
-    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
-        let mut txn = self.env.write_txn().map_err(failed)?;
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        let mut txn = self.env.write_txn().map_err(heed_error)?;
         let mut pages = BATCH_PAGES;
         for row in rows {
-            let (key, value) = row.map_err(|GiveUp| EngineError::GivenUp)?;
+            let (key, value) = row.map_err(|BatchAborted| EngineError::Aborted)?;
             pages += ROW_PAGES + value.as_ref().map_or(0, |value| value.len() as u64 / self.file.page_size);
             match value {
-                Some(value) => self.rows.put(&mut txn, &key, &value).map_err(failed)?,
+                Some(value) => self.rows.put(&mut txn, &key, &value).map_err(heed_error)?,
                 None => {
-                    self.rows.delete(&mut txn, &key).map_err(failed)?;
+                    self.rows.delete(&mut txn, &key).map_err(heed_error)?;
                 }
             }
         }
         self.file.lengthen(&self.env, pages)?;
-        txn.commit().map_err(failed)?;
+        txn.commit().map_err(heed_error)?;
         if let Err(error) = self.file.trim(&self.env) {
             tracing::warn!(%error, "the B-tree's file stays longer than it needs to be");
         }
         self.batches.fetch_add(1, Ordering::AcqRel);
-        for place in &self.parked {
+        for place in &self.reader_slots {
             if let Some(mut parked) = place.0.try_lock() {
                 *parked = None;
             }
@@ -275,7 +275,7 @@ impl Engine for LmdbEngine {
     }
 
     fn size(&self) -> u64 {
-        self.file.counted(&self.env)
+        self.file.used_len(&self.env)
     }
 }
 
@@ -284,12 +284,12 @@ mod tests {
     use super::*;
     use crate::key::Key;
 
-    fn puts(numbers: std::ops::Range<u32>, size: usize) -> Vec<Result<EngineRow, GiveUp>> {
+    fn puts(numbers: std::ops::Range<u32>, size: usize) -> Vec<Result<EngineRow, BatchAborted>> {
         let value = bytes::Bytes::from(vec![7; size]);
         numbers.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), Some(value.clone())))).collect()
     }
 
-    fn removals(numbers: std::ops::Range<u32>) -> impl Iterator<Item = Result<EngineRow, GiveUp>> {
+    fn removals(numbers: std::ops::Range<u32>) -> impl Iterator<Item = Result<EngineRow, BatchAborted>> {
         numbers.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), None)))
     }
 
@@ -316,7 +316,7 @@ mod tests {
     fn a_batch_that_gives_pages_back_leaves_a_file_as_long_as_its_meta_page_says() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LmdbEngine::open(dir.path()).unwrap();
-        let length_is_right = || assert_eq!(engine.file.len().unwrap(), engine.file.counted(&engine.env));
+        let length_is_right = || assert_eq!(engine.file.len().unwrap(), engine.file.used_len(&engine.env));
         engine.write(&mut puts(0..3000, 100).into_iter()).unwrap();
         length_is_right();
         engine.write(&mut removals(500..2500)).unwrap();
@@ -337,13 +337,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = LmdbEngine::open(dir.path()).unwrap();
         for size in [1, 2000, 2100, 70_000] {
-            let before = engine.file.counted(&engine.env) / engine.file.page_size;
+            let before = engine.file.used_len(&engine.env) / engine.file.page_size;
             let value = bytes::Bytes::from(vec![size as u8; size]);
             // Far apart, so that each row has a leaf of its own to split.
             let rows = (0..2000_u32).map(|n| n.wrapping_mul(2_654_435_761) ^ size as u32);
             let mut rows = rows.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), Some(value.clone()))));
             engine.write(&mut rows).unwrap();
-            let taken = engine.file.counted(&engine.env) / engine.file.page_size - before;
+            let taken = engine.file.used_len(&engine.env) / engine.file.page_size - before;
             let room = BATCH_PAGES + 2000 * (ROW_PAGES + size as u64 / engine.file.page_size);
             assert!(taken < room, "{taken} pages for 2000 rows of {size} bytes; room for {room}");
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp, ShowRow};
+use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, RowVisitor};
 use crate::key::Key;
 
 type Rows = BTreeMap<Key, Bytes>;
@@ -33,7 +33,7 @@ impl EngineRead for MemoryRead {
         Ok(self.0.get(key).map(|value| &**value))
     }
 
-    fn range(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
+    fn range(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
         if from < to {
             for (key, value) in self.0.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))) {
                 if show(key, value).is_break() {
@@ -44,7 +44,7 @@ impl EngineRead for MemoryRead {
         Ok(())
     }
 
-    fn range_back(&self, from: &[u8], to: &[u8], show: &mut ShowRow<'_>) -> EngineResult<()> {
+    fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
         if from < to {
             for (key, value) in self.0.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))).rev() {
                 if show(key, value).is_break() {
@@ -74,8 +74,8 @@ impl Engine for MemoryEngine {
         Ok(Box::new(MemoryRead(Arc::clone(&self.rows.read()))))
     }
 
-    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
-        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|GiveUp| EngineError::GivenUp)?;
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|BatchAborted| EngineError::Aborted)?;
         let mut shared = self.rows.write();
         let map = Arc::make_mut(&mut shared);
         for (key, value) in rows {

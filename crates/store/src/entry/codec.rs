@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use model::{Kind, Name, Oid, SpaceId, limits};
 
-use super::{Content, Entry, Step};
+use super::{LogEntry, StagedContent, Step};
 use crate::key::DataId;
 use crate::row::{BLOCK, CHUNK, Extent};
 use crate::rows::RowChange;
@@ -12,7 +12,7 @@ const FORMAT: u8 = 1;
 
 /// Why a payload is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum EntryError {
+pub(crate) enum LogEntryError {
     #[error("it ends too early")]
     Short,
     #[error("it has format {0}, which this version does not know")]
@@ -26,7 +26,7 @@ pub(crate) enum EntryError {
 }
 
 /// Appends the encoding of an entry.
-pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry) {
+pub(crate) fn encode(out: &mut Vec<u8>, entry: &LogEntry) {
     out.put_u8(FORMAT);
     out.put_i64_le(entry.time_us);
     put_number(out, entry.created.len() as u64);
@@ -47,14 +47,14 @@ fn put_oid(out: &mut Vec<u8>, oid: Oid) {
     out.put_slice(&oid.to_bytes());
 }
 
-fn put_option(out: &mut Vec<u8>, oid: Option<Oid>) {
+fn put_optional_oid(out: &mut Vec<u8>, oid: Option<Oid>) {
     out.push(u8::from(oid.is_some()));
     if let Some(oid) = oid {
         put_oid(out, oid);
     }
 }
 
-fn put_version(out: &mut Vec<u8>, number: Option<u64>) {
+fn put_optional_number(out: &mut Vec<u8>, number: Option<u64>) {
     out.push(u8::from(number.is_some()));
     if let Some(number) = number {
         put_number(out, number);
@@ -84,7 +84,7 @@ fn put_extents(out: &mut Vec<u8>, extents: &[Extent]) {
     extents.iter().for_each(|extent| put_extent(out, extent));
 }
 
-fn put_content(out: &mut Vec<u8>, content: &Content) {
+fn put_content(out: &mut Vec<u8>, content: &StagedContent) {
     put_extents(out, &content.extents);
     put_bytes(out, &content.bytes);
 }
@@ -122,59 +122,59 @@ fn put_step(out: &mut Vec<u8>, step: &Step) {
             out.push(code::CREATE);
             put_oid(out, *oid);
             out.push(*kind as u8);
-            put_option(out, *near);
+            put_optional_oid(out, *near);
             put_content(out, content);
         }
         Step::Put { oid, content } => {
-            put_head(out, code::PUT, *oid);
+            put_code_and_oid(out, code::PUT, *oid);
             put_content(out, content);
         }
         Step::PutStaged { oid, data, size, first, tail } => {
-            put_head(out, code::PUT_STAGED, *oid);
+            put_code_and_oid(out, code::PUT_STAGED, *oid);
             put_number(out, data.0);
             put_number(out, *size);
             put_extent(out, first);
             put_bytes(out, tail);
         }
         Step::Write { oid, offset, bytes } => {
-            put_head(out, code::WRITE, *oid);
+            put_code_and_oid(out, code::WRITE, *oid);
             put_number(out, *offset);
             put_bytes(out, bytes);
         }
         Step::WriteChunks { oid, index, extents } => {
-            put_head(out, code::WRITE_CHUNKS, *oid);
+            put_code_and_oid(out, code::WRITE_CHUNKS, *oid);
             put_number(out, *index);
             put_extents(out, extents);
         }
         Step::Append { oid, at, content } => {
-            put_head(out, code::APPEND, *oid);
-            put_version(out, *at);
+            put_code_and_oid(out, code::APPEND, *oid);
+            put_optional_number(out, *at);
             put_content(out, content);
         }
         Step::Truncate { oid, size } => {
-            put_head(out, code::TRUNCATE, *oid);
+            put_code_and_oid(out, code::TRUNCATE, *oid);
             put_number(out, *size);
         }
         Step::Zero { oid, offset, len } => {
-            put_head(out, code::ZERO, *oid);
+            put_code_and_oid(out, code::ZERO, *oid);
             put_number(out, *offset);
             put_number(out, *len);
         }
         Step::Clone { from, to } => put_pair(out, code::CLONE, *from, *to),
-        Step::Delete { oid } => put_head(out, code::DELETE, *oid),
+        Step::Delete { oid } => put_code_and_oid(out, code::DELETE, *oid),
         Step::SetAttribute { oid, key, value } => {
-            put_head(out, code::SET_ATTRIBUTE, *oid);
+            put_code_and_oid(out, code::SET_ATTRIBUTE, *oid);
             put_bytes(out, key);
             put_bytes(out, value);
         }
         Step::RemoveAttribute { oid, key } => {
-            put_head(out, code::REMOVE_ATTRIBUTE, *oid);
+            put_code_and_oid(out, code::REMOVE_ATTRIBUTE, *oid);
             put_bytes(out, key);
         }
         Step::Add { collection, member } => put_pair(out, code::ADD, *collection, *member),
         Step::Remove { collection, member } => put_pair(out, code::REMOVE, *collection, *member),
         Step::Bind { name, oid } => {
-            put_head(out, code::BIND, *oid);
+            put_code_and_oid(out, code::BIND, *oid);
             put_name(out, name);
         }
         Step::Unbind { name } => {
@@ -182,13 +182,13 @@ fn put_step(out: &mut Vec<u8>, step: &Step) {
             put_name(out, name);
         }
         Step::Expect { oid, version } => {
-            put_head(out, code::EXPECT, *oid);
-            put_version(out, *version);
+            put_code_and_oid(out, code::EXPECT, *oid);
+            put_optional_number(out, *version);
         }
         Step::ExpectName { name, oid } => {
             out.push(code::EXPECT_NAME);
             put_name(out, name);
-            put_option(out, *oid);
+            put_optional_oid(out, *oid);
         }
         Step::Stage { data, index, extents } => {
             out.push(code::STAGE);
@@ -222,119 +222,119 @@ fn put_step(out: &mut Vec<u8>, step: &Step) {
 
 fn put_row(out: &mut Vec<u8>, change: &RowChange) {
     put_bytes(out, change.key());
-    out.push(u8::from(!change.removes()));
+    out.push(u8::from(!change.is_removal()));
     if let Some(value) = &change.value {
         put_bytes(out, value);
     }
 }
 
-fn put_head(out: &mut Vec<u8>, code: u8, oid: Oid) {
+fn put_code_and_oid(out: &mut Vec<u8>, code: u8, oid: Oid) {
     out.push(code);
     put_oid(out, oid);
 }
 
 fn put_pair(out: &mut Vec<u8>, code: u8, first: Oid, second: Oid) {
-    put_head(out, code, first);
+    put_code_and_oid(out, code, first);
     put_oid(out, second);
 }
 
 /// The entry that `payload` encodes. Bytes of its content share the payload's memory.
-pub(crate) fn decode(payload: Bytes) -> Result<Entry, EntryError> {
+pub(crate) fn decode(payload: Bytes) -> Result<LogEntry, LogEntryError> {
     let mut rest = Reader(payload);
     match rest.byte()? {
         FORMAT => {}
-        other => return Err(EntryError::Format(other)),
+        other => return Err(LogEntryError::Format(other)),
     }
     let time_us = rest.take(8)?.get_i64_le();
     // A count cannot promise more than there are bytes, so nothing is allocated on its word alone.
     let created = (0..rest.count(Oid::LEN)?).map(|_| rest.oid()).collect::<Result<_, _>>()?;
     let steps = (0..rest.count(2)?).map(|_| rest.step()).collect::<Result<_, _>>()?;
-    if rest.0.is_empty() { Ok(Entry { time_us, created, steps }) } else { Err(EntryError::Long) }
+    if rest.0.is_empty() { Ok(LogEntry { time_us, created, steps }) } else { Err(LogEntryError::Long) }
 }
 
 struct Reader(Bytes);
 
 impl Reader {
-    fn take(&mut self, len: usize) -> Result<Bytes, EntryError> {
-        if len > self.0.len() { Err(EntryError::Short) } else { Ok(self.0.split_to(len)) }
+    fn take(&mut self, len: usize) -> Result<Bytes, LogEntryError> {
+        if len > self.0.len() { Err(LogEntryError::Short) } else { Ok(self.0.split_to(len)) }
     }
 
-    fn byte(&mut self) -> Result<u8, EntryError> {
-        self.0.try_get_u8().map_err(|_| EntryError::Short)
+    fn byte(&mut self) -> Result<u8, LogEntryError> {
+        self.0.try_get_u8().map_err(|_| LogEntryError::Short)
     }
 
-    fn flag(&mut self) -> Result<bool, EntryError> {
+    fn flag(&mut self) -> Result<bool, LogEntryError> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(EntryError::Value),
+            _ => Err(LogEntryError::Value),
         }
     }
 
-    fn number(&mut self) -> Result<u64, EntryError> {
+    fn number(&mut self) -> Result<u64, LogEntryError> {
         let mut n = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let part = u64::from(byte & 0x7f);
             if part << shift >> shift != part {
-                return Err(EntryError::Value);
+                return Err(LogEntryError::Value);
             }
             n |= part << shift;
             if byte < 0x80 {
                 return Ok(n);
             }
         }
-        Err(EntryError::Value)
+        Err(LogEntryError::Value)
     }
 
     /// A number of things that take at least `least` bytes each.
-    fn count(&mut self, least: usize) -> Result<usize, EntryError> {
+    fn count(&mut self, least: usize) -> Result<usize, LogEntryError> {
         let n = self.number()?;
-        if n > (self.0.len() / least) as u64 { Err(EntryError::Short) } else { Ok(n as usize) }
+        if n > (self.0.len() / least) as u64 { Err(LogEntryError::Short) } else { Ok(n as usize) }
     }
 
-    fn bytes(&mut self) -> Result<Bytes, EntryError> {
+    fn bytes(&mut self) -> Result<Bytes, LogEntryError> {
         let len = self.count(1)?;
         self.take(len)
     }
 
-    fn text(&mut self) -> Result<String, EntryError> {
-        String::from_utf8(self.bytes()?.into()).map_err(|_| EntryError::Value)
+    fn text(&mut self) -> Result<String, LogEntryError> {
+        String::from_utf8(self.bytes()?.into()).map_err(|_| LogEntryError::Value)
     }
 
-    fn oid(&mut self) -> Result<Oid, EntryError> {
-        Ok(Oid::from_bytes(self.take(Oid::LEN)?[..].try_into().map_err(|_| EntryError::Short)?))
+    fn oid(&mut self) -> Result<Oid, LogEntryError> {
+        Ok(Oid::from_bytes(self.take(Oid::LEN)?[..].try_into().map_err(|_| LogEntryError::Short)?))
     }
 
-    fn option(&mut self) -> Result<Option<Oid>, EntryError> {
+    fn optional_oid(&mut self) -> Result<Option<Oid>, LogEntryError> {
         if self.flag()? { self.oid().map(Some) } else { Ok(None) }
     }
 
-    fn version(&mut self) -> Result<Option<u64>, EntryError> {
+    fn optional_number(&mut self) -> Result<Option<u64>, LogEntryError> {
         if self.flag()? { self.number().map(Some) } else { Ok(None) }
     }
 
-    fn space(&mut self) -> Result<SpaceId, EntryError> {
+    fn space(&mut self) -> Result<SpaceId, LogEntryError> {
         let n = self.number()?;
-        if n > u64::from(SpaceId::MAX.0) { Err(EntryError::Value) } else { Ok(SpaceId(n as u16)) }
+        if n > u64::from(SpaceId::MAX.0) { Err(LogEntryError::Value) } else { Ok(SpaceId(n as u16)) }
     }
 
-    fn name(&mut self) -> Result<Name, EntryError> {
+    fn name(&mut self) -> Result<Name, LogEntryError> {
         Ok(Name { space: self.space()?, path: self.text()? })
     }
 
-    fn data(&mut self) -> Result<DataId, EntryError> {
+    fn data(&mut self) -> Result<DataId, LogEntryError> {
         self.number().map(DataId)
     }
 
-    fn small(&mut self) -> Result<u32, EntryError> {
-        u32::try_from(self.number()?).map_err(|_| EntryError::Value)
+    fn u32(&mut self) -> Result<u32, LogEntryError> {
+        u32::try_from(self.number()?).map_err(|_| LogEntryError::Value)
     }
 
-    fn extent(&mut self) -> Result<Extent, EntryError> {
-        let (file, offset, len) = (self.small()?, self.number()?, self.small()?);
+    fn extent(&mut self) -> Result<Extent, LogEntryError> {
+        let (file, offset, len) = (self.u32()?, self.number()?, self.u32()?);
         if len as usize > CHUNK {
-            return Err(EntryError::Value);
+            return Err(LogEntryError::Value);
         }
         let crc = self.take(4)?.get_u32_le();
         let blocks = self.take((len as usize).div_ceil(BLOCK) * 4)?;
@@ -342,30 +342,30 @@ impl Reader {
         Ok(Extent { file, offset, len, crc, blocks: Bytes::copy_from_slice(&blocks) })
     }
 
-    fn extents(&mut self) -> Result<Vec<Extent>, EntryError> {
+    fn extents(&mut self) -> Result<Vec<Extent>, LogEntryError> {
         (0..self.count(7)?).map(|_| self.extent()).collect()
     }
 
-    fn content(&mut self) -> Result<Content, EntryError> {
-        Ok(Content { extents: self.extents()?, bytes: self.bytes()? })
+    fn content(&mut self) -> Result<StagedContent, LogEntryError> {
+        Ok(StagedContent { extents: self.extents()?, bytes: self.bytes()? })
     }
 
-    fn row(&mut self) -> Result<RowChange, EntryError> {
+    fn row(&mut self) -> Result<RowChange, LogEntryError> {
         let key = self.bytes()?;
         let value = if self.flag()? { Some(self.bytes()?) } else { None };
         let fits = (1..=limits::ROW_KEY).contains(&key.len());
         if !fits || value.as_ref().is_some_and(|value| value.len() > limits::ROW_VALUE) {
-            return Err(EntryError::Value);
+            return Err(LogEntryError::Value);
         }
         Ok(RowChange::new(&key, value))
     }
 
-    fn step(&mut self) -> Result<Step, EntryError> {
+    fn step(&mut self) -> Result<Step, LogEntryError> {
         Ok(match self.byte()? {
             code::CREATE => Step::Create {
                 oid: self.oid()?,
-                kind: Kind::from_code(self.byte()?).ok_or(EntryError::Value)?,
-                near: self.option()?,
+                kind: Kind::from_code(self.byte()?).ok_or(LogEntryError::Value)?,
+                near: self.optional_oid()?,
                 content: self.content()?,
             },
             code::PUT => Step::Put { oid: self.oid()?, content: self.content()? },
@@ -380,7 +380,7 @@ impl Reader {
             code::WRITE_CHUNKS => {
                 Step::WriteChunks { oid: self.oid()?, index: self.number()?, extents: self.extents()? }
             }
-            code::APPEND => Step::Append { oid: self.oid()?, at: self.version()?, content: self.content()? },
+            code::APPEND => Step::Append { oid: self.oid()?, at: self.optional_number()?, content: self.content()? },
             code::TRUNCATE => Step::Truncate { oid: self.oid()?, size: self.number()? },
             code::ZERO => Step::Zero { oid: self.oid()?, offset: self.number()?, len: self.number()? },
             code::CLONE => Step::Clone { from: self.oid()?, to: self.oid()? },
@@ -394,16 +394,16 @@ impl Reader {
                 Step::Bind { name: self.name()?, oid }
             }
             code::UNBIND => Step::Unbind { name: self.name()? },
-            code::EXPECT => Step::Expect { oid: self.oid()?, version: self.version()? },
-            code::EXPECT_NAME => Step::ExpectName { name: self.name()?, oid: self.option()? },
+            code::EXPECT => Step::Expect { oid: self.oid()?, version: self.optional_number()? },
+            code::EXPECT_NAME => Step::ExpectName { name: self.name()?, oid: self.optional_oid()? },
             code::STAGE => Step::Stage { data: self.data()?, index: self.number()?, extents: self.extents()? },
             code::RECLAIM => {
                 Step::Reclaim { data: self.data()?, from: self.number()?, to: self.number()?, done: self.flag()? }
             }
             code::CREATE_SPACE => Step::CreateSpace { id: self.space()?.0, name: self.text()? },
-            code::OPEN => Step::Open { incarnation: self.small()? },
+            code::OPEN => Step::Open { incarnation: self.u32()? },
             code::ROWS => Step::Rows((0..self.count(3)?).map(|_| self.row()).collect::<Result<_, _>>()?),
-            other => return Err(EntryError::Step(other)),
+            other => return Err(LogEntryError::Step(other)),
         })
     }
 }
@@ -423,10 +423,10 @@ mod tests {
         let (a, b): (Oid, Oid) = ("~1.0.0.2a.3".parse().unwrap(), "7.1.0.0.ffff".parse().unwrap());
         let name = || Name { space: SpaceId(3), path: "a/ü".to_owned() };
         let bytes = || Bytes::from_static(b"bytes");
-        let content = || Content { extents: vec![extent(1), extent(2)], bytes: bytes() };
+        let content = || StagedContent { extents: vec![extent(1), extent(2)], bytes: bytes() };
         vec![
             Step::Create { oid: a, kind: Kind::Record, near: Some(b), content: content() },
-            Step::Put { oid: b, content: Content::default() },
+            Step::Put { oid: b, content: StagedContent::default() },
             Step::PutStaged { oid: b, data: DataId(u64::MAX), size: 1 << 50, first: extent(3), tail: bytes() },
             Step::Write { oid: a, offset: 1 << 49, bytes: bytes() },
             Step::WriteChunks { oid: a, index: 300, extents: vec![extent(4)] },
@@ -451,7 +451,7 @@ mod tests {
         ]
     }
 
-    fn encoded(entry: &Entry) -> Bytes {
+    fn encoded(entry: &LogEntry) -> Bytes {
         let mut out = Vec::new();
         encode(&mut out, entry);
         out.into()
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn every_step_comes_back_and_every_cut_is_refused() {
-        let entry = Entry { time_us: -1, created: vec![Oid::MAX], steps: every_step() };
+        let entry = LogEntry { time_us: -1, created: vec![Oid::MAX], steps: every_step() };
         let payload = encoded(&entry);
         assert_eq!(decode(payload.clone()), Ok(entry));
         for len in 0..payload.len() {
@@ -470,7 +470,7 @@ mod tests {
     proptest! {
         #[test]
         fn changed_payloads_never_panic(at in 0usize..4000, value: u8, cut in 0usize..4000) {
-            let entry = Entry { time_us: 1, created: vec![], steps: every_step() };
+            let entry = LogEntry { time_us: 1, created: vec![], steps: every_step() };
             let mut payload = encoded(&entry).to_vec();
             let at = at % payload.len();
             payload[at] = value;

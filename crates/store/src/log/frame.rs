@@ -26,7 +26,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"mfr1");
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct FrameHeader {
     /// The checksum of the frame.
     pub crc: u32,
     /// The checksum of the frame before.
@@ -82,7 +82,7 @@ pub fn frame_len(payload: usize) -> usize {
 
 /// The frame at the beginning of `bytes`, if a whole one is there and its checksum matches.
 #[must_use]
-pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(Header, &'a [u8])> {
+pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(FrameHeader, &'a [u8])> {
     let head: &[u8; HEADER] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -91,12 +91,12 @@ pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(Header, &'a [u8])
         return None;
     }
     let payload = bytes.get(HEADER..HEADER + len as usize)?;
-    let header = Header { crc: word(4), prev: word(8), len, seq: long(16), forced: long(24) };
+    let header = FrameHeader { crc: word(4), prev: word(8), len, seq: long(16), forced: long(24) };
     (crc32c_parts(&[store, &head[8..], payload]) == header.crc).then_some((header, payload))
 }
 
 /// Every whole frame in `bytes`, wherever it begins: for finding what lies behind a bad one.
-pub fn scan<'a>(bytes: &'a [u8], store: &'a StoreId) -> impl Iterator<Item = (usize, Header)> + 'a {
+pub fn scan<'a>(bytes: &'a [u8], store: &'a StoreId) -> impl Iterator<Item = (usize, FrameHeader)> + 'a {
     let magic = MAGIC.to_le_bytes();
     (0..bytes.len().saturating_sub(HEADER - 1))
         .step_by(ALIGN)

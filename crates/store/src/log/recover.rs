@@ -21,13 +21,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::frame::{self, StoreId};
-use super::{DIR, Log, LogError, SEGMENT_HEADER, Sealed, SegmentHeader, Segments, Tail, segment_name, zero};
+use super::{
+    DIR, Log, LogError, SEGMENT_HEADER, SealedSegment, SegmentHeader, Segments, Tail, segment_name, write_zeros,
+};
 use crate::disk::{Disk, DiskFile};
 use crate::mob::Seq;
 
 /// Acknowledged transactions that cannot be read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
+pub(crate) struct LogDamage {
     /// The file with the bad frame.
     pub(crate) segment: String,
     /// Where the bad frame begins; 0 if there is not even its segment.
@@ -40,7 +42,7 @@ pub(crate) struct Damage {
     pub(crate) last: Seq,
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for LogDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.offset == 0 {
             let Self { seq, segment, .. } = self;
@@ -59,7 +61,7 @@ impl fmt::Display for Damage {
 }
 
 /// What reading the log found.
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredLog {
     pub(crate) log: Log,
     /// The position of the last frame that counts.
     pub(crate) last: Seq,
@@ -91,13 +93,13 @@ pub(crate) enum OnDamage {
 
 /// Positions that are skipped after a loss. What was lost may have gone further than what is left of the log says, and
 /// no version may be given twice.
-const SKIPPED: Seq = 1 << 24;
+const SKIPPED_POSITIONS: Seq = 1 << 24;
 
 /// Is shown each frame that counts: its position and payload.
-pub(crate) type Replay<'a> = dyn FnMut(Seq, &[u8]) -> Result<(), LogError> + 'a;
+pub(crate) type ReplayFrame<'a> = dyn FnMut(Seq, &[u8]) -> Result<(), LogError> + 'a;
 
 /// A segment found on the disk.
-struct Found {
+struct SegmentFile {
     name: String,
     index: u64,
     len: u64,
@@ -106,7 +108,7 @@ struct Found {
 }
 
 /// Where the frames that count end.
-struct End {
+struct ChainEnd {
     at: usize,
     position: u64,
     seq: Seq,
@@ -122,25 +124,25 @@ pub(crate) fn open(
     segment_len: u64,
     installed: Seq,
     on_damage: OnDamage,
-    replay: &mut Replay<'_>,
-) -> Result<Recovered, LogError> {
-    let found = list(&**disk, &store)?;
+    replay: &mut ReplayFrame<'_>,
+) -> Result<RecoveredLog, LogError> {
+    let found = list_segments(&**disk, &store)?;
     if on_damage == OnDamage::Salvage {
         return salvage(disk, store, segment_len, &found, installed, replay);
     }
-    let start = start(&found, installed)?;
+    let start = first_segment(&found, installed)?;
     let end = walk(&**disk, &store, &found, start, installed, replay)?;
-    let torn = behind(&**disk, &store, &found, &end, installed)?;
+    let torn = scan_tail(&**disk, &store, &found, &end, installed)?;
     if let Some(damage) = torn.damage {
         return Err(LogError::Damaged(damage));
     }
     if end.seq <= installed {
         let log =
             restart(disk, store, segment_len, &found, SegmentHeader { index: 0, first: installed + 1, prev: end.crc })?;
-        return Ok(Recovered { log, last: installed, crc: end.crc, cut: true, salvaged: None });
+        return Ok(RecoveredLog { log, last: installed, crc: end.crc, cut: true, salvaged: None });
     }
     let log = resume(disk, store, segment_len, &found, start, &end, torn.frames)?;
-    Ok(Recovered { log, last: end.seq - 1, crc: end.crc, cut: torn.frames, salvaged: None })
+    Ok(RecoveredLog { log, last: end.seq - 1, crc: end.crc, cut: torn.frames, salvaged: None })
 }
 
 /// Says what is damaged, and changes nothing.
@@ -150,12 +152,13 @@ pub(crate) fn inspect(
     disk: &dyn Disk,
     store: StoreId,
     installed: Seq,
-    replay: &mut Replay<'_>,
+    replay: &mut ReplayFrame<'_>,
 ) -> Result<Option<LogError>, LogError> {
-    let found = list(disk, &store)?;
-    let walked = start(&found, installed).and_then(|start| walk(disk, &store, &found, start, installed, replay));
+    let found = list_segments(disk, &store)?;
+    let walked =
+        first_segment(&found, installed).and_then(|start| walk(disk, &store, &found, start, installed, replay));
     match walked {
-        Ok(end) => Ok(behind(disk, &store, &found, &end, installed)?.damage.map(LogError::Damaged)),
+        Ok(end) => Ok(scan_tail(disk, &store, &found, &end, installed)?.damage.map(LogError::Damaged)),
         Err(damage @ (LogError::Damaged(_) | LogError::Replay { .. })) => Ok(Some(damage)),
         Err(other) => Err(other),
     }
@@ -163,9 +166,9 @@ pub(crate) fn inspect(
 
 /// Whether the log has, or had, any frame.
 pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError> {
-    for segment in list(disk, store)? {
+    for segment in list_segments(disk, store)? {
         let Some(header) = segment.header else { continue };
-        let bytes = read(disk, &segment)?;
+        let bytes = read_segment(disk, &segment)?;
         let first = bytes.get(SEGMENT_HEADER as usize..).and_then(|rest| frame::decode(rest, store));
         if header.first > 1 || first.is_some_and(|(frame, _)| frame.seq >= header.first) {
             return Ok(true);
@@ -176,7 +179,7 @@ pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError
 
 /// The segments from the one with frame `seq` on, and those whose headers are damaged.
 pub(crate) fn segments_from(disk: &dyn Disk, store: &StoreId, seq: Seq) -> Result<Vec<String>, LogError> {
-    let found = list(disk, store)?;
+    let found = list_segments(disk, store)?;
     let from = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= seq)).unwrap_or(0);
     let all = found.into_iter().enumerate();
     Ok(all.filter(|(i, s)| *i >= from || s.header.is_none()).map(|(_, s)| s.name).collect())
@@ -185,7 +188,7 @@ pub(crate) fn segments_from(disk: &dyn Disk, store: &StoreId, seq: Seq) -> Resul
 /// The store whose log this is, if all readable headers of segments agree.
 pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
     let mut found = None;
-    for name in names(disk)? {
+    for name in segment_names(disk)? {
         let mut first = [0; SEGMENT_HEADER as usize];
         if disk.open(&format!("{DIR}/{name}"))?.read_at(0, &mut first).is_err() {
             continue;
@@ -202,15 +205,15 @@ pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
 /// What of a damaged log can be kept, and how far it went.
 ///
 /// `replay` is shown every frame behind the installed ones, up to the first that is missing or cannot be replayed.
-pub(crate) fn salvageable(
+pub(crate) fn find_salvageable(
     disk: &dyn Disk,
     store: &StoreId,
     installed: Seq,
-    replay: &mut Replay<'_>,
+    replay: &mut ReplayFrame<'_>,
 ) -> Result<Salvaged, LogError> {
     let (mut kept, mut crc, mut seen, mut stopped) = (installed, None, installed, false);
-    for segment in list(disk, store)? {
-        let bytes = read(disk, &segment)?;
+    for segment in list_segments(disk, store)? {
+        let bytes = read_segment(disk, &segment)?;
         let mut position = SEGMENT_HEADER as usize;
         while position < bytes.len() {
             let Some((header, payload)) = frame::decode(&bytes[position..], store) else {
@@ -237,37 +240,37 @@ fn salvage(
     disk: &Arc<dyn Disk>,
     store: StoreId,
     segment_len: u64,
-    found: &[Found],
+    found: &[SegmentFile],
     installed: Seq,
-    replay: &mut Replay<'_>,
-) -> Result<Recovered, LogError> {
-    let salvaged = salvageable(&**disk, &store, installed, replay)?;
-    let last = salvaged.seen.max(salvaged.kept) + SKIPPED;
+    replay: &mut ReplayFrame<'_>,
+) -> Result<RecoveredLog, LogError> {
+    let salvaged = find_salvageable(&**disk, &store, installed, replay)?;
+    let last = salvaged.seen.max(salvaged.kept) + SKIPPED_POSITIONS;
     disk.make_dir(DIR)?;
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let index = found.last().map_or(1, |s| s.index + 1);
-    let tail = segments.next(SegmentHeader { index, first: last + 1, prev: 0 }, 0)?;
+    let tail = segments.next_segment(SegmentHeader { index, first: last + 1, prev: 0 }, 0)?;
     {
         let mut pool = segments.pool.lock();
         // They go once all is installed; none becomes a spare, as its place on the device may be bad.
-        pool.sealed.extend(found.iter().map(|segment| Sealed { index: segment.index, last, len: 0 }));
+        pool.sealed.extend(found.iter().map(|segment| SealedSegment { index: segment.index, last, len: 0 }));
     }
     adopt_spares(&segments)?;
     let log = Log { segments, tail: Mutex::new(tail) };
-    Ok(Recovered { log, last, crc: 0, cut: true, salvaged: Some(salvaged) })
+    Ok(RecoveredLog { log, last, crc: 0, cut: true, salvaged: Some(salvaged) })
 }
 
 /// The segment with the first frame that is not installed.
-fn start(found: &[Found], installed: Seq) -> Result<usize, LogError> {
+fn first_segment(found: &[SegmentFile], installed: Seq) -> Result<usize, LogError> {
     let start = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= installed + 1));
     start.ok_or_else(|| {
         let segment = found.first().map_or_else(|| DIR.to_owned(), |s| s.name.clone());
-        LogError::Damaged(Damage { segment, offset: 0, seq: installed + 1, forced: installed + 1, last: installed })
+        LogError::Damaged(LogDamage { segment, offset: 0, seq: installed + 1, forced: installed + 1, last: installed })
     })
 }
 
 /// The names of the segments. A log that is missing altogether has none.
-fn names(disk: &dyn Disk) -> io::Result<Vec<String>> {
+fn segment_names(disk: &dyn Disk) -> io::Result<Vec<String>> {
     match disk.list(DIR) {
         Ok(names) => Ok(names.into_iter().filter(|name| name.ends_with(".seg")).collect()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -275,9 +278,9 @@ fn names(disk: &dyn Disk) -> io::Result<Vec<String>> {
     }
 }
 
-fn list(disk: &dyn Disk, store: &StoreId) -> Result<Vec<Found>, LogError> {
+fn list_segments(disk: &dyn Disk, store: &StoreId) -> Result<Vec<SegmentFile>, LogError> {
     let mut found = Vec::new();
-    for name in names(disk)? {
+    for name in segment_names(disk)? {
         let Some(index) = name.strip_suffix(".seg").and_then(|n| u64::from_str_radix(n, 16).ok()) else { continue };
         let name = segment_name(index);
         let file = disk.open(&name)?;
@@ -288,13 +291,13 @@ fn list(disk: &dyn Disk, store: &StoreId) -> Result<Vec<Found>, LogError> {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => None,
             Err(e) => return Err(e.into()),
         };
-        found.push(Found { name, index, len, header });
+        found.push(SegmentFile { name, index, len, header });
     }
     found.sort_by_key(|s| s.index);
     Ok(found)
 }
 
-fn read(disk: &dyn Disk, found: &Found) -> Result<Vec<u8>, LogError> {
+fn read_segment(disk: &dyn Disk, found: &SegmentFile) -> Result<Vec<u8>, LogError> {
     let mut bytes = vec![0; found.len as usize];
     disk.open(&found.name)?.read_at(0, &mut bytes)?;
     Ok(bytes)
@@ -304,17 +307,17 @@ fn read(disk: &dyn Disk, found: &Found) -> Result<Vec<u8>, LogError> {
 fn walk(
     disk: &dyn Disk,
     store: &StoreId,
-    found: &[Found],
+    found: &[SegmentFile],
     start: usize,
     installed: Seq,
-    replay: &mut Replay<'_>,
-) -> Result<End, LogError> {
-    let mut end = End { at: start, position: SEGMENT_HEADER, seq: 0, crc: 0 };
+    replay: &mut ReplayFrame<'_>,
+) -> Result<ChainEnd, LogError> {
+    let mut end = ChainEnd { at: start, position: SEGMENT_HEADER, seq: 0, crc: 0 };
     if let Some(header) = found[start].header {
         (end.seq, end.crc) = (header.first, header.prev);
     }
     loop {
-        let bytes = read(disk, &found[end.at])?;
+        let bytes = read_segment(disk, &found[end.at])?;
         let mut position = SEGMENT_HEADER as usize;
         while let Some((header, payload)) = bytes.get(position..).and_then(|rest| frame::decode(rest, store)) {
             if header.seq != end.seq || header.prev != end.crc {
@@ -339,17 +342,23 @@ fn walk(
 }
 
 /// What lies behind the frames that count.
-struct Behind {
+struct TailScan {
     /// Whether there are any frames that must not be mistaken for later ones.
     frames: bool,
-    damage: Option<Damage>,
+    damage: Option<LogDamage>,
 }
 
 /// Looks behind the frames that count. What was installed had been forced, and is not lost if the log has it no more.
-fn behind(disk: &dyn Disk, store: &StoreId, found: &[Found], end: &End, installed: Seq) -> Result<Behind, LogError> {
+fn scan_tail(
+    disk: &dyn Disk,
+    store: &StoreId,
+    found: &[SegmentFile],
+    end: &ChainEnd,
+    installed: Seq,
+) -> Result<TailScan, LogError> {
     let (mut frames, mut forced, mut last) = (false, 0, end.seq - 1);
     for (i, segment) in found.iter().enumerate().skip(end.at) {
-        let bytes = read(disk, segment)?;
+        let bytes = read_segment(disk, segment)?;
         let from = if i == end.at { end.position as usize } else { 0 };
         for (_, header) in frame::scan(bytes.get(from..).unwrap_or_default(), store) {
             if header.seq >= end.seq {
@@ -361,14 +370,14 @@ fn behind(disk: &dyn Disk, store: &StoreId, found: &[Found], end: &End, installe
         frames |= i > end.at;
     }
     let lost = if end.seq > installed { forced >= end.seq } else { last > installed };
-    let damage = lost.then(|| Damage {
+    let damage = lost.then(|| LogDamage {
         segment: found[end.at].name.clone(),
         offset: end.position,
         seq: end.seq,
         forced: forced.max(installed),
         last,
     });
-    Ok(Behind { frames, damage })
+    Ok(TailScan { frames, damage })
 }
 
 /// Removes what does not count, forces what does, and opens the tail.
@@ -376,9 +385,9 @@ fn resume(
     disk: &Arc<dyn Disk>,
     store: StoreId,
     segment_len: u64,
-    found: &[Found],
+    found: &[SegmentFile],
     start: usize,
-    end: &End,
+    end: &ChainEnd,
     torn: bool,
 ) -> Result<Log, LogError> {
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
@@ -391,10 +400,10 @@ fn resume(
     let tail = &found[end.at];
     let file: Arc<dyn DiskFile> = disk.open(&tail.name)?;
     if torn {
-        zero(&*file, end.position.min(tail.len), tail.len)?;
+        write_zeros(&*file, end.position.min(tail.len), tail.len)?;
     }
     file.force()?;
-    adopt(&segments, found, start, end.at)?;
+    adopt_segments(&segments, found, start, end.at)?;
     disk.force_names(DIR)?;
     let tail = Tail { file, index: tail.index, position: end.position, capacity: tail.len, last: end.seq - 1 };
     Ok(Log { segments, tail: Mutex::new(tail) })
@@ -405,27 +414,27 @@ fn restart(
     disk: &Arc<dyn Disk>,
     store: StoreId,
     segment_len: u64,
-    found: &[Found],
+    found: &[SegmentFile],
     header: SegmentHeader,
 ) -> Result<Log, LogError> {
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let index = found.last().map_or(0, |last| last.index) + 1;
     // The new segment is durable before the old ones go; from then on it is the one to begin with.
-    let tail = segments.next(SegmentHeader { index, ..header }, 0)?;
-    adopt(&segments, found, found.len(), found.len())?;
+    let tail = segments.next_segment(SegmentHeader { index, ..header }, 0)?;
+    adopt_segments(&segments, found, found.len(), found.len())?;
     disk.force_names(DIR)?;
     Ok(Log { segments, tail: Mutex::new(tail) })
 }
 
 /// Takes over the sealed segments and the spares; removes those that are of no use.
-fn adopt(segments: &Segments, found: &[Found], start: usize, tail: usize) -> Result<(), LogError> {
+fn adopt_segments(segments: &Segments, found: &[SegmentFile], start: usize, tail: usize) -> Result<(), LogError> {
     let mut pool = segments.pool.lock();
     for segment in &found[..start] {
         segments.disk.remove(&segment.name)?;
     }
     for (i, segment) in found[start..tail].iter().enumerate() {
         let last = found[start + i + 1].header.map_or(0, |h| h.first - 1);
-        pool.sealed.push_back(Sealed { index: segment.index, last, len: segment.len });
+        pool.sealed.push_back(SealedSegment { index: segment.index, last, len: segment.len });
     }
     drop(pool);
     adopt_spares(segments)

@@ -1,5 +1,5 @@
 use super::frame::encode;
-use super::recover::{Damage, OnDamage, open};
+use super::recover::{LogDamage, OnDamage, open};
 use super::*;
 use crate::disk::sim::SimDisk;
 
@@ -22,8 +22,8 @@ impl World {
         Self { disk, log, next: 1, forced: 0, crc: 0 }
     }
 
-    fn batch(&mut self, payloads: &[usize]) -> Batch {
-        let mut batch = Batch::default();
+    fn batch(&mut self, payloads: &[usize]) -> FrameBatch {
+        let mut batch = FrameBatch::default();
         for len in payloads {
             let payload = vec![self.next as u8; *len];
             let write = |out: &mut Vec<u8>| out.extend_from_slice(&payload);
@@ -43,7 +43,7 @@ impl World {
     }
 }
 
-fn reopen(disk: &SimDisk, installed: Seq) -> Result<(Vec<Seq>, recover::Recovered), LogError> {
+fn reopen(disk: &SimDisk, installed: Seq) -> Result<(Vec<Seq>, recover::RecoveredLog), LogError> {
     let mut seen = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let recovered = open(&disk, STORE, SEGMENT, installed, OnDamage::Refuse, &mut |seq, payload| {
@@ -54,7 +54,7 @@ fn reopen(disk: &SimDisk, installed: Seq) -> Result<(Vec<Seq>, recover::Recovere
     Ok((seen, recovered))
 }
 
-fn damage(result: Result<(Vec<Seq>, recover::Recovered), LogError>) -> Damage {
+fn damage(result: Result<(Vec<Seq>, recover::RecoveredLog), LogError>) -> LogDamage {
     match result {
         Err(LogError::Damaged(damage)) => damage,
         Err(other) => panic!("another error: {other}"),
@@ -114,7 +114,7 @@ fn damage_to_what_was_forced_is_refused_by_name() {
     for zeroed in [false, true] {
         let disk = world.disk.crash(1);
         disk.damage(FIRST, at, |bytes| if zeroed { bytes[..512].fill(0) } else { bytes[40] ^= 1 });
-        let expected = Damage {
+        let expected = LogDamage {
             segment: FIRST.to_owned(),
             offset: at as u64,
             seq: 2,
@@ -172,9 +172,9 @@ fn no_segment_of_a_batch_that_did_not_fit_is_left() {
         let mut world = World::new();
         world.append(&[100]).unwrap();
         let (next, crc) = (world.next, world.crc);
-        world.disk.set_room(Some(room));
+        world.disk.set_free_bytes(Some(room));
         assert!(matches!(world.append(&[2000, 3000, 3000]), Err(LogError::Full(_))), "room for {room} bytes");
-        world.disk.set_room(None);
+        world.disk.set_free_bytes(None);
         (world.next, world.crc) = (next, crc);
         for _ in 0..5 {
             world.append(&[100]).unwrap();
@@ -191,11 +191,11 @@ fn no_segment_of_a_batch_that_did_not_fit_is_left() {
 fn a_full_disk_leaves_the_log_as_it_was() {
     let mut world = World::new();
     world.append(&[900; 3]).unwrap();
-    world.disk.set_room(Some(1000));
+    world.disk.set_free_bytes(Some(1000));
     let (crc, next) = (world.crc, world.next);
     assert!(matches!(world.append(&[900; 9]), Err(LogError::Full(_))));
     assert_eq!(reopen(&world.disk.crash(3), 0).unwrap().0, [1, 2, 3]);
-    world.disk.set_room(None);
+    world.disk.set_free_bytes(None);
     (world.crc, world.next) = (crc, next);
     world.append(&[900; 9]).unwrap();
     assert_eq!(reopen(&world.disk.crash(4), 0).unwrap().0, (1..=12).collect::<Vec<_>>());

@@ -11,8 +11,8 @@ use crate::RowChanges;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::key::Key;
-use crate::read::Reading;
-use crate::tests::world::{Simulated, small};
+use crate::read::Readable;
+use crate::tests::world::{SimulatedStore, small_options};
 use crate::tests::{commit, create, name, pattern, temporary};
 
 /// Every commit that was acknowledged: its version, its object and its bytes.
@@ -48,21 +48,21 @@ fn check(store: &Store, acknowledged: &Acknowledged, kept: u64) {
 
 fn salvage(disk: &SimDisk, engine: &MemoryEngine) -> Result<Store> {
     let engine = Box::new(engine.clone());
-    Store::start(open::open_on(Arc::new(disk.clone()), engine, [7; 16], small(), OnDamage::Salvage)?)
+    Store::start(open::open_on(Arc::new(disk.clone()), engine, [7; 16], small_options(), OnDamage::Salvage)?)
 }
 
 fn first_of(acknowledged: &Acknowledged) -> Option<Oid> {
     acknowledged.values().next().map(|(oid, _)| *oid)
 }
 
-fn kept(store: &Store) -> Option<u64> {
-    let row = store.single(|layers| Ok(layers.find(&Key::system("salvaged"))?.value().map(<[u8]>::to_vec))).unwrap();
+fn salvaged_position(store: &Store) -> Option<u64> {
+    let row = store.read_row(|layers| Ok(layers.find(&Key::system("salvaged"))?.value().map(<[u8]>::to_vec))).unwrap();
     row.map(|row| u64::from_be_bytes(row.try_into().unwrap()))
 }
 
 /// A simulated store with some transactions in the B-tree and some in the log only.
-fn half_installed(random: &mut StdRng) -> (Simulated, Acknowledged) {
-    let (world, mut acknowledged) = (Simulated::new(), Acknowledged::new());
+fn half_installed(random: &mut StdRng) -> (SimulatedStore, Acknowledged) {
+    let (world, mut acknowledged) = (SimulatedStore::new(), Acknowledged::new());
     fill(&world.store, random.random_range(1..60), 1000, &mut acknowledged);
     world.store.install().unwrap();
     fill(&world.store, random.random_range(1..60), 1500, &mut acknowledged);
@@ -88,14 +88,14 @@ fn whatever_page_is_lost_all_that_can_be_read_is_kept() {
         drop(world);
         let segments = segments(&disk);
         let segment = &segments[random.random_range(0..segments.len())];
-        let page = random.random_range(0..small().segment_bytes as usize / 4096) * 4096;
+        let page = random.random_range(0..small_options().segment_bytes as usize / 4096) * 4096;
         disk.damage(segment, page, |bytes| bytes[..4096].fill(0));
         let last = *acknowledged.keys().last().unwrap();
-        let Err(error) = Simulated::open(disk.clone(), engine.image()) else { continue };
+        let Err(error) = SimulatedStore::open(disk.clone(), engine.image()) else { continue };
         refused += 1;
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         let store = salvage(&disk, &engine).unwrap();
-        let kept = kept(&store).unwrap();
+        let kept = salvaged_position(&store).unwrap();
         lossless += u32::from(kept >= last);
         check(&store, &acknowledged, kept);
         // It goes on, and no version comes twice.
@@ -106,7 +106,7 @@ fn whatever_page_is_lost_all_that_can_be_read_is_kept() {
         commit(&store, [beside]);
         assert!(*later.keys().next().unwrap() > last);
         drop(store);
-        let again = Simulated::open(disk.crash(seed), engine.image()).unwrap();
+        let again = SimulatedStore::open(disk.crash(seed), engine.image()).unwrap();
         check(&again.store, &acknowledged, kept);
         check(&again.store, &later, u64::MAX);
     }
@@ -122,34 +122,34 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
         drop(world);
         let last = segments(&disk).pop().unwrap();
         disk.damage(&last, 4096, |bytes| bytes[..4096].fill(0));
-        if Simulated::open(disk.clone(), engine.image()).is_ok() {
+        if SimulatedStore::open(disk.clone(), engine.image()).is_ok() {
             continue;
         }
         let before = disk.steps();
         let whole = salvage(&disk.crash(seed), &engine.image()).unwrap();
-        let kept_whole = kept(&whole).unwrap();
+        let kept_whole = salvaged_position(&whole).unwrap();
         drop(whole);
         for steps in 0..30 {
             let (disk, engine) = (disk.crash(seed), engine.image());
             disk.stop_after(steps);
             let _ = salvage(&disk, &engine);
             let (disk, engine) = (disk.crash(seed + 1), engine.image());
-            let store = match Simulated::open(disk.clone(), engine.image()) {
+            let store = match SimulatedStore::open(disk.clone(), engine.image()) {
                 Ok(world) => world.store,
                 Err(_) => salvage(&disk, &engine).unwrap(),
             };
-            assert_eq!(kept(&store), Some(kept_whole), "seed {seed}, {steps} steps behind {before}");
+            assert_eq!(salvaged_position(&store), Some(kept_whole), "seed {seed}, {steps} steps behind {before}");
             check(&store, &acknowledged, kept_whole);
         }
     }
 }
 
 fn options() -> Options {
-    Options { threads: false, ..small() }
+    Options { threads: false, ..small_options() }
 }
 
 /// A real store with 20 transactions in the B-tree and 40 more in the log.
-fn real() -> (tempfile::TempDir, Acknowledged) {
+fn real_store() -> (tempfile::TempDir, Acknowledged) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), options()).unwrap();
     let mut acknowledged = Acknowledged::new();
@@ -175,7 +175,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
-    let (dir, acknowledged) = real();
+    let (dir, acknowledged) = real_store();
     let dir = dir.path();
     let damaged = zero_page(dir, 1, 7);
     let bytes = fs::read(&damaged).unwrap();
@@ -229,7 +229,7 @@ fn damage_to_what_is_installed_costs_nothing() {
 
 #[test]
 fn a_sound_store_needs_no_repair() {
-    let (dir, acknowledged) = real();
+    let (dir, acknowledged) = real_store();
     let report = Store::repair(dir.path(), false, options(), &()).unwrap();
     assert!(report.is_sound() && report.kept >= *acknowledged.keys().last().unwrap(), "{report:?}");
     let report = Store::repair(dir.path(), true, options(), &()).unwrap();
@@ -239,7 +239,7 @@ fn a_sound_store_needs_no_repair() {
 
 #[test]
 fn a_store_that_is_open_is_not_repaired() {
-    let (dir, _) = real();
+    let (dir, _) = real_store();
     let _store = Store::open(dir.path(), options()).unwrap();
     let error = Store::repair(dir.path(), true, options(), &()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -247,7 +247,7 @@ fn a_store_that_is_open_is_not_repaired() {
 
 #[test]
 fn the_identity_is_found_again_in_the_log() {
-    let (dir, acknowledged) = real();
+    let (dir, acknowledged) = real_store();
     let dir = dir.path();
     let store_file = dir.join("STORE");
     let text = fs::read(&store_file).unwrap();
@@ -276,7 +276,7 @@ fn the_identity_is_found_again_in_the_log() {
 
 #[test]
 fn a_missing_tree_is_refused_and_the_log_stays() {
-    let (dir, acknowledged) = real();
+    let (dir, acknowledged) = real_store();
     let dir = dir.path();
     let away = dir.join("away");
     fs::rename(dir.join("tree"), &away).unwrap();
@@ -295,7 +295,7 @@ fn a_missing_tree_is_refused_and_the_log_stays() {
 
 #[test]
 fn a_damaged_tree_is_told_apart_from_a_failing_disk() {
-    let (dir, _) = real();
+    let (dir, _) = real_store();
     let data = dir.path().join("tree/data.mdb");
     let mut bytes = fs::read(&data).unwrap();
     bytes[..8192].fill(0x5a);
@@ -309,7 +309,7 @@ fn a_damaged_tree_is_told_apart_from_a_failing_disk() {
 
 #[test]
 fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
-    let (dir, acknowledged) = real();
+    let (dir, acknowledged) = real_store();
     let dir = dir.path();
     fs::remove_dir_all(dir.join("log")).unwrap();
     let error = Store::open(dir, options()).err().unwrap();

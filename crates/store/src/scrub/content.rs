@@ -5,26 +5,26 @@ use model::{Kind, Oid, Result, SpaceId};
 use super::{Scrub, cause};
 use crate::backup::{page_of, read_extent};
 use crate::key::{self, Key, oid_at, table};
-use crate::layers::{Found, Object};
-use crate::row::{CHUNK, Chunk, ExtentUse, HEAD, Head, PageRoom, RowError, check_blocks};
+use crate::layers::{FoundRow, StoredObject};
+use crate::row::{CHUNK, Chunk, ExtentUse, HEAD, Head, PageUsage, RowError, check_blocks};
 
 impl Scrub<'_> {
     /// Every object's head and content.
     pub(super) fn objects(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::OBJECT), "objects", |scrub, key, found| {
+        self.scan_table(&Key::table(table::OBJECT), "objects", |scrub, key, found| {
             let Some(oid) = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN) else {
-                scrub.damage(None, "an object's key has another length than an identifier");
+                scrub.report_damage(None, "an object's key has another length than an identifier");
                 return Ok(());
             };
             scrub.report.objects += 1;
-            scrub.count_first(found);
-            scrub.seen(oid);
+            scrub.count_first_extent(found);
+            scrub.note_slot(oid);
             match scrub.layers.object(oid) {
                 Ok(Some(object)) => return scrub.object(&object),
                 Ok(None) => {}
                 Err(error) => {
                     scrub.unreadable_heads += 1;
-                    scrub.damage(Some(oid), cause(&error));
+                    scrub.report_damage(Some(oid), cause(&error));
                 }
             }
             Ok(())
@@ -34,30 +34,30 @@ impl Scrub<'_> {
     }
 
     /// Counts the extent that a first chunk is, whether its head is readable or not.
-    fn count_first(&mut self, found: &Found<'_>) {
+    fn count_first_extent(&mut self, found: &FoundRow<'_>) {
         let chunk = found.value().and_then(|row| row.get(HEAD..)).map(Chunk::decode);
         if let Some(Ok(Chunk::Extent(extent))) = chunk {
             self.count_use(&extent);
         }
     }
 
-    fn object(&mut self, object: &Object<'_>) -> Result<()> {
+    fn object(&mut self, object: &StoredObject<'_>) -> Result<()> {
         let (oid, Head { kind, size, data, .. }) = (object.oid, object.head);
         if !self.spaces.contains(&oid.space()) {
-            self.damage(Some(oid), format!("there is no space {}", oid.space().0));
+            self.report_damage(Some(oid), format!("there is no space {}", oid.space().0));
         }
         if kind == Kind::Collection {
             if size > 0 && !self.exists_under(&Key::members(oid)) {
-                self.damage(Some(oid), format!("it should have {size} members and has none"));
+                self.report_damage(Some(oid), format!("it should have {size} members and has none"));
             }
             return Ok(());
         }
         let chunks = size.div_ceil(CHUNK as u64);
         let first = object.row.value().map(|row| row.get(HEAD..).unwrap_or_default());
         if let Err(error) = self.chunk(object, 0, first) {
-            self.damage(Some(oid), error);
+            self.report_damage(Some(oid), error);
         }
-        self.pass(&Key::chunks_of(data), "chunks", |scrub, key, found| {
+        self.scan_table(&Key::chunks_of(data), "chunks", |scrub, key, found| {
             scrub.chunks += 1;
             let checked = match index_of(key) {
                 None => Err("the key of a chunk has another length".to_owned()),
@@ -65,14 +65,14 @@ impl Scrub<'_> {
                 Some(index) => scrub.chunk(object, index, found.value()),
             };
             if let Err(error) = checked {
-                scrub.damage(Some(oid), error);
+                scrub.report_damage(Some(oid), error);
             }
             Ok(())
         })
     }
 
     /// One chunk, from its row unless that is a patch.
-    fn chunk(&mut self, object: &Object<'_>, index: u64, row: Option<&[u8]>) -> Result<(), String> {
+    fn chunk(&mut self, object: &StoredObject<'_>, index: u64, row: Option<&[u8]>) -> Result<(), String> {
         let (oid, at) = (object.oid, index * CHUNK as u64);
         let damaged = |e: RowError| e.to_string();
         let len = match row.map(Chunk::decode).transpose().map_err(damaged)? {
@@ -83,7 +83,7 @@ impl Scrub<'_> {
             }
             Some(Chunk::Extent(extent)) => {
                 let bytes = &mut self.buffer[..extent.len as usize];
-                read_extent(self.layers, &extent, bytes, at).map_err(|e| cause(&e.of(oid)))?;
+                read_extent(self.layers, &extent, bytes, at).map_err(|e| cause(&e.for_object(oid)))?;
                 bytes.len()
             }
             None => {
@@ -100,12 +100,12 @@ impl Scrub<'_> {
 
     /// Content that nobody has any more, or not yet: only its rows are counted.
     pub(super) fn garbage(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::GARBAGE), "content to be removed", |scrub, key, _| {
+        self.scan_table(&Key::table(table::GARBAGE), "content to be removed", |scrub, key, _| {
             let Some(data) = key::data_of(key) else {
-                scrub.damage(None, "the key of content to be removed has another length");
+                scrub.report_damage(None, "the key of content to be removed has another length");
                 return Ok(());
             };
-            scrub.pass(&Key::chunks_of(data), "chunks", |scrub, _, _| {
+            scrub.scan_table(&Key::chunks_of(data), "chunks", |scrub, _, _| {
                 scrub.chunks += 1;
                 Ok(())
             })
@@ -115,7 +115,7 @@ impl Scrub<'_> {
     /// Every row of a chunk belongs to some content; their extents are counted.
     pub(super) fn chunks(&mut self) -> Result<()> {
         let mut rows = 0;
-        self.pass(&Key::table(table::CHUNK), "chunks", |scrub, _, found| {
+        self.scan_table(&Key::table(table::CHUNK), "chunks", |scrub, _, found| {
             rows += 1;
             if let Some(Ok(Chunk::Extent(extent))) = found.value().map(Chunk::decode) {
                 scrub.count_use(&extent);
@@ -125,16 +125,16 @@ impl Scrub<'_> {
         // Whose chunks they are, is what an unreadable head would say.
         if rows != self.chunks && self.unreadable_heads == 0 {
             let known = self.chunks;
-            self.damage(None, format!("there are {rows} chunks, and {known} of them belong to some content"));
+            self.report_damage(None, format!("there are {rows} chunks, and {known} of them belong to some content"));
         }
         Ok(())
     }
 
     /// Every extent is counted as used as often as it is.
     pub(super) fn extents(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::EXTENT), "extents", |scrub, key, found| {
+        self.scan_table(&Key::table(table::EXTENT), "extents", |scrub, key, found| {
             let Some((file, offset)) = key::extent_of(key) else {
-                scrub.damage(None, "the key of an extent has another length");
+                scrub.report_damage(None, "the key of an extent has another length");
                 return Ok(());
             };
             let place = format!("the chunk at byte {offset} of {}", crate::blob_file::file_name(file));
@@ -144,32 +144,32 @@ impl Scrub<'_> {
                 Ok(row) if row.users == counted && row.len as usize == CHUNK => {}
                 Ok(row) => {
                     let ExtentUse { len, users } = row;
-                    scrub.damage(
+                    scrub.report_damage(
                         None,
                         format!("{place} has {counted} users, and its count says {users}, of {len} bytes"),
                     );
                 }
-                Err(error) => scrub.damage(None, format!("the count of users of {place}: {error}")),
+                Err(error) => scrub.report_damage(None, format!("the count of users of {place}: {error}")),
             }
             Ok(())
         })?;
-        let left: Vec<_> = self.uses.left().take(super::LISTED).collect();
+        let left: Vec<_> = self.uses.remaining().take(super::MAX_LISTED).collect();
         for (file, offset) in left {
             let file = crate::blob_file::file_name(file);
-            self.damage(None, format!("the chunk at byte {offset} of {file} is used and not counted"));
+            self.report_damage(None, format!("the chunk at byte {offset} of {file} is used and not counted"));
         }
         Ok(())
     }
 
     /// What is to be given back is not in use.
     pub(super) fn freed(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::FREED), "freed extents", |scrub, key, _| {
+        self.scan_table(&Key::table(table::FREED), "freed extents", |scrub, key, _| {
             match key::extent_of(key) {
-                None => scrub.damage(None, "the key of a freed extent has another length"),
+                None => scrub.report_damage(None, "the key of a freed extent has another length"),
                 Some((file, offset)) => {
                     if scrub.exists(&Key::extent(file, offset)) {
                         let file = crate::blob_file::file_name(file);
-                        scrub.damage(None, format!("the chunk at byte {offset} of {file} is in use, and freed"));
+                        scrub.report_damage(None, format!("the chunk at byte {offset} of {file} is in use, and freed"));
                     }
                 }
             }
@@ -178,7 +178,7 @@ impl Scrub<'_> {
     }
 
     /// Notes an object's slot; objects come in the order of their pages within a class.
-    fn seen(&mut self, oid: Oid) {
+    fn note_slot(&mut self, oid: Oid) {
         match &mut self.page {
             Some((page, slot)) if *page == oid.page() => *slot = (*slot).max(oid.slot()),
             _ => {
@@ -192,27 +192,27 @@ impl Scrub<'_> {
     fn check_page(&mut self) {
         let Some((page, slot)) = self.page.take() else { return };
         let name = format!("page {:x} of space {}", page.number, page.space.0);
-        match self.layers.find(&Key::page(page)).map(|found| found.value().map(PageRoom::decode)) {
+        match self.layers.find(&Key::page(page)).map(|found| found.value().map(PageUsage::decode)) {
             Ok(Some(Ok(room))) if room.next_slot > slot => {}
             Ok(Some(Ok(room))) => {
                 let next = room.next_slot;
-                self.damage(None, format!("{name} would give slot {next} again: slot {slot} is taken"));
+                self.report_damage(None, format!("{name} would give slot {next} again: slot {slot} is taken"));
             }
-            Ok(Some(Err(error))) => self.damage(None, format!("the room in {name}: {error}")),
-            Ok(None) => self.damage(None, format!("{name} does not know its slots")),
-            Err(error) => self.damage(None, format!("the room in {name} cannot be read: {error}")),
+            Ok(Some(Err(error))) => self.report_damage(None, format!("the room in {name}: {error}")),
+            Ok(None) => self.report_damage(None, format!("{name} does not know its slots")),
+            Err(error) => self.report_damage(None, format!("the room in {name} cannot be read: {error}")),
         }
         let counter = self.layers.find(&Key::next_page(page.space));
         let next = counter.ok().and_then(|found| found.value().and_then(|row| row.try_into().ok()));
         if next.map_or(0, u64::from_be_bytes) <= page.number {
-            self.damage(None, format!("{name} would be given again"));
+            self.report_damage(None, format!("{name} would be given again"));
         }
     }
 
     pub(super) fn pages(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::PAGE), "pages", |scrub, key, found| {
-            if page_of(key).is_none() || found.value().is_none_or(|row| PageRoom::decode(row).is_err()) {
-                scrub.damage(None, "the row of a page has another length");
+        self.scan_table(&Key::table(table::PAGE), "pages", |scrub, key, found| {
+            if page_of(key).is_none() || found.value().is_none_or(|row| PageUsage::decode(row).is_err()) {
+                scrub.report_damage(None, "the row of a page has another length");
             }
             Ok(())
         })
@@ -221,19 +221,19 @@ impl Scrub<'_> {
     /// Spaces and counters.
     pub(super) fn system(&mut self) -> Result<()> {
         let (spaces, counters) = (Key::system("space:"), Key::system("page:"));
-        self.pass(&spaces, "spaces", |scrub, key, found| {
+        self.scan_table(&spaces, "spaces", |scrub, key, found| {
             let name = String::from_utf8_lossy(&key[spaces.len()..]).into_owned();
-            let id = scrub.unsealed(None, key, found, &format!("space {name:?}"));
+            let id = scrub.unseal_row(None, key, found, &format!("space {name:?}"));
             match id.map(|id| id.try_into().map(u16::from_be_bytes)) {
                 Some(Ok(id)) => drop(scrub.spaces.insert(SpaceId(id))),
-                Some(Err(_)) => scrub.damage(None, format!("space {name:?} has no number")),
+                Some(Err(_)) => scrub.report_damage(None, format!("space {name:?} has no number")),
                 None => {}
             }
             Ok(())
         })?;
-        self.pass(&counters, "page counters", |scrub, _, found| {
+        self.scan_table(&counters, "page counters", |scrub, _, found| {
             if found.value().is_none_or(|row| row.len() != 8) {
-                scrub.damage(None, "the page counter of a space has another length");
+                scrub.report_damage(None, "the page counter of a space has another length");
             }
             Ok(())
         })

@@ -8,7 +8,7 @@ use crate::rows::{self, hex};
 
 /// The rows of one collection, counted as they come.
 #[derive(Clone, Copy)]
-struct Run {
+struct CollectionRun {
     owner: Oid,
     rows: u64,
 }
@@ -17,45 +17,45 @@ impl Scrub<'_> {
     /// Every attribute matches its checksum and has an object.
     pub(super) fn attributes(&mut self) -> Result<()> {
         let mut owner = None;
-        self.pass(&Key::table(table::ATTRIBUTE), "attributes", |scrub, key, found| {
+        self.scan_table(&Key::table(table::ATTRIBUTE), "attributes", |scrub, key, found| {
             let Some(oid) = oid_at(key, 1) else {
-                scrub.damage(None, "the key of an attribute is cut short");
+                scrub.report_damage(None, "the key of an attribute is cut short");
                 return Ok(());
             };
             scrub.report.attributes += 1;
             if owner != Some(oid) {
                 owner = Some(oid);
                 if !scrub.exists(&Key::object(oid)) {
-                    scrub.damage(Some(oid), "it has attributes, and there is no such object");
+                    scrub.report_damage(Some(oid), "it has attributes, and there is no such object");
                 }
             }
             let what = format!("attribute {:?}", String::from_utf8_lossy(&key[1 + Oid::LEN..]));
-            scrub.unsealed(Some(oid), key, found, &what);
+            scrub.unseal_row(Some(oid), key, found, &what);
             Ok(())
         })
     }
 
     /// Every member is an object that knows of it, and every collection has as many as it says.
     pub(super) fn members(&mut self) -> Result<()> {
-        let mut run: Option<Run> = None;
-        self.pass(&Key::table(table::MEMBER), "members", |scrub, key, _| {
+        let mut run: Option<CollectionRun> = None;
+        self.scan_table(&Key::table(table::MEMBER), "members", |scrub, key, _| {
             let pair = oid_at(key, 1).zip(oid_at(key, 1 + Oid::LEN)).filter(|_| key.len() == 1 + 2 * Oid::LEN);
             let Some((collection, member)) = pair else {
-                scrub.damage(None, "the key of a member has another length");
+                scrub.report_damage(None, "the key of a member has another length");
                 return Ok(());
             };
             scrub.report.members += 1;
             match &mut run {
                 Some(run) if run.owner == collection => run.rows += 1,
                 run => {
-                    scrub.check_collection(run.replace(Run { owner: collection, rows: 1 }));
+                    scrub.check_collection(run.replace(CollectionRun { owner: collection, rows: 1 }));
                 }
             }
             if !scrub.exists(&Key::object(member)) {
-                scrub.damage(Some(collection), format!("its member {member} does not exist"));
+                scrub.report_damage(Some(collection), format!("its member {member} does not exist"));
             }
             if !scrub.exists(&Key::back_member(member, collection)) {
-                scrub.damage(Some(member), format!("it does not know that it is in collection {collection}"));
+                scrub.report_damage(Some(member), format!("it does not know that it is in collection {collection}"));
             }
             Ok(())
         })?;
@@ -63,18 +63,20 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn check_collection(&mut self, run: Option<Run>) {
-        let Some(Run { owner, rows }) = run else { return };
+    fn check_collection(&mut self, run: Option<CollectionRun>) {
+        let Some(CollectionRun { owner, rows }) = run else { return };
         match self.layers.object(owner) {
             // Damaged heads were found with the objects.
             Err(_) => {}
-            Ok(None) => self.damage(Some(owner), format!("it has {rows} members, and there is no such collection")),
+            Ok(None) => {
+                self.report_damage(Some(owner), format!("it has {rows} members, and there is no such collection"))
+            }
             Ok(Some(object)) => {
                 let (kind, size) = (object.head.kind, object.head.size);
                 if kind != Kind::Collection {
-                    self.damage(Some(owner), format!("it has {rows} members, and is a {}", kind.name()));
+                    self.report_damage(Some(owner), format!("it has {rows} members, and is a {}", kind.name()));
                 } else if size != rows {
-                    self.damage(Some(owner), format!("it has {rows} members, and says {size}"));
+                    self.report_damage(Some(owner), format!("it has {rows} members, and says {size}"));
                 }
             }
         }
@@ -82,27 +84,27 @@ impl Scrub<'_> {
 
     /// Every name matches its checksum and is bound to an object of its space that knows of it.
     pub(super) fn names(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::NAME), "names", |scrub, key, found| {
+        self.scan_table(&Key::table(table::NAME), "names", |scrub, key, found| {
             let space = key.get(1..3).and_then(|space| space.try_into().ok()).map(u16::from_be_bytes).map(SpaceId);
             let path = key.get(3..).map(std::str::from_utf8);
             let (Some(space), Some(Ok(path))) = (space, path) else {
-                scrub.damage(None, "the key of a name is no text");
+                scrub.report_damage(None, "the key of a name is no text");
                 return Ok(());
             };
             scrub.report.names += 1;
             let what = format!("name {path:?} of space {}", space.0);
-            let Some(value) = scrub.unsealed(None, key, found, &what) else { return Ok(()) };
+            let Some(value) = scrub.unseal_row(None, key, found, &what) else { return Ok(()) };
             let Some(oid) = oid_at(value, 0).filter(|_| value.len() == Oid::LEN) else {
-                scrub.damage(None, format!("{what} is bound to no identifier"));
+                scrub.report_damage(None, format!("{what} is bound to no identifier"));
                 return Ok(());
             };
             if oid.space() != space {
-                scrub.damage(Some(oid), format!("{what} is bound to it, and it is in another space"));
+                scrub.report_damage(Some(oid), format!("{what} is bound to it, and it is in another space"));
             }
             if !scrub.exists(&Key::object(oid)) {
-                scrub.damage(Some(oid), format!("{what} is bound to it, and there is no such object"));
+                scrub.report_damage(Some(oid), format!("{what} is bound to it, and there is no such object"));
             } else if !scrub.exists(&Key::back_name(oid, path)) {
-                scrub.damage(Some(oid), format!("it does not know that {what} is bound to it"));
+                scrub.report_damage(Some(oid), format!("it does not know that {what} is bound to it"));
             }
             Ok(())
         })
@@ -110,15 +112,15 @@ impl Scrub<'_> {
 
     /// Every row matches its checksum and could have been put there.
     pub(super) fn rows(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::ROW), "rows", |scrub, key, found| {
+        self.scan_table(&Key::table(table::ROW), "rows", |scrub, key, found| {
             scrub.report.rows += 1;
             let own = &key[1..];
             if !(1..=limits::ROW_KEY).contains(&own.len()) {
-                scrub.damage(None, format!("the key of row {} has {} bytes", hex(own), own.len()));
+                scrub.report_damage(None, format!("the key of row {} has {} bytes", hex(own), own.len()));
             }
-            match rows::checked(key, found) {
+            match rows::verify_value(key, found) {
                 Ok(value) => scrub.report.bytes += value.len() as u64,
-                Err(error) => scrub.damage(None, format!("row {}: {error}", hex(own))),
+                Err(error) => scrub.report_damage(None, format!("row {}: {error}", hex(own))),
             }
             Ok(())
         })
@@ -126,28 +128,28 @@ impl Scrub<'_> {
 
     /// Every back reference leads to what it says.
     pub(super) fn back_references(&mut self) -> Result<()> {
-        self.pass(&Key::table(table::BACK), "back references", |scrub, key, _| {
+        self.scan_table(&Key::table(table::BACK_REFERENCE), "back references", |scrub, key, _| {
             let oid = oid_at(key, 1);
             let (Some(oid), Some((kind, to))) = (oid, key.get(1 + Oid::LEN..).and_then(<[u8]>::split_first)) else {
-                scrub.damage(None, "the key of a back reference is cut short");
+                scrub.report_damage(None, "the key of a back reference is cut short");
                 return Ok(());
             };
             match (kind, oid_at(to, 0), std::str::from_utf8(to)) {
                 (b'm', Some(collection), _) if to.len() == Oid::LEN => {
                     if !scrub.exists(&Key::member(collection, oid)) {
-                        scrub.damage(Some(oid), format!("collection {collection} does not have it as a member"));
+                        scrub.report_damage(Some(oid), format!("collection {collection} does not have it as a member"));
                     }
                 }
                 (b'n', _, Ok(path)) => {
                     let name = Key::name(oid.space(), path);
                     // A name that is damaged was found with the names.
-                    let bound = scrub.layers.sealed(&name, &String::new);
+                    let bound = scrub.layers.get_sealed(&name, &String::new);
                     if !bound.is_ok_and(|bound| bound.is_none_or(|bound| oid_at(&bound, 0) != Some(oid))) {
                         return Ok(());
                     }
-                    scrub.damage(Some(oid), format!("name {path:?} is not bound to it"));
+                    scrub.report_damage(Some(oid), format!("name {path:?} is not bound to it"));
                 }
-                _ => scrub.damage(Some(oid), "one of its back references cannot be understood"),
+                _ => scrub.report_damage(Some(oid), "one of its back references cannot be understood"),
             }
             Ok(())
         })

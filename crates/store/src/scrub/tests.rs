@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use model::{ErrorKind, Kind, Oid, Op, Transaction};
 
-use crate::backup::tests::furnish;
+use crate::backup::tests::populate;
 use crate::blob_file;
 use crate::engine::Engine;
 use crate::key::Key;
-use crate::row::{self, ExtentUse, PageRoom};
-use crate::tests::world::{Simulated, everywhere, memory, real};
+use crate::row::{self, ExtentUse, PageUsage};
+use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store};
 use crate::tests::{blob, commit, create, name, pattern, temporary};
 use crate::{Amount, ScrubReport, Store};
 
@@ -25,8 +25,8 @@ fn damage(store: &Store) -> Vec<String> {
 
 #[test]
 fn a_sound_store_is_clean_and_everything_is_counted() {
-    everywhere(|store, settle| {
-        let oids = furnish(store, settle);
+    on_every_store(|store, settle| {
+        let oids = populate(store, settle);
         let before = store.status().version;
         let report = scrub(store);
         assert_eq!(report.damage, []);
@@ -47,7 +47,7 @@ fn a_sound_store_is_clean_and_everything_is_counted() {
 
 /// A store with little in it, all of it in the B-tree.
 struct World {
-    simulated: Simulated,
+    simulated: SimulatedStore,
     /// Three chunks, shared with another.
     blob: Oid,
     clone: Oid,
@@ -56,7 +56,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let simulated = Simulated::new();
+        let simulated = SimulatedStore::new();
         let store = &simulated.store;
         let (blob, clone) = (blob(store, pattern(3 * CHUNK, 1)), blob(store, "small"));
         let collection = commit(store, [create(0, Kind::Collection, "")]).created[0];
@@ -201,7 +201,7 @@ fn wrong_counts_are_told() {
     world.set(&Key::extent(1, 2 * CHUNK as u64), None);
     world.set(&Key::extent(1, 9 * CHUNK as u64), Some(world.row(&Key::extent(1, 0)).into()));
     world.set(&Key::freed(1, 0), Some(Bytes::from_static(&[0, 1, 0, 0])));
-    world.set(&Key::page(page), Some(Bytes::copy_from_slice(&PageRoom { next_slot: 0, used: 9 }.encode())));
+    world.set(&Key::page(page), Some(Bytes::copy_from_slice(&PageUsage { next_slot: 0, used: 9 }.encode())));
     let file = blob_file::file_name(1);
     assert_eq!(
         world.damage(),
@@ -257,7 +257,7 @@ fn the_list_is_bounded_and_all_is_counted() {
 
 #[test]
 fn a_scrub_can_be_stopped_and_tells_how_far_it_is() {
-    let store = memory();
+    let store = memory_store();
     for _ in 0..10 {
         blob(&store, pattern(10_000, 1));
     }
@@ -269,7 +269,7 @@ fn a_scrub_can_be_stopped_and_tells_how_far_it_is() {
 #[test]
 fn what_is_written_meanwhile_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let store = real(dir.path());
+    let store = real_store(dir.path());
     let writing = AtomicUsize::new(3);
     std::thread::scope(|threads| {
         for seed in 0..3u8 {
@@ -284,7 +284,7 @@ fn what_is_written_meanwhile_is_no_damage() {
         }
     });
     drop(store);
-    assert_eq!(scrub(&real(dir.path())).damage, []);
+    assert_eq!(scrub(&real_store(dir.path())).damage, []);
 }
 
 /// Creates, shares, writes over and deletes.

@@ -5,7 +5,7 @@
 //! 2. A further chunk belongs to an object's content, or to content that is to be removed.
 //! 3. Names and memberships have their back references and the other way round; attributes and members have owners; a
 //!    collection's size is its number of members.
-//! 4. At rest (see [`leaks`]): no garbage is left, and no byte of a blob file is stored that no row holds.
+//! 4. At rest (see [`check_leaks`]): no garbage is left, and no byte of a blob file is stored that no row holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -13,18 +13,18 @@ use std::ops::ControlFlow;
 use model::{Kind, Oid};
 
 use super::Store;
-use super::world::Simulated;
+use super::world::SimulatedStore;
 use crate::disk::Disk;
 use crate::key::{self, Key, data_of, oid_at, table};
-use crate::layers::Found;
+use crate::layers::FoundRow;
 use crate::mob::Row;
 use crate::patch::Base;
-use crate::read::Reading;
+use crate::read::Readable;
 use crate::row::{CHUNK, Chunk, Extent, ExtentUse, HEAD, Head};
 
 /// What the rows say.
 #[derive(Default)]
-struct Rows {
+struct AuditedRows {
     objects: BTreeMap<Oid, Head>,
     chunks: BTreeMap<u64, Vec<u64>>,
     garbage: BTreeSet<u64>,
@@ -37,7 +37,7 @@ struct Rows {
     keys: BTreeSet<Vec<u8>>,
 }
 
-impl Rows {
+impl AuditedRows {
     fn read(store: &Store) -> Self {
         let core = store.core();
         core.read_state(|layers| {
@@ -51,12 +51,12 @@ impl Rows {
         .unwrap()
     }
 
-    fn row(&mut self, key: &[u8], found: &Found<'_>) {
+    fn row(&mut self, key: &[u8], found: &FoundRow<'_>) {
         let skip = match Key::table_of(key) {
             table::OBJECT => {
                 let oid = oid_at(key, 1).unwrap();
                 let head = match found {
-                    Found::Row(Row::Patch(patch), _) => Head::decode(oid, &patch.head).unwrap(),
+                    FoundRow::Row(Row::Patch(patch), _) => Head::decode(oid, &patch.head).unwrap(),
                     found => Head::decode(oid, found.value().unwrap()).unwrap(),
                 };
                 self.objects.insert(oid, head);
@@ -86,7 +86,7 @@ impl Rows {
             }
         };
         match found {
-            Found::Row(Row::Patch(patch), _) => {
+            FoundRow::Row(Row::Patch(patch), _) => {
                 if let Base::Extent(extent) = &patch.base {
                     self.readable.push(extent.clone());
                 }
@@ -107,7 +107,7 @@ impl Rows {
 
 /// Panics unless everything holds that must hold between the rows.
 pub(crate) fn audit(store: &Store) {
-    let rows = Rows::read(store);
+    let rows = AuditedRows::read(store);
     assert_eq!(rows.used, rows.held, "users of extents as counted, and as held");
     if let Some(files) = store.core().files() {
         let mut chunk = vec![0; CHUNK];
@@ -133,7 +133,7 @@ pub(crate) fn audit(store: &Store) {
     audit_references(&rows);
 }
 
-fn audit_references(rows: &Rows) {
+fn audit_references(rows: &AuditedRows) {
     let mut members: BTreeMap<Oid, u64> = BTreeMap::new();
     let exists = |oid: Oid, what: &str| assert!(rows.objects.contains_key(&oid), "{what} of {oid}, which is gone");
     for key in &rows.keys {
@@ -151,7 +151,7 @@ fn audit_references(rows: &Rows) {
                 let known = rows.objects.keys().filter(|oid| rows.has(&Key::back_name(**oid, path))).count();
                 assert_eq!(known, 1, "objects that know of name {path:?}");
             }
-            table::BACK => {
+            table::BACK_REFERENCE => {
                 let oid = oid_at(key, 1).unwrap();
                 exists(oid, "a back reference");
                 match key[17] {
@@ -168,8 +168,8 @@ fn audit_references(rows: &Rows) {
 }
 
 /// Panics if a store at rest keeps anything that nobody can ask for.
-pub(crate) fn leaks(simulated: &Simulated) {
-    let rows = Rows::read(&simulated.store);
+pub(crate) fn check_leaks(simulated: &SimulatedStore) {
+    let rows = AuditedRows::read(&simulated.store);
     assert!(rows.garbage.is_empty(), "garbage: {:x?}", rows.garbage);
     assert!(rows.freed.is_empty(), "extents still to be freed: {:x?}", rows.freed);
     let first = simulated.core().files().unwrap().first();

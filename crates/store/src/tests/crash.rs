@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rand::RngExt;
 
-use super::audit::{audit, leaks};
-use super::plain::{Change, Maker, Model, compare_contents};
-use super::world::{Simulated, small};
+use super::audit::{audit, check_leaks};
+use super::reference_model::{Change, Model, TransactionGenerator, compare_contents};
+use super::world::{SimulatedStore, small_options};
 use super::*;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
@@ -30,10 +30,10 @@ struct Image {
 
 /// What to do otherwise than right, to see that it is noticed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Plant {
+enum PlantedBug {
     Nothing,
     /// The disk forces nothing.
-    Lie,
+    IgnoreForces,
     /// The installer loses chunks.
     SkipChunks,
     /// The installer loses objects.
@@ -41,27 +41,27 @@ enum Plant {
     /// The installer loses rows.
     SkipRows,
     /// Transactions are acknowledged before they are forced.
-    TellEarly,
+    AcknowledgeEarly,
 }
 
 /// A workload with the images that it left.
 struct Run {
-    world: Simulated,
-    maker: Maker,
+    world: SimulatedStore,
+    maker: TransactionGenerator,
     /// The state after each version.
     states: BTreeMap<u64, Model>,
     acknowledged: Arc<AtomicU64>,
     images: Arc<Mutex<Vec<Image>>>,
-    plant: Plant,
+    bug: PlantedBug,
     points: u64,
 }
 
 fn options() -> Options {
-    Options { mob_bytes: 128 << 10, segment_bytes: 16 << 10, ..small() }
+    Options { mob_bytes: 128 << 10, segment_bytes: 16 << 10, ..small_options() }
 }
 
-fn open(disk: SimDisk, engine: MemoryEngine) -> Simulated {
-    Simulated::open_with(disk, engine, options()).unwrap()
+fn open(disk: SimDisk, engine: MemoryEngine) -> SimulatedStore {
+    SimulatedStore::open_with(disk, engine, options()).unwrap()
 }
 
 /// Keeps an image at every change.
@@ -76,25 +76,25 @@ fn watch(disk: &SimDisk, engine: &MemoryEngine, acknowledged: &Arc<AtomicU64>) -
 }
 
 impl Run {
-    fn new(seed: u64, plant: Plant) -> Self {
+    fn new(seed: u64, plant: PlantedBug) -> Self {
         let (disk, engine, acknowledged) = (SimDisk::new(), MemoryEngine::default(), Arc::default());
         let images = watch(&disk, &engine, &acknowledged);
-        let mut maker = Maker::new(seed);
+        let mut maker = TransactionGenerator::new(seed);
         (maker.objects, maker.scale) = (6, 8);
         let world = open(disk, engine);
         let states = BTreeMap::from([(0, Model::default())]);
-        let mut run = Self { world, maker, states, acknowledged, images, plant, points: 0 };
-        run.plant();
+        let mut run = Self { world, maker, states, acknowledged, images, bug: plant, points: 0 };
+        run.plant_bug();
         run
     }
 
-    fn plant(&mut self) {
-        match self.plant {
-            Plant::Lie => self.world.disk.lie(),
-            Plant::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::key::table::CHUNK]),
-            Plant::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::key::table::OBJECT]),
-            Plant::SkipRows => self.world.faults.lock().skip = Some(vec![crate::key::table::ROW]),
-            Plant::Nothing | Plant::TellEarly => {}
+    fn plant_bug(&mut self) {
+        match self.bug {
+            PlantedBug::IgnoreForces => self.world.disk.ignore_forces(),
+            PlantedBug::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::key::table::CHUNK]),
+            PlantedBug::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::key::table::OBJECT]),
+            PlantedBug::SkipRows => self.world.faults.lock().skip = Some(vec![crate::key::table::ROW]),
+            PlantedBug::Nothing | PlantedBug::AcknowledgeEarly => {}
         }
     }
 
@@ -125,10 +125,10 @@ impl Run {
             });
             changes.push(change);
         }
-        if self.plant == Plant::TellEarly {
+        if self.bug == PlantedBug::AcknowledgeEarly {
             let mut writer = self.world.core().writer.lock();
-            self.world.core().gather(&mut writer);
-            self.acknowledged.store(writer.next - 1, Ordering::SeqCst);
+            self.world.core().apply_queued(&mut writer);
+            self.acknowledged.store(writer.next_seq - 1, Ordering::SeqCst);
         }
         if self.maker.random.random_range(0..4) == 0 {
             self.freeze();
@@ -142,12 +142,12 @@ impl Run {
                 found.extend(outcomes.try_iter());
             }
         }
-        self.follow(&changes, found);
-        self.chores();
+        self.apply_outcomes(&changes, found);
+        self.do_housekeeping();
     }
 
     /// Follows what was committed, in the order of the versions; that refusals are right is another test's.
-    fn follow(&mut self, changes: &[Change], outcomes: Vec<(usize, model::Result<Outcome>)>) {
+    fn apply_outcomes(&mut self, changes: &[Change], outcomes: Vec<(usize, model::Result<Outcome>)>) {
         let mut committed = BTreeMap::new();
         for (i, outcome) in outcomes {
             if let Ok(Outcome::Committed(done)) = outcome {
@@ -155,8 +155,8 @@ impl Run {
             }
         }
         for (version, (change, created)) in committed {
-            let state = self.newest().after(change, version, &created, &self.maker.uploads).unwrap();
-            let gone = self.newest().things.keys().filter(|oid| !state.things.contains_key(oid)).copied();
+            let state = self.newest().apply(change, version, &created, &self.maker.uploads).unwrap();
+            let gone = self.newest().objects.keys().filter(|oid| !state.objects.contains_key(oid)).copied();
             let gone: Vec<_> = gone.collect();
             self.maker.gone.extend(gone);
             self.states.insert(version, state);
@@ -168,19 +168,19 @@ impl Run {
     fn freeze(&self) {
         let core = self.world.core();
         let mut writer = core.writer.lock();
-        core.gather(&mut writer);
+        core.apply_queued(&mut writer);
         let view = core.view.load();
         if view.frozen.is_none() && !view.active.is_empty() {
             core.freeze(&mut writer, &view);
         }
     }
 
-    fn chores(&mut self) {
+    fn do_housekeeping(&mut self) {
         match self.maker.random.random_range(0..6) {
             0 => self.freeze(),
             1 | 2 => drop(self.world.core().install().unwrap()),
             3 => {
-                self.world.core().chores().unwrap();
+                self.world.core().do_housekeeping().unwrap();
                 self.world.store.force().unwrap();
             }
             _ => {}
@@ -195,12 +195,12 @@ impl Run {
                 let seed = self.points;
                 self.points += 1;
                 let disk = image.disk.crash(seed);
-                let world = self.opened(disk, &image.engine, image.acknowledged, seed.is_multiple_of(64));
+                let world = self.reopen(disk, &image.engine, image.acknowledged, seed.is_multiple_of(64));
                 if seed.is_multiple_of(16) {
                     audit(&world.store);
                 }
                 if way == 0 && i + 1 == images.len() && seed.is_multiple_of(3) {
-                    self.go_on(world);
+                    self.continue_with(world);
                     return;
                 }
             }
@@ -208,24 +208,24 @@ impl Run {
     }
 
     /// Opens a crashed disk and looks that everything is there; `again` crashes at every change of the opening too.
-    fn opened(&mut self, disk: SimDisk, engine: &MemoryEngine, acknowledged: u64, again: bool) -> Simulated {
+    fn reopen(&mut self, disk: SimDisk, engine: &MemoryEngine, acknowledged: u64, again: bool) -> SimulatedStore {
         let engine = engine.image();
         let told = Arc::new(AtomicU64::new(acknowledged));
         let images = again.then(|| watch(&disk, &engine, &told));
         let world = open(disk, engine);
-        let version = self.shown(&world, acknowledged, u64::MAX);
+        let version = self.check_shown_state(&world, acknowledged, u64::MAX);
         for image in images.map(|images| std::mem::take(&mut *images.lock())).into_iter().flatten() {
             let world = open(image.disk.crash(self.points), image.engine.image());
             self.points += 1;
             // What one opening has found the next one finds too, and perhaps that opening itself.
-            assert_eq!(self.shown(&world, acknowledged, version), version);
+            assert_eq!(self.check_shown_state(&world, acknowledged, version), version);
         }
         world.disk.watch(|_| {});
         world
     }
 
     /// Panics unless a reopened store shows a state that it may show. Returns the version of that, at most `last`.
-    fn shown(&self, world: &Simulated, acknowledged: u64, last: u64) -> u64 {
+    fn check_shown_state(&self, world: &SimulatedStore, acknowledged: u64, last: u64) -> u64 {
         // The newest transaction is the opening itself.
         let version = (world.store.status().version - 1).min(last);
         assert!(version >= acknowledged, "{acknowledged} was acknowledged, and the log ends at {version}");
@@ -235,24 +235,24 @@ impl Run {
     }
 
     /// A reopened store becomes the one that is worked with.
-    fn go_on(&mut self, world: Simulated) {
+    fn continue_with(&mut self, world: SimulatedStore) {
         let version = world.store.status().version - 1;
         self.states.split_off(&(version + 1));
         self.acknowledged.store(version, Ordering::SeqCst);
         self.maker.uploads.clear();
         self.world = world;
         self.images = watch(&self.world.disk, &self.world.engine, &self.acknowledged);
-        self.plant();
+        self.plant_bug();
     }
 
     /// Comes to rest and looks that nothing is left that nobody needs.
-    fn end(&mut self) {
+    fn finish(&mut self) {
         for id in std::mem::take(&mut self.maker.uploads).into_keys() {
             self.world.store.abort_upload(id);
         }
-        self.world.settle();
+        self.world.run_housekeeping();
         audit(&self.world.store);
-        leaks(&self.world);
+        check_leaks(&self.world);
         compare_contents(&self.world.store, self.newest());
         self.crash(1);
     }
@@ -274,7 +274,7 @@ fn seeds(few: u64) -> impl Iterator<Item = u64> {
 
 /// One run; says how to repeat it if it fails. Returns the number of crash points.
 #[allow(clippy::print_stderr)]
-fn run(seed: u64, plant: Plant) -> std::thread::Result<u64> {
+fn run(seed: u64, plant: PlantedBug) -> std::thread::Result<u64> {
     let run = move || {
         let mut run = Run::new(seed, plant);
         run.crash(2);
@@ -282,7 +282,7 @@ fn run(seed: u64, plant: Plant) -> std::thread::Result<u64> {
             run.step();
             run.crash(2);
         }
-        run.end();
+        run.finish();
         run.points
     };
     let result = std::panic::catch_unwind(run);
@@ -300,7 +300,7 @@ fn every_acknowledged_transaction_survives_every_crash_whole_and_no_other_in_par
     std::thread::scope(|threads| {
         let work = || {
             while let Some(seed) = { seeds.lock().next() } {
-                points.fetch_add(run(seed, Plant::Nothing).unwrap(), Ordering::Relaxed);
+                points.fetch_add(run(seed, PlantedBug::Nothing).unwrap(), Ordering::Relaxed);
                 runs.fetch_add(1, Ordering::Relaxed);
             }
         };
@@ -314,31 +314,31 @@ fn every_acknowledged_transaction_survives_every_crash_whole_and_no_other_in_par
 }
 
 /// Whether some run with a planted bug fails.
-fn is_noticed(plant: Plant) -> bool {
+fn is_noticed(plant: PlantedBug) -> bool {
     (0..20).any(|seed| run(seed, plant).is_err())
 }
 
 #[test]
 fn a_disk_that_does_not_force_is_noticed() {
-    assert!(is_noticed(Plant::Lie));
+    assert!(is_noticed(PlantedBug::IgnoreForces));
 }
 
 #[test]
 fn an_installer_that_loses_chunks_is_noticed() {
-    assert!(is_noticed(Plant::SkipChunks));
+    assert!(is_noticed(PlantedBug::SkipChunks));
 }
 
 #[test]
 fn an_installer_that_loses_objects_is_noticed() {
-    assert!(is_noticed(Plant::SkipObjects));
+    assert!(is_noticed(PlantedBug::SkipObjects));
 }
 
 #[test]
 fn an_installer_that_loses_rows_is_noticed() {
-    assert!(is_noticed(Plant::SkipRows));
+    assert!(is_noticed(PlantedBug::SkipRows));
 }
 
 #[test]
 fn an_acknowledgement_before_the_force_is_noticed() {
-    assert!(is_noticed(Plant::TellEarly));
+    assert!(is_noticed(PlantedBug::AcknowledgeEarly));
 }

@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use super::audit::audit;
-use super::plain::{Maker, Model, compare_contents};
-use super::world::{Simulated, memory, small};
+use super::reference_model::{Model, TransactionGenerator, compare_contents};
+use super::world::{SimulatedStore, memory_store, small_options};
 use super::*;
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
-use crate::read::Reading;
+use crate::read::Readable;
 use crate::{RowChanges, RowSequence};
 use model::limits;
 
 const CHUNK: usize = 64 << 10;
 
-fn tiny() -> Simulated {
-    let options = Options { mob_bytes: 128 << 10, segment_bytes: 16 << 10, ..small() };
-    Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap()
+fn tiny_store() -> SimulatedStore {
+    let options = Options { mob_bytes: 128 << 10, segment_bytes: 16 << 10, ..small_options() };
+    SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap()
 }
 
 /// Works until the disk fails; returns the state that was acknowledged by then.
-fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
-    let (store, mut maker) = (&world.store, Maker::new(seed));
+fn work_until_it_fails(world: &SimulatedStore, seed: u64) -> Model {
+    let (store, mut maker) = (&world.store, TransactionGenerator::new(seed));
     (maker.objects, maker.scale) = (6, 8);
     let mut model = Model::default();
     for round in 0..1000 {
@@ -45,7 +45,7 @@ fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
         };
         match outcome {
             Some(Ok(Outcome::Committed(done))) => {
-                model = model.after(&change, done.version, &done.created, &maker.uploads).unwrap();
+                model = model.apply(&change, done.version, &done.created, &maker.uploads).unwrap();
             }
             Some(Ok(Outcome::Conflict(_))) | None => {}
             Some(Err(error)) => {
@@ -60,7 +60,7 @@ fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
         if worked.is_err() {
             break;
         }
-        if round % 7 == 6 && world.core().chores().is_err() {
+        if round % 7 == 6 && world.core().do_housekeeping().is_err() {
             break;
         }
     }
@@ -70,7 +70,7 @@ fn work_until_it_fails(world: &Simulated, seed: u64) -> Model {
 #[test]
 fn when_the_disk_fails_reads_go_on_and_nothing_acknowledged_is_lost() {
     for seed in 0..150 {
-        let world = tiny();
+        let world = tiny_store();
         world.disk.stop_after(seed as usize * 2);
         let model = work_until_it_fails(&world, seed);
         compare_contents(&world.store, &model);
@@ -87,9 +87,9 @@ fn when_the_disk_fails_reads_go_on_and_nothing_acknowledged_is_lost() {
 }
 
 /// A store with transactions of one to three frames a batch in its log, and a mark behind them.
-fn logged() -> (Simulated, Vec<usize>) {
-    let options = Options { segment_bytes: 8 << 10, ..small() };
-    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
+fn store_with_log() -> (SimulatedStore, Vec<usize>) {
+    let options = Options { segment_bytes: 8 << 10, ..small_options() };
+    let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
     let mut objects = vec![0; 4];
     for i in 0..30u8 {
         for _ in 0..=i % 3 {
@@ -101,7 +101,7 @@ fn logged() -> (Simulated, Vec<usize>) {
         objects[version] = world.store.objects(MAIN, None, 1000).unwrap().len();
     }
     let core = world.core();
-    core.mark(&mut core.writer.lock());
+    core.write_marker(&mut core.writer.lock());
     core.force().unwrap();
     (world, objects)
 }
@@ -109,7 +109,7 @@ fn logged() -> (Simulated, Vec<usize>) {
 #[test]
 fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
     const PAGE: usize = 512;
-    let (world, _) = logged();
+    let (world, _) = store_with_log();
     let all = world.store.objects(MAIN, None, 1000).unwrap();
     let (mut refused, mut cut) = (0, 0);
     for segment in world.disk.list("log").unwrap() {
@@ -126,7 +126,7 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
                 let bytes: Vec<_> = segments.iter().map(|name| disk.bytes(&format!("log/{name}"))).collect();
                 let frames = bytes.iter().flat_map(|bytes| frame::scan(bytes, &[7; 16]));
                 let forced = frames.map(|(_, header)| header.forced).max().unwrap();
-                match Simulated::open(disk, world.engine.image()) {
+                match SimulatedStore::open(disk, world.engine.image()) {
                     Ok(reopened) => {
                         let version = reopened.store.status().version - 1;
                         assert!(version >= forced, "{name}, page {page}: {version} of {forced}");
@@ -150,10 +150,10 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
 
 #[test]
 fn a_log_without_room_refuses_writes_and_goes_on_when_there_is_some() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let store = &world.store;
     let oid = blob(store, "before");
-    world.disk.set_room(Some(1000));
+    world.disk.set_free_bytes(Some(1000));
     let mut refused = 0;
     for i in 0..20 {
         let result = store.commit(Transaction { ops: vec![Op::Put { oid, data: pattern(10_000, i) }] });
@@ -170,7 +170,7 @@ fn a_log_without_room_refuses_writes_and_goes_on_when_there_is_some() {
     assert!(refused > 0);
     let kept = store.read(oid, 0, 1 << 20).unwrap();
     assert_eq!(world.crash(1).unwrap().store.read(oid, 0, 1 << 20).unwrap(), kept);
-    world.disk.set_room(None);
+    world.disk.set_free_bytes(None);
     commit(store, [Op::Append { oid, data: "and after".into() }]);
     assert_eq!(store.stat(oid).unwrap().unwrap().size, kept.len() as u64 + 9);
     let world = world.crash(2).unwrap();
@@ -180,9 +180,9 @@ fn a_log_without_room_refuses_writes_and_goes_on_when_there_is_some() {
 
 #[test]
 fn a_batch_that_does_not_fit_is_refused_as_a_whole() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, "before");
-    world.disk.set_room(Some(1000));
+    world.disk.set_free_bytes(Some(1000));
     let (sender, outcomes) = mpsc::channel();
     for i in 0..10 {
         let sender = sender.clone();
@@ -194,7 +194,7 @@ fn a_batch_that_does_not_fit_is_refused_as_a_whole() {
     let outcomes: Vec<_> = outcomes.iter().collect();
     assert!(outcomes.iter().all(|outcome| *outcome == Err(ErrorKind::Full)) && outcomes.len() == 10, "{outcomes:?}");
     assert_eq!(world.store.read(oid, 0, 100).unwrap(), "before");
-    world.disk.set_room(None);
+    world.disk.set_free_bytes(None);
     commit(&world.store, [Op::Append { oid, data: "!".into() }]);
     assert_eq!(world.crash(1).unwrap().store.read(oid, 0, 100).unwrap(), "before!");
 }
@@ -220,11 +220,11 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
     };
     let (full, behind, wrong) = (Some(ErrorKind::Full), Some(ErrorKind::Unavailable), Some(ErrorKind::TooLarge));
     // A force that fails: all that was applied goes, and what comes later is not made although it would fit.
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let (store, sequence, other) = (&world.store, RowSequence::new(), RowSequence::new());
     submit(store, &sequence, 1);
     store.force().unwrap();
-    world.disk.set_room(Some(1000));
+    world.disk.set_free_bytes(Some(1000));
     submit(store, &sequence, 100_000);
     submit(store, &sequence, 1);
     assert_eq!(store.force().unwrap_err().kind(), ErrorKind::Full);
@@ -236,7 +236,7 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
     assert_eq!(rows(store), [0, 4]);
     assert_eq!(rows(&world.crash(1).unwrap().store), [0, 4]);
     // What is wrong in itself, in turn.
-    for store in [store, &memory()] {
+    for store in [store, &memory_store()] {
         let sequence = RowSequence::new();
         [1, limits::ROW_VALUE + 1, 1].into_iter().for_each(|len| submit(store, &sequence, len));
         assert!(store.status().in_memory || found.borrow().iter().all(|told| told.try_recv().is_err()));
@@ -244,7 +244,7 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
         assert_eq!(outcomes(), [None, wrong, behind]);
     }
     // A store in memory without room.
-    let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..small() }).unwrap();
+    let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..small_options() }).unwrap();
     let sequence = RowSequence::new();
     sent.set(0);
     [600_000, 600_000, 1].into_iter().for_each(|len| submit(&store, &sequence, len));
@@ -259,23 +259,23 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
 
 #[test]
 fn a_blob_file_without_room_refuses_the_write_and_nothing_is_left_of_it() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(2 * CHUNK, 1));
-    world.disk.set_room(Some(CHUNK));
+    world.disk.set_free_bytes(Some(CHUNK));
     let (kind, message) = refusal(&world.store, [Op::Put { oid, data: pattern(8 * CHUNK, 2) }]);
     assert_eq!(kind, ErrorKind::Full, "{message}");
     assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 1));
-    world.disk.set_room(None);
+    world.disk.set_free_bytes(None);
     commit(&world.store, [Op::Put { oid, data: pattern(8 * CHUNK, 3) }]);
-    world.settle();
+    world.run_housekeeping();
     audit(&world.store);
-    super::audit::leaks(&world);
+    super::audit::check_leaks(&world);
 }
 
 #[test]
 fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_goes_on_when_there_is_room() {
-    let options = Options { threads: true, mob_bytes: 256 << 10, ..small() };
-    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
+    let options = Options { threads: true, mob_bytes: 256 << 10, ..small_options() };
+    let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
     world.faults.lock().room = Some(1000);
     let mut kept = Vec::new();
     let error = loop {
@@ -334,7 +334,7 @@ fn a_real_disk_that_is_full_refuses_writes_and_goes_on_when_there_is_room() {
     };
     let (dir, ballast) = (disk.0.path().join("store"), disk.0.path().join("ballast"));
     std::fs::write(&ballast, vec![1; 3 << 20]).unwrap();
-    let options = || Options { threads: true, mob_bytes: 512 << 10, segment_bytes: 128 << 10, ..small() };
+    let options = || Options { threads: true, mob_bytes: 512 << 10, segment_bytes: 128 << 10, ..small_options() };
     let store = Store::open(&dir, options()).unwrap();
     let full = AtomicBool::new(false);
     let kept: Vec<(Oid, usize)> = std::thread::scope(|threads| {
@@ -388,23 +388,23 @@ fn a_real_disk_that_is_full_refuses_writes_and_goes_on_when_there_is_room() {
 /// Everything was once refused then, deleting too.
 #[test]
 fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
-    let store = Store::in_memory(crate::Options { memory_bytes: 1 << 20, ..small() }).unwrap();
-    let oids: Vec<Oid> = (0..).map_while(|_| store.commit(one_more()).ok()).map(created).collect();
+    let store = Store::in_memory(crate::Options { memory_bytes: 1 << 20, ..small_options() }).unwrap();
+    let oids: Vec<Oid> = (0..).map_while(|_| store.commit(one_more_blob()).ok()).map(created_oid).collect();
     assert!((8..=12).contains(&oids.len()), "{} objects of 100 kB", oids.len());
-    assert_eq!(store.commit(one_more()).unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(store.commit(one_more_blob()).unwrap_err().kind(), ErrorKind::Full);
     for oid in &oids {
         assert_eq!(store.read(*oid, 0, 1 << 20).unwrap().len(), 100_000);
     }
     // Content behind the first chunk goes in the background.
     commit(&store, [Op::Delete { oid: oids[0] }, Op::Delete { oid: oids[1] }, Op::Delete { oid: oids[2] }]);
-    store.core().chores().unwrap();
+    store.core().do_housekeeping().unwrap();
     blob(&store, pattern(100_000, 1));
 }
 
 /// What was deleted or replaced under a snapshot once stayed for ever.
 #[test]
 fn a_store_in_memory_lets_go_of_what_only_a_snapshot_saw() {
-    let store = memory();
+    let store = memory_store();
     let replaced = blob(&store, pattern(20_000, 0));
     let before = store.status().mob_bytes;
     for round in 0..20 {
@@ -416,18 +416,18 @@ fn a_store_in_memory_lets_go_of_what_only_a_snapshot_saw() {
             assert!(snapshot.read(*oid, 0, 10).is_ok());
         }
         drop(snapshot);
-        store.core().chores().unwrap();
+        store.core().do_housekeeping().unwrap();
     }
     // The pages that the objects were in have rows of their own.
     let grown = store.status().mob_bytes - before;
     assert!(grown < 40_000, "{grown} bytes more");
 }
 
-fn one_more() -> Transaction {
+fn one_more_blob() -> Transaction {
     Transaction { ops: vec![create(0, Kind::Blob, pattern(100_000, 1))] }
 }
 
-fn created(outcome: Outcome) -> Oid {
+fn created_oid(outcome: Outcome) -> Oid {
     let Outcome::Committed(committed) = outcome else { panic!("{outcome:?}") };
     committed.created[0]
 }

@@ -1,9 +1,9 @@
 //! What each operation does, on every kind of store. `settle` moves changes to the B-tree where there is one.
 
-use super::world::{everywhere, memory};
+use super::world::{memory_store, on_every_store};
 use super::*;
 use crate::checksum::crc32c;
-use crate::read::Content;
+use crate::read::ContentRef;
 
 const CHUNK: usize = 64 << 10;
 
@@ -13,7 +13,7 @@ fn bytes(store: &Store, oid: Oid) -> Bytes {
 
 #[test]
 fn blobs_of_every_size_come_back() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         for len in [0, 1, 4095, 4096, 4097, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 5] {
             let oid = blob(store, pattern(len, 1));
             settle();
@@ -21,7 +21,7 @@ fn blobs_of_every_size_come_back() {
             assert_eq!(bytes(store, oid), pattern(len, 1), "{len} bytes");
             assert_eq!(store.get(oid, 1 << 20).unwrap().unwrap().1, Some(pattern(len, 1)));
             let mut shown = None;
-            let keep = |content: Content<'_>| (content.bytes.to_vec(), content.crc32c);
+            let keep = |content: ContentRef<'_>| (content.bytes.to_vec(), content.crc32c);
             assert!(store.get_with(oid, 1 << 20, |_, content| shown = content.map(keep)).unwrap());
             let (shown, checksum) = shown.unwrap();
             assert!(shown == pattern(len, 1), "{len} bytes shown");
@@ -38,7 +38,7 @@ fn blobs_of_every_size_come_back() {
 
 #[test]
 fn small_writes_into_a_large_blob_read_as_if_it_were_memory() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let mut plain = pattern(4 * CHUNK, 2).to_vec();
         let oid = blob(store, plain.clone());
         settle();
@@ -58,7 +58,7 @@ fn small_writes_into_a_large_blob_read_as_if_it_were_memory() {
 
 #[test]
 fn a_gap_behind_the_end_reads_as_zeros() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let oid = blob(store, "abc");
         commit(store, [Op::Write { oid, offset: 200_000, data: "xyz".into() }]);
         settle();
@@ -71,7 +71,7 @@ fn a_gap_behind_the_end_reads_as_zeros() {
 
 #[test]
 fn truncated_bytes_never_come_back() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         for (from, to) in [(100, 50), (CHUNK, 10), (3 * CHUNK + 7, CHUNK + 1), (3 * CHUNK, CHUNK), (2 * CHUNK, 0)] {
             let oid = blob(store, pattern(from, 3));
             settle();
@@ -87,7 +87,7 @@ fn truncated_bytes_never_come_back() {
 
 #[test]
 fn zeroed_ranges_are_zeros_and_the_size_stays() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         for (from, to) in [(0, 10), (100, CHUNK), (CHUNK - 1, 3 * CHUNK + 1), (0, 4 * CHUNK), (CHUNK, 2 * CHUNK)] {
             let mut plain = pattern(4 * CHUNK, 4).to_vec();
             let oid = blob(store, plain.clone());
@@ -103,7 +103,7 @@ fn zeroed_ranges_are_zeros_and_the_size_stays() {
 
 #[test]
 fn appends_follow_each_other() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let oid = blob(store, "");
         let mut plain = Vec::new();
         for (i, len) in [10, CHUNK - 10, CHUNK, 2 * CHUNK + 5, 3, CHUNK].into_iter().enumerate() {
@@ -120,7 +120,7 @@ fn appends_follow_each_other() {
 
 #[test]
 fn a_clone_lives_its_own_life() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let (a, b) = (blob(store, pattern(3 * CHUNK + 9, 1)), blob(store, "old"));
         commit(store, [Op::Write { oid: a, offset: 5, data: "five".into() }]);
         settle();
@@ -138,7 +138,7 @@ fn a_clone_lives_its_own_life() {
 
 #[test]
 fn deleting_removes_everything_that_belongs_to_an_object() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let made = commit(
             store,
             [
@@ -167,7 +167,7 @@ fn deleting_removes_everything_that_belongs_to_an_object() {
 
 #[test]
 fn attributes_list_in_order_and_go_on_where_they_stopped() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let oid = blob(store, "");
         let ops: Vec<Op> = (0..50u8)
             .map(|i| Op::SetAttribute { oid, key: format!("key{i:02}").into(), value: vec![i; i as usize].into() })
@@ -186,7 +186,7 @@ fn attributes_list_in_order_and_go_on_where_they_stopped() {
 
 #[test]
 fn listings_show_every_object_once_in_order() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let mut all = Vec::new();
         for round in 0..5 {
             let ops: Vec<Op> = (0..300).map(|i| create(i, Kind::Record, vec![round; 40])).collect();
@@ -210,7 +210,7 @@ fn listings_show_every_object_once_in_order() {
 
 #[test]
 fn objects_created_together_share_a_page() {
-    everywhere(|store, _| {
+    on_every_store(|store, _| {
         let made = commit(store, (0..10).map(|i| create(i, Kind::Record, vec![0; 100])).collect::<Vec<_>>());
         assert!(made.created.iter().all(|oid| oid.page() == made.created[0].page()));
         let ops =
@@ -221,7 +221,7 @@ fn objects_created_together_share_a_page() {
 
 #[test]
 fn a_transaction_that_fails_changes_nothing() {
-    everywhere(|store, _| {
+    on_every_store(|store, _| {
         let oid = blob(store, "before");
         let missing = "1.0.0.ffff.0".parse().unwrap();
         let ops = [Op::Put { oid, data: "after".into() }, create(1, Kind::Blob, "new"), Op::Delete { oid: missing }];
@@ -235,7 +235,7 @@ fn a_transaction_that_fails_changes_nothing() {
 
 #[test]
 fn a_conflict_names_what_was_read_and_what_is_current() {
-    everywhere(|store, _| {
+    on_every_store(|store, _| {
         let oid = blob(store, "one");
         let read = store.stat(oid).unwrap().unwrap().version;
         let current = commit(store, [Op::Put { oid, data: "two".into() }]).version;
@@ -251,7 +251,7 @@ fn a_conflict_names_what_was_read_and_what_is_current() {
 
 #[test]
 fn snapshots_keep_what_they_saw() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let oid = blob(store, pattern(2 * CHUNK, 1));
         commit(store, [Op::Bind { name: name("n"), oid }]);
         settle();
@@ -271,7 +271,7 @@ fn snapshots_keep_what_they_saw() {
 
 #[test]
 fn uploads_become_content_all_at_once() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         for len in [0, 100, CHUNK, CHUNK + 1, 300 * CHUNK + 77] {
             let id = store.begin_upload().unwrap();
             let whole = pattern(len, 6);
@@ -291,7 +291,7 @@ fn uploads_become_content_all_at_once() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_its_limit() {
-    let store = memory();
+    let store = memory_store();
     let oid = blob(&store, "");
     let long = "x".repeat(1025);
     for (op, part) in [
@@ -313,7 +313,7 @@ fn what_does_not_fit_is_refused_with_its_limit() {
 
 #[test]
 fn spaces_are_created_once() {
-    everywhere(|store, _| {
+    on_every_store(|store, _| {
         let space = store.create_space("photos").unwrap();
         assert_eq!(store.create_space("photos").unwrap_err().kind(), ErrorKind::Exists);
         assert_eq!(store.spaces().unwrap(), [(MAIN, "main".to_owned()), (space, "photos".to_owned())]);
@@ -326,7 +326,7 @@ fn spaces_are_created_once() {
 
 #[test]
 fn a_range_is_the_same_wherever_its_chunks_lie_and_whoever_gives_the_memory() {
-    everywhere(|store, next| {
+    on_every_store(|store, next| {
         // Two runs of chunks in files, a chunk in parts, a gap, and an end that is no whole chunk.
         let mut plain = vec![0; 9 * CHUNK + 77];
         let oid = blob(store, "");
@@ -356,7 +356,7 @@ fn a_range_is_the_same_wherever_its_chunks_lie_and_whoever_gives_the_memory() {
 
 #[test]
 fn a_listing_that_was_read_before_is_never_an_old_one() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let collection = commit(store, [create(0, Kind::Collection, "")]).created[0];
         let mut members = Vec::new();
         for _ in 0..5 {

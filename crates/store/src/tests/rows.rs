@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use model::limits;
 
-use super::world::{Simulated, everywhere, memory, real};
+use super::world::{SimulatedStore, memory_store, on_every_store, real_store};
 use super::*;
 use crate::RowChanges;
 use crate::key::Key;
-use crate::read::Reading;
+use crate::read::Readable;
 
 /// Behind every key.
 const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
@@ -29,7 +29,7 @@ fn put(store: &Store, key: &[u8], value: impl Into<Bytes>) -> u64 {
     store.commit_rows(changes([(key, Some(value.into()))])).unwrap()
 }
 
-fn listed(this: &impl Reading, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn list_rows(this: &impl Readable, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let [found, mut back] = [false, true].map(|back| {
         let mut found = Vec::new();
         let visit = |key: &[u8], value: &[u8]| {
@@ -44,17 +44,17 @@ fn listed(this: &impl Reading, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)
     found
 }
 
-fn all(this: &impl Reading) -> Vec<(Vec<u8>, Vec<u8>)> {
-    listed(this, &[], END)
+fn all(this: &impl Readable) -> Vec<(Vec<u8>, Vec<u8>)> {
+    list_rows(this, &[], END)
 }
 
-fn keys(this: &impl Reading, from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
-    listed(this, from, to).into_iter().map(|(key, _)| key).collect()
+fn keys(this: &impl Readable, from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
+    list_rows(this, from, to).into_iter().map(|(key, _)| key).collect()
 }
 
 #[test]
 fn a_row_is_what_was_last_put() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         assert_eq!(store.row(b"k").unwrap(), None);
         let first = put(store, b"k", "one");
         settle();
@@ -72,7 +72,7 @@ fn a_row_is_what_was_last_put() {
 
 #[test]
 fn rows_of_every_size_come_back() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let sizes = [0, 1, 15_000, 20_000, (64 << 10) - 1, 64 << 10, 1 << 20, limits::ROW_VALUE];
         let key = |size: usize| vec![size as u8; 1 + size % limits::ROW_KEY];
         let mut all = RowChanges::new();
@@ -94,7 +94,7 @@ fn rows_of_every_size_come_back() {
 
 #[test]
 fn of_changes_of_one_row_the_last_counts() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let value = |text: &'static str| Some(Bytes::from(text));
         let (b, a): (&[u8], &[u8]) = (b"b", b"a");
         store.commit_rows(changes([(b, value("1")), (a, None), (b, None), (a, value("2")), (b, value("3"))])).unwrap();
@@ -108,7 +108,7 @@ fn of_changes_of_one_row_the_last_counts() {
 
 #[test]
 fn ranges_are_in_order_whatever_layer_the_rows_are_in() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let key = |n: u32| n.to_be_bytes();
         let put_all = |which: &dyn Fn(u32) -> bool| {
             let mut all = RowChanges::new();
@@ -144,7 +144,7 @@ fn ranges_are_in_order_whatever_layer_the_rows_are_in() {
 
 #[test]
 fn rows_are_apart_from_everything_else() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         let oid = blob(store, "content");
         commit(store, [Op::Bind { name: name("name"), oid }]);
         put(store, b"\0", "first");
@@ -157,7 +157,7 @@ fn rows_are_apart_from_everything_else() {
 
 #[test]
 fn what_is_over_a_limit_is_refused_by_its_kind_and_changes_nothing() {
-    everywhere(|store, _| {
+    on_every_store(|store, _| {
         let refusal = |changes: RowChanges| {
             let (sender, told) = mpsc::channel();
             store.submit_rows(changes.clone(), move |result| sender.send(result).unwrap());
@@ -190,7 +190,7 @@ fn what_is_over_a_limit_is_refused_by_its_kind_and_changes_nothing() {
 
 #[test]
 fn no_row_is_seen_before_it_is_durable() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     put(&world.store, b"a", "old");
     let (sender, told) = mpsc::channel();
     let both = changes([(&b"a"[..], Some("new".into())), (b"b", Some("new".into()))]);
@@ -206,7 +206,7 @@ fn no_row_is_seen_before_it_is_durable() {
 
 #[test]
 fn a_snapshot_keeps_its_rows() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         put(store, b"a", "one");
         put(store, b"b", pattern(100_000, 1));
         settle();
@@ -222,7 +222,7 @@ fn a_snapshot_keeps_its_rows() {
 
 #[test]
 fn whoever_is_shown_rows_may_use_the_store() {
-    everywhere(|store, settle| {
+    on_every_store(|store, settle| {
         for key in [b"a", b"b"] {
             put(store, key, "value");
         }
@@ -244,12 +244,12 @@ fn whoever_is_shown_rows_may_use_the_store() {
 }
 
 /// The numbers of each thread in the order in which it was told.
-type Told = Arc<Mutex<Vec<(usize, Vec<u64>)>>>;
+type PositionsByThread = Arc<Mutex<Vec<(usize, Vec<u64>)>>>;
 
 #[test]
 fn each_thread_learns_of_its_changes_in_the_order_it_made_them_and_all_in_that_of_the_log() {
     let run = |store: &Store| {
-        let (told, positions) = (Told::default(), Arc::new(Mutex::new(Vec::new())));
+        let (told, positions) = (PositionsByThread::default(), Arc::new(Mutex::new(Vec::new())));
         *told.lock().unwrap() = (0..4).map(|thread| (thread, Vec::new())).collect();
         std::thread::scope(|threads| {
             for thread in 0..4usize {
@@ -279,15 +279,15 @@ fn each_thread_learns_of_its_changes_in_the_order_it_made_them_and_all_in_that_o
     };
     let last = vec![499u64.to_be_bytes().to_vec(); 4];
     let dir = tempfile::tempdir().unwrap();
-    let (rows, positions) = run(&real(dir.path()));
+    let (rows, positions) = run(&real_store(dir.path()));
     assert_eq!(rows, last);
     assert!(positions.is_sorted(), "one thread tells all, in the order of the log");
-    assert_eq!(run(&memory()).0, last);
+    assert_eq!(run(&memory_store()).0, last);
 }
 
 #[test]
 fn a_damaged_row_is_named_and_no_other_concerned() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     for (key, value) in [(&b"a"[..], "fine"), (b"bad\xff", "value"), (b"c", "fine")] {
         put(&world.store, key, value);
     }
@@ -327,7 +327,7 @@ fn a_damaged_row_is_named_and_no_other_concerned() {
 
 #[test]
 fn a_store_in_memory_without_room_still_takes_removals() {
-    let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..super::world::small() }).unwrap();
+    let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..super::world::small_options() }).unwrap();
     let mut many = RowChanges::new();
     (0..20u8).for_each(|n| many.put(&[n], pattern(60_000, n)));
     store.commit_rows(many).unwrap();

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::audit::{audit, leaks};
-use super::world::{Simulated, settle, small};
+use super::audit::{audit, check_leaks};
+use super::world::{SimulatedStore, run_housekeeping, small_options};
 use super::*;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
@@ -14,7 +14,7 @@ use crate::entry::Step;
 use crate::key::DataId;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::read::{Piece, Reading};
+use crate::read::{Piece, Readable};
 
 const CHUNK: usize = 64 << 10;
 /// How long something that must not happen is waited for. Too short a wait can only miss a mistake.
@@ -27,31 +27,31 @@ fn bytes(store: &Store, oid: Oid) -> Bytes {
 /// A sweep once took for garbage what only the log still needed: the extent beneath a small write.
 #[test]
 fn a_sweep_spares_the_extent_beneath_a_write_that_is_only_logged() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(2 * CHUNK, 1));
-    world.settle();
+    world.run_housekeeping();
     commit(&world.store, [Op::Write { oid, offset: CHUNK as u64 + 10, data: "later".into() }]);
     let mut expected = pattern(2 * CHUNK, 1).to_vec();
     expected[CHUNK + 10..CHUNK + 15].copy_from_slice(b"later");
     let world = world.crash(1).unwrap();
-    world.core().chores().unwrap();
+    world.core().do_housekeeping().unwrap();
     assert_eq!(bytes(&world.store, oid), expected);
-    world.settle();
+    world.run_housekeeping();
     assert_eq!(bytes(&world.store, oid), expected);
     audit(&world.store);
-    leaks(&world);
+    check_leaks(&world);
 }
 
 /// The log would know nothing of it: after a power cut it could neither be gone nor be numbered.
 #[test]
 fn nothing_is_installed_before_it_is_durable() {
-    let world = Simulated::new();
-    world.settle();
+    let world = SimulatedStore::new();
+    world.run_housekeeping();
     let (core, before) = (world.core(), world.store.status().version);
     world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, "early")] }, |_| {});
     {
         let mut writer = core.writer.lock();
-        core.gather(&mut writer);
+        core.apply_queued(&mut writer);
         core.freeze(&mut writer, &core.view.load());
     }
     assert!(!core.install().unwrap());
@@ -65,9 +65,9 @@ fn nothing_is_installed_before_it_is_durable() {
 /// A file was once removed when the last object in it was deleted, although a snapshot could still see that object.
 #[test]
 fn a_blob_file_stays_while_a_snapshot_sees_its_last_object() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let (a, b) = (blob(&world.store, pattern(CHUNK, 1)), blob(&world.store, pattern(CHUNK, 2)));
-    world.settle();
+    world.run_housekeeping();
     let world = world.crash(1).unwrap();
     blob(&world.store, pattern(CHUNK, 3));
     commit(&world.store, [Op::Delete { oid: a }]);
@@ -75,36 +75,36 @@ fn a_blob_file_stays_while_a_snapshot_sees_its_last_object() {
     blob(&world.store, "so that the snapshot is later");
     let snapshot = world.store.snapshot().unwrap();
     commit(&world.store, [Op::Delete { oid: b }]);
-    world.core().chores().unwrap();
+    world.core().do_housekeeping().unwrap();
     assert_eq!(snapshot.read(b, 0, 1 << 20).unwrap(), pattern(CHUNK, 2));
     drop(snapshot);
-    world.settle();
-    leaks(&world);
+    world.run_housekeeping();
+    check_leaks(&world);
 }
 
 /// A new file once got the number of a removed one, and what was still to be freed in the old one was freed in it.
 #[test]
 fn the_number_of_a_removed_blob_file_is_not_used_again() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let a = blob(&world.store, pattern(CHUNK, 1));
-    world.settle();
+    world.run_housekeeping();
     let world = world.crash(1).unwrap();
     commit(&world.store, [Op::Delete { oid: a }]);
     world.store.install().unwrap();
     blob(&world.store, "so that no reader is as old as the deletion");
-    world.core().chores().unwrap();
+    world.core().do_housekeeping().unwrap();
     let world = world.crash(1).unwrap();
     let b = blob(&world.store, pattern(CHUNK, 2));
-    world.settle();
+    world.run_housekeeping();
     assert_eq!(bytes(&world.store, b), pattern(CHUNK, 2));
-    leaks(&world);
+    check_leaks(&world);
 }
 
 /// Pieces once pinned the newest state and not the one they were read from.
 #[test]
 fn pieces_outlive_the_snapshot_that_they_were_read_from() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), small()).unwrap();
+    let store = Store::open(dir.path(), small_options()).unwrap();
     let oid = blob(&store, pattern(CHUNK, 1));
     let snapshot = store.snapshot().unwrap();
     commit(&store, [Op::Delete { oid }]);
@@ -115,25 +115,25 @@ fn pieces_outlive_the_snapshot_that_they_were_read_from() {
     drop(snapshot);
     blob(&store, "and later");
     store.install().unwrap();
-    store.core().chores().unwrap();
+    store.core().do_housekeeping().unwrap();
     let Piece::File { file, offset, len, crc32c } = &pieces.pieces[0] else { panic!("{:?}", pieces.pieces) };
     let mut found = vec![0; *len as usize];
     std::os::unix::fs::FileExt::read_exact_at(&**file, &mut found, *offset).unwrap();
     assert_eq!(crate::checksum::crc32c(&found), *crc32c);
     drop(pieces);
-    settle(&store);
+    run_housekeeping(&store);
 }
 
 /// Between leaving the list of uploads and the list of those being finished, an upload once was taken for garbage.
 #[test]
 fn an_upload_is_never_in_neither_list_while_it_is_finished() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let store = &world.store;
     let upload = store.begin_upload().unwrap();
     store.upload(upload, pattern(CHUNK, 1)).unwrap();
     let oid = blob(store, "");
     std::thread::scope(|scope| {
-        let finishing = world.core().finishing.lock();
+        let finishing = world.core().finishing_uploads.lock();
         let commit = scope.spawn(|| commit(store, [Op::PutUpload { oid, upload }]));
         std::thread::sleep(A_MOMENT);
         let listed = world.core().uploads.lock().contains_key(&upload);
@@ -146,7 +146,7 @@ fn an_upload_is_never_in_neither_list_while_it_is_finished() {
 /// Uploads that became plain content, or met an error in a later operation, once were taken as unfinished for ever.
 #[test]
 fn every_upload_that_a_transaction_takes_is_over_with_it() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let store = &world.store;
     let oid = blob(store, "");
     for (len, missing) in [(10, false), (3 * CHUNK, false), (10, true), (3 * CHUNK, true)] {
@@ -159,38 +159,38 @@ fn every_upload_that_a_transaction_takes_is_over_with_it() {
         } else {
             commit(store, ops);
         }
-        assert!(world.core().finishing.lock().is_empty(), "{len} bytes");
+        assert!(world.core().finishing_uploads.lock().is_empty(), "{len} bytes");
     }
-    world.settle();
+    world.run_housekeeping();
     audit(store);
-    leaks(&world);
+    check_leaks(&world);
 }
 
 /// An upload that had met a full disk once could be finished, with a hole where the chunks of the failed call were.
 #[test]
 fn an_upload_that_failed_is_never_finished_with_a_hole() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let store = &world.store;
     let oid = blob(store, "");
     let upload = store.begin_upload().unwrap();
     store.upload(upload, pattern(200 * CHUNK, 1)).unwrap();
     // The chunks fit; the record that names them does not.
     blob(store, pattern(60_000, 1));
-    world.disk.set_room(Some(100 * CHUNK));
+    world.disk.set_free_bytes(Some(100 * CHUNK));
     assert_eq!(store.upload(upload, pattern(100 * CHUNK, 2)).unwrap_err().kind(), ErrorKind::Full);
-    world.disk.set_room(None);
+    world.disk.set_free_bytes(None);
     assert_eq!(store.upload(upload, pattern(CHUNK, 3)).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(refusal(store, [Op::PutUpload { oid, upload }]).0, ErrorKind::NotFound);
-    world.settle();
+    world.run_housekeeping();
     audit(store);
-    leaks(&world);
+    check_leaks(&world);
 }
 
 /// A call that had found its upload before the transaction took it once logged its chunks afterwards: into an object's
 /// content, which was then removed as garbage.
 #[test]
 fn bytes_that_come_after_an_upload_was_taken_are_refused() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let store = &world.store;
     let oid = blob(store, "");
     let id = store.begin_upload().unwrap();
@@ -199,16 +199,16 @@ fn bytes_that_come_after_an_upload_was_taken_are_refused() {
     commit(store, [Op::PutUpload { oid, upload: id }]);
     let refused = world.core().add_to_upload(&late, pattern(300 * CHUNK, 2));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
-    world.settle();
+    world.run_housekeeping();
     assert_eq!(bytes(store, oid), pattern(3 * CHUNK, 1));
     audit(store);
-    leaks(&world);
+    check_leaks(&world);
 }
 
 /// A transaction whose append must be staged again once looked for its upload a second time, in vain.
 #[test]
 fn an_upload_and_an_append_whose_end_moves_fit_into_one_transaction() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let store = &world.store;
     let (a, b) = (blob(store, ""), blob(store, ""));
     let upload = store.begin_upload().unwrap();
@@ -226,8 +226,8 @@ fn an_upload_and_an_append_whose_end_moves_fit_into_one_transaction() {
 /// Writers that waited for room when the store was closed once waited for ever.
 #[test]
 fn closing_answers_those_who_wait_for_room() {
-    let options = crate::Options { threads: true, mob_bytes: 64 << 10, ..small() };
-    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
+    let options = crate::Options { threads: true, mob_bytes: 64 << 10, ..small_options() };
+    let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
     world.faults.lock().broken = true;
     let (sender, answers) = mpsc::channel();
     for _ in 0..20 {
@@ -247,7 +247,7 @@ fn closing_answers_those_who_wait_for_room() {
 /// One damaged chunk beneath a small write once kept everything from being installed, for ever.
 #[test]
 fn a_damaged_chunk_beneath_a_write_does_not_stop_the_installer() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(CHUNK, 1));
     commit(&world.store, [Op::Write { oid, offset: 10, data: "ten".into() }]);
     let other = blob(&world.store, "other");
@@ -262,14 +262,14 @@ fn a_damaged_chunk_beneath_a_write_does_not_stop_the_installer() {
 }
 
 /// Logs five transactions, freezes, logs five more and forces all ten in one batch; installs the first five.
-fn half_installed() -> Simulated {
-    let world = Simulated::new();
-    world.settle();
+fn half_installed() -> SimulatedStore {
+    let world = SimulatedStore::new();
+    world.run_housekeeping();
     for i in 0..10 {
         if i == 5 {
             let core = world.core();
             let mut writer = core.writer.lock();
-            core.gather(&mut writer);
+            core.apply_queued(&mut writer);
             core.freeze(&mut writer, &core.view.load());
         }
         world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, pattern(600, i))] }, |_| {});
@@ -308,14 +308,14 @@ fn a_log_that_ends_before_what_is_installed_can_go_on() {
 /// A disk on which forcing the names of blob files fails while the store is opened, and then lasts as long as the test
 /// wants.
 #[derive(Clone)]
-struct Slow {
+struct SlowDisk {
     disk: SimDisk,
     opened: Arc<AtomicBool>,
     busy: Arc<AtomicBool>,
     let_go: Arc<AtomicBool>,
 }
 
-impl Disk for Slow {
+impl Disk for SlowDisk {
     fn make_dir(&self, name: &str) -> std::io::Result<()> {
         self.disk.make_dir(name)
     }
@@ -356,9 +356,10 @@ impl Disk for Slow {
 #[test]
 fn nobody_relies_on_a_name_that_is_still_being_forced() {
     let disk = SimDisk::new();
-    let slow = Slow { disk: disk.clone(), opened: Arc::default(), busy: Arc::default(), let_go: Arc::default() };
+    let slow = SlowDisk { disk: disk.clone(), opened: Arc::default(), busy: Arc::default(), let_go: Arc::default() };
     let engine = MemoryEngine::default();
-    let core = open_on(Arc::new(slow.clone()), Box::new(engine.clone()), [7; 16], small(), OnDamage::Refuse).unwrap();
+    let core =
+        open_on(Arc::new(slow.clone()), Box::new(engine.clone()), [7; 16], small_options(), OnDamage::Refuse).unwrap();
     slow.opened.store(true, Ordering::Release);
     let store = Store::start(core).unwrap();
     std::thread::scope(|scope| {
@@ -375,7 +376,7 @@ fn nobody_relies_on_a_name_that_is_still_being_forced() {
         slow.let_go.store(true, Ordering::Release);
         if let Ok(oid) = acknowledged {
             for (disk, engine) in crashed {
-                let world = Simulated::open(disk, engine).unwrap();
+                let world = SimulatedStore::open(disk, engine).unwrap();
                 assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), pattern(CHUNK, 2));
             }
         }
@@ -385,7 +386,7 @@ fn nobody_relies_on_a_name_that_is_still_being_forced() {
 /// Creating something beside an object that does not exist once used up the page numbers of the space.
 #[test]
 fn the_neighbour_of_a_new_object_must_exist_to_count() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let near = "1.0.0.fffffffffffe.0".parse().unwrap();
     let ops = [Op::Create { oid: temporary(0), kind: Kind::Blob, data: "a".into(), near: Some(near) }];
     let first = commit(&world.store, ops).created[0];
@@ -395,7 +396,7 @@ fn the_neighbour_of_a_new_object_must_exist_to_count() {
 /// A record could once grow past its limit by being replaced.
 #[test]
 fn a_record_stays_within_its_limit_when_it_is_replaced() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = commit(&world.store, [create(0, Kind::Record, "small")]).created[0];
     let data = Bytes::from(vec![0; model::limits::RECORD + 1]);
     assert_eq!(refusal(&world.store, [Op::Put { oid, data }]).0, ErrorKind::TooLarge);
@@ -405,7 +406,7 @@ fn a_record_stays_within_its_limit_when_it_is_replaced() {
 #[test]
 fn no_upload_becomes_the_content_of_a_record() {
     for len in [10, 2 * CHUNK] {
-        let world = Simulated::new();
+        let world = SimulatedStore::new();
         let oid = commit(&world.store, [create(0, Kind::Record, "record")]).created[0];
         let upload = world.store.begin_upload().unwrap();
         world.store.upload(upload, pattern(len, 1)).unwrap();
@@ -416,7 +417,7 @@ fn no_upload_becomes_the_content_of_a_record() {
 /// A removal of garbage that had been prepared before an upload got its last chunk once left that chunk for ever.
 #[test]
 fn a_late_removal_of_garbage_leaves_nothing() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, "");
     let upload = world.store.begin_upload().unwrap();
     world.store.upload(upload, pattern(2 * CHUNK + 5, 1)).unwrap();
@@ -425,14 +426,14 @@ fn a_late_removal_of_garbage_leaves_nothing() {
     let late = Step::Reclaim { data: DataId(upload.0), from: 1, to: 2, done: true };
     world.core().commit_steps(vec![late], Vec::new()).unwrap();
     audit(&world.store);
-    world.settle();
-    leaks(&world);
+    world.run_housekeeping();
+    check_leaks(&world);
 }
 
 /// An append that waited for room once failed when the end of its blob moved meanwhile.
 #[test]
 fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let oid = blob(&world.store, "");
     let (sender, answers) = mpsc::channel();
     let mut expected = Vec::new();
@@ -459,20 +460,20 @@ fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
         .flat_map(|i| world.store.read(oid, (i << 20) as u64, 1 << 20).unwrap())
         .collect();
     assert!(found == expected);
-    world.settle();
+    world.run_housekeeping();
     audit(&world.store);
-    leaks(&world);
+    check_leaks(&world);
 }
 
 /// Cloning once looked at every chunk that a blob could have, and not at those that it has.
 #[test]
 fn a_blob_that_is_all_gaps_is_cloned_at_once() {
-    let world = Simulated::new();
+    let world = SimulatedStore::new();
     let (a, b) = (blob(&world.store, "a"), blob(&world.store, ""));
     let size = model::limits::BLOB;
     commit(&world.store, [Op::Truncate { oid: a, size }, Op::Write { oid: a, offset: size - 3, data: "end".into() }]);
     commit(&world.store, [Op::Clone { from: a, to: b }]);
-    world.settle();
+    world.run_housekeeping();
     commit(&world.store, [Op::Zero { oid: a, offset: 0, len: u64::MAX }]);
     assert_eq!(world.store.stat(b).unwrap().unwrap().size, size);
     assert_eq!(world.store.read(b, 0, 3).unwrap()[..], *b"a\0\0");
@@ -485,7 +486,7 @@ fn a_blob_that_is_all_gaps_is_cloned_at_once() {
 /// B-tree said that nothing was installed in it, and segments of the log were missing at the next opening.
 #[test]
 fn transactions_that_change_nothing_let_go_of_the_log_and_of_nothing_else() {
-    let mut world = Simulated::new();
+    let mut world = SimulatedStore::new();
     let oid = blob(&world.store, "content");
     world.store.install().unwrap();
     for round in 0..2 {
@@ -496,7 +497,7 @@ fn transactions_that_change_nothing_let_go_of_the_log_and_of_nothing_else() {
             world.core().install().unwrap();
         }
         let logged = world.store.status().log_bytes;
-        assert!(logged <= 8 * small().segment_bytes, "{logged} bytes of log");
+        assert!(logged <= 8 * small_options().segment_bytes, "{logged} bytes of log");
         assert_eq!(bytes(&world.store, oid), "content");
         world = world.crash(round).unwrap();
         assert_eq!(bytes(&world.store, oid), "content");

@@ -8,26 +8,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::audit::audit;
-use super::world::{Simulated, small};
+use super::world::{SimulatedStore, small_options};
 use super::*;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
-use crate::read::{Piece, Reading};
+use crate::read::{Piece, Readable};
 use crate::{RowChanges, rows};
 
 const CHUNK: usize = 64 << 10;
 
-fn busy() -> Options {
-    Options { threads: true, mob_bytes: 256 << 10, segment_bytes: 64 << 10, ..small() }
+fn busy_options() -> Options {
+    Options { threads: true, mob_bytes: 256 << 10, segment_bytes: 64 << 10, ..small_options() }
 }
 
 /// Runs a test on a store in memory, on a simulated disk and on a real one.
-fn everywhere(test: impl Fn(&Store)) {
-    test(&Store::in_memory(busy()).unwrap());
-    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), busy()).unwrap();
+fn on_every_store(test: impl Fn(&Store)) {
+    test(&Store::in_memory(busy_options()).unwrap());
+    let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), busy_options()).unwrap();
     test(&world.store);
     let dir = tempfile::tempdir().unwrap();
-    test(&Store::open(dir.path(), busy()).unwrap());
+    test(&Store::open(dir.path(), busy_options()).unwrap());
 }
 
 /// Objects that every transaction changes together.
@@ -37,7 +37,7 @@ struct Group {
     record: Oid,
     attributes: Oid,
     /// A collection that has `record` or `attributes` as member, by the stamp's parity; so is the name bound.
-    bag: Oid,
+    collection: Oid,
 }
 
 impl Group {
@@ -52,16 +52,16 @@ impl Group {
         ops.push(Op::Add { collection: temporary(3), member: temporary(1) });
         ops.push(Op::Bind { name: name("stamp"), oid: temporary(1) });
         let created = commit(store, ops).created;
-        Self { blob: created[0], record: created[1], attributes: created[2], bag: created[3] }
+        Self { blob: created[0], record: created[1], attributes: created[2], collection: created[3] }
     }
 
-    fn stamped(&self, stamp: u64) -> Vec<Op> {
+    fn stamp_ops(&self, stamp: u64) -> Vec<Op> {
         let data = Bytes::copy_from_slice(&stamp.to_be_bytes());
         let members = [self.record, self.attributes];
         let (new, old) = (members[(stamp % 2) as usize], members[(stamp % 2 + 1) as usize % 2]);
         let mut ops = vec![
-            Op::Remove { collection: self.bag, member: old },
-            Op::Add { collection: self.bag, member: new },
+            Op::Remove { collection: self.collection, member: old },
+            Op::Add { collection: self.collection, member: new },
             Op::Bind { name: name("stamp"), oid: new },
             Op::Put { oid: self.record, data: data.clone() },
             Op::SetAttribute { oid: self.attributes, key: "stamp".into(), value: data.clone() },
@@ -87,9 +87,9 @@ impl Group {
         }
         assert_eq!(number(snapshot.attribute(self.attributes, b"stamp").unwrap().unwrap()), stamp);
         let member = [self.record, self.attributes][(stamp % 2) as usize];
-        assert_eq!(snapshot.members(self.bag, None, 10).unwrap(), [member]);
+        assert_eq!(snapshot.members(self.collection, None, 10).unwrap(), [member]);
         assert_eq!(snapshot.resolve(&name("stamp")).unwrap(), Some(member));
-        assert_eq!(snapshot.collections_of(member, None, 10).unwrap(), [self.bag]);
+        assert_eq!(snapshot.collections_of(member, None, 10).unwrap(), [self.collection]);
         let version = snapshot.stat(self.blob).unwrap().unwrap().version;
         assert_eq!(snapshot.stat(self.record).unwrap().unwrap().version, version);
         stamp
@@ -104,9 +104,9 @@ impl Group {
 }
 
 /// Stops the readers, also when a writer fails.
-struct Done<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Done<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -114,11 +114,11 @@ impl Drop for Done<'_> {
 
 #[test]
 fn whatever_changes_together_is_seen_together_and_time_never_runs_backwards() {
-    everywhere(|store| {
+    on_every_store(|store| {
         let (group, done) = (Group::create(store), AtomicBool::new(false));
         let newest = AtomicU64::new(0);
         std::thread::scope(|threads| {
-            let done = Done(&done);
+            let done = SetOnDrop(&done);
             for _ in 0..3 {
                 threads.spawn(|| {
                     let (mut last, mut kept) = (0, Vec::new());
@@ -151,7 +151,7 @@ fn whatever_changes_together_is_seen_together_and_time_never_runs_backwards() {
                     let (group, newest) = (&group, &newest);
                     threads.spawn(move || {
                         for i in 0..30 {
-                            let version = commit(store, group.stamped(i * 16 + thread)).version;
+                            let version = commit(store, group.stamp_ops(i * 16 + thread)).version;
                             newest.fetch_max(version, Ordering::SeqCst);
                         }
                     })
@@ -166,7 +166,7 @@ fn whatever_changes_together_is_seen_together_and_time_never_runs_backwards() {
 
 #[test]
 fn appends_of_many_threads_are_all_there_and_whole() {
-    everywhere(|store| {
+    on_every_store(|store| {
         let oid = blob(store, "");
         std::thread::scope(|threads| {
             for thread in 1..=8u8 {
@@ -191,10 +191,10 @@ fn appends_of_many_threads_are_all_there_and_whole() {
 
 #[test]
 fn uploads_replace_content_while_it_is_read_and_the_old_is_given_back() {
-    everywhere(|store| {
+    on_every_store(|store| {
         let (oid, done) = (blob(store, vec![0; 4 * CHUNK]), AtomicBool::new(false));
         std::thread::scope(|threads| {
-            let done = Done(&done);
+            let done = SetOnDrop(&done);
             for reader in 0..3 {
                 let done = done.0;
                 threads.spawn(move || {
@@ -229,7 +229,7 @@ fn uploads_replace_content_while_it_is_read_and_the_old_is_given_back() {
                             } else {
                                 commit(store, [Op::PutUpload { oid, upload }]);
                             }
-                            let _ = store.core().chores();
+                            let _ = store.core().do_housekeeping();
                         }
                     })
                 })
@@ -244,7 +244,7 @@ fn uploads_replace_content_while_it_is_read_and_the_old_is_given_back() {
 /// Batches were once taken in one order and written in another, if a caller forced the log beside the committer.
 #[test]
 fn whoever_forces_the_log_the_batches_follow_each_other() {
-    let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), busy()).unwrap();
+    let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), busy_options()).unwrap();
     let store = &world.store;
     std::thread::scope(|threads| {
         for _ in 0..4 {
@@ -266,7 +266,7 @@ fn whoever_forces_the_log_the_batches_follow_each_other() {
 #[test]
 fn closing_under_writers_loses_nothing_acknowledged_and_lets_nobody_wait() {
     for round in 0..10u64 {
-        let world = Simulated::open_with(SimDisk::new(), MemoryEngine::default(), busy()).unwrap();
+        let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), busy_options()).unwrap();
         let store = &world.store;
         let kept: Vec<Oid> = std::thread::scope(|threads| {
             let writers: Vec<_> = (0..8)
@@ -301,7 +301,7 @@ fn closing_under_writers_loses_nothing_acknowledged_and_lets_nobody_wait() {
 }
 
 /// The stamp that all rows have.
-fn stamp_of_rows(this: &impl Reading) -> u64 {
+fn stamp_of_rows(this: &impl Readable) -> u64 {
     let (mut stamp, mut found) = (None, Vec::new());
     let visit = |key: &[u8], value: &[u8]| {
         let this = u64::from_be_bytes(*value.first_chunk().unwrap());
@@ -317,7 +317,7 @@ fn stamp_of_rows(this: &impl Reading) -> u64 {
 
 #[test]
 fn rows_that_change_together_are_seen_together_and_time_never_runs_backwards() {
-    everywhere(|store| {
+    on_every_store(|store| {
         let (keys, done): ([&[u8]; 3], _) = ([b"a", b"b", b"c"], AtomicBool::new(false));
         // The last is shared, the others are copied; each second change has no "b".
         let changes = |stamp: u64| {
@@ -331,7 +331,7 @@ fn rows_that_change_together_are_seen_together_and_time_never_runs_backwards() {
         store.commit_rows(changes(0)).unwrap();
         let stamps = Mutex::new(1..400);
         std::thread::scope(|threads| {
-            let done = Done(&done);
+            let done = SetOnDrop(&done);
             for _ in 0..2 {
                 threads.spawn(|| {
                     let mut kept = Vec::new();

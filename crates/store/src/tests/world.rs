@@ -10,14 +10,14 @@ use super::{Options, Store};
 use crate::core::Core;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
-use crate::engine::{Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, GiveUp};
+use crate::engine::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
 use crate::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::read::Reading;
+use crate::read::Readable;
 
 /// A store on a simulated disk. Nothing happens in the background.
-pub(crate) struct Simulated {
+pub(crate) struct SimulatedStore {
     pub(crate) disk: SimDisk,
     pub(crate) engine: MemoryEngine,
     pub(crate) faults: Arc<Mutex<Faults>>,
@@ -51,9 +51,9 @@ impl Engine for SimEngine {
         self.memory.pin()
     }
 
-    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, GiveUp>>) -> EngineResult<()> {
-        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|GiveUp| EngineError::GivenUp)?;
-        self.disk.touch().map_err(|e| EngineError::Failed(Box::new(e)))?;
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|BatchAborted| EngineError::Aborted)?;
+        self.disk.count_change().map_err(|e| EngineError::Failed(Box::new(e)))?;
         if self.faults.lock().broken {
             return Err(EngineError::Failed("the engine is broken".into()));
         }
@@ -71,17 +71,17 @@ impl Engine for SimEngine {
     }
 }
 
-pub(crate) fn small() -> Options {
+pub(crate) fn small_options() -> Options {
     Options { mob_bytes: 1 << 20, segment_bytes: 64 << 10, threads: false, ..Options::default() }
 }
 
-impl Simulated {
+impl SimulatedStore {
     pub(crate) fn new() -> Self {
         Self::open(SimDisk::new(), MemoryEngine::default()).unwrap()
     }
 
     pub(crate) fn open(disk: SimDisk, engine: MemoryEngine) -> model::Result<Self> {
-        Self::open_with(disk, engine, small())
+        Self::open_with(disk, engine, small_options())
     }
 
     pub(crate) fn open_with(disk: SimDisk, engine: MemoryEngine, options: Options) -> model::Result<Self> {
@@ -101,20 +101,20 @@ impl Simulated {
     }
 
     /// Does what the background threads would do, until there is nothing left to do.
-    pub(crate) fn settle(&self) {
-        settle(&self.store);
+    pub(crate) fn run_housekeeping(&self) {
+        run_housekeeping(&self.store);
     }
 }
 
 /// Installs, removes garbage and gives storage back until there is nothing left to do. No upload may be unfinished.
-pub(crate) fn settle(store: &Store) {
+pub(crate) fn run_housekeeping(store: &Store) {
     let core = store.core();
     for _ in 0..100 {
         let before = store.status().version;
         store.install().unwrap();
-        core.chores().unwrap();
+        core.do_housekeeping().unwrap();
         core.force().unwrap();
-        let (at_rest, unwritten) = core.rest();
+        let (at_rest, unwritten) = core.housekeeping_state();
         if store.status().version == before && at_rest {
             return;
         }
@@ -127,23 +127,24 @@ pub(crate) fn settle(store: &Store) {
     panic!("the store does not come to rest");
 }
 
-pub(crate) fn memory() -> Store {
-    Store::in_memory(small()).unwrap()
+pub(crate) fn memory_store() -> Store {
+    Store::in_memory(small_options()).unwrap()
 }
 
-pub(crate) fn real(dir: &Path) -> Store {
-    Store::open(dir, Options { threads: true, mob_bytes: 1 << 20, segment_bytes: 256 << 10, ..small() }).unwrap()
+pub(crate) fn real_store(dir: &Path) -> Store {
+    Store::open(dir, Options { threads: true, mob_bytes: 1 << 20, segment_bytes: 256 << 10, ..small_options() })
+        .unwrap()
 }
 
 /// Runs a test on every kind of store: in memory, with changes in the buffer, and with changes in the B-tree.
-pub(crate) fn everywhere(test: impl Fn(&Store, &dyn Fn())) {
-    let store = memory();
+pub(crate) fn on_every_store(test: impl Fn(&Store, &dyn Fn())) {
+    let store = memory_store();
     test(&store, &|| {});
-    let simulated = Simulated::new();
+    let simulated = SimulatedStore::new();
     test(&simulated.store, &|| {});
-    let simulated = Simulated::new();
+    let simulated = SimulatedStore::new();
     test(&simulated.store, &|| simulated.store.install().unwrap());
     let dir = tempfile::tempdir().unwrap();
-    let store = real(dir.path());
+    let store = real_store(dir.path());
     test(&store, &|| store.install().unwrap());
 }

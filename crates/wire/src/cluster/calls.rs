@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use model::{NodeId, Object, Oid, Result};
-use protocol::brick::Locked;
+use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Part, Request};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{TxnId, Version};
-use protocol::locks::Mode;
+use protocol::locks::LockMode;
 
 use super::ids;
 use super::states::{self, Data};
@@ -18,17 +18,17 @@ use crate::proto::cluster::ask::Request as RequestMessage;
 use crate::proto::cluster::call::Call as CallMessage;
 use crate::proto::cluster::reply::Reply as ReplyMessage;
 
-fn mode(exclusive: bool, touch: bool) -> Result<Mode> {
+fn mode(exclusive: bool, touch: bool) -> Result<LockMode> {
     match (exclusive, touch) {
-        (false, false) => Ok(Mode::Shared),
-        (false, true) => Ok(Mode::Touch),
-        (true, false) => Ok(Mode::Exclusive),
+        (false, false) => Ok(LockMode::Shared),
+        (false, true) => Ok(LockMode::Touch),
+        (true, false) => Ok(LockMode::Exclusive),
         (true, true) => Err(invalid("a lock that is exclusive, and to touch only")),
     }
 }
 
-fn lock(first: TxnId, oid: Oid, mode: Mode) -> proto::CallLock {
-    let (exclusive, touch) = (mode == Mode::Exclusive, mode == Mode::Touch);
+fn lock(first: TxnId, oid: Oid, mode: LockMode) -> proto::CallLock {
+    let (exclusive, touch) = (mode == LockMode::Exclusive, mode == LockMode::Touch);
     proto::CallLock { first: Some(first.into()), oid: Some(oid.into()), exclusive, touch }
 }
 
@@ -102,24 +102,24 @@ pub(super) fn reply(reply: ReplyMessage, data: &mut Data<'_>) -> Result<Reply<Ob
     })
 }
 
-fn locked_to_proto(locked: &Locked<Object>, raw: &mut Vec<Bytes>) -> proto::Locked {
+fn locked_to_proto(locked: &LockedObject<Object>, raw: &mut Vec<Bytes>) -> proto::Locked {
     proto::Locked {
         oid: Some(locked.oid.into()),
-        exclusive: locked.mode == Mode::Exclusive,
-        touch: locked.mode == Mode::Touch,
+        exclusive: locked.mode == LockMode::Exclusive,
+        touch: locked.mode == LockMode::Touch,
         version: Some(locked.version.into()),
         state: Some(states::state(locked.value.as_ref(), raw)),
     }
 }
 
 /// What is locked, what for, and what it is now, if that is told.
-fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, Mode, Option<Locked<Object>>)> {
+fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, LockMode, Option<LockedObject<Object>>)> {
     let (oid, mode) = (ids::oid(found.oid)?, mode(found.exclusive, found.touch)?);
-    let locked = match (ids::some_version(found.version)?, found.state) {
+    let locked = match (ids::optional_version(found.version)?, found.state) {
         (None, None) => None,
         (Some(version), Some(state)) => {
             let value = data.object(oid.class(), state)?;
-            Some(Locked { oid, mode, version, value })
+            Some(LockedObject { oid, mode, version, value })
         }
         _ => return Err(missing("version or state of the locked object")),
     };
@@ -183,7 +183,11 @@ pub(super) fn part(
     Ok(Part { reads: states::reads(reads)?, writes: states::writes(writes, data)?, touches: states::touches(touches)? })
 }
 
-pub(super) fn answer_to_proto(answer: &Answer, locked: Option<&Locked<Object>>, raw: &mut Vec<Bytes>) -> AnswerMessage {
+pub(super) fn answer_to_proto(
+    answer: &Answer,
+    locked: Option<&LockedObject<Object>>,
+    raw: &mut Vec<Bytes>,
+) -> AnswerMessage {
     match answer {
         Answer::Prepared { proposal, participants, round, .. } => AnswerMessage::Prepared(proto::Prepared {
             proposal: proposal.0,
@@ -196,11 +200,11 @@ pub(super) fn answer_to_proto(answer: &Answer, locked: Option<&Locked<Object>>, 
             AnswerMessage::Checked(proto::Checked { conflict: checked.err().map(verdict::conflict_to_proto) })
         }
         Answer::Locked { oid, mode, .. } => AnswerMessage::Locked(match locked {
-            Some(locked) => locked_to_proto(&Locked { oid: *oid, mode: *mode, ..locked.clone() }, raw),
+            Some(locked) => locked_to_proto(&LockedObject { oid: *oid, mode: *mode, ..locked.clone() }, raw),
             None => proto::Locked {
                 oid: Some((*oid).into()),
-                exclusive: *mode == Mode::Exclusive,
-                touch: *mode == Mode::Touch,
+                exclusive: *mode == LockMode::Exclusive,
+                touch: *mode == LockMode::Touch,
                 version: None,
                 state: None,
             },
@@ -216,7 +220,7 @@ pub(super) fn answer(
     answer: AnswerMessage,
     txn: TxnId,
     data: &mut Data<'_>,
-) -> Result<(Answer, Option<Locked<Object>>)> {
+) -> Result<(Answer, Option<LockedObject<Object>>)> {
     let answer = match answer {
         AnswerMessage::Prepared(prepared) => Answer::Prepared {
             txn,
@@ -224,9 +228,11 @@ pub(super) fn answer(
             participants: ids::nodes(prepared.participants)?,
             round: prepared.round,
         },
-        AnswerMessage::Ended(ended) => {
-            Answer::Ended { txn, outcome: verdict::outcome(ended.outcome)?, version: ids::some_version(ended.version)? }
-        }
+        AnswerMessage::Ended(ended) => Answer::Ended {
+            txn,
+            outcome: verdict::outcome(ended.outcome)?,
+            version: ids::optional_version(ended.version)?,
+        },
         AnswerMessage::Refused(why) => Answer::Refused { txn, why: verdict::refusal(why)? },
         AnswerMessage::Checked(checked) => {
             let conflict = checked.conflict.map(verdict::conflict).transpose()?;

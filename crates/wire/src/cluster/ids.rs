@@ -3,17 +3,17 @@
 //! Times and positions stay below 2^63 and milliseconds below 2^48, so that whoever adds to them cannot overflow.
 
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result};
-use protocol::ident::{ClientId, Timestamp, TxnId, Version};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::lease::Ms;
 
 use crate::convert::{self, invalid, missing};
 use crate::proto;
 
 /// Participants that a transaction may have.
-pub const PARTICIPANTS: usize = 4096;
+pub const MAX_PARTICIPANTS: usize = 4096;
 
 /// The highest bit of times and positions, which is never set.
-const TOP: u64 = 1 << 63;
+const TOP_BIT: u64 = 1 << 63;
 /// Bits of milliseconds.
 const MS_BITS: u32 = 48;
 
@@ -35,30 +35,34 @@ impl From<PageId> for proto::Page {
     }
 }
 
-pub(super) fn timestamp(bits: u64) -> Result<Timestamp> {
-    if bits < TOP { Ok(Timestamp(bits)) } else { Err(invalid(format!("{bits:#x} is no time"))) }
+pub(super) fn timestamp(bits: u64) -> Result<HlcTimestamp> {
+    if bits < TOP_BIT { Ok(HlcTimestamp(bits)) } else { Err(invalid(format!("{bits:#x} is no time"))) }
 }
 
 pub(super) fn txn(field: Option<proto::Txn>) -> Result<TxnId> {
     let field = field.ok_or_else(|| missing("transaction"))?;
-    pair(field.start, field.client)
+    txn_from_parts(field.start, field.client)
 }
 
-pub(super) fn pair(start: u64, client: u64) -> Result<TxnId> {
+pub(super) fn txn_from_parts(start: u64, client: u64) -> Result<TxnId> {
     Ok(TxnId { start: timestamp(start)?, client: ClientId(client) })
 }
 
 pub(super) fn version(field: Option<proto::Version>) -> Result<Version> {
     let field = field.ok_or_else(|| missing("version"))?;
-    at(field.moves, field.position)
+    version_from_parts(field.moves, field.position)
 }
 
-pub(super) fn some_version(field: Option<proto::Version>) -> Result<Option<Version>> {
+pub(super) fn optional_version(field: Option<proto::Version>) -> Result<Option<Version>> {
     field.map(|field| version(Some(field))).transpose()
 }
 
-pub(super) fn at(moves: u32, position: u64) -> Result<Version> {
-    if position < TOP { Ok(Version { moves, position }) } else { Err(invalid(format!("{position} is no position"))) }
+pub(super) fn version_from_parts(moves: u32, position: u64) -> Result<Version> {
+    if position < TOP_BIT {
+        Ok(Version { moves, position })
+    } else {
+        Err(invalid(format!("{position} is no position")))
+    }
 }
 
 pub(super) fn ms(ms: u64) -> Result<Ms> {
@@ -75,11 +79,11 @@ pub fn node(number: u32) -> Result<NodeId> {
 }
 
 pub(super) fn nodes(numbers: Vec<u32>) -> Result<Vec<NodeId>> {
-    if numbers.len() > PARTICIPANTS {
+    if numbers.len() > MAX_PARTICIPANTS {
         let found = numbers.len();
         return Err(Error::new(
             ErrorKind::TooLarge,
-            format!("a transaction of {found} nodes; it has at most {PARTICIPANTS}"),
+            format!("a transaction of {found} nodes; it has at most {MAX_PARTICIPANTS}"),
         ));
     }
     numbers.into_iter().map(node).collect()
@@ -111,7 +115,7 @@ pub(super) fn page(field: Option<proto::Page>, node: NodeId) -> Result<PageId> {
 }
 
 /// An identifier that objects have: no temporary one, nor the smallest of all, which is that of none.
-pub(super) fn object(oid: Oid) -> Result<Oid> {
+pub(super) fn permanent_oid(oid: Oid) -> Result<Oid> {
     if oid.is_temporary() || oid == Oid::MIN {
         return Err(invalid(format!("{oid} names no object that others can know")));
     }
@@ -119,10 +123,10 @@ pub(super) fn object(oid: Oid) -> Result<Oid> {
 }
 
 pub(super) fn oid(field: Option<proto::Oid>) -> Result<Oid> {
-    object(convert::oid(field, "object")?)
+    permanent_oid(convert::oid(field, "object")?)
 }
 
 /// An identifier from its halves.
-pub(super) fn halves([high, low]: [u64; 2]) -> Result<Oid> {
-    object(proto::Oid { high, low }.into())
+pub(super) fn oid_from_halves([high, low]: [u64; 2]) -> Result<Oid> {
+    permanent_oid(proto::Oid { high, low }.into())
 }

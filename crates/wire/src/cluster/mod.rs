@@ -1,6 +1,6 @@
 //! What the processes of a cluster say to each other: between the messages of the schema and the machines of `protocol`.
 //!
-//! A [`Message`] is a one-way request, sent by [`Mailbox::tell`](crate::link::Mailbox::tell): what answers one is another.
+//! A [`Message`] is a one-way request, sent by [`Mailbox::send_one_way`](crate::link::Mailbox::send_one_way): what answers one is another.
 //! The data of objects goes into the raw part as it is, without a copy.
 //!
 //! Messages come from outside, so everything is checked here, before it is allocated for where it has a size: identifiers
@@ -10,7 +10,7 @@
 //! when it went up, and is not again. That a machine is asked about pages of its own node, and what clocks say, is the
 //! machine's to check.
 //!
-//! A message that does not pass ends the connection ([`Reply::refuse`](crate::link::Reply::refuse)): its sender does not
+//! A message that does not pass ends the connection ([`Responder::refuse`](crate::link::Responder::refuse)): its sender does not
 //! follow the rules, or its version of them, and those behind it may depend on it.
 
 mod calls;
@@ -19,17 +19,17 @@ mod moves;
 mod query;
 mod record;
 mod scan;
-mod standing;
+mod space_status;
 mod states;
 mod tree;
 mod verdict;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, Result, SpaceId};
-use protocol::brick::Locked;
+use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{HolderId, Timestamp, TxnId};
+use protocol::ident::{HlcTimestamp, HolderId, TxnId};
 use protocol::tree::{Down, Up};
 
 use crate::convert::{self, missing};
@@ -39,13 +39,13 @@ use crate::proto::cluster;
 use crate::proto::request::Request as Envelope;
 use states::{Check, Data};
 
-pub use ids::{PARTICIPANTS, node};
-pub use moves::{CopiedRows, CopyRows, ROWS};
-pub use query::{COLUMNS, QUERY, Query, Rows, WAITED};
+pub use ids::{MAX_PARTICIPANTS, node};
+pub use moves::{CopiedRows, CopyRows, MAX_COPIED_ROWS};
+pub use query::{MAX_COLUMNS, MAX_QUERY_BYTES, MAX_WAITS_FOR, QueryRequest, QueryRows};
 pub use record::{decode_record, encode_record};
-pub use scan::{CLASSES, IndexRange, KEY, Place, Scan, Scanned};
-pub use standing::{BrickStanding, Standing, policy_from_proto, policy_to_proto};
-pub use states::{READS, WRITES};
+pub use scan::{IndexRange, MAX_KEY_BYTES, MAX_SCAN_CLASSES, Scan, ScanPosition, Scanned};
+pub use space_status::{BrickStatus, SpaceStatus, policy_from_proto, policy_to_proto};
+pub use states::{MAX_MESSAGE_READS, MAX_MESSAGE_WRITES};
 
 /// A message between processes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum Message {
         /// The epoch of the placement map by which it is sent here.
         epoch: u64,
         /// The largest time that the sender knows.
-        seen: Timestamp,
+        seen: HlcTimestamp,
         /// What for.
         request: Request<Object>,
     },
@@ -100,14 +100,14 @@ pub enum Message {
         /// The logical node that takes part.
         node: NodeId,
         /// The largest time that the sender knows.
-        seen: Timestamp,
+        seen: HlcTimestamp,
         /// The answer.
         answer: Answer,
         /// With [`Answer::Locked`]: what is locked.
-        locked: Option<Locked<Object>>,
+        locked: Option<LockedObject<Object>>,
     },
     /// The logical node is not served here (any more): fetch the placement map.
-    Elsewhere {
+    NotServedHere {
         /// The logical node.
         node: NodeId,
         /// The epoch as of which that is so.
@@ -115,7 +115,7 @@ pub enum Message {
     },
     /// What a transaction wants of a logical node is not done now, nor answered; or it never will be ([`is_final`]), and that
     /// follows as an answer.
-    Held {
+    Deferred {
         /// The logical node.
         node: NodeId,
         /// The transaction.
@@ -128,7 +128,7 @@ pub enum Message {
     /// From a client that wants to be told how things are in its space, now and each time that something of it changes.
     Watch,
     /// How things are in the space of the connection.
-    Standing(Standing),
+    SpaceStatus(SpaceStatus),
 }
 
 /// Whether what is held for an error of this kind is never done: somebody has to mend it first.
@@ -176,13 +176,15 @@ impl Message {
                 txn: Some(answer.txn().into()),
                 answer: Some(calls::answer_to_proto(answer, locked.as_ref(), &mut raw)),
             }),
-            Self::Elsewhere { node, epoch } => Envelope::Elsewhere(cluster::Elsewhere { node: node.0, epoch: *epoch }),
-            Self::Held { node, txn, kind, why } => {
+            Self::NotServedHere { node, epoch } => {
+                Envelope::NotServedHere(cluster::NotServedHere { node: node.0, epoch: *epoch })
+            }
+            Self::Deferred { node, txn, kind, why } => {
                 let (txn, kind, why) = (Some((*txn).into()), *kind as u32, why.clone());
-                Envelope::Held(cluster::Held { node: node.0, txn, kind, why })
+                Envelope::Deferred(cluster::Deferred { node: node.0, txn, kind, why })
             }
             Self::Watch => Envelope::Watch(cluster::Watch {}),
-            Self::Standing(standing) => Envelope::Standing(standing.to_proto()),
+            Self::SpaceStatus(standing) => Envelope::SpaceStatus(standing.to_proto()),
         };
         (request, raw)
     }
@@ -228,14 +230,14 @@ impl Message {
                 let (answer, locked) = calls::answer(answer, txn, &mut data)?;
                 Self::Answer { node, seen, answer, locked }
             }
-            Envelope::Held(held) => {
+            Envelope::Deferred(held) => {
                 let kind = u8::try_from(held.kind).map_or(ErrorKind::Internal, ErrorKind::from_code);
-                Self::Held { node: ids::node(held.node)?, txn: ids::txn(held.txn)?, kind, why: held.why }
+                Self::Deferred { node: ids::node(held.node)?, txn: ids::txn(held.txn)?, kind, why: held.why }
             }
             Envelope::Watch(_) => Self::Watch,
-            Envelope::Standing(standing) => Self::Standing(Standing::from_proto(standing)?),
-            Envelope::Elsewhere(elsewhere) => {
-                Self::Elsewhere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
+            Envelope::SpaceStatus(standing) => Self::SpaceStatus(SpaceStatus::from_proto(standing)?),
+            Envelope::NotServedHere(elsewhere) => {
+                Self::NotServedHere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
             }
             _ => {
                 let what = "the request is none that processes of a cluster send each other";
@@ -299,21 +301,21 @@ impl TryFrom<proto::BuildIndex> for BuildIndex {
     }
 }
 
-/// The object that a [`proto::Look`] asks for.
-pub fn look_from_proto(look: proto::Look) -> Result<Oid> {
-    ids::oid(look.oid)
+/// The object that a [`proto::ReadObject`] asks for.
+pub fn read_object_from_proto(request: proto::ReadObject) -> Result<Oid> {
+    ids::oid(request.oid)
 }
 
-/// The answer to a [`proto::Look`]: the kind and length of the object if there is one, whose data is the raw part.
+/// The answer to a [`proto::ReadObject`]: the kind and length of the object if there is one, whose data is the raw part.
 #[must_use]
-pub fn looked(object: Option<(Kind, usize)>) -> proto::Looked {
-    proto::Looked { state: object.map_or(0, |(kind, length)| states::state_of(kind, length)) }
+pub fn object_read_to_proto(object: Option<(Kind, usize)>) -> proto::ObjectRead {
+    proto::ObjectRead { state: object.map_or(0, |(kind, length)| states::state_of(kind, length)) }
 }
 
-/// What was answered to a [`proto::Look`] for `oid`.
-pub fn looked_from_proto(oid: Oid, looked: proto::Looked, raw: Raw<'_>) -> Result<Option<Object>> {
+/// What was answered to a [`proto::ReadObject`] for `oid`.
+pub fn object_read_from_proto(oid: Oid, read: proto::ObjectRead, raw: Raw<'_>) -> Result<Option<Object>> {
     let mut data = Data::new(raw, Check::Lengths);
-    let object = data.object(oid.class(), looked.state)?;
+    let object = data.object(oid.class(), read.state)?;
     data.finish()?;
     Ok(object)
 }

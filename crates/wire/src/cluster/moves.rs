@@ -9,7 +9,7 @@ use crate::frame::Raw;
 use crate::proto::moves as proto;
 
 /// Rows in one answer.
-pub const ROWS: usize = 16_384;
+pub const MAX_COPIED_ROWS: usize = 16_384;
 
 /// Rows of a logical node that are wanted for the brick that it moves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct CopyRows {
     /// Which question of the attempt, from 1 on; one that is asked again has another number.
     pub number: u64,
     /// To which one the last answer came; 0 before there was one.
-    pub got: u64,
+    pub last_answered: u64,
     /// Rows from this key on, besides those that have changed; with `None` only the latter.
     pub from: Option<Bytes>,
 }
@@ -43,8 +43,8 @@ pub struct CopiedRows {
 
 impl From<CopyRows> for proto::CopyRows {
     fn from(copy: CopyRows) -> Self {
-        let CopyRows { node, to, attempt, number, got, from } = copy;
-        Self { node: node.0, to, attempt, number, got, from }
+        let CopyRows { node, to, attempt, number, last_answered: got, from } = copy;
+        Self { node: node.0, to, attempt, number, last_answered: got, from }
     }
 }
 
@@ -52,11 +52,11 @@ impl TryFrom<proto::CopyRows> for CopyRows {
     type Error = Error;
 
     fn try_from(copy: proto::CopyRows) -> Result<Self> {
-        let proto::CopyRows { node, to, attempt, number, got, from } = copy;
+        let proto::CopyRows { node, to, attempt, number, last_answered: got, from } = copy;
         if from.as_ref().is_some_and(|from| from.len() > limits::ROW_KEY) {
             return Err(invalid("rows are wanted from a key on that is longer than keys are".to_owned()));
         }
-        Ok(Self { node: ids::node(node)?, to, attempt, number, got, from })
+        Ok(Self { node: ids::node(node)?, to, attempt, number, last_answered: got, from })
     }
 }
 
@@ -81,9 +81,9 @@ impl CopiedRows {
     /// If lengths do not add up, or something is larger than it may be.
     pub fn from_proto(copied: proto::CopiedRows, raw: Raw<'_>) -> Result<Self> {
         let proto::CopiedRows { keys, values, next, changed, sealed } = copied;
-        if keys.len() != values.len() || keys.len() > ROWS {
+        if keys.len() != values.len() || keys.len() > MAX_COPIED_ROWS {
             return Err(invalid(format!(
-                "{} keys and {} values of rows: the limit is {ROWS}",
+                "{} keys and {} values of rows: the limit is {MAX_COPIED_ROWS}",
                 keys.len(),
                 values.len()
             )));

@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, limits};
-use protocol::ident::Timestamp;
+use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
 
-use super::states::{self, Check, Data, WRITES};
+use super::states::{self, Check, Data, MAX_MESSAGE_WRITES};
 use crate::convert::invalid;
 use crate::frame::Raw;
 use crate::proto;
 use crate::proto::query as messages;
 
 /// Bytes of an encoded query.
-pub const QUERY: usize = 1 << 20;
+pub const MAX_QUERY_BYTES: usize = 1 << 20;
 /// Rows in one answer.
-const ROWS: usize = limits::LISTING;
+const MAX_ROWS: usize = limits::LISTING;
 /// Columns of a row.
-pub const COLUMNS: usize = 256;
+pub const MAX_COLUMNS: usize = 256;
 /// Logical nodes that a query says it waits for.
-pub const WAITED: usize = 64;
+pub const MAX_WAITS_FOR: usize = 64;
 
 /// A query of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct QueryRequest {
     /// The query, encoded.
     pub query: Bytes,
     /// What the transaction that asks has written: objects, or `None` where it has deleted one.
-    pub own: BTreeMap<Oid, Option<Object>>,
+    pub own_writes: BTreeMap<Oid, Option<Object>>,
     /// What a transaction relies on is wanted.
-    pub reads: bool,
+    pub report_reads: bool,
     /// Only that is wanted of what candidates are looked for in.
     pub only_guards: bool,
     /// The plan is wanted.
@@ -41,7 +41,7 @@ pub struct Query {
 
 /// Rows of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
+pub struct QueryRows {
     /// Where more can be had.
     pub cursor: Option<u64>,
     /// The names of columns, with the first rows.
@@ -53,18 +53,18 @@ pub struct Rows {
     /// What a transaction relies on that takes these rows for true, beside what came with those before.
     pub reads: Vec<Read>,
     /// A time at or after all changes that were seen.
-    pub seen: Timestamp,
+    pub seen: HlcTimestamp,
     /// With the last rows: the plan as text and as JSON; empty if it was not asked for.
     pub plan: (String, Bytes),
-    /// Without rows: logical nodes that cannot be asked now, for which the query waits; at most [`WAITED`].
+    /// Without rows: logical nodes that cannot be asked now, for which the query waits; at most [`MAX_WAITS_FOR`].
     pub waits_for: Vec<NodeId>,
 }
 
-impl Query {
+impl QueryRequest {
     /// The message of the schema, and the raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Query, Vec<Bytes>) {
-        let Self { query, own, reads, only_guards, explain, unique } = self;
+        let Self { query, own_writes: own, report_reads: reads, only_guards, explain, unique } = self;
         let mut raw = Vec::new();
         let mut list = proto::cluster::Writes::default();
         for (oid, object) in &own {
@@ -73,7 +73,7 @@ impl Query {
             list.states.push(states::state(object.as_ref(), &mut raw));
         }
         let own = (!list.states.is_empty()).then_some(list);
-        (messages::Query { query, own, reads, only_guards, explain, unique }, raw)
+        (messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain, unique }, raw)
     }
 
     /// What a message asks, with the raw part that came with it.
@@ -81,13 +81,13 @@ impl Query {
     /// # Errors
     /// If anything in it is not as it has to be, which it names.
     pub fn from_proto(message: messages::Query, raw: Raw<'_>) -> Result<Self> {
-        let messages::Query { query, own, reads, only_guards, explain, unique } = message;
-        if query.len() > QUERY {
-            let what = format!("a query has {} bytes; it may have {QUERY}", query.len());
+        let messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain, unique } = message;
+        if query.len() > MAX_QUERY_BYTES {
+            let what = format!("a query has {} bytes; it may have {MAX_QUERY_BYTES}", query.len());
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         let list = own.unwrap_or_default();
-        let oids = states::things::<2, _>(&list.oids, WRITES, "writes")?;
+        let oids = states::split_chunks::<2, _>(&list.oids, MAX_MESSAGE_WRITES, "writes")?;
         if oids.len() != list.states.len() {
             return Err(invalid(format!("{} objects are written, and {} states", oids.len(), list.states.len())));
         }
@@ -101,11 +101,11 @@ impl Query {
             own.push((oid, data.object(oid.class(), *state)?));
         }
         data.finish()?;
-        Ok(Self { query, own: own.into_iter().collect(), reads, only_guards, explain, unique })
+        Ok(Self { query, own_writes: own.into_iter().collect(), report_reads: reads, only_guards, explain, unique })
     }
 }
 
-impl Rows {
+impl QueryRows {
     /// The message of the schema, and the raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Rows, Vec<Bytes>) {
@@ -128,8 +128,11 @@ impl Rows {
     /// If anything in it is not as it has to be, which it names.
     pub fn from_proto(message: messages::Rows, mut raw: Bytes) -> Result<Self> {
         let messages::Rows { cursor, columns, oids, lengths, reads, seen, plan, plan_json, waits_for } = message;
-        let halves = states::things::<2, _>(&oids, ROWS, "rows")?;
-        if lengths.len() > ROWS || columns.len() > COLUMNS || !(oids.is_empty() || halves.len() == lengths.len()) {
+        let halves = states::split_chunks::<2, _>(&oids, MAX_ROWS, "rows")?;
+        if lengths.len() > MAX_ROWS
+            || columns.len() > MAX_COLUMNS
+            || !(oids.is_empty() || halves.len() == lengths.len())
+        {
             let (rows, columns) = (lengths.len(), columns.len());
             let what = format!("{rows} rows of {columns} columns, with {} identifiers", halves.len());
             return Err(invalid(what));
@@ -139,10 +142,10 @@ impl Rows {
         }
         let rows = lengths.iter().map(|length| raw.split_to(*length as usize)).collect();
         let oids = halves.iter().map(|[high, low]| Oid::from(proto::Oid { high: *high, low: *low })).collect();
-        let (reads, seen) = (states::reads(reads)?, Timestamp(seen));
-        if waits_for.len() > WAITED {
+        let (reads, seen) = (states::reads(reads)?, HlcTimestamp(seen));
+        if waits_for.len() > MAX_WAITS_FOR {
             return Err(invalid(format!(
-                "a query says that it waits for {} logical nodes: over {WAITED}",
+                "a query says that it waits for {} logical nodes: over {MAX_WAITS_FOR}",
                 waits_for.len()
             )));
         }

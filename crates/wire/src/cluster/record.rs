@@ -141,7 +141,7 @@ fn record_from_proto(
         RecordMessage::Ended(ended) => Record::Ended {
             txn: ids::txn(txn)?,
             outcome: verdict::outcome(ended.outcome)?,
-            version: ids::some_version(ended.version)?,
+            version: ids::optional_version(ended.version)?,
             participants: ids::nodes(ended.participants)?,
         },
     })

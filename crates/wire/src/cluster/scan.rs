@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId, limits};
-use protocol::ident::{Timestamp, Version};
-use protocol::validate::{Read, Seen};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::validate::{Read, ReadVersion};
 
 use super::ids;
 use super::states::{self, Check, Data};
@@ -14,9 +14,9 @@ use crate::frame::Raw;
 use crate::proto::cluster as proto;
 
 /// Classes that one scan may ask for.
-pub const CLASSES: usize = 4096;
+pub const MAX_SCAN_CLASSES: usize = 4096;
 /// Bytes of a key of an index.
-pub const KEY: usize = 400;
+pub const MAX_KEY_BYTES: usize = 400;
 
 /// Which objects are wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Scan {
     /// In the order of an index, rather than of the identifiers.
     pub range: Option<IndexRange>,
     /// Only what stands behind this.
-    pub after: Option<Place>,
+    pub after: Option<ScanPosition>,
     /// Entries at most.
     pub limit: u32,
     /// What has to hold of them.
@@ -58,7 +58,7 @@ pub struct IndexRange {
 
 /// A place in an extent or in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ScanPosition {
     /// The key; empty in an extent.
     pub key: Bytes,
     /// The object.
@@ -73,30 +73,30 @@ pub struct Scanned {
     /// What a transaction has read besides, if it relies on there being no others.
     pub guards: Vec<Read>,
     /// Where it goes on, if it does.
-    pub next: Option<Place>,
+    pub next: Option<ScanPosition>,
     /// How many objects were looked at.
     pub examined: u64,
     /// How many were found.
     pub count: u64,
     /// A time at or after all changes that were seen.
-    pub seen: Timestamp,
+    pub seen: HlcTimestamp,
     /// Nothing is answered, for there are classes below the one asked for that were not named.
-    pub behind: bool,
+    pub has_stale_classes: bool,
 }
 
-impl From<Place> for proto::Place {
-    fn from(place: Place) -> Self {
+impl From<ScanPosition> for proto::ScanPosition {
+    fn from(place: ScanPosition) -> Self {
         Self { key: place.key, oid: Some(place.oid.into()) }
     }
 }
 
-fn place(place: proto::Place) -> Result<Place> {
-    Ok(Place { key: key(place.key)?, oid: ids::oid(place.oid)? })
+fn scan_position(place: proto::ScanPosition) -> Result<ScanPosition> {
+    Ok(ScanPosition { key: key(place.key)?, oid: ids::oid(place.oid)? })
 }
 
 fn key(key: Bytes) -> Result<Bytes> {
-    if key.len() > KEY {
-        let what = format!("a key of an index with {} bytes; it has at most {KEY}", key.len());
+    if key.len() > MAX_KEY_BYTES {
+        let what = format!("a key of an index with {} bytes; it has at most {MAX_KEY_BYTES}", key.len());
         return Err(Error::new(ErrorKind::TooLarge, what));
     }
     Ok(key)
@@ -132,9 +132,10 @@ impl Scan {
     /// # Errors
     /// If anything in it is not as it has to be, which it names.
     pub fn from_proto(scan: proto::Scan) -> Result<Self> {
-        if scan.classes.len() > CLASSES || scan.limit as usize > limits::LISTING {
+        if scan.classes.len() > MAX_SCAN_CLASSES || scan.limit as usize > limits::LISTING {
             let (classes, limit, most) = (scan.classes.len(), scan.limit, limits::LISTING);
-            let what = format!("a scan of {classes} classes for {limit} objects; at most {CLASSES} and {most} go");
+            let what =
+                format!("a scan of {classes} classes for {limit} objects; at most {MAX_SCAN_CLASSES} and {most} go");
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         if scan.classes.contains(&ClassId::NONE.0) {
@@ -152,7 +153,7 @@ impl Scan {
             epoch: scan.epoch,
             classes: scan.classes.into_iter().map(ids::class).collect::<Result<_>>()?,
             range: range.transpose()?,
-            after: scan.after.map(place).transpose()?,
+            after: scan.after.map(scan_position).transpose()?,
             limit: scan.limit,
             filter: filter.transpose()?,
             count: scan.count,
@@ -167,7 +168,7 @@ impl Scanned {
     pub fn into_proto(self) -> (proto::Scanned, Vec<Bytes>) {
         let mut raw = Vec::with_capacity(self.found.len());
         let reads: Vec<Read> =
-            self.found.iter().map(|(oid, version, _)| Read { oid: *oid, seen: Seen::At(*version) }).collect();
+            self.found.iter().map(|(oid, version, _)| Read { oid: *oid, seen: ReadVersion::At(*version) }).collect();
         let states = self.found.iter().map(|(_, _, object)| states::state(Some(object), &mut raw)).collect();
         let scanned = proto::Scanned {
             found: states::reads_to_proto(reads.iter()),
@@ -177,7 +178,7 @@ impl Scanned {
             examined: self.examined,
             count: self.count,
             seen: self.seen.0,
-            behind: self.behind,
+            has_stale_classes: self.has_stale_classes,
         };
         (scanned, raw)
     }
@@ -196,14 +197,14 @@ impl Scanned {
         let mut found = Vec::with_capacity(reads.len());
         for (read, state) in reads.into_iter().zip(scanned.states) {
             let object = data.object(read.oid.class(), state)?;
-            let (Seen::At(version), Some(object)) = (read.seen, object) else {
+            let (ReadVersion::At(version), Some(object)) = (read.seen, object) else {
                 return Err(invalid(format!("{} was found without a version or without a state", read.oid)));
             };
             found.push((read.oid, version, object));
         }
         data.finish()?;
-        let (guards, next) = (states::reads(scanned.guards)?, scanned.next.map(place).transpose()?);
-        let (examined, count, seen) = (scanned.examined, scanned.count, Timestamp(scanned.seen));
-        Ok(Self { found, guards, next, examined, count, seen, behind: scanned.behind })
+        let (guards, next) = (states::reads(scanned.guards)?, scanned.next.map(scan_position).transpose()?);
+        let (examined, count, seen) = (scanned.examined, scanned.count, HlcTimestamp(scanned.seen));
+        Ok(Self { found, guards, next, examined, count, seen, has_stale_classes: scanned.has_stale_classes })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
 use protocol::commit::{Part, Writes};
-use protocol::page_cache::{Content, Contents};
-use protocol::validate::{Read, Seen};
+use protocol::page_cache::{ObjectState, SlotStates};
+use protocol::validate::{Read, ReadVersion};
 
 use super::ids;
 use crate::convert::invalid;
@@ -14,12 +14,12 @@ use crate::frame::Raw;
 use crate::proto::cluster as proto;
 
 /// Objects that one message may say to have been read.
-pub const READS: usize = 1 << 18;
+pub const MAX_MESSAGE_READS: usize = 1 << 18;
 /// Objects that one message may write.
-pub const WRITES: usize = limits::OPERATIONS;
+pub const MAX_MESSAGE_WRITES: usize = limits::OPERATIONS;
 
 /// Bytes of a raw part up to which its objects share one copy of it. It is about what a page has.
-const SHARE: usize = 16 << 10;
+const MAX_SHARED_COPY: usize = 16 << 10;
 
 /// Bits of a state that say how long the data is; the others say the kind.
 const LENGTH_BITS: u32 = 24;
@@ -54,9 +54,9 @@ impl<'a> Data<'a> {
     pub(super) fn new(raw: Raw<'a>, check: Check) -> Self {
         let rest = match raw {
             Raw::Borrowed([]) => Rest::Shared(Bytes::new()),
-            Raw::Borrowed(bytes) if bytes.len() <= SHARE => Rest::Shared(Bytes::copy_from_slice(bytes)),
+            Raw::Borrowed(bytes) if bytes.len() <= MAX_SHARED_COPY => Rest::Shared(Bytes::copy_from_slice(bytes)),
             Raw::Borrowed(bytes) => Rest::Borrowed(bytes),
-            Raw::Owned(bytes) if bytes.len() <= SHARE => Rest::Shared(bytes),
+            Raw::Owned(bytes) if bytes.len() <= MAX_SHARED_COPY => Rest::Shared(bytes),
             Raw::Owned(bytes) => Rest::Large(bytes),
         };
         Self { rest, check }
@@ -81,7 +81,7 @@ impl<'a> Data<'a> {
             }
             Rest::Large(bytes) => {
                 let piece = bytes.split_to(length);
-                if length > SHARE { piece } else { Bytes::copy_from_slice(&piece) }
+                if length > MAX_SHARED_COPY { piece } else { Bytes::copy_from_slice(&piece) }
             }
             Rest::Shared(bytes) => bytes.split_to(length),
         })
@@ -145,14 +145,14 @@ pub(super) fn reads_to_proto<'a>(reads: impl Iterator<Item = &'a Read>) -> Optio
         let oid = crate::proto::Oid::from(read.oid);
         list.oids.extend([oid.high, oid.low]);
         match read.seen {
-            Seen::At(version) => {
+            ReadVersion::At(version) => {
                 list.seen.push(version.position);
                 if version.moves > 0 {
                     list.moves.resize(index, 0);
                     list.moves.push(version.moves);
                 }
             }
-            Seen::Written(txn) => {
+            ReadVersion::Written(txn) => {
                 list.seen.push(txn.start.0);
                 list.written.push(index as u32);
                 list.writers.push(txn.client.0);
@@ -167,7 +167,7 @@ pub(super) fn reads_to_proto<'a>(reads: impl Iterator<Item = &'a Read>) -> Optio
 
 pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
     let Some(list) = list else { return Ok(Vec::new()) };
-    let oids = things::<2, _>(&list.oids, READS, "reads")?;
+    let oids = split_chunks::<2, _>(&list.oids, MAX_MESSAGE_READS, "reads")?;
     let moves = (!list.moves.is_empty()).then_some(&list.moves);
     let fits = oids.len() == list.seen.len() && moves.is_none_or(|moves| moves.len() == oids.len());
     if !fits || list.written.len() != list.writers.len() {
@@ -178,11 +178,11 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
     for (index, (oid, seen)) in oids.iter().zip(&list.seen).enumerate() {
         let moves = moves.map_or(0, |moves| moves[index]);
         let seen = match written.next_if(|(at, _)| **at as usize == index) {
-            Some((_, writer)) if moves == 0 => Seen::Written(ids::pair(*seen, *writer)?),
+            Some((_, writer)) if moves == 0 => ReadVersion::Written(ids::txn_from_parts(*seen, *writer)?),
             Some(_) => return Err(invalid("what a transaction wrote was not moved")),
-            None => Seen::At(ids::at(moves, *seen)?),
+            None => ReadVersion::At(ids::version_from_parts(moves, *seen)?),
         };
-        reads.push(Read { oid: ids::halves(*oid)?, seen });
+        reads.push(Read { oid: ids::oid_from_halves(*oid)?, seen });
     }
     match written.next() {
         None => Ok(reads),
@@ -193,7 +193,7 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
 }
 
 /// A list of numbers as things of `N` numbers each.
-pub(super) fn things<'a, const N: usize, T>(numbers: &'a [T], most: usize, what: &str) -> Result<&'a [[T; N]]> {
+pub(super) fn split_chunks<'a, const N: usize, T>(numbers: &'a [T], most: usize, what: &str) -> Result<&'a [[T; N]]> {
     let (things, []) = numbers.as_chunks::<N>() else {
         return Err(invalid(format!("{} numbers are no whole number of {what}", numbers.len())));
     };
@@ -208,7 +208,7 @@ pub(super) fn things<'a, const N: usize, T>(numbers: &'a [T], most: usize, what:
 // ------------------------------------------------------------------------------------------------ writes
 
 pub(super) fn writes_to_proto<'a>(
-    writes: impl Iterator<Item = (&'a Oid, &'a Content<Object>)>,
+    writes: impl Iterator<Item = (&'a Oid, &'a ObjectState<Object>)>,
     raw: &mut Vec<Bytes>,
 ) -> Option<proto::Writes> {
     let mut list = proto::Writes::default();
@@ -225,30 +225,30 @@ pub(super) fn writes_to_proto<'a>(
     (!list.oids.is_empty()).then_some(list)
 }
 
-fn value(content: &Content<Object>) -> Option<&Object> {
+fn value(content: &ObjectState<Object>) -> Option<&Object> {
     match content {
-        Content::Value(object) => Some(object),
-        Content::Absent => None,
+        ObjectState::Value(object) => Some(object),
+        ObjectState::Absent => None,
     }
 }
 
-fn content(object: Option<Object>) -> Content<Object> {
-    object.map_or(Content::Absent, Content::Value)
+fn content(object: Option<Object>) -> ObjectState<Object> {
+    object.map_or(ObjectState::Absent, ObjectState::Value)
 }
 
 fn each_write(
     list: Option<proto::Writes>,
     data: &mut Data<'_>,
-    mut each: impl FnMut(Oid, Content<Object>),
+    mut each: impl FnMut(Oid, ObjectState<Object>),
 ) -> Result<()> {
     let Some(list) = list else { return Ok(()) };
-    let oids = things::<2, _>(&list.oids, WRITES, "writes")?;
+    let oids = split_chunks::<2, _>(&list.oids, MAX_MESSAGE_WRITES, "writes")?;
     if oids.len() != list.states.len() {
         return Err(invalid(format!("{} objects are written, and {} states", oids.len(), list.states.len())));
     }
     let mut last = Oid::MIN;
     for (oid, state) in oids.iter().zip(&list.states) {
-        let oid = ids::halves(*oid)?;
+        let oid = ids::oid_from_halves(*oid)?;
         if oid <= last {
             return Err(invalid(format!("{oid} is written behind {last}: out of order, or twice")));
         }
@@ -273,8 +273,8 @@ pub(super) fn touches_to_proto(touches: &BTreeSet<Oid>) -> Vec<u64> {
 }
 
 pub(super) fn touches(oids: &[u64]) -> Result<BTreeSet<Oid>> {
-    let oids = things::<2, _>(oids, WRITES, "touches")?;
-    let oids: Vec<Oid> = oids.iter().map(|oid| ids::halves(*oid)).collect::<Result<_>>()?;
+    let oids = split_chunks::<2, _>(oids, MAX_MESSAGE_WRITES, "touches")?;
+    let oids: Vec<Oid> = oids.iter().map(|oid| ids::oid_from_halves(*oid)).collect::<Result<_>>()?;
     match oids.is_sorted_by(|one, next| one < next) {
         true => Ok(oids.into_iter().collect()),
         false => Err(invalid("objects are touched out of order, or twice")),
@@ -315,8 +315,8 @@ pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<B
     for oid in touches(&list.touches)? {
         part(&mut parts, oid.page().node).touches.insert(oid);
     }
-    if parts.len() > ids::PARTICIPANTS {
-        let (found, most) = (parts.len(), ids::PARTICIPANTS);
+    if parts.len() > ids::MAX_PARTICIPANTS {
+        let (found, most) = (parts.len(), ids::MAX_PARTICIPANTS);
         return Err(Error::new(ErrorKind::TooLarge, format!("a transaction of {found} nodes; it has at most {most}")));
     }
     Ok(parts)
@@ -345,7 +345,7 @@ pub(super) fn objects_to_proto(objects: &BTreeMap<u16, Object>, raw: &mut Vec<By
     slots_to_proto(objects.iter().map(|(slot, object)| (*slot, Some(object))), raw)
 }
 
-pub(super) fn contents_to_proto(contents: &Contents<Object>, raw: &mut Vec<Bytes>) -> Option<proto::Slots> {
+pub(super) fn contents_to_proto(contents: &SlotStates<Object>, raw: &mut Vec<Bytes>) -> Option<proto::Slots> {
     slots_to_proto(contents.iter().map(|(slot, content)| (*slot, value(content))), raw)
 }
 
@@ -355,7 +355,7 @@ fn slots<V>(
     value: impl Fn(Option<Object>) -> Option<V>,
 ) -> Result<BTreeMap<u16, V>> {
     let list = list.unwrap_or_default();
-    let states = things::<3, _>(&list.states, usize::from(u16::MAX) + 1, "slots")?;
+    let states = split_chunks::<3, _>(&list.states, usize::from(u16::MAX) + 1, "slots")?;
     let mut all: Vec<(u16, V)> = Vec::with_capacity(states.len());
     for [slot, class, state] in states {
         let slot = ids::slot(*slot)?;
@@ -372,6 +372,6 @@ pub(super) fn objects(list: Option<proto::Slots>, data: &mut Data<'_>) -> Result
     slots(list, data, |object| object)
 }
 
-pub(super) fn contents(list: proto::Slots, data: &mut Data<'_>) -> Result<Contents<Object>> {
+pub(super) fn contents(list: proto::Slots, data: &mut Data<'_>) -> Result<SlotStates<Object>> {
     slots(Some(list), data, |object| Some(content(object)))
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::{NodeId, Object, PageId, Result};
 use protocol::ident::{HolderId, Version};
-use protocol::page_cache::{FetchId, Fetched, Invalidation, Reply};
+use protocol::page_cache::{FetchId, FetchReply, Invalidation, PageImage};
 use protocol::tree::{Down, Up};
 
 use super::ids;
@@ -58,7 +58,7 @@ pub(super) fn up(up: UpMessage, node: NodeId, data: &mut Data<'_>) -> Result<Up<
             replaces: renew.replaces.map(HolderId),
         },
         UpMessage::Fetch(fetch) => {
-            Up::Fetch { page: page(fetch.page)?, fetch: FetchId(fetch.fetch), have: ids::some_version(fetch.have)? }
+            Up::Fetch { page: page(fetch.page)?, fetch: FetchId(fetch.fetch), have: ids::optional_version(fetch.have)? }
         }
         UpMessage::Acknowledge(acknowledge) => {
             Up::Acknowledge { page: page(acknowledge.page)?, version: ids::version(acknowledge.version)? }
@@ -75,7 +75,7 @@ pub(super) fn up(up: UpMessage, node: NodeId, data: &mut Data<'_>) -> Result<Up<
     })
 }
 
-fn copy_to_proto(copy: &Fetched<Object>, raw: &mut Vec<Bytes>) -> proto::Copy {
+fn copy_to_proto(copy: &PageImage<Object>, raw: &mut Vec<Bytes>) -> proto::Copy {
     proto::Copy {
         version: Some(copy.version.into()),
         timestamp: copy.timestamp.0,
@@ -83,8 +83,8 @@ fn copy_to_proto(copy: &Fetched<Object>, raw: &mut Vec<Bytes>) -> proto::Copy {
     }
 }
 
-fn copy(copy: proto::Copy, data: &mut Data<'_>) -> Result<Fetched<Object>> {
-    Ok(Fetched {
+fn copy(copy: proto::Copy, data: &mut Data<'_>) -> Result<PageImage<Object>> {
+    Ok(PageImage {
         version: ids::version(copy.version)?,
         timestamp: ids::timestamp(copy.timestamp)?,
         objects: states::objects(copy.objects, data)?,
@@ -99,9 +99,9 @@ pub(super) fn down_to_proto(down: &Down<Object>, raw: &mut Vec<Bytes>) -> DownMe
         Down::Closed => DownMessage::Closed(proto::Nothing {}),
         Down::Fetched { page, fetch, reply } => {
             let reply = match reply {
-                Reply::Page(copy) => proto::fetched::Reply::Copy(copy_to_proto(copy, raw)),
-                Reply::Current => proto::fetched::Reply::Current(proto::Nothing {}),
-                Reply::Stale => proto::fetched::Reply::Stale(proto::Nothing {}),
+                FetchReply::Page(copy) => proto::fetched::Reply::Copy(copy_to_proto(copy, raw)),
+                FetchReply::Current => proto::fetched::Reply::Current(proto::Nothing {}),
+                FetchReply::Stale => proto::fetched::Reply::Stale(proto::Nothing {}),
             };
             DownMessage::Fetched(proto::Fetched { page: Some((*page).into()), fetch: fetch.0, reply: Some(reply) })
         }
@@ -133,9 +133,9 @@ pub(super) fn down(down: DownMessage, node: NodeId, data: &mut Data<'_>) -> Resu
         DownMessage::Fetched(fetched) => {
             let page = ids::page(fetched.page, node)?;
             let reply = match fetched.reply.ok_or_else(|| missing("answer to the fetch"))? {
-                proto::fetched::Reply::Copy(found) => Reply::Page(copy(found, data)?),
-                proto::fetched::Reply::Current(_) => Reply::Current,
-                proto::fetched::Reply::Stale(_) => Reply::Stale,
+                proto::fetched::Reply::Copy(found) => FetchReply::Page(copy(found, data)?),
+                proto::fetched::Reply::Current(_) => FetchReply::Current,
+                proto::fetched::Reply::Stale(_) => FetchReply::Stale,
             };
             Down::Fetched { page, fetch: FetchId(fetched.fetch), reply }
         }

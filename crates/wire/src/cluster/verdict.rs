@@ -3,8 +3,8 @@
 use model::Result;
 use protocol::commit::coordinator;
 use protocol::commit::{Outcome, Refusal};
-use protocol::ident::Timestamp;
-use protocol::validate::{Cause, Conflict};
+use protocol::ident::HlcTimestamp;
+use protocol::validate::{Cause, ValidationConflict};
 
 use super::ids;
 use crate::convert::missing;
@@ -25,7 +25,7 @@ pub(super) fn outcome(field: Option<proto::Outcome>) -> Result<Outcome> {
     }
 }
 
-pub(super) fn conflict_to_proto(conflict: Conflict) -> proto::Conflict {
+pub(super) fn conflict_to_proto(conflict: ValidationConflict) -> proto::Conflict {
     let cause = match conflict.cause {
         Cause::Stale(version) => proto::conflict::Cause::Stale(version.into()),
         Cause::Held(txn) => proto::conflict::Cause::Held(txn.into()),
@@ -33,12 +33,12 @@ pub(super) fn conflict_to_proto(conflict: Conflict) -> proto::Conflict {
     proto::Conflict { oid: Some(conflict.oid.into()), cause: Some(cause) }
 }
 
-pub(super) fn conflict(field: proto::Conflict) -> Result<Conflict> {
+pub(super) fn conflict(field: proto::Conflict) -> Result<ValidationConflict> {
     let cause = match field.cause.ok_or_else(|| missing("cause of the conflict"))? {
         proto::conflict::Cause::Stale(version) => Cause::Stale(ids::version(Some(version))?),
         proto::conflict::Cause::Held(txn) => Cause::Held(ids::txn(Some(txn))?),
     };
-    Ok(Conflict { oid: ids::oid(field.oid)?, cause })
+    Ok(ValidationConflict { oid: ids::oid(field.oid)?, cause })
 }
 
 pub(super) fn refusal_to_proto(refusal: Refusal) -> proto::Refusal {
@@ -58,7 +58,7 @@ pub(super) fn refusal(field: proto::Refusal) -> Result<Refusal> {
     })
 }
 
-pub(super) fn verdict_to_proto(verdict: Result<Timestamp, Refusal>) -> proto::Verdict {
+pub(super) fn verdict_to_proto(verdict: Result<HlcTimestamp, Refusal>) -> proto::Verdict {
     let verdict = match verdict {
         Ok(at) => proto::verdict::Verdict::At(at.0),
         Err(why) => proto::verdict::Verdict::Refused(refusal_to_proto(why)),
@@ -66,23 +66,23 @@ pub(super) fn verdict_to_proto(verdict: Result<Timestamp, Refusal>) -> proto::Ve
     proto::Verdict { verdict: Some(verdict) }
 }
 
-pub(super) fn verdict(field: Option<proto::Verdict>) -> Result<Result<Timestamp, Refusal>> {
+pub(super) fn verdict(field: Option<proto::Verdict>) -> Result<Result<HlcTimestamp, Refusal>> {
     match field.and_then(|field| field.verdict).ok_or_else(|| missing("verdict"))? {
         proto::verdict::Verdict::At(at) => Ok(Ok(ids::timestamp(at)?)),
         proto::verdict::Verdict::Refused(why) => Ok(Err(refusal(why)?)),
     }
 }
 
-pub(super) fn ended_to_proto(reply: coordinator::Reply) -> proto::Verdict {
+pub(super) fn ended_to_proto(reply: coordinator::CommitReply) -> proto::Verdict {
     verdict_to_proto(match reply {
-        coordinator::Reply::Committed(at) => Ok(at),
-        coordinator::Reply::Refused(why) => Err(why),
+        coordinator::CommitReply::Committed(at) => Ok(at),
+        coordinator::CommitReply::Refused(why) => Err(why),
     })
 }
 
-pub(super) fn ended(field: proto::Verdict) -> Result<coordinator::Reply> {
+pub(super) fn ended(field: proto::Verdict) -> Result<coordinator::CommitReply> {
     Ok(match verdict(Some(field))? {
-        Ok(at) => coordinator::Reply::Committed(at),
-        Err(why) => coordinator::Reply::Refused(why),
+        Ok(at) => coordinator::CommitReply::Committed(at),
+        Err(why) => coordinator::CommitReply::Refused(why),
     })
 }

@@ -20,13 +20,13 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
-use super::caller::{Asker, gone, lost};
+use super::caller::{AnswerSink, answer_lost, connection_ended};
 use super::mailbox::{Body, Item, Mailbox};
-use super::own::Own;
-use super::reply::{Reply, failure, message};
+use super::responder::{Responder, failure, message};
+use super::unsent_requests::UnsentRequests;
 use super::{Answer, End, Incoming, Limits, Service};
 use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER};
-use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED};
+use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED_BUFFER_LEN};
 use crate::outbox::Outbox;
 use crate::proto;
 use crate::proto::response::Response;
@@ -34,20 +34,20 @@ use crate::transport::Stream;
 
 thread_local! {
     /// What every connection of this thread reads into, one at a time.
-    static SHARED_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SHARED]);
+    static SHARED_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SHARED_BUFFER_LEN]);
 }
 
 /// The request that no one asks: its answer says why the other side ends the connection.
-const GOODBYE: u32 = u32::MAX;
+const CLOSE_REASON_ID: u32 = u32::MAX;
 
 /// Bytes of answers that are too many to wait for another turn.
-const PROMPT: usize = 64 << 10;
+const IMMEDIATE_WRITE: usize = 64 << 10;
 
 /// How long a connection that this side ends may take to take its last bytes.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Who waits for answers of the other side, by request. This side chooses the numbers.
-type Asked = HashMap<u32, Asker, foldhash::fast::RandomState>;
+type PendingAnswers = HashMap<u32, AnswerSink, foldhash::fast::RandomState>;
 
 /// Unanswered requests of the other side.
 #[derive(Debug, Default)]
@@ -67,18 +67,18 @@ pub struct Link<S> {
     inbox: Inbox,
     outbox: Outbox,
     load: Load,
-    asked: Asked,
+    pending_answers: PendingAnswers,
     next_id: u32,
     /// Bytes of streamed answers in the outbox.
-    streamed: usize,
+    streamed_bytes: usize,
     /// What this side asks and tells.
-    own: Own,
+    unsent_requests: UnsentRequests,
     /// Reading waits for the reader of a stream.
-    is_stalled: bool,
+    is_reading_paused: bool,
     /// Something was read and answered; the answers leave when the task has its turn again.
-    is_due: bool,
+    is_write_deferred: bool,
     /// Ends the connection if the other side takes nothing until then.
-    stall: Option<Pin<Box<time::Sleep>>>,
+    write_stall_timer: Option<Pin<Box<time::Sleep>>>,
     draining: Draining,
     items: Vec<Item>,
     waker: Option<Waker>,
@@ -122,13 +122,13 @@ impl<S: Service> Link<S> {
             inbox: Inbox::new(limits.max_frame),
             outbox: Outbox::default(),
             load: Load::default(),
-            asked: Asked::default(),
+            pending_answers: PendingAnswers::default(),
             next_id: 0,
-            streamed: 0,
-            own: Own::default(),
-            is_stalled: false,
-            is_due: false,
-            stall: None,
+            streamed_bytes: 0,
+            unsent_requests: UnsentRequests::default(),
+            is_reading_paused: false,
+            is_write_deferred: false,
+            write_stall_timer: None,
             draining: Draining::No,
             items: Vec::new(),
             waker: None,
@@ -146,13 +146,13 @@ impl<S: Service> Link<S> {
             }
             let may_read = self.may_read();
             let filled = if may_read { self.poll_read(context) } else { Poll::Pending };
-            let waits = !self.is_due && !self.outbox.is_empty() && self.outbox.len() < PROMPT;
+            let waits = !self.is_write_deferred && !self.outbox.is_empty() && self.outbox.len() < IMMEDIATE_WRITE;
             if waits && matches!(filled, Poll::Ready(Ok(Filled::Some))) {
-                self.is_due = true;
+                self.is_write_deferred = true;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.is_due = false;
+            self.is_write_deferred = false;
             if let Poll::Ready(end) = self.poll_write(context) {
                 return Poll::Ready(end);
             }
@@ -164,7 +164,7 @@ impl<S: Service> Link<S> {
                 Poll::Ready(Ok(Filled::Some)) => {}
                 Poll::Ready(Ok(Filled::End)) => return Poll::Ready(self.end_of_stream()),
                 Poll::Ready(Err(InboxError::Io(error))) => return Poll::Ready(End::Broken(error)),
-                Poll::Ready(Err(InboxError::Frame(error))) => return Poll::Ready(self.say_goodbye(error)),
+                Poll::Ready(Err(InboxError::Frame(error))) => return Poll::Ready(self.send_close_reason(error)),
                 Poll::Pending if self.draining == Draining::Reading => self.draining = Draining::Answering,
                 Poll::Pending => return Poll::Pending,
             }
@@ -173,22 +173,22 @@ impl<S: Service> Link<S> {
 
     /// Sends what there is, as far as the other side takes it; ready if that ends the connection.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        let raw = self.outbox.count_raw();
+        let raw = self.outbox.take_raw_bytes();
         if raw > 0 {
-            self.service.sent(raw);
+            self.service.on_sent(raw);
         }
         let before = self.outbox.len();
         let flushed = self.outbox.poll_flush(context, &mut self.stream);
-        let told = self.own.leave(&self.outbox);
+        let told = self.unsent_requests.remove_sent(&self.outbox);
         if told > 0 {
-            self.mailbox.told(told);
+            self.mailbox.release_one_way(told);
         }
         match flushed {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
             Poll::Ready(Ok(())) => {
-                self.stall = None;
-                if self.streamed > 0 {
-                    self.mailbox.release(std::mem::take(&mut self.streamed));
+                self.write_stall_timer = None;
+                if self.streamed_bytes > 0 {
+                    self.mailbox.release_stream(std::mem::take(&mut self.streamed_bytes));
                 }
                 if self.draining == Draining::Answering && self.load.requests == 0 {
                     return Poll::Ready(End::Closed);
@@ -196,7 +196,7 @@ impl<S: Service> Link<S> {
             }
             Poll::Pending => {
                 let Some(patience) = self.limits.write_stall else { return Poll::Pending };
-                let stall = self.stall.get_or_insert_with(|| Box::pin(time::sleep(patience)));
+                let stall = self.write_stall_timer.get_or_insert_with(|| Box::pin(time::sleep(patience)));
                 if self.outbox.len() < before {
                     stall.as_mut().reset(time::Instant::now() + patience);
                 }
@@ -209,10 +209,10 @@ impl<S: Service> Link<S> {
     }
 
     /// Tells the other side what was wrong with its bytes, if it listens.
-    fn say_goodbye(&mut self, error: FrameError) -> End {
-        if !matches!(error, FrameError::Told(_)) {
+    fn send_close_reason(&mut self, error: FrameError) -> End {
+        if !matches!(error, FrameError::ClosedByPeer(_)) {
             let goodbye = failure(&Error::new(ErrorKind::Invalid, error.to_string()));
-            self.outbox.push(Flags::RESPONSE, GOODBYE, &message(goodbye), &[]);
+            self.outbox.push(Flags::RESPONSE, CLOSE_REASON_ID, &message(goodbye), &[]);
         }
         End::Violated(error)
     }
@@ -231,14 +231,14 @@ impl<S: Service> Link<S> {
     }
 
     fn may_read(&self) -> bool {
-        !self.is_stalled
+        !self.is_reading_paused
             && self.draining != Draining::Answering
             && !is_full(&self.load, self.unanswered(), &self.limits)
     }
 
     /// Bytes of answers that have not left.
     fn unanswered(&self) -> usize {
-        self.outbox.len().saturating_sub(self.own.bytes())
+        self.outbox.len().saturating_sub(self.unsent_requests.bytes())
     }
 
     /// Does what the mailbox asks for; breaks off if that is to close.
@@ -253,21 +253,21 @@ impl<S: Service> Link<S> {
         for item in items.drain(..) {
             match item {
                 Item::Call { request, raw, asker } => self.ask(request, raw, asker),
-                Item::Tell { message, raw, bytes } => {
+                Item::OneWay { message, raw, bytes } => {
                     let (length, max) = (bytes + HEADER + CHECKSUM, self.their_max_frame as usize);
                     if length > max {
                         return ControlFlow::Break(End::TooLong { length, max });
                     }
-                    let start = self.outbox.added();
+                    let start = self.outbox.total_added();
                     self.outbox.push(Flags::ONE_WAY, 0, &message, &raw);
-                    self.own.push(&self.outbox, start, bytes);
+                    self.unsent_requests.push(&self.outbox, start, bytes);
                 }
                 Item::More { id, response, raw, bytes } => {
-                    self.streamed += bytes;
+                    self.streamed_bytes += bytes;
                     self.outbox.push(Flags::MORE, id, &message(response), &raw);
                 }
                 Item::Last { id, cost, response, raw } => {
-                    self.settle(cost);
+                    self.finish_request(cost);
                     let response = message(response);
                     match raw {
                         Body::Bytes(raw) => self.outbox.push(Flags::RESPONSE, id, &response, &raw),
@@ -279,8 +279,8 @@ impl<S: Service> Link<S> {
                         }
                     }
                 }
-                Item::Settled { cost } => self.settle(cost),
-                Item::Resume => self.is_stalled = false,
+                Item::Finished { cost } => self.finish_request(cost),
+                Item::Resume => self.is_reading_paused = false,
                 Item::Drain if self.draining == Draining::No => self.draining = Draining::Reading,
                 Item::Drain => {}
                 Item::Overrun => return ControlFlow::Break(End::Overrun),
@@ -291,12 +291,12 @@ impl<S: Service> Link<S> {
         ControlFlow::Continue(())
     }
 
-    fn settle(&mut self, cost: usize) {
+    fn finish_request(&mut self, cost: usize) {
         self.load.requests -= 1;
         self.load.bytes -= cost;
     }
 
-    fn ask(&mut self, request: proto::request::Request, raw: Vec<bytes::Bytes>, asker: Asker) {
+    fn ask(&mut self, request: proto::request::Request, raw: Vec<bytes::Bytes>, asker: AnswerSink) {
         let request = proto::Request { request: Some(request) };
         let length = request.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>();
         if length + HEADER + CHECKSUM > self.their_max_frame as usize {
@@ -305,22 +305,34 @@ impl<S: Service> Link<S> {
             return;
         }
         let mut id = self.next_id;
-        while id == GOODBYE || self.asked.contains_key(&id) {
+        while id == CLOSE_REASON_ID || self.pending_answers.contains_key(&id) {
             id = id.wrapping_add(1);
         }
         self.next_id = id.wrapping_add(1);
-        self.asked.insert(id, asker);
-        let start = self.outbox.added();
+        self.pending_answers.insert(id, asker);
+        let start = self.outbox.total_added();
         self.outbox.push(Flags::REQUEST, id, &request, &raw);
-        self.own.push(&self.outbox, start, 0);
+        self.unsent_requests.push(&self.outbox, start, 0);
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Filled, InboxError>> {
-        let Self { stream, inbox, service, outbox, own, load, mailbox, asked, is_stalled, limits, .. } = self;
+        let Self {
+            stream,
+            inbox,
+            service,
+            outbox,
+            unsent_requests: own,
+            load,
+            mailbox,
+            pending_answers: asked,
+            is_reading_paused: is_stalled,
+            limits,
+            ..
+        } = self;
         let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
             inbox.poll_fill(context, stream, shared, |frame| {
                 if frame.flags.is_response() {
-                    *is_stalled |= take_answer(frame, asked)?;
+                    *is_stalled |= deliver_answer(frame, asked)?;
                 } else {
                     serve(frame, service, outbox, load, mailbox)?;
                 }
@@ -332,7 +344,7 @@ impl<S: Service> Link<S> {
             })
         });
         if let Poll::Ready(Ok(Filled::Some)) = filled {
-            mailbox.hear();
+            mailbox.note_received();
         }
         filled
     }
@@ -341,11 +353,11 @@ impl<S: Service> Link<S> {
     fn finish(&mut self, end: &End) {
         for item in self.mailbox.close() {
             if let Item::Call { asker, .. } = item {
-                asker.fail(gone());
+                asker.fail(connection_ended());
             }
         }
-        for (_, asker) in self.asked.drain() {
-            asker.fail(lost().caused_by(end.to_string()));
+        for (_, asker) in self.pending_answers.drain() {
+            asker.fail(answer_lost().caused_by(end.to_string()));
         }
     }
 }
@@ -355,18 +367,18 @@ fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
 }
 
 /// Hands an answer to whoever asked; `true` if a stream's reader has fallen behind.
-fn take_answer(frame: Frame<'_>, asked: &mut Asked) -> Result<bool, FrameError> {
-    if frame.id == GOODBYE {
+fn deliver_answer(frame: Frame<'_>, asked: &mut PendingAnswers) -> Result<bool, FrameError> {
+    if frame.id == CLOSE_REASON_ID {
         let response = proto::Response::decode(frame.message).map_err(unreadable)?;
         return match response.response {
-            Some(Response::Error(error)) => Err(FrameError::Told(error.message)),
+            Some(Response::Error(error)) => Err(FrameError::ClosedByPeer(error.message)),
             _ => Err(FrameError::Stray(frame.id)),
         };
     }
     if frame.flags == Flags::RESPONSE
         && let Entry::Occupied(mut asker) = asked.entry(frame.id)
-        && let Asker::Then(then) = asker.get_mut()
-        && then.pass(&frame)
+        && let AnswerSink::Callback(then) = asker.get_mut()
+        && then.try_forward(&frame)
     {
         asker.remove();
         return Ok(false);
@@ -379,15 +391,15 @@ fn take_answer(frame: Frame<'_>, asked: &mut Asked) -> Result<bool, FrameError> 
     };
     if frame.flags == Flags::MORE {
         return match asked.get(&frame.id) {
-            Some(Asker::Many(stream)) => Ok(stream.send(answer.and_then(Answer::check))),
+            Some(AnswerSink::Many(stream)) => Ok(stream.send(answer.and_then(Answer::check))),
             _ => Err(FrameError::Stray(frame.id)),
         };
     }
     match asked.remove(&frame.id) {
         // Whoever asked may have gone; the permit of its call ends here in either case.
-        Some(Asker::One(asker, _permit)) => drop(asker.send(answer.and_then(Answer::check))),
-        Some(Asker::Then(then)) => then.take(answer),
-        Some(Asker::Many(stream)) => drop(stream.send(answer.and_then(Answer::check))),
+        Some(AnswerSink::One(asker, _permit)) => drop(asker.send(answer.and_then(Answer::check))),
+        Some(AnswerSink::Callback(then)) => then.handle(answer),
+        Some(AnswerSink::Many(stream)) => drop(stream.send(answer.and_then(Answer::check))),
         None => return Err(FrameError::Stray(frame.id)),
     }
     Ok(false)
@@ -403,16 +415,17 @@ fn serve(
     let request = proto::Request::decode(frame.message).map_err(unreadable)?;
     let one_way = frame.flags == Flags::ONE_WAY;
     let (cost, mut refused) = (frame.raw.len(), None);
-    let reply = Reply { id: frame.id, one_way, cost, outbox, load, mailbox, refused: &mut refused, done: false };
+    let reply =
+        Responder { id: frame.id, one_way, cost, outbox, load, mailbox, close_reason: &mut refused, done: false };
     match request.request {
-        _ if one_way && !frame.raw_is_sound() => {
+        _ if one_way && !frame.is_raw_intact() => {
             reply.refuse(&Error::new(ErrorKind::Unavailable, "its bytes were damaged on their way"));
         }
-        _ if !frame.raw_is_sound() => {
+        _ if !frame.is_raw_intact() => {
             let what = "the bytes of the request were damaged on their way: send it again; nothing was changed";
             reply.send(failure(&Error::new(ErrorKind::Unavailable, what)));
         }
-        Some(request) => service.request(Incoming { request, raw: frame.raw }, reply),
+        Some(request) => service.on_request(Incoming { request, raw: frame.raw }, reply),
         None => {
             let what = "the request is one that this server does not know: upgrade it";
             reply.send(failure(&Error::new(ErrorKind::Unsupported, what)));

@@ -7,21 +7,21 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use prost::Message;
 
-use super::caller::Asker;
+use super::caller::AnswerSink;
 use crate::frame::{Flags, Frame, Header};
-use crate::outbox::{Guard, Piece, encode_frame};
+use crate::outbox::{Piece, PieceGuard, encode_frame};
 use crate::pool;
 use crate::proto;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
 
 /// The connection has ended; what was to be put here is dropped.
-pub(super) struct Ended;
+pub(super) struct ConnectionEnded;
 
 /// The raw part of an answer.
 pub(super) enum Body {
     Bytes(Vec<Bytes>),
-    Pieces(Vec<Piece>, Guard),
+    Pieces(Vec<Piece>, PieceGuard),
     /// With the checksum of the bytes.
     Checked(Bytes, u32),
 }
@@ -29,14 +29,14 @@ pub(super) enum Body {
 /// Bytes of streamed answers that may wait to leave before who makes them waits too.
 const MAX_BACKLOG: usize = 4 << 20;
 /// Bytes of requests that want no answer which may wait to leave before the connection ends.
-pub const MAX_UNSENT_TELLS: usize = 64 << 20;
+pub const MAX_UNSENT_ONE_WAY: usize = 64 << 20;
 
 /// What the task that drives a connection is asked to do.
 pub(super) enum Item {
     /// Send a request, and hand its answers to `asker`.
-    Call { request: Request, raw: Vec<Bytes>, asker: Asker },
+    Call { request: Request, raw: Vec<Bytes>, asker: AnswerSink },
     /// Send a request that wants no answer.
-    Tell { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
+    OneWay { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
     /// Close: the other side takes too little of what it is told.
     Overrun,
     /// Send an answer that others follow.
@@ -44,7 +44,7 @@ pub(super) enum Item {
     /// Send the last answer to a request that was deferred.
     Last { id: u32, cost: usize, response: Response, raw: Body },
     /// Forget a request that was deferred and wants no answer.
-    Settled { cost: usize },
+    Finished { cost: usize },
     /// Read again: a stream's reader has caught up.
     Resume,
     /// Answer what was asked, then close.
@@ -55,7 +55,7 @@ pub(super) enum Item {
 
 /// Answers of others that are passed on: whole frames.
 #[derive(Default)]
-pub(super) struct Passed {
+pub(super) struct ForwardedFrames {
     pub(super) frames: Vec<u8>,
     /// How many requests they settle, and what those have cost.
     pub(super) requests: u32,
@@ -72,28 +72,28 @@ pub(super) struct Passed {
 pub struct Mailbox {
     inner: Mutex<Inner>,
     /// Signalled when `backlog` shrinks, and when the connection ends.
-    room: Condvar,
+    backlog_shrank: Condvar,
     /// Whether there may be items; spares the driver the lock.
-    filled: AtomicBool,
+    has_items: AtomicBool,
     /// Whether the other side has said something since somebody looked.
-    heard: AtomicBool,
+    has_received: AtomicBool,
 }
 
 #[derive(Default)]
 struct Inner {
     items: Vec<Item>,
-    passed: Passed,
+    forwarded: ForwardedFrames,
     waker: Option<Waker>,
     /// Bytes of streamed answers that were put here and have not left.
     backlog: usize,
     /// Bytes of requests that want no answer and have not left.
-    untold: usize,
+    unsent_one_way: usize,
     closed: bool,
 }
 
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox").field("filled", &self.filled).finish_non_exhaustive()
+        f.debug_struct("Mailbox").field("filled", &self.has_items).finish_non_exhaustive()
     }
 }
 
@@ -104,13 +104,13 @@ impl Mailbox {
     }
 
     /// Adds an item and wakes the driver.
-    pub(super) fn push(&self, item: Item) -> Result<(), Ended> {
+    pub(super) fn push(&self, item: Item) -> Result<(), ConnectionEnded> {
         self.put(self.lock(), item)
     }
 
-    fn put(&self, mut inner: MutexGuard<'_, Inner>, item: Item) -> Result<(), Ended> {
+    fn put(&self, mut inner: MutexGuard<'_, Inner>, item: Item) -> Result<(), ConnectionEnded> {
         if inner.closed {
-            return Err(Ended);
+            return Err(ConnectionEnded);
         }
         inner.items.push(item);
         self.wake(inner);
@@ -119,10 +119,10 @@ impl Mailbox {
 
     /// There is something for the driver: wakes it, if there was nothing before.
     fn wake(&self, inner: MutexGuard<'_, Inner>) {
-        if inner.items.len() + inner.passed.requests as usize > 1 {
+        if inner.items.len() + inner.forwarded.requests as usize > 1 {
             return;
         }
-        self.filled.store(true, Ordering::Release);
+        self.has_items.store(true, Ordering::Release);
         let waker = inner.waker.clone();
         drop(inner);
         if let Some(waker) = waker {
@@ -131,7 +131,7 @@ impl Mailbox {
     }
 
     /// Passes on somebody's answer to request `id`, which has cost so much, as it came.
-    pub(super) fn pass(&self, id: u32, cost: usize, frame: &Frame<'_>) {
+    pub(super) fn forward_frame(&self, id: u32, cost: usize, frame: &Frame<'_>) {
         let mut inner = self.lock();
         // An answer to a connection that has ended has nobody to go to.
         if inner.closed {
@@ -140,7 +140,7 @@ impl Mailbox {
         let (Frame { message, raw_checksum, .. }, raw) = (frame, frame.raw.as_slice());
         let header =
             Header { flags: Flags::RESPONSE, id, message: message.len(), raw: raw.len(), raw_checksum: *raw_checksum };
-        let passed = &mut inner.passed;
+        let passed = &mut inner.forwarded;
         if passed.frames.capacity() == 0 {
             passed.frames = pool::take();
         }
@@ -154,35 +154,39 @@ impl Mailbox {
     /// Sends a request that wants no answer, behind all that was told and asked before, from any thread; `false` if it is
     /// lost, since the connection has ended or is about to.
     ///
-    /// Never waits: a connection that has more than [`MAX_UNSENT_TELLS`] bytes of them unsent is ended.
-    pub fn tell(&self, request: Request, raw: Vec<Bytes>) -> bool {
+    /// Never waits: a connection that has more than [`MAX_UNSENT_ONE_WAY`] bytes of them unsent is ended.
+    pub fn send_one_way(&self, request: Request, raw: Vec<Bytes>) -> bool {
         let message = proto::Request { request: Some(request) };
         let bytes = message.encoded_len() + raw.iter().map(Bytes::len).sum::<usize>();
         let mut inner = self.lock();
-        if inner.untold > MAX_UNSENT_TELLS {
+        if inner.unsent_one_way > MAX_UNSENT_ONE_WAY {
             return false;
         }
-        inner.untold += bytes;
-        let item = if inner.untold > MAX_UNSENT_TELLS { Item::Overrun } else { Item::Tell { message, raw, bytes } };
-        let is_told = matches!(item, Item::Tell { .. });
+        inner.unsent_one_way += bytes;
+        let item = if inner.unsent_one_way > MAX_UNSENT_ONE_WAY {
+            Item::Overrun
+        } else {
+            Item::OneWay { message, raw, bytes }
+        };
+        let is_told = matches!(item, Item::OneWay { .. });
         self.put(inner, item).is_ok() && is_told
     }
 
     /// Says that so many bytes that were told have left.
-    pub(super) fn told(&self, bytes: usize) {
+    pub(super) fn release_one_way(&self, bytes: usize) {
         let mut inner = self.lock();
         // Nothing is taken back once it was too much.
-        if inner.untold <= MAX_UNSENT_TELLS {
-            inner.untold = inner.untold.saturating_sub(bytes);
+        if inner.unsent_one_way <= MAX_UNSENT_ONE_WAY {
+            inner.unsent_one_way = inner.unsent_one_way.saturating_sub(bytes);
         }
     }
 
     /// Adds an item of a stream, once those before it have nearly all left; `false` if the connection has ended.
     /// Blocks.
-    pub(super) fn push_when_room(&self, item: Item, bytes: usize) -> bool {
+    pub(super) fn push_blocking(&self, item: Item, bytes: usize) -> bool {
         let mut inner = self.lock();
         while inner.backlog > MAX_BACKLOG && !inner.closed {
-            inner = self.room.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self.backlog_shrank.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
         inner.backlog += bytes;
         drop(inner);
@@ -190,22 +194,22 @@ impl Mailbox {
     }
 
     /// Says that so many bytes of streams have left.
-    pub(super) fn release(&self, bytes: usize) {
+    pub(super) fn release_stream(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.backlog = inner.backlog.saturating_sub(bytes);
         drop(inner);
-        self.room.notify_all();
+        self.backlog_shrank.notify_all();
     }
 
     /// Moves all items to `items`, which is empty, so that both keep their memory; and takes what is passed on.
-    pub(super) fn take(&self, items: &mut Vec<Item>) -> Passed {
-        if !self.filled.load(Ordering::Acquire) {
-            return Passed::default();
+    pub(super) fn take(&self, items: &mut Vec<Item>) -> ForwardedFrames {
+        if !self.has_items.load(Ordering::Acquire) {
+            return ForwardedFrames::default();
         }
         let mut inner = self.lock();
         std::mem::swap(&mut inner.items, items);
-        self.filled.store(false, Ordering::Relaxed);
-        std::mem::take(&mut inner.passed)
+        self.has_items.store(false, Ordering::Relaxed);
+        std::mem::take(&mut inner.forwarded)
     }
 
     /// Sees to it that the next item wakes the task of `context`.
@@ -218,26 +222,26 @@ impl Mailbox {
         let mut inner = self.lock();
         inner.closed = true;
         inner.waker = None;
-        inner.passed = Passed::default();
-        self.room.notify_all();
+        inner.forwarded = ForwardedFrames::default();
+        self.backlog_shrank.notify_all();
         std::mem::take(&mut inner.items)
     }
 
     /// The other side has said something.
-    pub(super) fn hear(&self) {
-        self.heard.store(true, Ordering::Relaxed);
+    pub(super) fn note_received(&self) {
+        self.has_received.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the other side has said anything since [`Mailbox::take_heard`].
+    /// Whether the other side has said anything since [`Mailbox::take_received`].
     #[must_use]
-    pub fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
+    pub fn has_received(&self) -> bool {
+        self.has_received.load(Ordering::Relaxed)
     }
 
     /// Whether the other side has said anything, requests or answers, since this was asked last.
     #[must_use]
-    pub fn take_heard(&self) -> bool {
-        self.heard.swap(false, Ordering::Relaxed)
+    pub fn take_received(&self) -> bool {
+        self.has_received.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the connection has ended.

@@ -2,18 +2,18 @@
 //!
 //! One task drives one connection ([`drive`]): it reads what came, hands every request to its [`Service`], which may
 //! answer at once or later, hands every answer to whoever asked, and sends all that this produced in one write. Other
-//! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`Deferred`] late answers.
+//! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`DeferredResponder`] late answers.
 //!
 //! Bounds. A side reads nothing while too many of its answers are unsent or requests unanswered ([`Limits`]), so the
 //! other side's writes wait; what it asks and tells itself does not keep it from reading; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). Who
-//! tells something ([`Mailbox::tell`]) never waits; a connection that does not get rid of it ends ([`End::Overrun`]). What
+//! tells something ([`Mailbox::send_one_way`]) never waits; a connection that does not get rid of it ends ([`End::Overrun`]). What
 //! is malformed ends the connection with an error, and nothing else.
 
 mod caller;
 mod driver;
 mod mailbox;
-mod own;
-mod reply;
+mod responder;
+mod unsent_requests;
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::frame::Raw;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
 
-pub use caller::{Answers, Caller, Pending};
+pub use caller::{AnswerStream, Caller, Pending};
 pub use driver::{Link, drive};
-pub use mailbox::{MAX_UNSENT_TELLS, Mailbox};
-pub use reply::{Deferred, Reply};
+pub use mailbox::{MAX_UNSENT_ONE_WAY, Mailbox};
+pub use responder::{DeferredResponder, Responder};
 
 /// What bounds a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,11 +93,11 @@ pub struct Incoming<'a> {
 
 /// What one side of a connection does with requests of the other.
 pub trait Service {
-    /// Answers a request, at once or, by [`Reply::defer`], later. Must not block.
-    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>);
+    /// Answers a request, at once or, by [`Responder::defer`], later. Must not block.
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>);
 
     /// So many more bytes of raw parts go to the other side: for whoever counts them.
-    fn sent(&mut self, _bytes: u64) {}
+    fn on_sent(&mut self, _bytes: u64) {}
 }
 
 /// The service of a side that only asks.
@@ -105,7 +105,7 @@ pub trait Service {
 pub struct NoService;
 
 impl Service for NoService {
-    fn request(&mut self, _: Incoming<'_>, reply: Reply<'_>) {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
         reply.fail(&Error::new(model::ErrorKind::Unsupported, "this side of the connection answers no requests"));
     }
 }
@@ -125,8 +125,8 @@ pub enum End {
     /// The other side takes nothing ([`Limits::write_stall`]).
     #[error("the other side took nothing for {0:?}")]
     Stalled(Duration),
-    /// The other side takes too little of what it is told ([`Mailbox::tell`]).
-    #[error("the other side takes too little: more than {} MiB of what it is told are unsent", MAX_UNSENT_TELLS >> 20)]
+    /// The other side takes too little of what it is told ([`Mailbox::send_one_way`]).
+    #[error("the other side takes too little: more than {} MiB of what it is told are unsent", MAX_UNSENT_ONE_WAY >> 20)]
     Overrun,
     /// This side has something to tell that is larger than what the other side takes.
     #[error("a message of {length} bytes for the other side, which takes {max}")]

@@ -71,7 +71,7 @@ impl fmt::Display for Address {
 
 /// Who is at the other end of a connection, as far as what carries it knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peer {
+pub struct RemoteEndpoint {
     /// Its address; none if it is on this machine and came by a Unix socket.
     pub address: Option<SocketAddr>,
     /// Whom its certificate was issued to, if it has one that is believed.
@@ -86,7 +86,7 @@ pub enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
     /// Over TLS over TCP.
-    Tls(tls::Session),
+    Tls(tls::TlsConnection),
     /// Over a Unix socket.
     Unix(UnixStream),
 }
@@ -113,15 +113,15 @@ impl Stream {
                 let what = format!("{host} is dialled over TLS: name the file with the certificate of its authority");
                 Err(Error::new(ErrorKind::Invalid, what))
             }
-            (plain, _) => {
-                Self::connect(plain).await.map_err(|error| tls::Trouble::Dialled(&plain.to_string()).explain(error))
-            }
+            (plain, _) => Self::connect(plain)
+                .await
+                .map_err(|error| tls::ErrorContext::Dialled(&plain.to_string()).explain(error)),
         }
     }
 
     /// Who is at the other end.
     #[must_use]
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> RemoteEndpoint {
         let address = match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
             Self::Tls(session) => session.tcp().peer_addr().ok(),
@@ -132,7 +132,7 @@ impl Stream {
             Self::Tls(session) => (session.subject(), true),
             Self::Unix(_) => (None, true),
         };
-        Peer { address, subject, is_private }
+        RemoteEndpoint { address, subject, is_private }
     }
 
     /// Sends up to `len` bytes of `file` from `offset` on; except over TLS, without a copy through this process.
@@ -251,17 +251,17 @@ impl Listener {
     }
 
     /// Waits for the next connection; the text names the other side in logs.
-    pub async fn accept(&self) -> io::Result<(Accepted, String)> {
+    pub async fn accept(&self) -> io::Result<(AcceptedSocket, String)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = tcp::accept(listener).await?;
-                Ok((Accepted::Tcp(stream), peer.to_string()))
+                Ok((AcceptedSocket::Tcp(stream), peer.to_string()))
             }
             Self::Tls(listener, server) => {
                 let (stream, peer) = tcp::accept(listener).await?;
-                Ok((Accepted::Tls(stream, server.clone()), peer.to_string()))
+                Ok((AcceptedSocket::Tls(stream, server.clone()), peer.to_string()))
             }
-            Self::Unix(socket) => Ok((Accepted::Unix(socket.accept().await?), "unix".to_owned())),
+            Self::Unix(socket) => Ok((AcceptedSocket::Unix(socket.accept().await?), "unix".to_owned())),
         }
     }
 
@@ -277,7 +277,7 @@ impl Listener {
 
 /// A connection that was accepted and belongs to no runtime yet: it may move to another thread's.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptedSocket {
     /// Over TCP.
     Tcp(std::net::TcpStream),
     /// Over TLS over TCP, which is not negotiated yet.
@@ -286,7 +286,7 @@ pub enum Accepted {
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl Accepted {
+impl AcceptedSocket {
     /// The stream, served by the runtime of the calling task. Over TLS the two sides agree first, which takes as long as the
     /// other side likes.
     ///
@@ -301,7 +301,9 @@ impl Accepted {
                 let stream = TcpStream::from_std(stream).map_err(broken)?;
                 let mut first = [0];
                 let peeked = stream.peek(&mut first).await;
-                if peeked.map_err(|error| tls::Trouble::Accepted.explain(error))? == 1 && first[0] != tls::HANDSHAKE {
+                if peeked.map_err(|error| tls::ErrorContext::Accepted.explain(error))? == 1
+                    && first[0] != tls::HANDSHAKE
+                {
                     return Err(handshake::refuse_plain(&mut Stream::Tcp(stream)).await);
                 }
                 tls::accept(stream, server.current()).await.map(Stream::Tls)

@@ -6,17 +6,17 @@ use bytes::Bytes;
 use model::{
     Comparison, FailurePolicy, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder, SpaceId, Value,
 };
-use protocol::brick::Locked;
+use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{ClientId, HolderId, Timestamp, TxnId, Version};
-use protocol::locks::Mode;
-use protocol::page_cache::{self, Content, FetchId, Fetched, Invalidation};
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
+use protocol::locks::LockMode;
+use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage};
 use protocol::tree::{Down, Up};
-use protocol::validate::{Cause, Conflict, Read, Seen};
+use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
-    BrickStanding, BuildIndex, CopiedRows, CopyRows, IndexRange, Message, Place, Reserve, Scan, Scanned, Standing,
-    decode_record, encode_record, looked, policy_to_proto,
+    BrickStatus, BuildIndex, CopiedRows, CopyRows, IndexRange, Message, Reserve, Scan, ScanPosition, Scanned,
+    SpaceStatus, decode_record, encode_record, object_read_to_proto, policy_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -27,10 +27,10 @@ use super::{check, golden, oid, sent};
 pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 7 + 8 + 2;
 
 const NODE: NodeId = NodeId(2);
-const AT: Timestamp = Timestamp(0x0197_1234_5678_0001);
+const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
 
 fn txn(client: u64) -> TxnId {
-    TxnId { start: Timestamp(AT.0 - 5), client: ClientId(client) }
+    TxnId { start: HlcTimestamp(AT.0 - 5), client: ClientId(client) }
 }
 
 fn version(position: u64) -> Version {
@@ -48,12 +48,12 @@ fn blob() -> Oid {
 }
 
 fn writes() -> Writes<Object> {
-    let bytes = Content::Value(Object::blob(Bytes::from_static(b"bytes")));
-    Writes::from([(blob(), bytes), (oid(1), Content::Value(object(7))), (oid(2), Content::Absent)])
+    let bytes = ObjectState::Value(Object::blob(Bytes::from_static(b"bytes")));
+    Writes::from([(blob(), bytes), (oid(1), ObjectState::Value(object(7))), (oid(2), ObjectState::Absent)])
 }
 
 fn reads() -> Vec<Read> {
-    let (at, written) = (Seen::At(version(41)), Seen::Written(txn(3)));
+    let (at, written) = (ReadVersion::At(version(41)), ReadVersion::Written(txn(3)));
     vec![Read { oid: oid(1), seen: at }, Read { oid: oid(2), seen: written }, Read { oid: blob(), seen: at }]
 }
 
@@ -72,16 +72,16 @@ fn decided_touching(txn: TxnId) -> Record<Object> {
 }
 
 fn conflict(cause: Cause) -> Refusal {
-    Refusal::Conflict(Conflict { oid: oid(1), cause })
+    Refusal::Conflict(ValidationConflict { oid: oid(1), cause })
 }
 
-fn locked(value: Option<Object>) -> Locked<Object> {
-    Locked { oid: oid(1), mode: Mode::Exclusive, version: version(42), value }
+fn locked(value: Option<Object>) -> LockedObject<Object> {
+    LockedObject { oid: oid(1), mode: LockMode::Exclusive, version: version(42), value }
 }
 
-fn copy() -> Fetched<Object> {
+fn copy() -> PageImage<Object> {
     let objects = BTreeMap::from([(1, object(7)), (9, Object::blob(Bytes::from_static(b"bytes")))]);
-    Fetched { version: version(42), timestamp: AT, objects }
+    PageImage { version: version(42), timestamp: AT, objects }
 }
 
 fn up() -> Vec<(&'static str, Up<Object>)> {
@@ -117,14 +117,14 @@ fn down() -> Vec<(&'static str, Down<Object>)> {
         timestamp: AT,
         txn: txn(4),
     };
-    let contents = BTreeMap::from([(1, Content::Value(object(8))), (2, Content::Absent)]);
+    let contents = BTreeMap::from([(1, ObjectState::Value(object(8))), (2, ObjectState::Absent)]);
     let fetched = |reply| Down::Fetched { page, fetch, reply };
     vec![
         ("leased", Down::Leased { asked: 1_750_000_000_000, lease_ms: 10_000, sync: 5 }),
         ("closed", Down::Closed),
-        ("fetched", fetched(page_cache::Reply::Page(copy()))),
-        ("fetched-current", fetched(page_cache::Reply::Current)),
-        ("fetched-stale", fetched(page_cache::Reply::Stale)),
+        ("fetched", fetched(page_cache::FetchReply::Page(copy()))),
+        ("fetched-current", fetched(page_cache::FetchReply::Current)),
+        ("fetched-stale", fetched(page_cache::FetchReply::Stale)),
         ("invalidate", Down::Invalidate { message: message.clone(), contents: None }),
         ("update", Down::Invalidate { message, contents: Some(contents) }),
         ("help", Down::Help { page, help: fetch }),
@@ -143,20 +143,20 @@ fn calls() -> Vec<(&'static str, Call<Object>)> {
         ("call-commit", Call::Commit { parts, creates: false }),
         ("call-resolve", Call::Resolve { participants: participants.clone() }),
         ("call-check", Call::Check { reads: BTreeMap::from([(NODE, reads())]), seen: AT }),
-        ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: Mode::Exclusive }),
+        ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Exclusive }),
         ("call-commit-touching", Call::Commit { parts: BTreeMap::from([(NODE, touch())]), creates: false }),
-        ("call-lock-touch", Call::Lock { first: txn(3), oid: oid(1), mode: Mode::Touch }),
+        ("call-lock-touch", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Touch }),
         ("call-release", Call::Release { participants }),
     ]
 }
 
 fn replies() -> Vec<(&'static str, Reply<Object>)> {
     vec![
-        ("reply-committed", Reply::Ended(coordinator::Reply::Committed(AT))),
-        ("reply-refused", Reply::Ended(coordinator::Reply::Refused(conflict(Cause::Stale(version(42)))))),
+        ("reply-committed", Reply::Ended(coordinator::CommitReply::Committed(AT))),
+        ("reply-refused", Reply::Ended(coordinator::CommitReply::Refused(conflict(Cause::Stale(version(42)))))),
         ("reply-checked", Reply::Checked(Err(conflict(Cause::Held(txn(4)))))),
         ("reply-locked", Reply::Locked(locked(Some(object(7))))),
-        ("reply-locked-touch", Reply::Locked(Locked { mode: Mode::Touch, ..locked(None) })),
+        ("reply-locked-touch", Reply::Locked(LockedObject { mode: LockMode::Touch, ..locked(None) })),
     ]
 }
 
@@ -167,20 +167,20 @@ fn asks() -> Vec<(&'static str, Request<Object>)> {
         ("participant-commit", Request::Commit { txn, part: part() }),
         ("prepare-touching", Request::Prepare { txn, participants: vec![NODE, NodeId(5)], part: touch() }),
         ("participant-commit-touching", Request::Commit { txn, part: touch() }),
-        ("lock-touch", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: Mode::Touch }),
+        ("lock-touch", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: LockMode::Touch }),
         ("decide", Request::Decide { txn, outcome: Outcome::Committed(AT) }),
         ("ask", Request::Ask { txn, round: 2 }),
         ("forget", Request::Forget { txn }),
         ("check", Request::Check { txn, reads: reads(), at: AT }),
-        ("lock", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: Mode::Shared }),
+        ("lock", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: LockMode::Shared }),
     ]
 }
 
-fn answers() -> Vec<(&'static str, Answer, Option<Locked<Object>>)> {
+fn answers() -> Vec<(&'static str, Answer, Option<LockedObject<Object>>)> {
     let txn = txn(4);
-    let held = Conflict { oid: oid(1), cause: Cause::Held(self::txn(3)) };
-    let lock = Answer::Locked { txn, oid: oid(1), mode: Mode::Exclusive };
-    let touch = Answer::Locked { txn, oid: oid(1), mode: Mode::Touch };
+    let held = ValidationConflict { oid: oid(1), cause: Cause::Held(self::txn(3)) };
+    let lock = Answer::Locked { txn, oid: oid(1), mode: LockMode::Exclusive };
+    let touch = Answer::Locked { txn, oid: oid(1), mode: LockMode::Touch };
     let prepared = Answer::Prepared { txn, proposal: AT, participants: vec![NODE, NodeId(5)], round: 2 };
     vec![
         ("prepared", prepared, None),
@@ -204,8 +204,8 @@ fn messages_between_processes_are_what_they_were() {
     let asks = asks().into_iter().map(|(name, request)| (name, Message::Ask { node, epoch, seen, request }));
     let answers =
         answers().into_iter().map(|(name, answer, locked)| (name, Message::Answer { node, seen, answer, locked }));
-    let held = Message::Held { node, txn, kind: model::ErrorKind::Full, why: "the disk is full".to_owned() };
-    let elsewhere = [("elsewhere", Message::Elsewhere { node, epoch }), ("held", held)];
+    let held = Message::Deferred { node, txn, kind: model::ErrorKind::Full, why: "the disk is full".to_owned() };
+    let elsewhere = [("elsewhere", Message::NotServedHere { node, epoch }), ("held", held)];
     for (name, message) in up.chain(down).chain(calls).chain(replies).chain(asks).chain(answers).chain(elsewhere) {
         let (request, raw) = message.encode();
         let raw = raw.concat();
@@ -214,21 +214,25 @@ fn messages_between_processes_are_what_they_were() {
     }
 }
 
-fn standing() -> Standing {
-    let brick =
-        |brick, away_since, nodes| BrickStanding { brick, address: format!("db{brick}:6680"), away_since, nodes };
+fn standing() -> SpaceStatus {
+    let brick = |brick, unreachable_since, nodes| BrickStatus {
+        brick,
+        address: format!("db{brick}:6680"),
+        unreachable_since,
+        nodes,
+    };
     let away = Some(model::Timestamp::from_millis(1_750_000_000_000));
     let bricks = vec![brick(1, None, vec![(NODE, 12), (NodeId(4), 13)]), brick(3, away, vec![(NodeId(5), 12)])];
-    Standing { space: "main".to_owned(), policy: FailurePolicy::Continue, bricks, schema: 0x1234_5678 }
+    SpaceStatus { space: "main".to_owned(), policy: FailurePolicy::Continue, bricks, schema: 0x1234_5678 }
 }
 
 #[test]
 fn what_is_told_of_failures_is_what_it_was() {
-    let stopped = Standing { policy: FailurePolicy::FailStop, ..standing() };
+    let stopped = SpaceStatus { policy: FailurePolicy::FailStop, ..standing() };
     let messages = [
         ("watch", Message::Watch),
-        ("standing", Message::Standing(standing())),
-        ("standing-stopped", Message::Standing(stopped)),
+        ("standing", Message::SpaceStatus(standing())),
+        ("standing-stopped", Message::SpaceStatus(stopped)),
     ];
     for (name, message) in messages {
         let (request, raw) = message.encode();
@@ -264,7 +268,7 @@ fn scan() -> Scan {
         epoch: 12,
         classes: [oid(1).class()].into(),
         range: Some(IndexRange { index: 3, from, to, reverse: true }),
-        after: Some(Place { key: Bytes::from_static(b"\x2f"), oid: oid(2) }),
+        after: Some(ScanPosition { key: Bytes::from_static(b"\x2f"), oid: oid(2) }),
         limit: 100,
         filter: Some(Filter::compare(FieldNumber(1), Comparison::Less, operand)),
         count: false,
@@ -274,8 +278,8 @@ fn scan() -> Scan {
 
 fn scanned() -> Scanned {
     let found = vec![(oid(1), version(42), object(7)), (oid(3), version(42), object(8))];
-    let next = Some(Place { key: Bytes::new(), oid: oid(3) });
-    Scanned { found, guards: reads(), next, examined: 5, count: 2, seen: Timestamp::ZERO, behind: false }
+    let next = Some(ScanPosition { key: Bytes::new(), oid: oid(3) });
+    Scanned { found, guards: reads(), next, examined: 5, count: 2, seen: HlcTimestamp::ZERO, has_stale_classes: false }
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
     let build = BuildIndex { space: SpaceId(1), node: NODE, index: 3 };
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
-        ("look", Request::Look(proto::Look { oid: sent(1), cached: false })),
+        ("look", Request::ReadObject(proto::ReadObject { oid: sent(1), cached: false })),
         ("scan", Request::Scan(scan().into_proto().unwrap())),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
@@ -297,17 +301,21 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
     let object = object(7);
-    let some = looked(Some((object.kind, object.data.len())));
+    let some = object_read_to_proto(Some((object.kind, object.data.len())));
     let (scanned, entries) = scanned().into_proto();
-    let (behind, _) = Scanned { behind: true, ..Scanned::default() }.into_proto();
+    let (behind, _) = Scanned { has_stale_classes: true, ..Scanned::default() }.into_proto();
     let responses = [
         ("scanned", Response::Scanned(scanned), entries),
         ("scanned-behind", Response::Scanned(behind), Vec::new()),
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
-        ("looked", Response::Looked(some), vec![object.data]),
-        ("looked-none", Response::Looked(looked(None)), Vec::new()),
+        ("looked", Response::ObjectRead(some), vec![object.data]),
+        ("looked-none", Response::ObjectRead(object_read_to_proto(None)), Vec::new()),
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
-        ("space-of", Response::SpaceOf(proto::SpaceOf { space: 1, nodes: vec![NODE.0, 5] }), Vec::new()),
+        (
+            "space-of",
+            Response::ConnectionSpace(proto::ConnectionSpace { space: 1, nodes: vec![NODE.0, 5] }),
+            Vec::new(),
+        ),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
@@ -321,7 +329,7 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
     use proto::request::Request;
     use proto::response::Response;
     let key = |byte: u8| Bytes::from(vec![b'P', 0, 0, 0, 7, byte]);
-    let copy = CopyRows { node: NODE, to: 2, attempt: 0xa77e_4097, number: 3, got: 2, from: Some(key(1)) };
+    let copy = CopyRows { node: NODE, to: 2, attempt: 0xa77e_4097, number: 3, last_answered: 2, from: Some(key(1)) };
     let sent: moves::CopyRows = copy.clone().into();
     assert_eq!(CopyRows::try_from(sent.clone()).unwrap(), copy);
     let all = CopyRows { from: None, ..copy }.into();
@@ -329,9 +337,9 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
     let requests = [
         ("copy-rows", Request::CopyRows(sent)),
         ("copy-rows-changed", Request::CopyRows(all)),
-        ("get-arrivals", Request::GetArrivals(moves::GetArrivals { nodes: vec![NODE.0, 5] })),
+        ("get-arrivals", Request::GetMoveIns(moves::GetMoveIns { nodes: vec![NODE.0, 5] })),
         ("move", Request::Move(moves::Move { request: json(b"{}") })),
-        ("ask-members", Request::AskMembers(proto::members::Ask { request: json(b"{}") })),
+        ("ask-members", Request::MemberRequest(proto::members::MemberRequest { request: json(b"{}") })),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -342,13 +350,13 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
     let (message, raw) = copied.clone().into_proto();
     assert_eq!(CopiedRows::from_proto(message.clone(), Raw::Borrowed(&raw.concat())).unwrap(), copied);
     assert!(CopiedRows::from_proto(message.clone(), Raw::Borrowed(b"")).is_err());
-    let arrival = moves::Arrival { node: NODE.0, rows: 3, bytes: 700, pause_us: Some(38_000), trouble: "none".into() };
+    let arrival = moves::MoveIn { node: NODE.0, rows: 3, bytes: 700, pause_us: Some(38_000), problem: "none".into() };
     let responses = [
         ("copied-rows", Response::CopiedRows(message), raw),
         ("copied-rows-last", Response::CopiedRows(last.into_proto().0), Vec::new()),
-        ("arrivals", Response::Arrivals(moves::Arrivals { arrivals: vec![arrival] }), Vec::new()),
+        ("arrivals", Response::MoveIns(moves::MoveIns { move_ins: vec![arrival] }), Vec::new()),
         ("moved", Response::Moved(moves::Moved { answer: json(b"{}") }), Vec::new()),
-        ("members", Response::Members(proto::members::Answered { answer: json(b"{}") }), Vec::new()),
+        ("members", Response::MemberAnswer(proto::members::MemberAnswer { answer: json(b"{}") }), Vec::new()),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
@@ -361,19 +369,19 @@ fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
     use proto::query as messages;
     use proto::request::Request;
     use proto::response::Response;
-    use wire::cluster::{Query, Rows};
+    use wire::cluster::{QueryRequest, QueryRows};
     let own = [(oid(1), Some(object(7))), (oid(2), None)].into();
-    let asked = Query {
+    let asked = QueryRequest {
         query: Bytes::from_static(b"\x01"),
-        own,
-        reads: true,
+        own_writes: own,
+        report_reads: true,
         only_guards: true,
         explain: true,
         unique: Some(3),
     };
     let (query, written) = asked.clone().into_proto();
     let written = written.concat();
-    assert_eq!(Query::from_proto(query.clone(), Raw::Borrowed(&written)).unwrap(), asked);
+    assert_eq!(QueryRequest::from_proto(query.clone(), Raw::Borrowed(&written)).unwrap(), asked);
     let describe = messages::Describe { space: "main".to_owned(), request: Bytes::from_static(b"\"show\"") };
     let requests: [(&str, Request, &[u8]); 4] = [
         ("describe", Request::Describe(describe), b""),
@@ -385,7 +393,7 @@ fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, raw);
     }
     let row = |byte: &'static [u8]| Bytes::from_static(byte);
-    let rows = Rows {
+    let rows = QueryRows {
         cursor: Some(3),
         columns: vec!["name".to_owned()],
         oids: vec![oid(1), oid(3)],
@@ -396,10 +404,10 @@ fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
         waits_for: Vec::new(),
     };
     let (message, data) = rows.clone().into_proto();
-    assert_eq!(Rows::from_proto(message.clone(), data.concat().into()).unwrap(), rows);
-    let sign = Rows { cursor: Some(3), waits_for: vec![NODE], ..Rows::default() };
+    assert_eq!(QueryRows::from_proto(message.clone(), data.concat().into()).unwrap(), rows);
+    let sign = QueryRows { cursor: Some(3), waits_for: vec![NODE], ..QueryRows::default() };
     let (waits, _) = sign.clone().into_proto();
-    assert_eq!(Rows::from_proto(waits.clone(), Bytes::new()).unwrap(), sign);
+    assert_eq!(QueryRows::from_proto(waits.clone(), Bytes::new()).unwrap(), sign);
     let described = messages::Described { answer: Bytes::from_static(b"{}") };
     let responses = [
         ("described", Response::Described(described), Vec::new()),
@@ -433,13 +441,13 @@ fn what_meta_servers_are_asked_and_answer_is_what_it_was() {
         ],
     };
     let requests: [(&str, Request, &[u8]); 8] = [
-        ("greet", Request::MetaGreet(meta::Greet {}), b""),
+        ("greet", Request::MetaGetRun(meta::GetRun {}), b""),
         ("read", Request::MetaRead(meta::Read { prefix: "bricks/".to_owned() }), b""),
         ("get", Request::MetaGet(meta::Get { keys: vec![key(), "map".to_owned()] }), b""),
         ("write", Request::MetaWrite(write), b"{}"),
         ("watch", Request::MetaWatch(meta::Watch { prefix: String::new(), after: 5 }), b""),
         ("open-session", Request::MetaOpenSession(meta::OpenSession { ttl_ms: 5000 }), b""),
-        ("keep", Request::MetaKeep(meta::Keep { session: 9 }), b""),
+        ("keep", Request::MetaKeepSession(meta::KeepSession { session: 9 }), b""),
         ("end-session", Request::MetaEndSession(meta::EndSession { session: 9 }), b""),
     ];
     for (name, request, raw) in requests {
@@ -447,10 +455,10 @@ fn what_meta_servers_are_asked_and_answer_is_what_it_was() {
     }
     let entries = vec![meta::Entry { key: key(), value_length: 2, revision: 5, session }];
     let changed = |entry| meta::Changed { key: key(), entry };
-    let changes = vec![changed(Some(meta::Entered { value_length: 2, session })), changed(None)];
+    let changes = vec![changed(Some(meta::EntryValue { value_length: 2, session })), changed(None)];
     let written = |written| Response::MetaWritten(meta::Written { written: Some(written) });
     let responses: [(&str, Response, &[u8]); 8] = [
-        ("greeted", Response::MetaGreeted(meta::Greeted { run: 77 }), b""),
+        ("greeted", Response::MetaRun(meta::Run { run: 77 }), b""),
         ("state", Response::MetaState(meta::State { revision: 6, entries, more: true }), b"{}"),
         ("written", written(meta::written::Written::Revision(6)), b""),
         ("written-conflict", written(meta::written::Written::Conflict(meta::Conflict {})), b""),

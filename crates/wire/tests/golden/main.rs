@@ -57,7 +57,7 @@ fn check<M: Message + Default + PartialEq + std::fmt::Debug>(name: &str, flags: 
         assert_eq!((frame.flags, frame.id), (flags, 0x0102_0304), "{name}");
         assert_eq!(M::decode(frame.message).unwrap(), *message, "{name}");
         assert_eq!(frame.raw.as_slice(), raw, "{name}");
-        assert!(frame.raw_is_sound(), "{name}");
+        assert!(frame.is_raw_intact(), "{name}");
         count += 1;
         Ok(Next::Frame)
     };
@@ -113,7 +113,7 @@ fn openings_are_what_they_were() {
     let hello = proto::Hello { features: 5, required: 1, space, agent, ..proto::Hello::default() };
     let (user, password) = ("alice".to_owned(), "secret".to_owned());
     let somebody = proto::Hello { role: proto::Role::Admin as i32, user, password, ..hello.clone() };
-    let hasty = proto::Hello { patience_ms: 2_700, ..hello.clone() };
+    let hasty = proto::Hello { catalog_timeout_ms: 2_700, ..hello.clone() };
     let accepted = proto::Accepted {
         features: 7,
         required: 1,
@@ -138,7 +138,7 @@ fn openings_are_what_they_were() {
     for (name, now) in openings {
         assert_eq!(golden(name, &now), now, "{name}: this build sends other bytes");
         let length = now.len() - 12;
-        assert_eq!(handshake::decode(&now), handshake::Opening::Mortar { version: 1, length }, "{name}");
+        assert_eq!(handshake::decode(&now), handshake::Preamble::Mortar { version: 1, length }, "{name}");
     }
 }
 
@@ -224,7 +224,7 @@ fn answers_are_what_they_were() {
     let object = proto::ObjectConflict { oid: sent(1), read: None, current: Some(3) };
     let bound = proto::NameConflict { name: Some(name().into()), read: sent(1), current: None };
     let attribute = proto::Attribute { key: Bytes::from_static(b"\xffkey"), value_length: 5 };
-    let figure = proto::Figure { name: "connections".to_owned(), value: 3 };
+    let metric = proto::Metric { name: "connections".to_owned(), value: 3 };
     let oids = convert::oids_to_raw(&[oid(1), oid(2)]);
     let responses: [(&str, Response, &[u8]); 25] = [
         ("error", Response::Error(proto::Error { kind: 2, message: "no such object".to_owned() }), b""),
@@ -265,7 +265,7 @@ fn answers_are_what_they_were() {
             "status",
             Response::Status(proto::Status {
                 agent: "mortar 0.1.0".to_owned(),
-                figures: vec![figure],
+                metrics: vec![metric],
                 ..proto::Status::default()
             }),
             b"",

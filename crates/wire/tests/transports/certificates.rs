@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
-use wire::transport::tls::{Client, ClientFiles, Clients, Identity, Server, ServerFiles};
+use wire::transport::tls::{Client, ClientFiles, ClientVerification, Identity, Server, ServerFiles};
 
 /// An authority, with its certificate in a file.
 pub(crate) struct Authority {
@@ -64,7 +64,7 @@ impl Authority {
 
     /// The same, which believes certificates of clients.
     pub(crate) fn server_for(&self, authority: &Self, required: bool) -> ServerFiles {
-        let clients = Some(Clients { ca: authority.ca.clone(), required });
+        let clients = Some(ClientVerification { ca: authority.ca.clone(), required });
         ServerFiles { clients, ..self.server(Age::Valid) }
     }
 

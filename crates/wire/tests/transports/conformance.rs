@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use model::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Reply, Service};
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::outbox::Piece;
 use wire::proto;
 use wire::proto::request::Request;
@@ -23,7 +23,7 @@ use super::{local, meet, run};
 struct Echo(Option<Piece>);
 
 impl Service for Echo {
-    fn request(&mut self, incoming: Incoming<'_>, reply: Reply<'_>) {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match (incoming.request, &self.0) {
             (Request::Get(_), Some(piece)) => {
                 let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), piece.clone()];
@@ -111,7 +111,7 @@ fn both_sides_tell_and_ask_much_at_once() {
         let mut pending = Vec::new();
         for _ in 0..30 {
             for side in [&near, &far] {
-                assert!(side.mailbox.tell(upload(), vec![large.clone()]), "{name}");
+                assert!(side.mailbox.send_one_way(upload(), vec![large.clone()]), "{name}");
                 pending.push(side.caller.begin(upload(), vec![bytes.clone()]).await.unwrap());
             }
         }

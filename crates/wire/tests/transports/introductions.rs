@@ -25,7 +25,7 @@ fn doorkeeper_learns_who_comes() {
         let (mut client, mut server) = connected().await;
         let (mut door, introduction) = (Door::default(), alice());
         let opening = handshake::introduce(&mut client, &introduction);
-        let (near, far) = tokio::join!(opening, handshake::welcome(&mut server, &mut door, "server"));
+        let (near, far) = tokio::join!(opening, handshake::accept(&mut server, &mut door, "server"));
         assert!(near.is_ok() && far.is_ok());
         let (hello, peer) = door.came.unwrap();
         assert_eq!((hello.role(), hello.space.as_str()), (Role::Peer, "main"));
@@ -55,7 +55,7 @@ fn names_and_passwords_are_bounded() {
         let hello = proto::Hello { password: long, ..proto::Hello::default() };
         let bytes = handshake::encode(handshake::VERSION, &hello);
         let saying = tokio::io::AsyncWriteExt::write_all(&mut client, &bytes);
-        let (_, far) = tokio::join!(saying, handshake::welcome(&mut server, &mut door, "server"));
+        let (_, far) = tokio::join!(saying, handshake::accept(&mut server, &mut door, "server"));
         assert_eq!(far.unwrap_err().kind(), ErrorKind::TooLarge);
         assert!(door.came.is_none());
     });
@@ -69,7 +69,7 @@ fn role_that_is_not_known_is_refused() {
         let hello = proto::Hello { role: 99, ..proto::Hello::default() };
         let bytes = handshake::encode(handshake::VERSION, &hello);
         let saying = tokio::io::AsyncWriteExt::write_all(&mut client, &bytes);
-        let (_, far) = tokio::join!(saying, handshake::welcome(&mut server, &mut door, "server"));
+        let (_, far) = tokio::join!(saying, handshake::accept(&mut server, &mut door, "server"));
         assert_eq!(far.unwrap_err().kind(), ErrorKind::Unsupported);
         assert!(door.came.is_none());
     });

@@ -11,9 +11,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use model::{Result, SpaceId};
-use wire::handshake::{Doorkeeper, Terms};
+use wire::handshake::{HandshakeAuthenticator, Terms};
 use wire::proto;
-use wire::transport::{Address, Listener, Peer, Stream, tls as transport_tls};
+use wire::transport::{Address, Listener, RemoteEndpoint, Stream, tls as transport_tls};
 
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -23,11 +23,11 @@ fn run(test: impl Future<Output = ()>) {
 /// Lets everybody in, and remembers who came.
 #[derive(Default)]
 struct Door {
-    came: Option<(proto::Hello, Peer)>,
+    came: Option<(proto::Hello, RemoteEndpoint)>,
 }
 
-impl Doorkeeper for Door {
-    async fn admit(&mut self, hello: &proto::Hello, peer: &Peer) -> Result<Terms> {
+impl HandshakeAuthenticator for Door {
+    async fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> Result<Terms> {
         self.came = Some((hello.clone(), peer.clone()));
         Ok(Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10, brick: 0 })
     }

@@ -156,7 +156,7 @@ fn client_of_tls_at_a_port_without_it_is_told_so() {
         let Address::Tcp(host) = listener.address().unwrap() else { panic!("it does not speak TLS") };
         let accepting = async {
             let mut stream = listener.accept().await.unwrap().0.into_stream().await.unwrap();
-            handshake::welcome(&mut stream, &mut Door::default(), "test").await
+            handshake::accept(&mut stream, &mut Door::default(), "test").await
         };
         let (address, client) = (Address::Tls(host), client(authority.client(None)));
         let (near, far) = tokio::join!(Stream::dial(&address, Some(&client)), accepting);

@@ -5,15 +5,15 @@ use model::ErrorKind;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::catalog::{Editor, SpaceOptions, StartNumber, Storage};
-use crate::{Change, Embedded, Expect, Key, Pending, Session, SessionId, State, Written};
+use crate::catalog::{CatalogEditor, SpaceOptions, StartNumber, Storage};
+use crate::{Embedded, Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, Pending, WriteOutcome};
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-async fn with_brick(store: Arc<dyn MetaStore>) -> Editor {
-    let editor = Editor::new(store);
+async fn with_brick(store: Arc<dyn MetaStore>) -> CatalogEditor {
+    let editor = CatalogEditor::new(store);
     let brick = editor.add_brick(&["a:1".to_owned()], Storage::Durable).await.unwrap().value.id;
     let session = editor.store().open_session(Duration::from_secs(600)).await.unwrap().id;
     editor.announce_brick(brick, StartNumber(1), session).await.unwrap();
@@ -27,9 +27,9 @@ async fn it_shows_what_others_change_and_keeps_what_was_taken() {
     let follower = Follower::start(store).await.unwrap();
     let before = follower.catalog();
     assert_eq!(before.bricks().filter(|(_, alive)| alive.is_some()).count(), 1);
-    let mut changed = follower.changed();
+    let mut changed = follower.subscribe();
     let made = editor.create_space("main", SpaceOptions::default()).await.unwrap();
-    let after = follower.reach(made.revision).await.unwrap();
+    let after = follower.wait_for_revision(made.revision).await.unwrap();
     assert_eq!(**after.space("main").unwrap(), made.value);
     assert!(before.space("main").is_none(), "a catalogue that was taken does not change");
     assert!(*changed.borrow_and_update() >= made.revision);
@@ -37,7 +37,7 @@ async fn it_shows_what_others_change_and_keeps_what_was_taken() {
     editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     editor.create_user("ann", None, &[]).await.unwrap();
     let gone = editor.remove_user("ann").await.unwrap();
-    assert!(follower.reach(gone.revision).await.unwrap().user("ann").is_none());
+    assert!(follower.wait_for_revision(gone.revision).await.unwrap().user("ann").is_none());
 }
 
 #[test]
@@ -47,13 +47,13 @@ fn the_documents_examples_are_a_catalogue() {
     let entries = examples.map(|line| {
         let (path, json) = line.split_once(' ').unwrap();
         let value = json.trim().to_owned().into();
-        (key(path), crate::Entry { value, revision: Revision(1), session: None })
+        (key(path), crate::MetaEntry { value, revision: Revision(1), session: None })
     });
-    let catalog = Catalog::load(&State { revision: Revision(1), entries: entries.collect() });
-    assert_eq!(catalog.flawed().collect::<Vec<_>>(), []);
+    let catalog = Catalog::load(&MetaSnapshot { revision: Revision(1), entries: entries.collect() });
+    assert_eq!(catalog.invalid_entries().collect::<Vec<_>>(), []);
     let space = catalog.space("main").unwrap();
     assert_eq!(catalog.schema(space.id).classes().count(), 2);
-    assert_eq!(catalog.map().nodes().count(), 2);
+    assert_eq!(catalog.placement_map().nodes().count(), 2);
     assert!(catalog.parameters().is_ok() && catalog.user("ann").is_some());
     let alive = catalog.bricks().filter(|(_, alive)| alive.is_some()).count() + catalog.peers().count();
     assert_eq!(alive, 2);
@@ -69,7 +69,7 @@ async fn following_gives_the_same_as_reading() {
     editor.define("main", &[definition]).await.unwrap();
     editor.create_index("main", "i", "A", &[], false).await.unwrap_err();
     let last = editor.create_group("staff").await.unwrap();
-    let followed = follower.reach(last.revision).await.unwrap();
+    let followed = follower.wait_for_revision(last.revision).await.unwrap();
     let read = Catalog::load(&store.read(Prefix::all()).await.unwrap());
     assert_eq!(format!("{followed:?}"), format!("{read:?}"));
 }
@@ -83,40 +83,40 @@ async fn an_entry_that_cannot_be_read_leaves_what_was_known() {
     let put = |text: &'static str| {
         let store = store.clone();
         async move {
-            match store.write(vec![], vec![Change::put(key("spaces/main"), text)]).await.unwrap() {
-                Written::Done(revision) => revision,
-                Written::Conflict => panic!("it expects nothing"),
+            match store.write(vec![], vec![KeyChange::put(key("spaces/main"), text)]).await.unwrap() {
+                WriteOutcome::Done(revision) => revision,
+                WriteOutcome::Conflict => panic!("it expects nothing"),
             }
         }
     };
-    let broken = follower.reach(put("{").await).await.unwrap();
+    let broken = follower.wait_for_revision(put("{").await).await.unwrap();
     assert!(broken.space("main").is_some());
-    assert_eq!(broken.flawed().map(|(key, _)| key).collect::<Vec<_>>(), ["spaces/main"]);
+    assert_eq!(broken.invalid_entries().map(|(key, _)| key).collect::<Vec<_>>(), ["spaces/main"]);
     let error = editor.grant("main", crate::catalog::Grantee::User("x"), None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     let good = r#"{"id":1,"name":"main","first_node":1,"nodes":8,"storage":"memory","policy":"continue","newer":true}"#;
-    let mended = follower.reach(put(good).await).await.unwrap();
-    assert_eq!(mended.flawed().count(), 0);
+    let mended = follower.wait_for_revision(put(good).await).await.unwrap();
+    assert_eq!(mended.invalid_entries().count(), 0);
     assert_eq!(mended.space("main").unwrap().storage, Storage::Memory);
 }
 
 /// A store whose watches can be made to fail, or to have lost the history.
-struct Moody {
+struct FlakyStore {
     store: Embedded,
     compacted: AtomicBool,
     failures: Mutex<u32>,
 }
 
-impl MetaStore for Moody {
-    fn read(&self, prefix: Prefix) -> Pending<'_, State> {
+impl MetaStore for FlakyStore {
+    fn read(&self, prefix: Prefix) -> Pending<'_, MetaSnapshot> {
         self.store.read(prefix)
     }
 
-    fn get(&self, keys: Vec<Key>) -> Pending<'_, State> {
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, MetaSnapshot> {
         self.store.get(keys)
     }
 
-    fn write(&self, expects: Vec<Expect>, changes: Vec<Change>) -> Pending<'_, Written> {
+    fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Pending<'_, WriteOutcome> {
         self.store.write(expects, changes)
     }
 
@@ -127,41 +127,41 @@ impl MetaStore for Moody {
             return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "nobody is there")) });
         }
         if self.compacted.swap(false, Ordering::Relaxed) {
-            return Box::pin(async { Ok(Box::new(Lost) as Box<dyn Watch>) });
+            return Box::pin(async { Ok(Box::new(CompactedWatch) as Box<dyn Watch>) });
         }
         self.store.watch(prefix, after)
     }
 
-    fn open_session(&self, ttl: Duration) -> Pending<'_, Session> {
+    fn open_session(&self, ttl: Duration) -> Pending<'_, MetaSession> {
         self.store.open_session(ttl)
     }
 
-    fn keep(&self, session: SessionId) -> Pending<'_, ()> {
-        self.store.keep(session)
+    fn renew_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
+        self.store.renew_session(session)
     }
 
-    fn end_session(&self, session: SessionId) -> Pending<'_, ()> {
+    fn end_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
         self.store.end_session(session)
     }
 }
 
-struct Lost;
+struct CompactedWatch;
 
-impl Watch for Lost {
-    fn next(&mut self) -> Pending<'_, Watched> {
-        Box::pin(async { Ok(Watched::Compacted) })
+impl Watch for CompactedWatch {
+    fn next(&mut self) -> Pending<'_, WatchEvent> {
+        Box::pin(async { Ok(WatchEvent::Compacted) })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_goes_on_after_failures_and_when_history_is_gone() {
     let store = Embedded::in_memory().unwrap();
-    let moody = Moody { store, compacted: AtomicBool::new(true), failures: Mutex::new(3) };
+    let moody = FlakyStore { store, compacted: AtomicBool::new(true), failures: Mutex::new(3) };
     let moody: Arc<dyn MetaStore> = Arc::new(moody);
     let follower = Follower::start(moody.clone()).await.unwrap();
-    let editor = Editor::new(moody);
+    let editor = CatalogEditor::new(moody);
     let first = editor.create_group("a").await.unwrap();
-    assert_eq!(follower.reach(first.revision).await.unwrap().groups().count(), 1);
+    assert_eq!(follower.wait_for_revision(first.revision).await.unwrap().groups().count(), 1);
     let second = editor.create_group("b").await.unwrap();
-    assert_eq!(follower.reach(second.revision).await.unwrap().groups().count(), 2);
+    assert_eq!(follower.wait_for_revision(second.revision).await.unwrap().groups().count(), 2);
 }

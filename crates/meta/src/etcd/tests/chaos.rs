@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::process::Signal;
 
 use super::*;
-use crate::{Batch, Watched};
+use crate::{WatchBatch, WatchEvent};
 
 const WRITERS: usize = 4;
 const COUNTERS: usize = 2;
 /// Acknowledged writes between two misfortunes.
-const BETWEEN: usize = 25;
+const WRITES_BETWEEN_FAULTS: usize = 25;
 
 /// What a writer knows of its writes: each has a name of its own.
 #[derive(Default)]
-struct Known {
+struct WriterLog {
     /// Done, as this revision.
     done: BTreeMap<String, Revision>,
     /// It may have happened or not.
@@ -24,15 +24,15 @@ struct Known {
     failed: BTreeSet<String>,
 }
 
-struct Run {
+struct ChaosRun {
     store: Etcd,
     acknowledged: AtomicUsize,
     stop: AtomicBool,
 }
 
 /// Writes that each increment a counter, leave a key of their own, and put their name where all put theirs.
-async fn write(run: Arc<Run>, writer: usize) -> Known {
-    let mut known = Known::default();
+async fn write(run: Arc<ChaosRun>, writer: usize) -> WriterLog {
+    let mut known = WriterLog::default();
     let mut number = 0;
     while !run.stop.load(Ordering::SeqCst) {
         let counter = key(&format!("count/{}", number % COUNTERS));
@@ -43,16 +43,16 @@ async fn write(run: Arc<Run>, writer: usize) -> Known {
         number += 1;
         let expect = Expect { key: counter.clone(), revision: entry.map(|entry| entry.revision) };
         let changes = vec![
-            Change::put(counter, (count + 1).to_string()),
-            Change::put(key(&format!("own/{name}")), name.clone()),
-            Change::put(key("last"), name.clone()),
+            KeyChange::put(counter, (count + 1).to_string()),
+            KeyChange::put(key(&format!("own/{name}")), name.clone()),
+            KeyChange::put(key("last"), name.clone()),
         ];
         match run.store.write(vec![expect], changes).await {
-            Ok(Written::Done(revision)) => {
+            Ok(WriteOutcome::Done(revision)) => {
                 run.acknowledged.fetch_add(1, Ordering::SeqCst);
                 known.done.insert(name, revision);
             }
-            Ok(Written::Conflict) => drop(known.failed.insert(name)),
+            Ok(WriteOutcome::Conflict) => drop(known.failed.insert(name)),
             Err(error) if error.kind() == ErrorKind::Unknown => drop(known.unknown.insert(name)),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -64,11 +64,11 @@ async fn write(run: Arc<Run>, writer: usize) -> Known {
 }
 
 /// Sees everything up to the key `end`.
-async fn watch(store: Etcd, after: Revision) -> Vec<Batch> {
+async fn watch(store: Etcd, after: Revision) -> Vec<WatchBatch> {
     let mut watch = store.watch(Prefix::all(), after).await.unwrap();
     let mut seen = Vec::new();
     loop {
-        let Watched::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was compacted") };
+        let WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was compacted") };
         let is_end = batch.changes.iter().any(|one| one.key == key("end"));
         seen.push(batch);
         if is_end {
@@ -78,8 +78,8 @@ async fn watch(store: Etcd, after: Revision) -> Vec<Batch> {
 }
 
 /// Waits for so many more acknowledged writes.
-async fn progress(run: &Run) {
-    let goal = run.acknowledged.load(Ordering::SeqCst) + BETWEEN;
+async fn wait_for_progress(run: &ChaosRun) {
+    let goal = run.acknowledged.load(Ordering::SeqCst) + WRITES_BETWEEN_FAULTS;
     while run.acknowledged.load(Ordering::SeqCst) < goal {
         time::sleep(Duration::from_millis(10)).await;
     }
@@ -88,49 +88,49 @@ async fn progress(run: &Run) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_doubled_when_leaders_die() {
     let mut servers = Servers::start(3).await;
-    let config = EtcdConfig { attempt: Duration::from_millis(700), ..servers.config() };
+    let config = EtcdConfig { attempt_timeout: Duration::from_millis(700), ..servers.config() };
     let store = Etcd::new(&config).unwrap();
     let start = store.read(Prefix::all()).await.unwrap().revision;
-    let run = Arc::new(Run { store, acknowledged: AtomicUsize::new(0), stop: AtomicBool::new(false) });
+    let run = Arc::new(ChaosRun { store, acknowledged: AtomicUsize::new(0), stop: AtomicBool::new(false) });
     let watchers: Vec<_> = (0..2).map(|_| tokio::spawn(watch(Etcd::new(&config).unwrap(), start))).collect();
     let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write(run.clone(), writer))).collect();
 
     let misfortunes = async {
         for round in 0..4 {
-            progress(&run).await;
+            wait_for_progress(&run).await;
             let leader = servers.leader().await;
             if round % 2 == 0 {
                 servers.kill(leader);
-                progress(&run).await;
+                wait_for_progress(&run).await;
                 servers.run(leader);
             } else {
                 servers.signal(leader, Signal::STOP);
-                progress(&run).await;
+                wait_for_progress(&run).await;
                 servers.signal(leader, Signal::CONT);
             }
         }
-        progress(&run).await;
+        wait_for_progress(&run).await;
     };
     time::timeout(Duration::from_secs(120), misfortunes).await.expect("nothing is acknowledged any more");
 
     run.stop.store(true, Ordering::SeqCst);
-    let mut known = Known::default();
+    let mut known = WriterLog::default();
     for writer in writers {
-        let Known { done, unknown, failed } = writer.await.unwrap();
+        let WriterLog { done, unknown, failed } = writer.await.unwrap();
         known.done.extend(done);
         known.unknown.extend(unknown);
         known.failed.extend(failed);
     }
-    assert!(is_done(run.store.write(vec![], vec![Change::put(key("end"), "")]).await));
+    assert!(is_done(run.store.write(vec![], vec![KeyChange::put(key("end"), "")]).await));
     let mut histories = Vec::new();
     for watcher in watchers {
         histories.push(watcher.await.unwrap());
     }
     let state = run.store.read(Prefix::all()).await.unwrap();
-    judge(&known, &histories, &state);
+    check(&known, &histories, &state);
 }
 
-fn judge(known: &Known, histories: &[Vec<Batch>], state: &State) {
+fn check(known: &WriterLog, histories: &[Vec<WatchBatch>], state: &MetaSnapshot) {
     assert_eq!(histories[0], histories[1]);
     let history = &histories[0];
     assert!(history.is_sorted_by(|a, b| a.revision < b.revision), "a revision comes twice, or late");

@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// It passes everything on.
-    Open,
+    Forward,
     /// Requests arrive; answers do not.
-    Deaf,
+    DropAnswers,
     /// Requests arrive when it is open again.
-    Held,
+    HoldRequests,
 }
 
 /// A relay. It ends with this.
@@ -46,14 +46,14 @@ impl Relay {
     pub(super) async fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let (mode, answered) = (watch::Sender::new(Mode::Open), watch::Sender::default());
+        let (mode, answered) = (watch::Sender::new(Mode::Forward), watch::Sender::default());
         let shared = Arc::new(Shared { mode, lost: AtomicUsize::new(0), held: AtomicUsize::new(0), answered });
         let serving = shared.clone();
         let task = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 let server = TcpStream::connect(to).await.unwrap();
-                tokio::spawn(converse(client, server, serving.clone()));
+                tokio::spawn(relay_connection(client, server, serving.clone()));
             }
         });
         Self { at, shared, task }
@@ -63,27 +63,27 @@ impl Relay {
         format!("http://{}", self.at)
     }
 
-    pub(super) fn set(&self, mode: Mode) {
+    pub(super) fn set_mode(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
     }
 
     /// How many answers were lost.
-    pub(super) fn lost(&self) -> usize {
+    pub(super) fn lost_answers(&self) -> usize {
         self.shared.lost.load(Ordering::SeqCst)
     }
 
     /// How many parts of requests were held back.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn held_requests(&self) -> usize {
         self.shared.held.load(Ordering::SeqCst)
     }
 
     /// Waits until a request that was held back is answered.
-    pub(super) async fn answered(&self) {
+    pub(super) async fn wait_answered(&self) {
         self.shared.answered.subscribe().wait_for(|count| *count > 0).await.unwrap();
     }
 }
 
-async fn converse(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
+async fn relay_connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let requests = shared.clone();
@@ -91,10 +91,10 @@ async fn converse(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     tokio::spawn(async move {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
-            if *requests.mode.borrow() == Mode::Held {
+            if *requests.mode.borrow() == Mode::HoldRequests {
                 requests.held.fetch_add(1, Ordering::SeqCst);
                 mark.send_replace(true);
-                let _ = requests.mode.subscribe().wait_for(|mode| *mode != Mode::Held).await;
+                let _ = requests.mode.subscribe().wait_for(|mode| *mode != Mode::HoldRequests).await;
             }
             if to_server.write_all(&buffer[..count]).await.is_err() {
                 break;
@@ -108,7 +108,7 @@ async fn converse(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
         if *was_held.borrow() {
             shared.answered.send_modify(|count| *count += 1);
         }
-        if *shared.mode.borrow() == Mode::Deaf {
+        if *shared.mode.borrow() == Mode::DropAnswers {
             shared.lost.fetch_add(1, Ordering::SeqCst);
             continue;
         }

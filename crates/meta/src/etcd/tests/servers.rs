@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::super::api::Base64;
-use super::super::http::Member;
+use super::super::http::EtcdMember;
 use super::*;
 
 /// Members of one etcd.
@@ -46,7 +46,7 @@ impl Servers {
         for at in 0..count {
             servers.run(at);
         }
-        let store = Etcd::new(&EtcdConfig { patience: Duration::from_secs(60), ..servers.config() }).unwrap();
+        let store = Etcd::new(&EtcdConfig { operation_timeout: Duration::from_secs(60), ..servers.config() }).unwrap();
         if let Err(error) = store.read(Prefix::all()).await {
             panic!("etcd does not begin to serve: {error}\n{}", servers.log(0));
         }
@@ -112,12 +112,12 @@ impl Servers {
     }
 
     async fn post(&self, at: usize, path: &str, request: Value) -> Option<Value> {
-        let member = Member::new(&self.urls()[at]).unwrap();
+        let member = EtcdMember::new(&self.urls()[at]).unwrap();
         let answer = member.call(path, Bytes::from(request.to_string()), None, Duration::from_secs(5)).await;
         answer.ok().map(|answer| serde_json::from_slice(&answer).unwrap())
     }
 
-    async fn must(&self, path: &str, request: Value) -> Value {
+    async fn post_ok(&self, path: &str, request: Value) -> Value {
         self.post(0, path, request).await.unwrap_or_else(|| panic!("{path} fails"))
     }
 
@@ -138,25 +138,25 @@ impl Servers {
     }
 
     pub(super) async fn compact(&self, up_to: Revision) -> Result<()> {
-        self.must("/v3/kv/compaction", json!({ "revision": up_to.0.to_string() })).await;
+        self.post_ok("/v3/kv/compaction", json!({ "revision": up_to.0.to_string() })).await;
         Ok(())
     }
 
     pub(super) async fn put(&self, key: &[u8]) {
-        self.must("/v3/kv/put", json!({ "key": Base64(key.to_vec()) })).await;
+        self.post_ok("/v3/kv/put", json!({ "key": Base64(key.to_vec()) })).await;
     }
 
     pub(super) async fn revoke_all_leases(&self) {
-        let leases = self.must("/v3/lease/leases", json!({})).await;
+        let leases = self.post_ok("/v3/lease/leases", json!({})).await;
         for lease in leases["leases"].as_array().unwrap() {
-            self.must("/v3/lease/revoke", json!({ "ID": lease["ID"] })).await;
+            self.post_ok("/v3/lease/revoke", json!({ "ID": lease["ID"] })).await;
         }
     }
 
-    pub(super) async fn demand_password(&self, user: &str, password: &str) {
-        self.must("/v3/auth/user/add", json!({ "name": user, "password": password })).await;
-        self.must("/v3/auth/role/add", json!({ "name": "root" })).await;
-        self.must("/v3/auth/user/grant", json!({ "user": user, "role": "root" })).await;
-        self.must("/v3/auth/enable", json!({})).await;
+    pub(super) async fn require_password(&self, user: &str, password: &str) {
+        self.post_ok("/v3/auth/user/add", json!({ "name": user, "password": password })).await;
+        self.post_ok("/v3/auth/role/add", json!({ "name": "root" })).await;
+        self.post_ok("/v3/auth/user/grant", json!({ "user": user, "role": "root" })).await;
+        self.post_ok("/v3/auth/enable", json!({})).await;
     }
 }

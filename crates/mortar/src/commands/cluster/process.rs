@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time;
 
 /// How long a process may take to end in good order.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long it may take after it was killed.
-const KILLED: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often is looked whether it has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process, and when it began: numbers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,25 +29,25 @@ impl Process {
     }
 
     /// Whether it is still there. One that has ended and that nobody has asked about is not.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         state_of(self.pid).is_some_and(|(state, started)| started == self.started && !matches!(state, 'Z' | 'X'))
     }
 
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid.filter(|_| self.is_there()) {
+        if let Some(pid) = pid.filter(|_| self.is_running()) {
             // It may have ended just now.
             let _ = kill_process(pid, signal);
         }
     }
 
-    async fn gone(&self, patience: Duration) -> bool {
+    async fn wait_gone(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
-        while self.is_there() {
+        while self.is_running() {
             if Instant::now() > until {
                 return false;
             }
-            time::sleep(LOOK).await;
+            time::sleep(POLL_INTERVAL).await;
         }
         true
     }
@@ -55,7 +55,7 @@ impl Process {
 
 /// Ends processes in good order, or if that takes too long, at once. Gives those that had to be killed.
 pub(super) async fn end(processes: &[Process]) -> Vec<Process> {
-    end_within(processes, PATIENCE).await
+    end_within(processes, SHUTDOWN_TIMEOUT).await
 }
 
 /// The same for those that may take another time.
@@ -68,13 +68,13 @@ pub(super) async fn end_within(processes: &[Process], patience: Duration) -> Vec
     let until = Instant::now() + patience;
     let mut killed = Vec::new();
     for process in processes {
-        if !process.gone(until.saturating_duration_since(Instant::now())).await {
+        if !process.wait_gone(until.saturating_duration_since(Instant::now())).await {
             process.signal(Signal::KILL);
             killed.push(*process);
         }
     }
     for process in &killed {
-        process.gone(KILLED).await;
+        process.wait_gone(KILL_TIMEOUT).await;
     }
     killed
 }
@@ -99,12 +99,12 @@ mod tests {
     #[tokio::test]
     async fn a_process_is_found_and_ended() {
         let own = Process::find(std::process::id()).unwrap();
-        assert!(own.is_there());
-        assert!(!Process { started: own.started + 1, ..own }.is_there());
+        assert!(own.is_running());
+        assert!(!Process { started: own.started + 1, ..own }.is_running());
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = Process::find(child.id()).unwrap();
         assert!(end(&[process]).await.is_empty());
-        assert!(!process.is_there());
+        assert!(!process.is_running());
         assert!(!child.wait().unwrap().success());
     }
 }

@@ -14,22 +14,22 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::Up;
-use super::layout::{Layout, Part, Wanted};
-use super::overview::{self, Running, State};
+use super::layout::{ClusterSize, Layout, ProcessFiles};
+use super::overview::{self, ProcessState, RunningProcesses};
 use super::process::Process;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Output, Report};
 use crate::serving::Signals;
-use crate::settings::Role;
+use crate::settings::ProcessRole;
 
 /// How long all processes together may take until they are healthy.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often is looked whether they are.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The space that a new cluster has.
-const MAIN: &str = "main";
+const MAIN_SPACE: &str = "main";
 /// Bytes of a log that are shown when its process has failed.
-const TAIL: usize = 2000;
+const LOG_TAIL_BYTES: usize = 2000;
 
 /// What is said when all are healthy.
 #[derive(Serialize)]
@@ -39,13 +39,13 @@ struct Ready {
     data: String,
     /// The process that runs the cluster.
     pid: u32,
-    processes: Vec<Started>,
+    processes: Vec<StartedProcess>,
 }
 
 #[derive(Clone, Serialize)]
-struct Started {
+struct StartedProcess {
     name: String,
-    role: Role,
+    role: ProcessRole,
     pid: u32,
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,9 +55,9 @@ struct Started {
 }
 
 impl Report for Ready {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "A cluster runs in {}. Ctrl-C ends it.\n", self.data)?;
-        for Started { name, pid, address, .. } in &self.processes {
+        for StartedProcess { name, pid, address, .. } in &self.processes {
             writeln!(out, "  {name:<10} {pid:>8}  {address}")?;
         }
         writeln!(out, "\n  {}\n", self.url)?;
@@ -71,11 +71,13 @@ impl Report for Ready {
 
 pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let wanted = Wanted { bricks: args.bricks, peers: args.peers, memory: args.memory };
+    let wanted = ClusterSize { bricks: args.bricks, peers: args.peers, memory: args.memory };
     refuse_second(&args.at.data)?;
     let layout = Layout::prepare(&args.at.data, wanted)?;
-    let mut cluster =
-        Cluster { running: Running { up: Process::find(std::process::id()), ..Running::default() }, layout };
+    let mut cluster = RunningCluster {
+        running: RunningProcesses { up: Process::find(std::process::id()), ..RunningProcesses::default() },
+        layout,
+    };
     let mut children = JoinSet::new();
     let ran = tokio::select! {
         ran = cluster.run(&mut children, output) => ran,
@@ -99,7 +101,7 @@ pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
 /// Two that run one cluster would be in each other's way.
 fn refuse_second(dir: &Path) -> Result {
     let Ok(layout) = Layout::read(dir) else { return Ok(()) };
-    match Running::read(&layout).up.filter(Process::is_there) {
+    match RunningProcesses::read(&layout).up.filter(Process::is_running) {
         Some(up) => {
             Err(Failure::conflict(format!("the cluster in {} runs already, by process {}", dir.display(), up.pid))
                 .hint("`mortar cluster status` shows it, `mortar cluster down` ends it."))
@@ -109,24 +111,24 @@ fn refuse_second(dir: &Path) -> Result {
 }
 
 /// A cluster that is being run.
-struct Cluster {
+struct RunningCluster {
     layout: Layout,
-    running: Running,
+    running: RunningProcesses,
 }
 
-impl Cluster {
+impl RunningCluster {
     /// Starts everything, and tells when something ends; for ever, unless it cannot be started.
-    async fn run(&mut self, children: &mut JoinSet<(Part, String)>, output: &mut Output) -> Result {
-        let until = Instant::now() + PATIENCE;
+    async fn run(&mut self, children: &mut JoinSet<(ProcessFiles, String)>, output: &mut Output) -> Result {
+        let until = Instant::now() + START_TIMEOUT;
         let mut started = Vec::new();
-        for role in [Role::Meta, Role::Brick, Role::Peer] {
-            if role == Role::Brick {
-                self.leave_removed_out(output.json()).await;
+        for role in [ProcessRole::Meta, ProcessRole::Brick, ProcessRole::Peer] {
+            if role == ProcessRole::Brick {
+                self.skip_removed(output.json()).await;
             }
             let mut ready = JoinSet::new();
-            for part in self.layout.with(role).cloned().collect::<Vec<_>>() {
+            for part in self.layout.with_role(role).cloned().collect::<Vec<_>>() {
                 let (child, said) = self.start(&part)?;
-                started.push(Started {
+                started.push(StartedProcess {
                     name: part.name.clone(),
                     role,
                     pid: child.id().unwrap_or_default(),
@@ -135,16 +137,16 @@ impl Cluster {
                     config: part.config.display().to_string(),
                     log: part.log.display().to_string(),
                 });
-                children.spawn(wait(part.clone(), child));
+                children.spawn(wait_exit(part.clone(), child));
                 ready.spawn(async move { (said.await, part) });
             }
             while let Some(one) = ready.join_next().await {
                 let Ok((is_ready, part)) = one else { continue };
                 if !is_ready || Instant::now() > until {
-                    return Err(failed(&part));
+                    return Err(start_failure(&part));
                 }
             }
-            if role == Role::Brick {
+            if role == ProcessRole::Brick {
                 self.make_space().await?;
             }
         }
@@ -175,10 +177,10 @@ impl Cluster {
     }
 
     /// Leaves those bricks out that somebody has taken out of the cluster: they would not be let in.
-    async fn leave_removed_out(&mut self, json: bool) {
+    async fn skip_removed(&mut self, json: bool) {
         // If that cannot be found out, they say themselves what is wrong.
-        let removed = overview::Members::ask(&self.layout).await.unwrap_or_default().removed;
-        for part in self.layout.parts.iter().filter(|part| removed.contains(&part.name)) {
+        let removed = overview::CatalogMembers::fetch(&self.layout).await.unwrap_or_default().removed;
+        for part in self.layout.processes.iter().filter(|part| removed.contains(&part.name)) {
             let message = format!(
                 "{} was removed from the cluster, and is not started; without {} it is not looked at any more",
                 part.name,
@@ -186,11 +188,11 @@ impl Cluster {
             );
             output::warn(json, "removed", &message);
         }
-        self.layout.parts.retain(|part| !removed.contains(&part.name));
+        self.layout.processes.retain(|part| !removed.contains(&part.name));
     }
 
     /// Starts a process. What it gives says whether it has become ready.
-    fn start(&mut self, part: &Part) -> Result<(Child, impl Future<Output = bool> + Send + use<>)> {
+    fn start(&mut self, part: &ProcessFiles) -> Result<(Child, impl Future<Output = bool> + Send + use<>)> {
         let cannot = |what: &Path, error: io::Error| Failure::file(format!("cannot write {}", what.display()), &error);
         let log = File::options().create(true).append(true).open(&part.log).map_err(|e| cannot(&part.log, e))?;
         let program = std::env::current_exe().map_err(|e| Failure::file("cannot find this program", &e))?;
@@ -207,7 +209,7 @@ impl Cluster {
         let ready = async move {
             let Some(stdout) = stdout else { return false };
             let mut line = String::new();
-            let said = time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;
+            let said = time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
             matches!(said, Ok(Ok(bytes)) if bytes > 0)
         };
         Ok((child, ready))
@@ -215,14 +217,14 @@ impl Cluster {
 
     /// Makes the space of a new cluster.
     async fn make_space(&self) -> Result {
-        let Some(meta) = self.layout.with(Role::Meta).next() else { return Ok(()) };
+        let Some(meta) = self.layout.with_role(ProcessRole::Meta).next() else { return Ok(()) };
         let mut options = ConnectOptions::default();
         options.credentials = self.layout.credentials();
         let client = Client::connect_with(&meta.url(), options).await?;
-        if client.spaces().await?.iter().any(|space| space.name == MAIN) {
+        if client.spaces().await?.iter().any(|space| space.name == MAIN_SPACE) {
             return Ok(());
         }
-        match client.create_space(MAIN).await {
+        match client.create_space(MAIN_SPACE).await {
             Err(error) if error.kind() != ErrorKind::Exists => Err(error.into()),
             _ => Ok(()),
         }
@@ -230,22 +232,24 @@ impl Cluster {
 
     async fn wait_healthy(&self, until: Instant) -> Result {
         loop {
-            let shown = overview::look(&self.layout).await;
-            let Some(ill) = shown.iter().zip(&self.layout.parts).find(|(one, _)| one.state != State::Healthy) else {
+            let shown = overview::cluster_status(&self.layout).await;
+            let Some(ill) =
+                shown.iter().zip(&self.layout.processes).find(|(one, _)| one.state != ProcessState::Healthy)
+            else {
                 return Ok(());
             };
-            if Instant::now() > until || ill.0.state == State::Down {
-                let what = ill.0.ailment.clone().unwrap_or_else(|| "it does not answer".to_owned());
+            if Instant::now() > until || ill.0.state == ProcessState::Down {
+                let what = ill.0.health_problem.clone().unwrap_or_else(|| "it does not answer".to_owned());
                 return Err(Failure::new(format!("{} is not healthy: {what}", ill.1.name))
                     .hint(format!("Its log is {}.", ill.1.log.display())));
             }
-            time::sleep(LOOK).await;
+            time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
 /// Waits for the end of a process, and says how it was.
-async fn wait(part: Part, mut child: Child) -> (Part, String) {
+async fn wait_exit(part: ProcessFiles, mut child: Child) -> (ProcessFiles, String) {
     let how = match child.wait().await {
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
@@ -254,9 +258,9 @@ async fn wait(part: Part, mut child: Child) -> (Part, String) {
 }
 
 /// A process has ended before it was ready: the end of its log says why.
-fn failed(part: &Part) -> Failure {
+fn start_failure(part: &ProcessFiles) -> Failure {
     let log = std::fs::read(&part.log).unwrap_or_default();
-    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL)..]).into_owned();
+    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
     let last: Vec<&str> = tail.trim_end().lines().rev().take(5).collect();
     let last: Vec<&str> = last.into_iter().rev().collect();
     Failure::new(format!("{} did not start:\n{}", part.name, last.join("\n")))

@@ -7,22 +7,22 @@ use client::Url;
 use meta::catalog::SpaceOptions;
 use model::ErrorKind;
 use node::Config;
-use node::doors::Secret;
+use node::auth::Secret;
+use node::cluster_view::ClusterView;
 use node::meta::MetaServer;
 use node::purpose::Purpose;
-use node::realm::Realm;
 use serde::Serialize;
 use wire::transport::Address;
 
-use super::super::node::{Running, open, open_catalogue};
+use super::super::node::{RunningServer, open, open_catalogue};
 use super::{Dev, explain_start};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::Signals;
-use crate::settings::{Doors, Role, Settings};
+use crate::settings::{AuthSettings, ProcessRole, Settings};
 
 /// The space that a new cluster has.
-const MAIN: &str = "main";
+const MAIN_SPACE: &str = "main";
 
 /// What a cluster in one process says once it answers.
 #[derive(Serialize)]
@@ -43,9 +43,9 @@ struct Ready {
 }
 
 impl Report for Ready {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let bricks = crate::output::counted(self.bricks.len() as u64, "brick", "bricks");
-        let peers = crate::output::counted(self.peers.len() as u64, "peer server", "peer servers");
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let bricks = crate::output::pluralize(self.bricks.len() as u64, "brick", "bricks");
+        let peers = crate::output::pluralize(self.peers.len() as u64, "peer server", "peer servers");
         match &self.data {
             Some(data) => writeln!(out, "A cluster of {bricks} and {peers} serves {data}. Ctrl-C ends it.\n")?,
             None => writeln!(out, "A cluster of {bricks} and {peers} serves from memory. Ctrl-C ends it.\n")?,
@@ -92,14 +92,14 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
 }
 
 /// Starts the meta-server, bricks and peer servers, in this order, into `parts`.
-async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<Ready> {
+async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Result<Ready> {
     let (bricks, peers) = (args.bricks.unwrap_or(1), args.peers.unwrap_or(1));
     let loopback: Address = "127.0.0.1:0".parse()?;
     // They are one process: nobody else has to know it.
-    let doors = Doors::sharing(Secret::generate());
-    let settings = |role: Role, name: &str, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
+    let doors = AuthSettings::with_shared_secret(Secret::generate());
+    let settings = |role: ProcessRole, name: &str, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
         role,
-        data: (!args.memory && role != Role::Peer).then(|| args.data.join(name)),
+        data: (!args.memory && role != ProcessRole::Peer).then(|| args.data.join(name)),
         memory: args.memory,
         memory_mib: args.memory_mib,
         listen,
@@ -107,26 +107,26 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
         http,
         meta: Vec::new(),
         etcd: None,
-        doors: doors.clone(),
+        auth: doors.clone(),
         insecure: args.insecure,
         io_threads: args.io_threads,
         log: None,
         log_format: args.log_format,
     };
-    let own = settings(Role::Meta, "meta", vec![loopback.clone()], None);
+    let own = settings(ProcessRole::Meta, "meta", vec![loopback.clone()], None);
     let (store, catalogue) = open_catalogue(&own)?;
     let server = MetaServer::start(catalogue.clone(), own.config()?).await.map_err(explain_start)?;
-    let meta = text(server.addresses());
-    parts.push(Running::Meta(server, store));
-    let realm = Realm::follow(catalogue).await?;
+    let meta = join_addresses(server.addresses());
+    parts.push(RunningServer::Meta(server, store));
+    let realm = ClusterView::follow(catalogue).await?;
     let mut brick_texts = Vec::new();
     for number in 1..=bricks {
-        let settings = settings(Role::Brick, &format!("brick-{number}"), vec![loopback.clone()], None);
-        let brick = Running::brick(&settings, realm.clone(), open(&settings, Purpose::Brick)?).await?;
-        brick_texts.push(text(brick.addresses()));
+        let settings = settings(ProcessRole::Brick, &format!("brick-{number}"), vec![loopback.clone()], None);
+        let brick = RunningServer::start_brick(&settings, realm.clone(), open(&settings, Purpose::Brick)?).await?;
+        brick_texts.push(join_addresses(brick.addresses()));
         parts.push(brick);
     }
-    match realm.create_space(MAIN, SpaceOptions::default()).await {
+    match realm.create_space(MAIN_SPACE, SpaceOptions::default()).await {
         // It is there.
         Err(error) if error.kind() == ErrorKind::Exists => {}
         made => drop(made?),
@@ -135,27 +135,27 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<Running>) -> Result<R
     for number in 1..=peers {
         let (listen, http) =
             if number == 1 { (config.listen.clone(), config.http) } else { (vec![loopback.clone()], None) };
-        let settings = settings(Role::Peer, "", listen, http);
-        let peer = Running::peer(&settings, realm.clone()).await?;
+        let settings = settings(ProcessRole::Peer, "", listen, http);
+        let peer = RunningServer::start_peer(&settings, realm.clone()).await?;
         urls.push(peer.addresses().to_vec());
         parts.push(peer);
     }
-    let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN.to_owned() }.to_string();
+    let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
     let is_tcp = |address: &&Address| matches!(address, Address::Tcp(_));
     let best = |addresses: &Vec<Address>| addresses.iter().find(is_tcp).or(addresses.first()).map(of);
     Ok(Ready {
-        url: whole(&urls, of),
+        url: combined_url(&urls, of),
         peers: urls.iter().filter_map(best).collect(),
         bricks: brick_texts,
         meta,
-        http: parts.iter().find_map(Running::http).map(|http| http.to_string()),
+        http: parts.iter().find_map(RunningServer::http).map(|http| http.to_string()),
         data: (!args.memory).then(|| args.data.display().to_string()),
         pid: std::process::id(),
     })
 }
 
 /// One URL for several peer servers, by TCP as far as they listen there.
-fn whole(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> String {
+fn combined_url(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> String {
     let hosts: Vec<&str> = peers
         .iter()
         .filter_map(|addresses| {
@@ -167,11 +167,11 @@ fn whole(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> String {
         .collect();
     match peers.iter().flatten().next() {
         Some(first) if hosts.is_empty() => of(first),
-        _ => format!("mortar://{}/{MAIN}", hosts.join(",")),
+        _ => format!("mortar://{}/{MAIN_SPACE}", hosts.join(",")),
     }
 }
 
-fn text(addresses: &[Address]) -> String {
+fn join_addresses(addresses: &[Address]) -> String {
     addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ")
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use model::{ClassId, Kind, Name, Oid, Op, Outcome, Transaction};
 use tokio::{task, time};
 
-use super::found::{self, Change, Found};
-use super::{ATTEMPTS, Job, Tally, busy, may_pass};
+use super::existing::{self, ExistingObject, FileAction};
+use super::{ATTEMPTS, Job, Tally, attempts_exhausted, is_transient};
 use crate::failure::{Failure, Result};
 use crate::tree::attributes::Attributes;
 use crate::tree::content_type;
@@ -15,20 +15,20 @@ use crate::tree::source;
 use crate::tree::walk::{Entry, EntryKind};
 
 /// How much a file may grow between walk and reading; more would make the transaction too large.
-const GROWTH: u64 = 64 << 10;
+const MAX_GROWTH_BYTES: u64 = 64 << 10;
 
 /// A file on its way into the store.
-struct Arrival {
+struct FileChange {
     entry: Entry,
     /// What is there already.
-    found: Option<Found>,
+    existing: Option<ExistingObject>,
     /// Its content; `None` if only attributes change.
     content: Option<Bytes>,
 }
 
 /// Brings one batch of small files and links.
 pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
-    let mut look = !job.fresh;
+    let mut look = !job.is_prefix_empty;
     for attempt in 0..ATTEMPTS {
         let mut tally = Tally::default();
         // Reported once it is settled, not in every attempt.
@@ -42,21 +42,21 @@ pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
         };
         match outcome {
             None | Some(Ok(Outcome::Committed(_))) => {
-                failures.iter().for_each(|message| job.fail(&mut tally, message));
+                failures.iter().for_each(|message| job.report_failure(&mut tally, message));
                 let bytes = entries.iter().map(|entry| entry.size).sum();
                 job.progress.advance(bytes, entries.len() as u64);
                 return Ok(tally);
             }
             // Somebody else was quicker, or it is unknown whether we were: see what is there now.
             Some(Ok(Outcome::Conflict(_))) => look = true,
-            Some(Err(error)) if may_pass(&error) => {
+            Some(Err(error)) if is_transient(&error) => {
                 look = true;
                 time::sleep(Duration::from_millis(100 << attempt)).await;
             }
             Some(Err(error)) => return Err(error.into()),
         }
     }
-    Err(busy())
+    Err(attempts_exhausted())
 }
 
 /// Leaves out what need not, or cannot, be brought.
@@ -66,38 +66,39 @@ async fn choose(
     look: bool,
     tally: &mut Tally,
     failures: &mut Vec<String>,
-) -> Result<Vec<Arrival>> {
-    let there = if look { found::look_up(&job.client, entries).await? } else { entries.iter().map(|_| None).collect() };
+) -> Result<Vec<FileChange>> {
+    let there =
+        if look { existing::look_up(&job.client, entries).await? } else { entries.iter().map(|_| None).collect() };
     let mut arrivals = Vec::with_capacity(entries.len());
     for (entry, found) in entries.iter().zip(there) {
-        let content = match found::change(entry, found.as_ref()) {
-            Change::Nothing => {
+        let content = match existing::choose_action(entry, found.as_ref()) {
+            FileAction::Unchanged => {
                 tally.unchanged += 1;
                 continue;
             }
-            Change::Impossible(message) => {
+            FileAction::Blocked(message) => {
                 failures.push(message);
                 continue;
             }
-            Change::Create if job.parent(entry).is_none() => {
+            FileAction::Create if job.parent(entry).is_none() => {
                 failures.push(format!("{}: its directory is not in the store", entry.path.display()));
                 continue;
             }
-            Change::Create | Change::Replace => Some(Bytes::new()),
-            Change::Update => None,
+            FileAction::Create | FileAction::Replace => Some(Bytes::new()),
+            FileAction::Update => None,
         };
-        arrivals.push(Arrival { entry: entry.clone(), found, content });
+        arrivals.push(FileChange { entry: entry.clone(), existing: found, content });
     }
     Ok(arrivals)
 }
 
 /// Reads the files; those that cannot be read are left out.
-async fn read(mut arrivals: Vec<Arrival>, failures: &mut Vec<String>) -> Result<Vec<Arrival>> {
+async fn read(mut arrivals: Vec<FileChange>, failures: &mut Vec<String>) -> Result<Vec<FileChange>> {
     let read = move || {
         let mut unread = Vec::new();
         arrivals.retain_mut(|arrival| {
             let Some(content) = &mut arrival.content else { return true };
-            let limit = arrival.entry.size + GROWTH;
+            let limit = arrival.entry.size + MAX_GROWTH_BYTES;
             match source::read_small(&mut arrival.entry, limit) {
                 Ok(read) => {
                     *content = read;
@@ -117,15 +118,15 @@ async fn read(mut arrivals: Vec<Arrival>, failures: &mut Vec<String>) -> Result<
     Ok(arrivals)
 }
 
-fn operations(job: &Job, arrivals: &[Arrival], tally: &mut Tally) -> Vec<Op> {
+fn operations(job: &Job, arrivals: &[FileChange], tally: &mut Tally) -> Vec<Op> {
     let mut ops = Vec::with_capacity(arrivals.len() * 8);
     for (index, arrival) in arrivals.iter().enumerate() {
-        let Arrival { entry, found, content } = arrival;
+        let FileChange { entry, existing: found, content } = arrival;
         let media = match (content, entry.kind) {
             (Some(content), EntryKind::File) => Some(content_type::guess(&entry.path, content)),
             _ => found.as_ref().and_then(|found| found.attributes.content_type.clone()),
         };
-        let wanted = found::attributes(entry, media);
+        let wanted = existing::expected_attributes(entry, media);
         let Some(found) = found else {
             let content = content.clone().unwrap_or_default();
             tally.imported += 1;
@@ -148,7 +149,7 @@ fn operations(job: &Job, arrivals: &[Arrival], tally: &mut Tally) -> Vec<Op> {
 
 fn create(job: &Job, entry: &Entry, index: u64, data: Bytes, attributes: &Attributes, ops: &mut Vec<Op>) {
     let oid = Oid::temporary(job.client.space(), ClassId::NONE, index);
-    ops.extend(job.place(entry, oid, Op::Create { oid, kind: Kind::Blob, data, near: None }));
+    ops.extend(job.create_and_bind(entry, oid, Op::Create { oid, kind: Kind::Blob, data, near: None }));
     ops.extend(attributes.changes(oid, &Attributes::default()));
 }
 
@@ -159,7 +160,7 @@ impl Job {
     }
 
     /// The operations that make an object and put it in its place: under its name and into its directory.
-    pub(super) fn place(&self, entry: &Entry, oid: Oid, create: Op) -> impl Iterator<Item = Op> {
+    pub(super) fn create_and_bind(&self, entry: &Entry, oid: Oid, create: Op) -> impl Iterator<Item = Op> {
         let name = Name { space: self.client.space(), path: entry.name.clone() };
         let expect = Op::ExpectName { name: name.clone(), oid: None };
         let add = self.parent(entry).map(|collection| Op::Add { collection, member: oid });

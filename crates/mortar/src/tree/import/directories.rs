@@ -7,19 +7,19 @@ use bytes::Bytes;
 use model::{ClassId, Kind, Name, Oid, Op, Outcome, Transaction};
 use tokio::time;
 
-use super::found::{self, Change, Found};
-use super::{ATTEMPTS, Job, Tally, busy, may_pass};
+use super::existing::{self, ExistingObject, FileAction};
+use super::{ATTEMPTS, Job, Tally, attempts_exhausted, is_transient};
 use crate::failure::Result;
 use crate::tree::attributes::Attributes;
 use crate::tree::walk::Entry;
 
 /// Directories of one transaction.
-const TOGETHER: usize = 1000;
+const BATCH_DIRECTORIES: usize = 1000;
 
 /// Makes the collections of `directories` and learns their identifiers.
 pub(super) async fn import(job: &mut Job, directories: &[Entry]) -> Result<Tally> {
     let mut tally = Tally::default();
-    for group in directories.chunks(TOGETHER) {
+    for group in directories.chunks(BATCH_DIRECTORIES) {
         tally.add(&import_group(job, group).await?);
         job.progress.advance(0, group.len() as u64);
     }
@@ -27,10 +27,11 @@ pub(super) async fn import(job: &mut Job, directories: &[Entry]) -> Result<Tally
 }
 
 async fn import_group(job: &mut Job, group: &[Entry]) -> Result<Tally> {
-    let mut look = !job.fresh;
+    let mut look = !job.is_prefix_empty;
     for attempt in 0..ATTEMPTS {
-        let there = if look { found::look_up(&job.client, group).await? } else { group.iter().map(|_| None).collect() };
-        let plan = Plan::new(job, group, &there);
+        let there =
+            if look { existing::look_up(&job.client, group).await? } else { group.iter().map(|_| None).collect() };
+        let plan = DirectoryPlan::new(job, group, &there);
         let outcome = match plan.ops.is_empty() {
             true => None,
             false => Some(job.client.commit(Transaction { ops: plan.ops }).await),
@@ -43,7 +44,7 @@ async fn import_group(job: &mut Job, group: &[Entry]) -> Result<Tally> {
                 look = true;
                 continue;
             }
-            Some(Err(error)) if may_pass(&error) => {
+            Some(Err(error)) if is_transient(&error) => {
                 look = true;
                 time::sleep(Duration::from_millis(100 << attempt)).await;
                 continue;
@@ -54,15 +55,15 @@ async fn import_group(job: &mut Job, group: &[Entry]) -> Result<Tally> {
         job.directories.extend(plan.known);
         job.directories.extend(plan.created.into_iter().zip(created));
         for message in plan.impossible {
-            job.fail(&mut tally, &message);
+            job.report_failure(&mut tally, &message);
         }
         return Ok(tally);
     }
-    Err(busy())
+    Err(attempts_exhausted())
 }
 
 /// The transaction that brings one group of directories into the store.
-struct Plan {
+struct DirectoryPlan {
     ops: Vec<Op>,
     /// The names of the directories that are created, in the order of the operations.
     created: Vec<String>,
@@ -72,8 +73,8 @@ struct Plan {
     tally: Tally,
 }
 
-impl Plan {
-    fn new(job: &Job, group: &[Entry], there: &[Option<Found>]) -> Self {
+impl DirectoryPlan {
+    fn new(job: &Job, group: &[Entry], there: &[Option<ExistingObject>]) -> Self {
         let mut plan = Self {
             ops: Vec::new(),
             created: Vec::new(),
@@ -84,10 +85,10 @@ impl Plan {
         // Where the directories of this group are, temporary identifiers included.
         let mut here: HashMap<&str, Oid> = HashMap::new();
         for (entry, found) in group.iter().zip(there) {
-            let change = found::change(entry, found.as_ref());
+            let change = existing::choose_action(entry, found.as_ref());
             match (change, found) {
-                (Change::Impossible(message), _) => plan.impossible.push(message),
-                (Change::Create, _) | (_, None) => {
+                (FileAction::Blocked(message), _) => plan.impossible.push(message),
+                (FileAction::Create, _) | (_, None) => {
                     let parent = entry.parent.as_deref();
                     let parent_oid =
                         parent.and_then(|name| here.get(name).or_else(|| job.directories.get(name)).copied());
@@ -101,9 +102,9 @@ impl Plan {
                 (change, Some(found)) => {
                     here.insert(&entry.name, found.oid);
                     plan.known.push((entry.name.clone(), found.oid));
-                    let wanted = found::attributes(entry, None);
+                    let wanted = existing::expected_attributes(entry, None);
                     match change {
-                        Change::Nothing => plan.tally.unchanged += 1,
+                        FileAction::Unchanged => plan.tally.unchanged += 1,
                         _ => plan.tally.updated += 1,
                     }
                     plan.ops.extend(wanted.changes(found.oid, &found.attributes));
@@ -120,7 +121,7 @@ impl Plan {
         self.ops.push(Op::ExpectName { name: name.clone(), oid: None });
         self.ops.push(Op::Create { oid, kind: Kind::Collection, data: Bytes::new(), near: None });
         self.ops.push(Op::Bind { name, oid });
-        self.ops.extend(found::attributes(entry, None).changes(oid, &Attributes::default()));
+        self.ops.extend(existing::expected_attributes(entry, None).changes(oid, &Attributes::default()));
         if let Some(collection) = parent {
             self.ops.push(Op::Add { collection, member: oid });
         }

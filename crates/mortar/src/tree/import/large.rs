@@ -8,8 +8,8 @@ use bytes::Bytes;
 use model::{ClassId, Kind, Oid, Op, Outcome, Transaction, UploadId};
 use tokio::{task, time};
 
-use super::found::{self, Change, Found};
-use super::{ATTEMPTS, Job, Tally, busy, may_pass};
+use super::existing::{self, ExistingObject, FileAction};
+use super::{ATTEMPTS, Job, Tally, attempts_exhausted, is_transient};
 use crate::failure::Result;
 use crate::stream::{self, StageError};
 use crate::tree::attributes::Attributes;
@@ -22,64 +22,70 @@ pub(super) async fn import(job: &Job, mut entry: Entry) -> Result<Tally> {
     let mut tally = Tally::default();
     let size = entry.size;
     for attempt in 0..ATTEMPTS {
-        let found = found::look_up(&job.client, std::slice::from_ref(&entry)).await?.pop().flatten();
-        match found::change(&entry, found.as_ref()) {
-            Change::Nothing => {
+        let found = existing::look_up(&job.client, std::slice::from_ref(&entry)).await?.pop().flatten();
+        match existing::choose_action(&entry, found.as_ref()) {
+            FileAction::Unchanged => {
                 tally.unchanged += 1;
                 job.progress.advance(size, 1);
                 return Ok(tally);
             }
-            Change::Impossible(message) => {
-                job.fail(&mut tally, &message);
+            FileAction::Blocked(message) => {
+                job.report_failure(&mut tally, &message);
                 job.progress.advance(size, 1);
                 return Ok(tally);
             }
-            Change::Create if job.parent(&entry).is_none() => {
-                job.fail(&mut tally, &format!("{}: its directory is not in the store", entry.path.display()));
+            FileAction::Create if job.parent(&entry).is_none() => {
+                job.report_failure(&mut tally, &format!("{}: its directory is not in the store", entry.path.display()));
                 return Ok(tally);
             }
-            Change::Create | Change::Replace | Change::Update => {}
+            FileAction::Create | FileAction::Replace | FileAction::Update => {}
         }
-        match bring(job, &mut entry, found.as_ref(), &mut tally).await? {
-            Brought::Done => return Ok(tally),
-            Brought::Again => time::sleep(Duration::from_millis(100 << attempt)).await,
+        match try_import(job, &mut entry, found.as_ref(), &mut tally).await? {
+            ImportAttempt::Done => return Ok(tally),
+            ImportAttempt::Retry => time::sleep(Duration::from_millis(100 << attempt)).await,
         }
     }
-    Err(busy())
+    Err(attempts_exhausted())
 }
 
-enum Brought {
+enum ImportAttempt {
     /// It is in the store, or reported as impossible.
     Done,
     /// Somebody else was quicker, or it is unknown whether we were: see what is there now.
-    Again,
+    Retry,
 }
 
-async fn bring(job: &Job, entry: &mut Entry, found: Option<&Found>, tally: &mut Tally) -> Result<Brought> {
-    let only_attributes = found.is_some_and(|found| matches!(found::change(entry, Some(found)), Change::Update));
+async fn try_import(
+    job: &Job,
+    entry: &mut Entry,
+    found: Option<&ExistingObject>,
+    tally: &mut Tally,
+) -> Result<ImportAttempt> {
+    let only_attributes =
+        found.is_some_and(|found| matches!(existing::choose_action(entry, Some(found)), FileAction::Update));
     let (ops, bytes) = if let Some(found) = found.filter(|_| only_attributes) {
-        let wanted = found::attributes(entry, found.attributes.content_type.clone());
+        let wanted = existing::expected_attributes(entry, found.attributes.content_type.clone());
         (wanted.changes(found.oid, &found.attributes), 0)
     } else {
         match upload(job, entry).await {
             Ok((upload, media)) => (operations(job, entry, found, upload, media), entry.size),
-            Err(Trouble::File(message)) => {
-                job.fail(tally, &message);
-                return Ok(Brought::Done);
+            Err(UploadError::File(message)) => {
+                job.report_failure(tally, &message);
+                return Ok(ImportAttempt::Done);
             }
-            Err(Trouble::Server(error)) if may_pass(&error) => return Ok(Brought::Again),
-            Err(Trouble::Server(error)) => return Err(error.into()),
+            Err(UploadError::Server(error)) if is_transient(&error) => return Ok(ImportAttempt::Retry),
+            Err(UploadError::Server(error)) => return Err(error.into()),
         }
     };
     match job.client.commit(Transaction { ops }).await {
         Ok(Outcome::Committed(_)) => {}
         Ok(Outcome::Conflict(_)) => {
             job.progress.retreat(bytes);
-            return Ok(Brought::Again);
+            return Ok(ImportAttempt::Retry);
         }
-        Err(error) if may_pass(&error) => {
+        Err(error) if is_transient(&error) => {
             job.progress.retreat(bytes);
-            return Ok(Brought::Again);
+            return Ok(ImportAttempt::Retry);
         }
         Err(error) => return Err(error.into()),
     }
@@ -93,11 +99,11 @@ async fn bring(job: &Job, entry: &mut Entry, found: Option<&Found>, tally: &mut 
         }
     }
     job.progress.advance(0, 1);
-    Ok(Brought::Done)
+    Ok(ImportAttempt::Done)
 }
 
 /// Why a file could not be staged.
-enum Trouble {
+enum UploadError {
     /// The file's own fault: the others go on.
     File(String),
     /// The server's fault.
@@ -105,12 +111,12 @@ enum Trouble {
 }
 
 /// Stages the file's content at the server; `entry` becomes what it was when the content was read.
-async fn upload(job: &Job, entry: &mut Entry) -> std::result::Result<(UploadId, String), Trouble> {
+async fn upload(job: &Job, entry: &mut Entry) -> std::result::Result<(UploadId, String), UploadError> {
     let path = entry.path.display().to_string();
-    let broken = |error: io::Error| Trouble::File(format!("{path}: {error}"));
+    let broken = |error: io::Error| UploadError::File(format!("{path}: {error}"));
     for _ in 0..source::ATTEMPTS {
         let path = entry.path.clone();
-        let open = move || Source::open(&path).and_then(|source| Ok((source.head(content_type::SNIFFED)?, source)));
+        let open = move || Source::open(&path).and_then(|source| Ok((source.head(content_type::SNIFF_BYTES)?, source)));
         let opened = task::spawn_blocking(open).await;
         let (head, source) = opened.map_err(io::Error::other).and_then(|opened| opened).map_err(broken)?;
         let sent = AtomicU64::new(0);
@@ -124,7 +130,7 @@ async fn upload(job: &Job, entry: &mut Entry) -> std::result::Result<(UploadId, 
                 job.progress.retreat(sent.into_inner());
                 return Err(match error {
                     StageError::Source(error) => broken(error),
-                    StageError::Server(error) => Trouble::Server(error),
+                    StageError::Server(error) => UploadError::Server(error),
                 });
             }
         };
@@ -132,23 +138,23 @@ async fn upload(job: &Job, entry: &mut Entry) -> std::result::Result<(UploadId, 
             entry.size = staged.source.size;
             entry.mtime = staged.source.mtime;
             let media = content_type::guess(&entry.path, &head);
-            let upload = staged.writer.finish().await.map_err(Trouble::Server)?;
+            let upload = staged.writer.finish().await.map_err(UploadError::Server)?;
             return Ok((upload, media));
         }
         job.progress.retreat(staged.bytes);
     }
-    Err(broken(source::kept_changing()))
+    Err(broken(source::file_changed_error()))
 }
 
-fn operations(job: &Job, entry: &Entry, found: Option<&Found>, upload: UploadId, media: String) -> Vec<Op> {
-    let wanted = found::attributes(entry, Some(media));
+fn operations(job: &Job, entry: &Entry, found: Option<&ExistingObject>, upload: UploadId, media: String) -> Vec<Op> {
+    let wanted = existing::expected_attributes(entry, Some(media));
     let none = Attributes::default();
     let (oid, old, mut ops) = match found {
         Some(found) => (found.oid, &found.attributes, Vec::new()),
         None => {
             let oid = Oid::temporary(job.client.space(), ClassId::NONE, 0);
             let create = Op::Create { oid, kind: Kind::Blob, data: Bytes::new(), near: None };
-            (oid, &none, job.place(entry, oid, create).collect())
+            (oid, &none, job.create_and_bind(entry, oid, create).collect())
         }
     };
     ops.push(Op::PutUpload { oid, upload });

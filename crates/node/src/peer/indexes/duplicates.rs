@@ -4,45 +4,45 @@ use std::collections::{BTreeSet, VecDeque};
 
 use meta::catalog::{Index, Space};
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, RecordRef, Result};
-use query::key::{Entry, Range};
-use wire::cluster::{IndexRange, Place, Scan, Scanned};
+use query::key::{IndexEntry, KeyRange};
+use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
 use wire::frame::Raw;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use crate::peer::Peer;
+use crate::peer::PeerDriver;
 
 /// Objects of a logical node that are fetched at a time.
 const PORTION: u32 = 500;
 
 /// The entries of a logical node, in order.
-struct Entries {
+struct EntryStream {
     node: NodeId,
-    at_hand: VecDeque<(Vec<u8>, Oid)>,
+    buffered: VecDeque<(Vec<u8>, Oid)>,
     /// Where it goes on; at first from the beginning.
-    next: Option<Option<Place>>,
+    next: Option<Option<ScanPosition>>,
 }
 
 /// Two objects with the same values, if there are any. What changes meanwhile may be seen twice.
-pub(super) async fn find(peer: &Peer, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
-    let catalog = peer.realm.catalog().unwrap_or_default();
+pub(super) async fn find(peer: &PeerDriver, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
+    let catalog = peer.cluster_view.catalog().unwrap_or_default();
     let classes: BTreeSet<ClassId> =
-        catalog.schema(space.id).below(index.class).map(|shape| shape.class().id).collect();
-    let nodes = peer.realm.space(&space.name)?.nodes.clone();
-    let mut all: Vec<Entries> =
-        nodes.into_iter().map(|node| Entries { node, at_hand: VecDeque::new(), next: Some(None) }).collect();
+        catalog.schema(space.id).family(index.class).map(|shape| shape.class().id).collect();
+    let nodes = peer.cluster_view.space(&space.name)?.nodes.clone();
+    let mut all: Vec<EntryStream> =
+        nodes.into_iter().map(|node| EntryStream { node, buffered: VecDeque::new(), next: Some(None) }).collect();
     let mut last: Option<(Vec<u8>, Oid)> = None;
     loop {
         for entries in &mut all {
-            while entries.at_hand.is_empty()
+            while entries.buffered.is_empty()
                 && let Some(after) = entries.next.take()
             {
                 fetch(peer, space, index, &classes, (entries, after)).await?;
             }
         }
-        let least = all.iter_mut().filter(|entries| !entries.at_hand.is_empty());
-        let least = least.min_by(|one, other| one.at_hand.front().cmp(&other.at_hand.front()));
-        let Some((key, oid)) = least.and_then(|entries| entries.at_hand.pop_front()) else { return Ok(None) };
+        let least = all.iter_mut().filter(|entries| !entries.buffered.is_empty());
+        let least = least.min_by(|one, other| one.buffered.front().cmp(&other.buffered.front()));
+        let Some((key, oid)) = least.and_then(|entries| entries.buffered.pop_front()) else { return Ok(None) };
         match last {
             Some((before, one)) if before == key && one != oid => return Ok(Some((one, oid))),
             _ => last = Some((key, oid)),
@@ -52,18 +52,18 @@ pub(super) async fn find(peer: &Peer, space: &Space, index: &Index) -> Result<Op
 
 /// Fetches the next entries of a logical node. Those with null are equal to nothing.
 async fn fetch(
-    peer: &Peer,
+    peer: &PeerDriver,
     space: &Space,
     index: &Index,
     classes: &BTreeSet<ClassId>,
-    (entries, after): (&mut Entries, Option<Place>),
+    (entries, after): (&mut EntryStream, Option<ScanPosition>),
 ) -> Result<()> {
-    let Range { from, to } = Range::all();
+    let KeyRange { from, to } = KeyRange::all();
     let range = IndexRange { index: index.id.0, from: from.into(), to: to.into(), reverse: false };
     let scan = Scan {
         space: space.id,
         node: entries.node,
-        epoch: peer.realm.placement.of(entries.node).map_or(0, |place| place.epoch),
+        epoch: peer.cluster_view.placement.of(entries.node).map_or(0, |place| place.epoch),
         classes: classes.clone(),
         range: Some(range),
         after,
@@ -72,20 +72,20 @@ async fn fetch(
         count: false,
         family: Some(index.class),
     };
-    let answer = peer.answer(entries.node, Request::Scan(scan.into_proto()?)).await?;
+    let answer = peer.call_node(entries.node, Request::Scan(scan.into_proto()?)).await?;
     let Response::Scanned(scanned) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "the brick has answered something else"));
     };
-    let Scanned { found, next, behind, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
+    let Scanned { found, next, has_stale_classes: behind, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
     if behind {
-        peer.realm.refresh_schema(space.id).await?;
+        peer.cluster_view.refresh_schema(space.id).await?;
         let what = format!("classes have come below that of index {:?}: it is looked through again", index.name);
         return Err(Error::new(ErrorKind::Unavailable, what));
     }
     for (oid, _, object) in found {
-        let entry = Entry::of(&RecordRef::new(&object.data)?, &index.fields)?;
+        let entry = IndexEntry::of(&RecordRef::new(&object.data)?, &index.fields)?;
         if !entry.has_null {
-            entries.at_hand.push_back((entry.key, oid));
+            entries.buffered.push_back((entry.key, oid));
         }
     }
     entries.next = next.map(Some);

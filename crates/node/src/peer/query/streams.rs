@@ -5,44 +5,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ClassId, Error, ErrorKind, NodeId, Result, SpaceId};
-use query::key::Range;
-use query::{Plan, Source};
+use query::key::KeyRange;
+use query::{CandidateSource, Plan};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
-use wire::cluster::{IndexRange, Place, Scan, Scanned};
+use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
 use wire::frame::Raw;
 use wire::link;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::Own;
-use crate::peer::Peer;
-use crate::realm::Space;
+use super::OwnWrites;
+use crate::cluster_view::SpaceView;
+use crate::peer::PeerDriver;
 
 /// Logical nodes that are asked at a time: what has come and was not judged is bounded by their answers.
-const AHEAD: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 /// Candidates of one answer.
 const PORTION: u64 = 1_000;
 /// How long a logical node that cannot be asked now is asked again.
-const PATIENCE: Duration = Duration::from_secs(10);
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// What is still to come of a logical node.
 struct Stream {
     node: NodeId,
     /// Ranges of the index that follow the one at hand.
-    ranges: VecDeque<Range>,
-    range: Option<Range>,
-    after: Option<Place>,
+    ranges: VecDeque<KeyRange>,
+    range: Option<KeyRange>,
+    after: Option<ScanPosition>,
     /// Since when it cannot be asked.
-    away: Option<Instant>,
+    unreachable_since: Option<Instant>,
 }
 
-type Came = (u32, Result<link::Answer>);
+type StreamAnswer = (u32, Result<link::Answer>);
 
 /// Candidates from all logical nodes.
 pub(super) struct Streams {
-    peer: Arc<Peer>,
+    peer: Arc<PeerDriver>,
     space: SpaceId,
     plan: Arc<Plan>,
     /// The class asked for, if those below it are too.
@@ -54,25 +54,25 @@ pub(super) struct Streams {
     streams: BTreeMap<u32, Stream>,
     /// Whom to ask next; when to ask those again who could not be asked.
     waiting: VecDeque<u32>,
-    resting: VecDeque<(Instant, u32)>,
-    asked: usize,
-    sender: mpsc::UnboundedSender<Came>,
-    came: mpsc::UnboundedReceiver<Came>,
+    retrying: VecDeque<(Instant, u32)>,
+    in_flight: usize,
+    sender: mpsc::UnboundedSender<StreamAnswer>,
+    answers: mpsc::UnboundedReceiver<StreamAnswer>,
     examined: u64,
 }
 
 impl Streams {
     pub(super) fn new(
-        peer: Arc<Peer>,
-        space: &Space,
+        peer: Arc<PeerDriver>,
+        space: &SpaceView,
         (plan, family): (Arc<Plan>, Option<ClassId>),
-        own: &Own,
+        own: &OwnWrites,
         only_guards: bool,
     ) -> Self {
-        let ranges: Option<VecDeque<Range>> = match plan.source() {
-            Source::Nothing => Some(VecDeque::new()),
-            Source::Extent => None,
-            Source::Index(index) => Some(match index.reverse {
+        let ranges: Option<VecDeque<KeyRange>> = match plan.source() {
+            CandidateSource::Nothing => Some(VecDeque::new()),
+            CandidateSource::Extent => None,
+            CandidateSource::Index(index) => Some(match index.reverse {
                 true => index.ranges.iter().rev().cloned().collect(),
                 false => index.ranges.iter().cloned().collect(),
             }),
@@ -88,10 +88,10 @@ impl Streams {
                 None => None,
             };
             let ranges = ranges.unwrap_or_default();
-            streams.insert(number, Stream { node: *node, ranges, range, after: None, away: None });
+            streams.insert(number, Stream { node: *node, ranges, range, after: None, unreachable_since: None });
         }
         // Of what a brick sends, what the transaction has written does not count.
-        let portion = plan.portion().map(|portion| portion.saturating_add(own.len() as u64));
+        let portion = plan.batch_size().map(|portion| portion.saturating_add(own.len() as u64));
         let limit = if only_guards { 1 } else { portion.unwrap_or(PORTION).clamp(1, PORTION) };
         let (sender, came) = mpsc::unbounded_channel();
         Self {
@@ -104,10 +104,10 @@ impl Streams {
             limit: limit as u32,
             waiting: streams.keys().copied().collect(),
             streams,
-            resting: VecDeque::new(),
-            asked: 0,
+            retrying: VecDeque::new(),
+            in_flight: 0,
             sender,
-            came,
+            answers: came,
             examined: 0,
         }
     }
@@ -123,7 +123,7 @@ impl Streams {
     }
 
     /// Whether nothing more is to come.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.streams.is_empty()
     }
 
@@ -133,7 +133,7 @@ impl Streams {
     }
 
     /// Nothing more is wanted of this one.
-    pub(super) fn leave(&mut self, stream: u32) {
+    pub(super) fn drop_stream(&mut self, stream: u32) {
         self.streams.remove(&stream);
     }
 
@@ -143,8 +143,8 @@ impl Streams {
     }
 
     /// Logical nodes that could not be asked when they were asked last.
-    pub(super) fn away(&self) -> impl Iterator<Item = NodeId> {
-        self.streams.values().filter(|stream| stream.away.is_some()).map(|stream| stream.node)
+    pub(super) fn unreachable_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.streams.values().filter(|stream| stream.unreachable_since.is_some()).map(|stream| stream.node)
     }
 
     /// The next candidates, perhaps none, with the number of the logical node that they are of; `None` when all have come. If the brick
@@ -154,28 +154,28 @@ impl Streams {
     /// If a brick cannot be asked for some time, or cannot read what it has.
     pub(super) async fn next(&mut self) -> Result<Option<(u32, Scanned)>> {
         loop {
-            while self.resting.front().is_some_and(|(at, _)| *at <= Instant::now()) {
-                self.waiting.extend(self.resting.pop_front().map(|(_, stream)| stream));
+            while self.retrying.front().is_some_and(|(at, _)| *at <= Instant::now()) {
+                self.waiting.extend(self.retrying.pop_front().map(|(_, stream)| stream));
             }
-            while self.asked < AHEAD {
+            while self.in_flight < MAX_IN_FLIGHT {
                 let Some(stream) = self.waiting.pop_front() else { break };
                 self.ask(stream)?;
             }
-            let next = match (self.asked, self.resting.front()) {
+            let next = match (self.in_flight, self.retrying.front()) {
                 (0, None) => return Ok(None),
                 (0, Some((at, _))) => {
                     time::sleep_until(*at).await;
                     continue;
                 }
-                (_, Some((at, _))) => match time::timeout_at(*at, self.came.recv()).await {
+                (_, Some((at, _))) => match time::timeout_at(*at, self.answers.recv()).await {
                     Ok(came) => came,
                     Err(_) => continue,
                 },
-                (_, None) => self.came.recv().await,
+                (_, None) => self.answers.recv().await,
             };
             let Some((stream, answer)) = next else { return Ok(None) };
-            self.asked -= 1;
-            if let Some(scanned) = self.take(stream, answer)? {
+            self.in_flight -= 1;
+            if let Some(scanned) = self.handle_answer(stream, answer)? {
                 return Ok(Some((stream, scanned)));
             }
         }
@@ -183,7 +183,7 @@ impl Streams {
 
     fn ask(&mut self, number: u32) -> Result<()> {
         let Some(stream) = self.streams.get(&number) else { return Ok(()) };
-        let index = if let Source::Index(index) = self.plan.source() { Some(index) } else { None };
+        let index = if let CandidateSource::Index(index) = self.plan.source() { Some(index) } else { None };
         let range = stream.range.as_ref().zip(index).map(|(range, index)| IndexRange {
             index: index.index,
             from: range.from.clone().into(),
@@ -191,7 +191,7 @@ impl Streams {
             reverse: index.reverse,
         });
         let all = model::Filter::And(Vec::new());
-        let place = self.peer.realm.placement.of(stream.node);
+        let place = self.peer.cluster_view.placement.of(stream.node);
         let scan = Scan {
             space: self.space,
             node: stream.node,
@@ -206,11 +206,11 @@ impl Streams {
         };
         let request = Request::Scan(scan.into_proto()?);
         let sender = self.sender.clone();
-        self.asked += 1;
+        self.in_flight += 1;
         match place {
             // Whoever asked may have gone.
             Some(place) => {
-                self.peer.uplinks.ask(place.brick, request, move |answer| drop(sender.send((number, answer))))
+                self.peer.brick_links.ask(place.brick, request, move |answer| drop(sender.send((number, answer))))
             }
             None => {
                 let what = format!("nobody serves logical node {:x} now: try again", stream.node.0);
@@ -221,22 +221,22 @@ impl Streams {
     }
 
     /// What has come of a logical node, if it counts.
-    fn take(&mut self, number: u32, answer: Result<link::Answer>) -> Result<Option<Scanned>> {
+    fn handle_answer(&mut self, number: u32, answer: Result<link::Answer>) -> Result<Option<Scanned>> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(None) };
         let answer = match answer {
             Ok(answer) => answer,
             // A brick that has just begun to serve may not know an index yet.
-            Err(error) if is_passing(&error, stream.range.is_some()) => {
+            Err(error) if is_transient(&error, stream.range.is_some()) => {
                 let now = Instant::now();
-                if *stream.away.get_or_insert(now) + PATIENCE <= now {
+                if *stream.unreachable_since.get_or_insert(now) + RETRY_TIMEOUT <= now {
                     return Err(error);
                 }
-                self.resting.push_back((now + AGAIN, number));
+                self.retrying.push_back((now + RETRY_DELAY, number));
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
-        stream.away = None;
+        stream.unreachable_since = None;
         let Response::Scanned(scanned) = answer.response else {
             return Err(Error::new(ErrorKind::Internal, "a brick has answered something else than it was asked"));
         };
@@ -255,7 +255,7 @@ impl Streams {
     }
 }
 
-fn is_passing(error: &Error, of_index: bool) -> bool {
+fn is_transient(error: &Error, of_index: bool) -> bool {
     let kind = error.kind();
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Unknown) || (of_index && kind == ErrorKind::NotFound)
 }

@@ -3,14 +3,14 @@ use crate::ident::ClientId;
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
-const TXN: TxnId = TxnId { start: Timestamp::at(1), client: ClientId(1) };
+const TXN: TxnId = TxnId { start: HlcTimestamp::at(1), client: ClientId(1) };
 
 fn part() -> Part<u64> {
     Part::default()
 }
 
 fn prepared(ms: u64) -> Answer {
-    Answer::Prepared { txn: TXN, proposal: Timestamp::at(ms), participants: vec![A, B], round: 0 }
+    Answer::Prepared { txn: TXN, proposal: HlcTimestamp::at(ms), participants: vec![A, B], round: 0 }
 }
 
 fn ended(outcome: Outcome) -> Answer {
@@ -30,41 +30,41 @@ fn prepare(node: NodeId) -> Output<u64> {
 }
 
 /// A coordinator of two participants, and what it wants when it has heard these answers.
-fn heard(answers: &[(NodeId, Answer)]) -> (Coordinator<u64>, Vec<Output<u64>>) {
+fn coordinator_after(answers: &[(NodeId, Answer)]) -> (Coordinator<u64>, Vec<Output<u64>>) {
     let mut out = Vec::new();
     let mut coordinator = Coordinator::commit(TXN, [(A, part()), (B, part())].into(), 0, &mut out);
     assert_eq!(out, [prepare(A), prepare(B)]);
     out.clear();
     for (node, answer) in answers {
-        coordinator.answered(*node, answer.clone(), 10, &mut out);
+        coordinator.handle_answer(*node, answer.clone(), 10, &mut out);
     }
     (coordinator, out)
 }
 
 #[test]
 fn it_is_committed_at_the_largest_proposal_when_all_have_prepared() {
-    let committed = Outcome::Committed(Timestamp::at(7));
-    let (mut coordinator, mut out) = heard(&[(A, prepared(7)), (B, prepared(5))]);
-    let reply = Output::Reply(Reply::Committed(Timestamp::at(7)));
+    let committed = Outcome::Committed(HlcTimestamp::at(7));
+    let (mut coordinator, mut out) = coordinator_after(&[(A, prepared(7)), (B, prepared(5))]);
+    let reply = Output::Reply(CommitReply::Committed(HlcTimestamp::at(7)));
     assert_eq!(out, [reply, decide(A, committed), decide(B, committed)]);
     out.clear();
-    coordinator.answered(A, ended(committed), 20, &mut out);
+    coordinator.handle_answer(A, ended(committed), 20, &mut out);
     assert!(out.is_empty() && !coordinator.is_done());
-    coordinator.answered(B, ended(committed), 20, &mut out);
+    coordinator.handle_answer(B, ended(committed), 20, &mut out);
     assert_eq!(out, [A, B].map(|node| Output::Send(node, Request::Forget { txn: TXN })));
     assert_eq!(coordinator.deadline(), None);
 }
 
 #[test]
 fn one_refusal_aborts_it_and_the_client_is_told_at_once() {
-    let (coordinator, out) = heard(&[(B, refused())]);
-    assert_eq!(out, [Output::Reply(Reply::Refused(Refusal::Aborted)), decide(A, Outcome::Aborted)]);
+    let (coordinator, out) = coordinator_after(&[(B, refused())]);
+    assert_eq!(out, [Output::Reply(CommitReply::Refused(Refusal::Aborted)), decide(A, Outcome::Aborted)]);
     assert_eq!(coordinator.outcome(), Some(Outcome::Aborted));
 }
 
 #[test]
 fn a_vote_that_comes_after_a_refusal_changes_nothing() {
-    let (coordinator, out) = heard(&[(B, refused()), (A, prepared(5))]);
+    let (coordinator, out) = coordinator_after(&[(B, refused()), (A, prepared(5))]);
     assert_eq!(out.iter().filter(|output| matches!(output, Output::Reply(_))).count(), 1);
     assert_eq!(out.last(), Some(&decide(A, Outcome::Aborted)));
     assert_eq!(coordinator.outcome(), Some(Outcome::Aborted));
@@ -72,7 +72,7 @@ fn a_vote_that_comes_after_a_refusal_changes_nothing() {
 
 #[test]
 fn a_question_that_is_not_answered_is_repeated() {
-    let (mut coordinator, mut out) = heard(&[(A, prepared(5))]);
+    let (mut coordinator, mut out) = coordinator_after(&[(A, prepared(5))]);
     coordinator.poll(199, &mut out);
     assert!(out.is_empty());
     assert_eq!(coordinator.deadline(), Some(200));
@@ -86,19 +86,19 @@ fn anyone_finishes_what_all_have_prepared() {
     let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out);
     assert_eq!(out, [A, B].map(|node| Output::Send(node, Request::Ask { txn: TXN, round: 0 })));
     out.clear();
-    coordinator.answered(A, prepared(5), 1, &mut out);
-    coordinator.answered(B, prepared(9), 1, &mut out);
-    assert_eq!(coordinator.outcome(), Some(Outcome::Committed(Timestamp::at(9))));
+    coordinator.handle_answer(A, prepared(5), 1, &mut out);
+    coordinator.handle_answer(B, prepared(9), 1, &mut out);
+    assert_eq!(coordinator.outcome(), Some(Outcome::Committed(HlcTimestamp::at(9))));
 }
 
 #[test]
 fn what_one_has_ended_already_is_the_outcome() {
-    let committed = Outcome::Committed(Timestamp::at(5));
+    let committed = Outcome::Committed(HlcTimestamp::at(5));
     let mut out = Vec::new();
     let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out);
     out.clear();
-    coordinator.answered(A, ended(committed), 1, &mut out);
-    assert_eq!(out, [Output::Reply(Reply::Committed(Timestamp::at(5))), decide(B, committed)]);
+    coordinator.handle_answer(A, ended(committed), 1, &mut out);
+    assert_eq!(out, [Output::Reply(CommitReply::Committed(HlcTimestamp::at(5))), decide(B, committed)]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_transaction_of_one_participant_takes_one_message() {
     let mut coordinator = Coordinator::commit(TXN, [(A, part())].into(), 0, &mut out);
     assert_eq!(out, [Output::Send(A, Request::Commit { txn: TXN, part: part() })]);
     out.clear();
-    coordinator.answered(A, ended(Outcome::Committed(Timestamp::at(5))), 1, &mut out);
-    assert_eq!(out[0], Output::Reply(Reply::Committed(Timestamp::at(5))));
+    coordinator.handle_answer(A, ended(Outcome::Committed(HlcTimestamp::at(5))), 1, &mut out);
+    assert_eq!(out[0], Output::Reply(CommitReply::Committed(HlcTimestamp::at(5))));
     assert!(coordinator.is_done());
 }

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use model::Oid;
 
-use super::{Known, Participant, Then};
+use super::{DurableAction, Participant, TxnState};
 use crate::commit::{Answer, Refusal};
 use crate::ident::TxnId;
 use crate::lease::Ms;
-use crate::locks::{Asked, Mode};
+use crate::locks::{LockMode, LockResult};
 use crate::plant::{Bug, planted};
 
 /// How long a datastore transaction that says nothing is believed to be there, in milliseconds.
@@ -20,7 +20,7 @@ pub(super) const IDLE_MS: u64 = 5_000;
 
 /// A datastore transaction that is not prepared.
 #[derive(Clone, Debug)]
-pub(super) struct Locking<A> {
+pub(super) struct LockingTxn<A> {
     /// Who asked last: who hears of its end.
     from: A,
     /// Locks that it waits for, and who is to be told.
@@ -29,23 +29,23 @@ pub(super) struct Locking<A> {
 
 impl<A: Clone, T: Clone> Participant<A, T> {
     /// A datastore transaction wants to lock an object.
-    pub(super) fn lock(&mut self, from: A, txn: TxnId, first: TxnId, oid: Oid, mode: Mode, now: Ms) {
-        if self.known.contains_key(&txn) {
-            return self.tell(from, txn);
+    pub(super) fn handle_lock(&mut self, from: A, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode, now: Ms) {
+        if self.transactions.contains_key(&txn) {
+            return self.answer(from, txn);
         }
         if txn.start <= self.horizon {
-            return self.too_old(from, txn);
+            return self.refuse_too_old(from, txn);
         }
-        let fresh = || Locking { from: from.clone(), waits: BTreeMap::new() };
+        let fresh = || LockingTxn { from: from.clone(), waits: BTreeMap::new() };
         let locking = self.locking.entry(txn).or_insert_with(fresh);
         locking.from = from.clone();
         self.expiring.set(txn, Some(now + IDLE_MS));
-        match self.validator.locks().ask(txn, first, oid, mode) {
-            Asked::Granted => {
-                let mode = self.validator.locks().held(txn, oid).unwrap_or(mode);
-                self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode }));
+        match self.validator.locks().request(txn, first, oid, mode) {
+            LockResult::Granted => {
+                let mode = self.validator.locks().held_mode(txn, oid).unwrap_or(mode);
+                self.run_when_durable(0, DurableAction::Answer(from, Answer::Locked { txn, oid, mode }));
             }
-            Asked::Waits { wound } => {
+            LockResult::Waits { wound } => {
                 locking.waits.insert(oid, from);
                 for younger in wound {
                     self.wound(younger);
@@ -57,12 +57,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Aborts a transaction that is in the way of an older one, or gone.
     fn wound(&mut self, txn: TxnId) {
         let from = self.locking.get(&txn).map(|locking| locking.from.clone());
-        if matches!(self.known.get(&txn), Some(Known::Ended { .. })) {
+        if matches!(self.transactions.get(&txn), Some(TxnState::Ended { .. })) {
             return;
         }
         self.mark(txn, Refusal::Aborted);
         if let Some(from) = from {
-            self.tell(from, txn);
+            self.answer(from, txn);
         }
     }
 
@@ -72,8 +72,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.expiring.set(txn, None);
         for (txn, oid) in self.validator.locks().release(txn) {
             let waiting = self.locking.get_mut(&txn).and_then(|locking| locking.waits.remove(&oid));
-            if let (Some(from), Some(mode)) = (waiting, self.validator.locks().held(txn, oid)) {
-                self.when(0, Then::Answer(from, Answer::Locked { txn, oid, mode }));
+            if let (Some(from), Some(mode)) = (waiting, self.validator.locks().held_mode(txn, oid)) {
+                self.run_when_durable(0, DurableAction::Answer(from, Answer::Locked { txn, oid, mode }));
             }
         }
     }
@@ -87,7 +87,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// When [`Participant::expire`] has something to do.
     #[must_use]
-    pub fn expires(&self) -> Option<Ms> {
+    pub fn next_expiry(&self) -> Option<Ms> {
         self.expiring.first()
     }
 }

@@ -2,16 +2,16 @@
 
 use model::NodeId;
 
-use super::{Known, Participant};
+use super::{Participant, TxnState};
 use crate::commit::{Change, Outcome, Record, Refusal};
-use crate::ident::{Timestamp, TxnId, Version};
+use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
 impl<A: Clone, T: Clone> Participant<A, T> {
     /// Takes up a durable record again after a restart or a move (C4): the records of a log in their order, or
     /// [rows](Record::into_row) in any order. `at` is its position, and how often the logical node had moved when it was
     /// appended: the version of what it changed, which was told then and is told again (C3). Returns what it had changed.
-    /// When all are taken up, [`Participant::recovered`] ends it.
+    /// When all are taken up, [`Participant::finish_recovery`] ends it.
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         let position = at.position;
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
@@ -21,8 +21,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 if !planted(Bug::LocksForgotten) {
                     self.validator.hold(txn, &part.footprint());
                 }
-                self.clock.pass(proposal);
-                self.know(txn, Known::Prepared { participants, part, proposal, position });
+                self.clock.advance_past(proposal);
+                self.set_state(txn, TxnState::Prepared { participants, part, proposal, position });
                 None
             }
             Record::Committed { txn, timestamp, writes, touches } => {
@@ -31,18 +31,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             Record::Decided { txn, outcome, writes, touches, participants } => {
                 let _ = self.validator.locks().release(txn);
-                let timestamp = if let Outcome::Committed(timestamp) = outcome { timestamp } else { Timestamp::ZERO };
+                let timestamp =
+                    if let Outcome::Committed(timestamp) = outcome { timestamp } else { HlcTimestamp::ZERO };
                 self.recover_end(at, outcome, Change { txn, timestamp, writes, touches }, participants)
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
-                    self.know(txn, Known::Marked { why: Refusal::Aborted, position });
+                    self.set_state(txn, TxnState::Marked { why: Refusal::Aborted, position });
                 }
                 None
             }
             Record::Bound(bound) => {
                 if !planted(Bug::BoundForgotten) {
-                    (self.bound, self.bound_asked) = (self.bound.max(bound), self.bound_asked.max(bound));
+                    (self.bound, self.bound_appended) = (self.bound.max(bound), self.bound_appended.max(bound));
                     self.bound_position = position.max(self.bound_position);
                 }
                 None
@@ -54,9 +55,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             Record::Ended { txn, outcome, version, participants } => {
                 if let Outcome::Committed(timestamp) = outcome {
-                    self.clock.pass(timestamp);
+                    self.clock.advance_past(timestamp);
                 }
-                self.know(txn, Known::Ended { outcome, version, position, participants });
+                self.set_state(txn, TxnState::Ended { outcome, version, position, participants });
                 None
             }
         }
@@ -71,23 +72,23 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     ) -> Option<Change<T>> {
         let (position, txn) = (at.position, change.txn);
         let version = match outcome {
-            Outcome::Committed(timestamp) if !change.is_nothing() => {
+            Outcome::Committed(timestamp) if !change.is_empty() => {
                 Some(Version { moves: at.moves, ..self.version_at(position, timestamp) })
             }
             _ => None,
         };
-        self.know(txn, Known::Ended { outcome, version, position, participants });
+        self.set_state(txn, TxnState::Ended { outcome, version, position, participants });
         let Outcome::Committed(timestamp) = outcome else { return None };
-        self.clock.pass(timestamp);
+        self.clock.advance_past(timestamp);
         Some(change)
     }
 
     /// All records are taken up. The last that was ever durable was at `position`, be it still there or not: the next ones
     /// are numbered, and pages get versions, from there. The clock starts above all that may have been promised (V4).
-    pub fn recovered(&mut self, position: u64) {
+    pub fn finish_recovery(&mut self, position: u64) {
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
-        self.clock.pass(self.bound);
-        self.clean();
+        self.clock.advance_past(self.bound);
+        self.remove_forgotten();
     }
 
     /// The records that say all that this participant knows: where its log begins anew, at another brick (section 5 of
@@ -95,37 +96,37 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     ///
     /// # Panics
     /// If the log is not durable to its end.
-    pub fn state(&self) -> Vec<Record<T>> {
+    pub fn state_records(&self) -> Vec<Record<T>> {
         assert!(self.forced == self.last, "L1: what is not durable cannot be handed over");
         let mut records = vec![Record::Bound(self.bound), Record::Horizon(self.horizon)];
-        records.extend(self.known.iter().map(|(txn, known)| known.record(*txn)));
+        records.extend(self.transactions.iter().map(|(txn, known)| known.record(*txn)));
         records
     }
 
     /// Appends again what records still have to say up to a position, up to which the log is installed. When it is durable to
     /// its end, the log can be freed up to there.
-    pub fn carry(&mut self, upto: u64) {
-        if self.bound_position <= upto && self.bound_asked > Timestamp::ZERO {
-            self.bound_position = self.append(Record::Bound(self.bound_asked));
+    pub fn carry_forward(&mut self, upto: u64) {
+        if self.bound_position <= upto && self.bound_appended > HlcTimestamp::ZERO {
+            self.bound_position = self.append(Record::Bound(self.bound_appended));
         }
-        if self.horizon_position <= upto && self.horizon > Timestamp::ZERO {
+        if self.horizon_position <= upto && self.horizon > HlcTimestamp::ZERO {
             self.horizon_position = self.append(Record::Horizon(self.horizon));
         }
-        let old = self.known.iter().filter(|(_, known)| known.position() <= upto);
+        let old = self.transactions.iter().filter(|(_, known)| known.position() <= upto);
         let old: Vec<(TxnId, Record<T>)> = old.map(|(txn, known)| (*txn, known.record(*txn))).collect();
         for (txn, record) in old {
             if planted(Bug::SegmentFreed) && matches!(record, Record::Prepared { .. }) {
                 continue;
             }
             self.append(record);
-            if let Some(known) = self.known.get_mut(&txn) {
-                known.carried(self.last);
+            if let Some(known) = self.transactions.get_mut(&txn) {
+                known.set_position(self.last);
             }
         }
     }
 }
 
-impl<T: Clone> Known<T> {
+impl<T: Clone> TxnState<T> {
     /// What a record says of it.
     pub(super) fn record(&self, txn: TxnId) -> Record<T> {
         match self {

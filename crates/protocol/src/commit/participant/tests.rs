@@ -4,27 +4,27 @@ use model::{ClassId, Oid, SpaceId};
 
 use super::*;
 use crate::ident::ClientId;
-use crate::page_cache::Content;
-use crate::validate::{Cause, Read, Seen};
+use crate::page_cache::ObjectState;
+use crate::validate::{Cause, Read, ReadVersion};
 
 const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(3), number: 7 };
 const HERE: NodeId = NodeId(3);
 const THERE: NodeId = NodeId(4);
-const SETTINGS: Settings = Settings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
+const SETTINGS: ParticipantSettings = ParticipantSettings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
 
 fn oid(slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PAGE, slot)
 }
 
 fn txn(ms: u64) -> TxnId {
-    TxnId { start: Timestamp::at(ms), client: ClientId(1) }
+    TxnId { start: HlcTimestamp::at(ms), client: ClientId(1) }
 }
 
 fn part(reads: &[(u16, u64)], writes: &[u16]) -> Part<u64> {
-    let read = |(slot, position): &(u16, u64)| Read { oid: oid(*slot), seen: Seen::At(at(*position)) };
+    let read = |(slot, position): &(u16, u64)| Read { oid: oid(*slot), seen: ReadVersion::At(at(*position)) };
     Part {
         reads: reads.iter().map(read).collect(),
-        writes: writes.iter().map(|slot| (oid(*slot), Content::Value(1))).collect(),
+        writes: writes.iter().map(|slot| (oid(*slot), ObjectState::Value(1))).collect(),
         touches: BTreeSet::new(),
     }
 }
@@ -60,14 +60,14 @@ impl World {
         }
     }
 
-    fn take(&mut self) {
+    fn drain(&mut self) {
         for output in self.participant.outputs() {
             match output {
                 Output::Append(position, record) => {
                     self.log.push(record);
                     assert_eq!(position, self.log.len() as u64);
                 }
-                Output::Dropped(_) => {}
+                Output::RemoveRows(_) => {}
                 Output::Answer(to, answer) => self.answers.push((to, answer)),
                 Output::Changed(invalidation, _) => {
                     self.stored.insert(invalidation.page, invalidation.version);
@@ -75,15 +75,15 @@ impl World {
                 }
             }
         }
-        self.participant.invariants().unwrap();
+        self.participant.check_invariants().unwrap();
     }
 
     /// A request without a force.
     fn ask(&mut self, request: Request<u64>) -> &mut Self {
         let stored = self.stored.clone();
         let mut stored = |page| stored.get(&page).copied().unwrap_or(Version::ZERO);
-        self.participant.handle("peer", request, Timestamp::ZERO, self.now_ms, &mut stored).unwrap();
-        self.take();
+        self.participant.handle("peer", request, HlcTimestamp::ZERO, self.now_ms, &mut stored).unwrap();
+        self.drain();
         self
     }
 
@@ -95,18 +95,18 @@ impl World {
     fn force_to(&mut self, records: usize) -> &mut Self {
         let stored = self.stored.clone();
         let position = records as u64;
-        self.participant.forced(position, &mut |page| stored.get(&page).copied().unwrap_or(Version::ZERO));
-        self.take();
+        self.participant.handle_forced(position, &mut |page| stored.get(&page).copied().unwrap_or(Version::ZERO));
+        self.drain();
         self
     }
 
     /// The answers since the last call.
-    fn answered(&mut self) -> Vec<Answer> {
+    fn take_answers(&mut self) -> Vec<Answer> {
         self.answers.drain(..).map(|(_, answer)| answer).collect()
     }
 
     fn ask_forced(&mut self, request: Request<u64>) -> Vec<Answer> {
-        self.ask(request).force().answered()
+        self.ask(request).force().take_answers()
     }
 
     /// What is found after a crash that leaves so many records.
@@ -118,8 +118,8 @@ impl World {
                 world.stored.extend(change.pages().into_keys().map(|page| (page, at(position))));
             }
         }
-        world.participant.recovered(records as u64);
-        world.participant.invariants().unwrap();
+        world.participant.finish_recovery(records as u64);
+        world.participant.check_invariants().unwrap();
         world
     }
 }
@@ -136,7 +136,7 @@ fn decide(ms: u64, outcome: Outcome) -> Request<u64> {
     Request::Decide { txn: txn(ms), outcome }
 }
 
-fn proposal(answers: &[Answer]) -> Timestamp {
+fn proposal(answers: &[Answer]) -> HlcTimestamp {
     match answers {
         [Answer::Prepared { proposal, .. }] => *proposal,
         other => panic!("{other:?}"),
@@ -160,12 +160,12 @@ fn refused(answers: &[Answer]) -> Refusal {
 #[test]
 fn nothing_is_answered_or_shown_before_it_is_durable() {
     let mut world = World::new();
-    assert_eq!(world.ask(commit(1, part(&[], &[1, 2]))).answered(), []);
+    assert_eq!(world.ask(commit(1, part(&[], &[1, 2]))).take_answers(), []);
     assert!(world.changed.is_empty());
     // What it holds conflicts already.
-    let answers = world.ask(commit(2, part(&[(1, 0)], &[]))).answered();
+    let answers = world.ask(commit(2, part(&[(1, 0)], &[]))).take_answers();
     assert_eq!(answers, []);
-    let answers = world.force().answered();
+    let answers = world.force().take_answers();
     assert_eq!(ended(&answers[..1]).1, Some(at(1)));
     assert!(
         matches!(answers[1], Answer::Refused { why: Refusal::Conflict(conflict), .. } if conflict.cause == Cause::Held(txn(1)))
@@ -180,9 +180,9 @@ fn a_prepared_transaction_is_applied_when_its_outcome_is_durable() {
     let mut world = World::new();
     let proposed = proposal(&world.ask_forced(prepare(1, part(&[(5, 0)], &[1]))));
     assert!(world.changed.is_empty());
-    let later = Timestamp::at(1040);
-    assert_eq!(world.ask(decide(1, Outcome::Committed(later))).answered(), []);
-    assert_eq!(ended(&world.force().answered()), (Outcome::Committed(later), Some(at(2))));
+    let later = HlcTimestamp::at(1040);
+    assert_eq!(world.ask(decide(1, Outcome::Committed(later))).take_answers(), []);
+    assert_eq!(ended(&world.force().take_answers()), (Outcome::Committed(later), Some(at(2))));
     assert_eq!(world.changed[0].timestamp, later);
     // The clock has learned the commit's timestamp.
     assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[9])))) > later && later > proposed);
@@ -213,8 +213,8 @@ fn a_refusal_stays_one_also_after_a_restart() {
 #[test]
 fn who_asks_for_what_nobody_knows_aborts_it() {
     let mut world = World::new();
-    assert_eq!(world.ask(Request::Ask { txn: txn(1), round: 0 }).answered(), []);
-    assert_eq!(refused(&world.force().answered()), Refusal::Aborted);
+    assert_eq!(world.ask(Request::Ask { txn: txn(1), round: 0 }).take_answers(), []);
+    assert_eq!(refused(&world.force().take_answers()), Refusal::Aborted);
     assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
     assert_eq!(refused(&world.restart(1).ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
 }
@@ -224,13 +224,13 @@ fn what_was_written_before_a_move_has_the_version_that_was_told_then() {
     let mut world = World::new();
     let first = ended(&world.ask_forced(commit(1, part(&[], &[1]))));
     assert_eq!(first.1, Some(at(1)));
-    let settings = Settings { node: HERE, moves: 1, skew_ms: 1_000, window_limit: 10 };
+    let settings = ParticipantSettings { node: HERE, moves: 1, skew_ms: 1_000, window_limit: 10 };
     let mut moved = World { participant: Participant::new(settings), ..World::new() };
     for (position, record) in (1..).zip(&world.log) {
         moved.log.push(record.clone());
         let _ = moved.participant.recover(at(position), record.clone());
     }
-    moved.participant.recovered(world.log.len() as u64);
+    moved.participant.finish_recovery(world.log.len() as u64);
     assert_eq!(ended(&moved.ask_forced(commit(1, part(&[], &[1])))), first);
     let next = ended(&moved.ask_forced(commit(2, part(&[], &[2]))));
     assert_eq!(next.1.map(|version| version.moves), Some(1));
@@ -255,10 +255,10 @@ fn an_outcome_is_forgotten_only_when_all_have_acknowledged_it_and_it_is_old() {
     let mut world = World::new();
     let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
     let done = world.ask_forced(decide(1, Outcome::Committed(proposed)));
-    world.participant.raise_horizon(Timestamp::at(5));
-    world.take();
+    world.participant.raise_horizon(HlcTimestamp::at(5));
+    world.drain();
     assert_eq!(world.force().ask_forced(prepare(1, part(&[], &[1]))), done, "not all have acknowledged it");
-    assert_eq!(world.participant.lingering().count(), 1);
+    assert_eq!(world.participant.unacknowledged().count(), 1);
     world.ask(Request::Forget { txn: txn(1) }).force();
     assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
     assert_eq!(refused(&world.restart(world.log.len()).ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
@@ -274,14 +274,14 @@ fn to_forget_one_outcome_takes_no_look_at_all_that_linger() {
         let proposed = proposal(&world.ask_forced(prepare(ms, part(&[], &[ms as u16]))));
         world.ask_forced(decide(ms, Outcome::Committed(proposed)));
     }
-    world.participant.raise_horizon(Timestamp::at(LINGERING + 1));
-    world.take();
+    world.participant.raise_horizon(HlcTimestamp::at(LINGERING + 1));
+    world.drain();
     world.force();
     let before = world.participant.visited.get();
     for ms in 1..=100 {
         world.ask(Request::Forget { txn: txn(ms) }).force();
     }
-    assert_eq!(world.participant.lingering().count() as u64, LINGERING - 100);
+    assert_eq!(world.participant.unacknowledged().count() as u64, LINGERING - 100);
     let visited = world.participant.visited.get() - before;
     assert!(visited < 1_000, "{visited} outcomes were looked at to forget 100");
 }
@@ -291,8 +291,8 @@ fn what_has_no_other_participant_is_forgotten_when_it_is_old() {
     let mut world = World::new();
     let done = world.ask_forced(commit(1, part(&[], &[1])));
     assert_eq!(world.ask_forced(commit(1, part(&[], &[1]))), done);
-    world.participant.raise_horizon(Timestamp::at(5));
-    world.take();
+    world.participant.raise_horizon(HlcTimestamp::at(5));
+    world.drain();
     assert_eq!(refused(&world.force().ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
 }
 
@@ -304,14 +304,14 @@ fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
     world.ask_forced(commit(2, part(&[], &[2])));
     world.ask_forced(commit(3, part(&[(2, 0)], &[])));
     let cut = world.log.len() as u64;
-    world.participant.carry(cut);
-    world.take();
+    world.participant.carry_forward(cut);
+    world.drain();
     world.force();
     let mut again: Participant<&'static str, u64> = Participant::new(SETTINGS);
     for (position, record) in (cut + 1..).zip(&world.log[cut as usize..]) {
         assert_eq!(again.recover(at(position), record.clone()), None, "pages are in the B-tree by then");
     }
-    again.recovered(world.log.len() as u64);
+    again.finish_recovery(world.log.len() as u64);
     assert_eq!(again.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
     assert!(matches!(again.outcome(txn(2)), Some(Outcome::Committed(_))));
     assert_eq!(again.outcome(txn(3)), Some(Outcome::Aborted));
@@ -326,8 +326,8 @@ fn an_outcome_needs_no_record_before_its_own() {
     world.ask_forced(prepare(2, part(&[], &[2])));
     let done = world.ask_forced(decide(1, Outcome::Committed(first)));
     world.ask_forced(decide(2, Outcome::Aborted));
-    world.participant.carry(2);
-    world.take();
+    world.participant.carry_forward(2);
+    world.drain();
     assert_eq!(world.log.len(), 4, "nothing of what is freed has to be said again");
     let mut again = World { now_ms: world.now_ms, ..World::new() };
     again.log = world.log[..2].to_vec();
@@ -337,25 +337,26 @@ fn an_outcome_needs_no_record_before_its_own() {
             assert_eq!((change.txn, change.writes), (txn(1), part(&[], &[1]).writes));
         }
     }
-    again.participant.recovered(4);
+    again.participant.finish_recovery(4);
     assert_eq!(again.ask_forced(prepare(1, part(&[], &[1]))), done);
     assert_eq!(again.participant.outcome(txn(2)), Some(Outcome::Aborted));
-    again.participant.raise_horizon(Timestamp::at(5));
-    again.take();
-    assert_eq!(again.participant.lingering().count(), 2, "who has to acknowledge them is known");
+    again.participant.raise_horizon(HlcTimestamp::at(5));
+    again.drain();
+    assert_eq!(again.participant.unacknowledged().count(), 2, "who has to acknowledge them is known");
 }
 
 #[test]
 fn an_older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
     let mut world = World::new();
-    let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::Mode::Exclusive };
+    let lock =
+        |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::LockMode::Exclusive };
     assert_eq!(
         world.ask_forced(lock(20)),
-        [Answer::Locked { txn: txn(20), oid: oid(1), mode: crate::locks::Mode::Exclusive }]
+        [Answer::Locked { txn: txn(20), oid: oid(1), mode: crate::locks::LockMode::Exclusive }]
     );
     let answers = world.ask_forced(lock(10));
     assert!(
-        answers.contains(&Answer::Locked { txn: txn(10), oid: oid(1), mode: crate::locks::Mode::Exclusive }),
+        answers.contains(&Answer::Locked { txn: txn(10), oid: oid(1), mode: crate::locks::LockMode::Exclusive }),
         "{answers:?}"
     );
     assert!(answers.contains(&Answer::Refused { txn: txn(20), why: Refusal::Aborted }), "{answers:?}");
@@ -366,13 +367,13 @@ fn an_older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
 #[test]
 fn locks_of_who_is_not_heard_of_fall() {
     let mut world = World::new();
-    let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::Mode::Shared };
+    let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::LockMode::Shared };
     world.ask_forced(lock(10));
     assert!(matches!(refused(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Conflict(_)));
-    let expires = world.participant.expires().unwrap();
+    let expires = world.participant.next_expiry().unwrap();
     world.participant.expire(expires);
-    world.take();
-    world.force().answered();
+    world.drain();
+    world.force().take_answers();
     assert!(ended(&world.ask_forced(commit(21, part(&[], &[1])))).1.is_some());
     assert_eq!(refused(&world.ask_forced(lock(10))), Refusal::Aborted);
 }
@@ -381,11 +382,11 @@ fn locks_of_who_is_not_heard_of_fall() {
 #[test]
 fn nothing_is_proposed_at_or_before_what_was_promised_also_after_a_restart() {
     let mut world = World::new();
-    let promised = Timestamp::at(1030);
+    let promised = HlcTimestamp::at(1030);
     let check = Request::Check { txn: txn(1), reads: Vec::new(), at: promised };
-    assert_eq!(world.ask(check.clone()).answered(), [], "the bound is not durable");
-    assert_eq!(world.force().answered(), [Answer::Checked { txn: txn(1), verdict: Ok(()) }]);
-    assert_eq!(world.ask(check).answered().len(), 1, "it is now");
+    assert_eq!(world.ask(check.clone()).take_answers(), [], "the bound is not durable");
+    assert_eq!(world.force().take_answers(), [Answer::Checked { txn: txn(1), verdict: Ok(()) }]);
+    assert_eq!(world.ask(check).take_answers().len(), 1, "it is now");
     for mut world in [world.clone(), world.restart(1)] {
         assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[1])))) > promised);
     }
@@ -395,13 +396,13 @@ fn nothing_is_proposed_at_or_before_what_was_promised_also_after_a_restart() {
 #[test]
 fn a_promise_waits_for_its_bound_and_for_nothing_behind_it() {
     let mut world = World::new();
-    let check = |ms| Request::Check { txn: txn(ms), reads: Vec::new(), at: Timestamp::at(1030) };
-    assert_eq!(world.ask(check(1)).answered(), []);
+    let check = |ms| Request::Check { txn: txn(ms), reads: Vec::new(), at: HlcTimestamp::at(1030) };
+    assert_eq!(world.ask(check(1)).take_answers(), []);
     let bound = world.log.len();
     world.ask(prepare(2, part(&[], &[1])));
-    assert_eq!(world.ask(check(3)).answered(), []);
+    assert_eq!(world.ask(check(3)).take_answers(), []);
     let promised = [1, 3].map(|ms| Answer::Checked { txn: txn(ms), verdict: Ok(()) });
-    assert_eq!(world.force_to(bound).answered(), promised);
+    assert_eq!(world.force_to(bound).take_answers(), promised);
 }
 
 /// ATTACK: a transaction that only reads once missed a commit whose proposal was later.
@@ -411,7 +412,7 @@ fn a_reader_conflicts_with_every_prepared_writer() {
     world.now_ms = 1040;
     world.ask_forced(prepare(1, part(&[], &[1])));
     let reads = part(&[(1, 0)], &[]).reads;
-    let answers = world.ask_forced(Request::Check { txn: txn(2), reads, at: Timestamp::at(1010) });
+    let answers = world.ask_forced(Request::Check { txn: txn(2), reads, at: HlcTimestamp::at(1010) });
     assert!(
         matches!(answers[..], [Answer::Checked { verdict: Err(conflict), .. }] if conflict.cause == Cause::Held(txn(1)))
     );
@@ -420,26 +421,26 @@ fn a_reader_conflicts_with_every_prepared_writer() {
 #[test]
 fn the_closed_timestamp_stays_below_what_is_still_open() {
     let mut world = World::new();
-    let closed = world.participant.close(1000);
-    world.take();
-    assert_eq!(closed, Timestamp::ZERO, "no bound is durable");
+    let closed = world.participant.close_timestamp(1000);
+    world.drain();
+    assert_eq!(closed, HlcTimestamp::ZERO, "no bound is durable");
     world.force();
-    assert!(world.participant.close(1001) >= Timestamp::at(1001));
+    assert!(world.participant.close_timestamp(1001) >= HlcTimestamp::at(1001));
     let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
-    assert!(world.participant.close(2000) < proposed);
+    assert!(world.participant.close_timestamp(2000) < proposed);
     world.ask(decide(1, Outcome::Committed(proposed)));
-    assert!(world.participant.close(2001) < proposed, "its outcome is not durable");
+    assert!(world.participant.close_timestamp(2001) < proposed, "its outcome is not durable");
     world.force();
-    assert!(world.participant.close(2002) >= Timestamp::at(2002));
+    assert!(world.participant.close_timestamp(2002) >= HlcTimestamp::at(2002));
 }
 
 #[test]
 fn a_timestamp_from_too_far_ahead_changes_nothing() {
     let mut world = World::new();
-    let ahead = Timestamp::at(1051 + LEAD_MS);
+    let ahead = HlcTimestamp::at(1051 + LEAD_MS);
     let refused = world.participant.handle("peer", commit(1, part(&[], &[1])), ahead, 1000, &mut |_| Version::ZERO);
     assert!(refused.is_err());
-    world.take();
+    world.drain();
     assert!(world.log.is_empty());
 }
 
@@ -449,17 +450,17 @@ fn a_log_that_begins_with_the_state_says_all_that_the_old_one_said() {
     world.ask_forced(prepare(1, part(&[], &[1])));
     let done = world.ask_forced(commit(2, part(&[], &[2])));
     world.ask_forced(commit(3, part(&[(2, 0)], &[])));
-    let promised = world.participant.close(5000);
-    world.take();
+    let promised = world.participant.close_timestamp(5000);
+    world.drain();
     world.force();
     let mut moved = World { now_ms: 1000, ..World::new() };
-    for (position, record) in (1..).zip(world.participant.state()) {
+    for (position, record) in (1..).zip(world.participant.state_records()) {
         moved.log.push(record.clone());
         let version = Version { moves: 1, position };
         assert_eq!(moved.participant.recover(version, record), None, "pages are handed over beside it");
     }
-    moved.participant.recovered(moved.log.len() as u64);
-    moved.participant.invariants().unwrap();
+    moved.participant.finish_recovery(moved.log.len() as u64);
+    moved.participant.check_invariants().unwrap();
     assert_eq!(moved.ask_forced(commit(2, part(&[], &[2]))), done);
     assert_eq!(refused(&moved.ask_forced(commit(3, part(&[(2, 0)], &[])))), Refusal::Aborted);
     assert_eq!(moved.participant.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
@@ -477,7 +478,7 @@ fn those_who_touch_a_guard_do_not_disturb_each_other_and_those_who_read_it_hear_
         assert!(matches!(refused, Refusal::Conflict(conflict) if matches!(conflict.cause, Cause::Held(_))));
     }
     let reads = part(&[(5, 0)], &[]).reads;
-    let answers = world.ask_forced(Request::Check { txn: txn(4), reads, at: Timestamp::at(1_010) });
+    let answers = world.ask_forced(Request::Check { txn: txn(4), reads, at: HlcTimestamp::at(1_010) });
     assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]));
     assert_eq!(ended(&world.ask_forced(decide(2, Outcome::Committed(second)))).1, Some(at(4)));
     world.ask_forced(decide(1, Outcome::Committed(first)));
@@ -512,7 +513,7 @@ fn who_reads_and_touches_a_guard_has_it_alone() {
 
 #[test]
 fn a_lock_to_touch_is_together_with_others_and_waits_for_readers() {
-    use crate::locks::Mode::{Exclusive, Shared, Touch};
+    use crate::locks::LockMode::{Exclusive, Shared, Touch};
     let mut world = World::new();
     let lock = |ms, mode| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(5), mode };
     let locked = |ms, mode| Answer::Locked { txn: txn(ms), oid: oid(5), mode };

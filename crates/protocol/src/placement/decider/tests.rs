@@ -7,15 +7,15 @@ fn id(number: u32) -> MemberId {
     MemberId(number)
 }
 
-fn seat(number: u32, life: u64) -> Seat {
-    Seat { id: id(number), life: Life(life) }
+fn member(number: u32, life: u64) -> GroupMember {
+    GroupMember { id: id(number), incarnation: Incarnation(life) }
 }
 
 /// A meta-server, and what it has kept.
 struct Meta {
     decider: Decider,
-    kept: BTreeMap<NodeId, Kept>,
-    sent: Vec<(MemberId, Notice)>,
+    kept: BTreeMap<NodeId, PersistedNode>,
+    sent: Vec<(MemberId, MetaNotice)>,
 }
 
 impl Meta {
@@ -31,22 +31,22 @@ impl Meta {
     fn drain(&mut self) {
         for output in self.decider.outputs() {
             match output {
-                Output::Keep(node, kept) => drop(self.kept.insert(node, kept)),
+                Output::Persist(node, kept) => drop(self.kept.insert(node, kept)),
                 Output::Send(to, notice) => self.sent.push((to, notice)),
             }
         }
-        self.decider.invariants().unwrap();
+        self.decider.check_invariants().unwrap();
     }
 
     fn renew(&mut self, number: u32, life: u64, now: Ms) {
-        let ask = Ask::Renew { life: Life(life), asked: now, epoch: Epoch::default() };
+        let ask = MetaRequest::Renew { incarnation: Incarnation(life), asked: now, epoch: Epoch::default() };
         self.decider.handle(id(number), ask, now);
         self.drain();
     }
 
-    fn report(&mut self, report: Report, now: Ms) {
+    fn report(&mut self, report: GroupReport, now: Ms) {
         let group = self.group();
-        let ask = Ask::Report { node: NODE, epoch: group.epoch, report };
+        let ask = MetaRequest::Report { node: NODE, epoch: group.epoch, report };
         self.decider.handle(group.first().unwrap().id, ask, now);
         self.drain();
     }
@@ -65,19 +65,19 @@ impl Meta {
 fn a_member_is_dropped_when_its_lease_has_run_out_and_not_before() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(2, 1, 60);
-    meta.poll(waited_out(0, LEASE_MS) - 1);
-    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 1)]);
-    meta.poll(waited_out(0, LEASE_MS));
-    assert_eq!(meta.group().members, [seat(2, 1)]);
+    meta.poll(holder_expiry(0, LEASE_MS) - 1);
+    assert_eq!(meta.group().members, [member(1, 1), member(2, 1)]);
+    meta.poll(holder_expiry(0, LEASE_MS));
+    assert_eq!(meta.group().members, [member(2, 1)]);
 }
 
 #[test]
 fn a_restarted_first_member_gives_way_at_once_to_one_that_goes_on() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(1, 2, 10);
-    assert_eq!(meta.group().members, [seat(2, 1), seat(1, 2)]);
+    assert_eq!(meta.group().members, [member(2, 1), member(1, 2)]);
     // The answer comes after the decision, and with it.
-    let Some((_, Notice::Granted { news, epoch, .. })) = meta.sent.last() else { panic!("{:?}", meta.sent) };
+    let Some((_, MetaNotice::Granted { news, epoch, .. })) = meta.sent.last() else { panic!("{:?}", meta.sent) };
     assert_eq!((news.clone(), *epoch), (vec![(NODE, meta.group())], meta.group().epoch));
 }
 
@@ -86,26 +86,26 @@ fn nobody_leads_who_may_lack_what_was_told_durable() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(1, 1, 100);
     meta.poll(110);
-    assert_eq!(meta.group().members, [seat(1, 1)]);
+    assert_eq!(meta.group().members, [member(1, 1)]);
     // The second comes back, has almost all, and joins; before that epoch has started, the first is lost.
     meta.renew(2, 2, 120);
-    meta.report(Report::CaughtUp(seat(2, 2)), 120);
-    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)]);
+    meta.report(GroupReport::CaughtUp(member(2, 2)), 120);
+    assert_eq!(meta.group().members, [member(1, 1), member(2, 2)]);
     // That the epoch before had started says nothing of this one.
     let epoch = Epoch(meta.group().epoch.0 - 1);
-    let late = Ask::Report { node: NODE, epoch, report: Report::Started };
+    let late = MetaRequest::Report { node: NODE, epoch, report: GroupReport::Started };
     meta.decider.handle(id(1), late, 120);
     meta.drain();
     meta.renew(2, 2, 200);
     meta.poll(250);
-    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)], "it waits for the first");
+    assert_eq!(meta.group().members, [member(1, 1), member(2, 2)], "it waits for the first");
     meta.renew(1, 2, 260);
-    assert_eq!(meta.group().members, [seat(1, 2), seat(2, 2)]);
+    assert_eq!(meta.group().members, [member(1, 2), member(2, 2)]);
     // Now it starts, and the second may lead.
-    meta.report(Report::Started, 260);
+    meta.report(GroupReport::Started, 260);
     meta.renew(2, 2, 350);
     meta.poll(400);
-    assert_eq!(meta.group().members, [seat(2, 2)]);
+    assert_eq!(meta.group().members, [member(2, 2)]);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn nobody_joins_before_the_last_epoch_has_started() {
     meta.poll(110);
     meta.renew(2, 2, 120);
     meta.renew(3, 2, 120);
-    meta.report(Report::CaughtUp(seat(2, 2)), 120);
-    meta.report(Report::CaughtUp(seat(3, 2)), 120);
-    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2)]);
+    meta.report(GroupReport::CaughtUp(member(2, 2)), 120);
+    meta.report(GroupReport::CaughtUp(member(3, 2)), 120);
+    assert_eq!(meta.group().members, [member(1, 1), member(2, 2)]);
     assert!(!meta.decider.remap(NODE, vec![id(2)], 120), "nor does a move begin");
-    meta.report(Report::Started, 120);
-    meta.report(Report::CaughtUp(seat(3, 2)), 120);
-    assert_eq!(meta.group().members, [seat(1, 1), seat(2, 2), seat(3, 2)]);
+    meta.report(GroupReport::Started, 120);
+    meta.report(GroupReport::CaughtUp(member(3, 2)), 120);
+    assert_eq!(meta.group().members, [member(1, 1), member(2, 2), member(3, 2)]);
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn a_restarted_meta_server_waits_for_the_leases_that_it_may_have_granted() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.decider = Decider::new(LEASE_MS, meta.kept.clone(), 1000);
     meta.renew(2, 1, 1050);
-    meta.poll(waited_out(1000, LEASE_MS) - 1);
+    meta.poll(holder_expiry(1000, LEASE_MS) - 1);
     assert_eq!(meta.group().members.len(), 2);
-    meta.poll(waited_out(1000, LEASE_MS));
-    assert_eq!(meta.group().members, [seat(2, 1)]);
+    meta.poll(holder_expiry(1000, LEASE_MS));
+    assert_eq!(meta.group().members, [member(2, 1)]);
 }
 
 #[test]
@@ -142,16 +142,16 @@ fn a_move_seals_then_hands_over_then_names_the_others() {
     assert!(meta.decider.remap(NODE, vec![id(2)], 10));
     meta.drain();
     let group = meta.group();
-    assert_eq!((group.phase, group.members, group.wanted), (Phase::Moving, vec![seat(1, 1)], vec![id(2)]));
+    assert_eq!((group.phase, group.members, group.wanted), (Phase::Moving, vec![member(1, 1)], vec![id(2)]));
     // What was said before the move does not count for it; nor does anything but a hand-over end it.
-    meta.report(Report::HandedOver, 20);
+    meta.report(GroupReport::HandedOver, 20);
     assert_eq!(meta.group().phase, Phase::Moving);
-    meta.report(Report::CaughtUp(seat(2, 1)), 20);
+    meta.report(GroupReport::CaughtUp(member(2, 1)), 20);
     assert_eq!((meta.group().phase, meta.group().moves), (Phase::Sealed, 0));
     assert!(!meta.decider.remap(NODE, vec![id(1)], 20), "one change at a time");
-    meta.report(Report::HandedOver, 30);
+    meta.report(GroupReport::HandedOver, 30);
     let group = meta.group();
-    assert_eq!((group.phase, group.members, group.moves), (Phase::Serving, vec![seat(2, 1)], 1));
+    assert_eq!((group.phase, group.members, group.moves), (Phase::Serving, vec![member(2, 1)], 1));
     assert_eq!(meta.kept[&NODE].holders, BTreeSet::from([id(2)]));
 }
 
@@ -160,16 +160,16 @@ fn a_sealed_node_serves_on_when_who_is_to_take_over_is_lost() {
     let mut meta = Meta::serving(&[1]);
     meta.renew(2, 1, 10);
     assert!(meta.decider.remap(NODE, vec![id(2)], 10));
-    meta.report(Report::CaughtUp(seat(2, 1)), 20);
+    meta.report(GroupReport::CaughtUp(member(2, 1)), 20);
     let sealed = meta.group();
     meta.renew(1, 1, 90);
     meta.poll(150);
-    assert_eq!((meta.group().phase, meta.group().members), (Phase::Moving, vec![seat(1, 1)]));
+    assert_eq!((meta.group().phase, meta.group().members), (Phase::Moving, vec![member(1, 1)]));
     // A hand-over in the epoch that is over comes too late.
-    let late = Ask::Report { node: NODE, epoch: sealed.epoch, report: Report::HandedOver };
+    let late = MetaRequest::Report { node: NODE, epoch: sealed.epoch, report: GroupReport::HandedOver };
     meta.decider.handle(id(1), late, 150);
     meta.drain();
-    assert_eq!(meta.group().members, [seat(1, 1)]);
+    assert_eq!(meta.group().members, [member(1, 1)]);
 }
 
 #[test]
@@ -178,5 +178,5 @@ fn what_an_earlier_life_said_late_changes_nothing() {
     meta.renew(1, 3, 10);
     let sent = meta.sent.len();
     meta.renew(1, 2, 20);
-    assert_eq!((meta.group().members, meta.sent.len()), (vec![seat(1, 3)], sent));
+    assert_eq!((meta.group().members, meta.sent.len()), (vec![member(1, 3)], sent));
 }

@@ -81,13 +81,13 @@ fn class(id: ClassId, name: &str, first: u32, fields: u32, choices: &mut Choices
         let name = format!("f{number}");
         match choices.one_in(3) {
             true => class.required(number, name, ty, default),
-            false => class.field_or(number, name, ty, default),
+            false => class.field_with_default(number, name, ty, default),
         }
     })
 }
 
 /// What a writer of some age may have written to a field.
-fn stored(ty: &Type, choices: &mut Choices) -> Option<Value> {
+fn stored_value(ty: &Type, choices: &mut Choices) -> Option<Value> {
     Some(match choices.below(16) {
         0 => return None,
         1 => Value::Null,
@@ -113,7 +113,8 @@ fn world(choices: &mut Choices) -> World {
     let mut objects = BTreeMap::new();
     for slot in 0..choices.below(20) {
         let class = choices.of(&[A, A, B, C]);
-        let fields = schema.fields(class).iter().filter_map(|field| Some((field.number, stored(&field.ty, choices)?)));
+        let fields =
+            schema.fields(class).iter().filter_map(|field| Some((field.number, stored_value(&field.ty, choices)?)));
         let fields: Fields = fields.collect();
         objects.insert(oid(class.0, slot as u16), record(&fields));
     }
@@ -308,7 +309,7 @@ struct Naive<'w> {
 }
 
 /// Something cannot be computed.
-struct Fails;
+struct EvaluationFails;
 
 impl Naive<'_> {
     /// The value of a path and, for numbers, the type that it has by now.
@@ -337,7 +338,7 @@ impl Naive<'_> {
         (at, ty)
     }
 
-    fn term(&self, this: Oid, variables: &[(&str, Value, Type)], expr: &Expr) -> Result<Value, Fails> {
+    fn term(&self, this: Oid, variables: &[(&str, Value, Type)], expr: &Expr) -> Result<Value, EvaluationFails> {
         let term = |expr: &Expr| self.term(this, variables, expr);
         let number = |expr: &Expr| match expr {
             Expr::Path(names) => {
@@ -353,9 +354,9 @@ impl Naive<'_> {
         Ok(match expr {
             Expr::Literal(value) => value.clone(),
             Expr::Path(names) => self.path(this, variables, names).0,
-            Expr::Negate(of) => number::negate(&number(of)?).map_err(|_| Fails)?,
+            Expr::Negate(of) => number::negate(&number(of)?).map_err(|_| EvaluationFails)?,
             Expr::Arithmetic(operation, a, b) => {
-                number::apply(*operation, &number(a)?, &number(b)?).map_err(|_| Fails)?
+                number::apply(*operation, &number(a)?, &number(b)?).map_err(|_| EvaluationFails)?
             }
             Expr::Call(Function::Lower, of, _) => text(term(of)?, str::to_lowercase),
             Expr::Call(Function::Upper, of, _) => text(term(of)?, str::to_uppercase),
@@ -369,7 +370,7 @@ impl Naive<'_> {
         })
     }
 
-    fn cond(&self, this: Oid, variables: &[(&str, Value, Type)], expr: &Expr) -> Result<bool, Fails> {
+    fn cond(&self, this: Oid, variables: &[(&str, Value, Type)], expr: &Expr) -> Result<bool, EvaluationFails> {
         let cond = |expr: &Expr| self.cond(this, variables, expr);
         let term = |expr: &Expr| self.term(this, variables, expr);
         let compare = |a: &Value, b: &Value, comparison: Comparison| match (a, b) {
@@ -440,7 +441,7 @@ impl Naive<'_> {
         })
     }
 
-    fn matched(&self, query: &Query) -> Result<Vec<Oid>, Fails> {
+    fn matching(&self, query: &Query) -> Result<Vec<Oid>, EvaluationFails> {
         let mut matched = Vec::new();
         for oid in self.objects.keys() {
             let asked = oid.class() == A || (oid.class() == B && !query.only);
@@ -458,7 +459,7 @@ impl Naive<'_> {
         ty.convert(value)
     }
 
-    fn ordered(&self, query: &Query, mut matched: Vec<Oid>) -> Vec<Oid> {
+    fn sort(&self, query: &Query, mut matched: Vec<Oid>) -> Vec<Oid> {
         matched.sort_by(|a, b| {
             let mut order = std::cmp::Ordering::Equal;
             for key in &query.order {
@@ -495,7 +496,7 @@ fn check(world: &World, query: &Query, indexes: &[Index], parts: u32) -> Result<
     let plan = Arc::new(checked.plan(&world.schema, indexes));
     let explained = plan.explain(&Counts::default()).to_string();
     let answer = run(world, &plan, parts);
-    let Ok(matched) = naive.matched(query) else { return Ok(()) };
+    let Ok(matched) = naive.matching(query) else { return Ok(()) };
     let aggregates = query.select.iter().any(|item| matches!(item.expr, Expr::Aggregate(..)));
     let rows = match answer {
         Ok((rows, _)) => rows,
@@ -511,7 +512,7 @@ fn check(world: &World, query: &Query, indexes: &[Index], parts: u32) -> Result<
         return groups(&naive, query, &matched, &rows, &explained, page);
     }
     let expected: Vec<Row> = naive
-        .ordered(query, matched)
+        .sort(query, matched)
         .into_iter()
         .map(|oid| match query.select.is_empty() {
             true => Row::Object(oid, world.objects[&oid].clone()),
@@ -572,7 +573,7 @@ fn groups(
             .select
             .iter()
             .map(|item| match &item.expr {
-                Expr::Aggregate(aggregate, of) => aggregated(naive, *aggregate, of.as_deref(), members),
+                Expr::Aggregate(aggregate, of) => aggregate_members(naive, *aggregate, of.as_deref(), members),
                 _ => key.clone(),
             })
             .collect();
@@ -589,7 +590,7 @@ fn groups(
     Ok(())
 }
 
-fn aggregated(naive: &Naive<'_>, aggregate: Aggregate, of: Option<&Expr>, members: &[Oid]) -> Option<Value> {
+fn aggregate_members(naive: &Naive<'_>, aggregate: Aggregate, of: Option<&Expr>, members: &[Oid]) -> Option<Value> {
     let Some(of) = of else { return Some((members.len() as i64).into()) };
     let values: Vec<Value> =
         members.iter().map(|oid| naive.column(*oid, of)).filter(|value| *value != Value::Null).collect();

@@ -1,4 +1,4 @@
-use crate::check::serial::{Shape, execution, transactions};
+use crate::check::serial::{ExecutionShape, execution, transactions};
 
 use super::*;
 
@@ -61,7 +61,8 @@ fn single_writes_happen_once_too() {
 #[test]
 fn one_after_the_other_is_right_and_any_change_of_the_end_is_noticed() {
     for seed in 0..200 {
-        let (history, finals) = execution(seed, Shape { transactions: 60, clients: 5, keys: 4, snapshots: None });
+        let (history, finals) =
+            execution(seed, ExecutionShape { transactions: 60, clients: 5, keys: 4, snapshots: None });
         check(&history, &finals).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         crate::check::acknowledged::check(&history, &finals).unwrap();
         for (key, list) in &finals {

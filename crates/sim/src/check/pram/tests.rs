@@ -18,8 +18,8 @@ fn history(text: &str) -> History {
             Some((key, value)) => (Kind::Write, Step::write(key, value.parse().unwrap())),
             None => (Kind::Read, what.split_once('=').map(|(key, value)| Step::read(key, value.parse().ok())).unwrap()),
         };
-        let mut operation = Operation::invoked(number, client, kind, number);
-        operation.returned(outcome, number);
+        let mut operation = Operation::begin(number, client, kind, number);
+        operation.finish(outcome, number);
         operation.steps.push(step);
         operation
     });
@@ -175,10 +175,10 @@ fn execution(seed: u64, size: &Size) -> (History, BTreeMap<String, Vec<i64>>) {
         let key = format!("k{}", dice.roll(size.keys));
         let is_write = dice.roll(3) == 0;
         let kind = if is_write { Kind::Write } else { Kind::Read };
-        let mut operation = Operation::invoked(number, client as u64, kind, number);
+        let mut operation = Operation::begin(number, client as u64, kind, number);
         if is_write {
             let happens = dice.roll(10);
-            operation.returned([Outcome::Failed, Outcome::Unknown, Outcome::Ok][happens.min(2) as usize], number);
+            operation.finish([Outcome::Failed, Outcome::Unknown, Outcome::Ok][happens.min(2) as usize], number);
             if happens == 9 {
                 operation.outcome = Outcome::Unknown;
             }
@@ -193,7 +193,7 @@ fn execution(seed: u64, size: &Size) -> (History, BTreeMap<String, Vec<i64>>) {
         } else {
             applied[client] += dice.roll((log.len() - applied[client] + 1) as u64) as usize;
             let value = log[..applied[client]].iter().rev().find(|(other, _)| *other == key).map(|(_, value)| *value);
-            operation.returned(Outcome::Ok, number);
+            operation.finish(Outcome::Ok, number);
             operation.steps.push(Step::read(key, value));
         }
         history.operations.push(operation);

@@ -1,5 +1,5 @@
 use crate::check::Rule;
-use crate::check::serial::{Shape, damaged, execution, is_serializable, transactions};
+use crate::check::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
 use crate::history::Operation;
 
 use super::*;
@@ -92,7 +92,7 @@ fn timestamps_against_real_time_are_right_only_where_that_is_allowed() {
     assert_eq!(wrong(text, STRICT), Rule::RealTime);
 }
 
-const SHAPE: Shape = Shape { transactions: 60, clients: 5, keys: 4, snapshots: Some(20) };
+const SHAPE: ExecutionShape = ExecutionShape { transactions: 60, clients: 5, keys: 4, snapshots: Some(20) };
 
 #[test]
 fn snapshots_of_states_that_were_there_are_right() {
@@ -119,13 +119,14 @@ fn a_read_that_is_changed_is_mostly_noticed() {
 fn small_histories_are_right_exactly_if_some_order_explains_them() {
     let (mut right, mut wrong, mut missed) = (0, 0, 0);
     for seed in 0..6000 {
-        let (mut history, _) = execution(seed, Shape { transactions: 6, clients: 3, keys: 2, snapshots: Some(5) });
+        let (mut history, _) =
+            execution(seed, ExecutionShape { transactions: 6, clients: 3, keys: 2, snapshots: Some(5) });
         for again in 0..seed % 4 {
             history = damaged(&history, seed + again).unwrap_or(history);
         }
         let in_time = |one: &Operation, other: &Operation| {
             let late = if other.kind == Kind::Snapshot { 5 } else { 0 };
-            one.is_strict() && one.done().is_some_and(|done| done + late < other.invoked)
+            one.is_strict() && one.completed_at().is_some_and(|done| done + late < other.invoked)
         };
         match (is_serializable(&history, in_time), check(&history, STRICT)) {
             (true, Ok(_)) => right += 1,

@@ -1,5 +1,5 @@
 use crate::check::Rule;
-use crate::check::serial::{Shape, damaged, execution, is_serializable, transactions};
+use crate::check::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
 
 use super::*;
 
@@ -275,7 +275,7 @@ fn what_is_not_unique_cannot_be_judged() {
     assert_eq!(noticed("T1 c1 0-9 x+1\nT2 c2 0-9! x+1").0, Rule::Malformed);
 }
 
-const SMALL: Shape = Shape { transactions: 60, clients: 5, keys: 4, snapshots: None };
+const SMALL: ExecutionShape = ExecutionShape { transactions: 60, clients: 5, keys: 4, snapshots: None };
 
 #[test]
 fn what_happened_one_after_the_other_is_right() {
@@ -301,7 +301,7 @@ fn a_read_that_is_changed_is_mostly_noticed() {
 
 #[test]
 fn ten_thousand_transactions_are_judged() {
-    let (history, _) = execution(1, Shape { transactions: 10_000, clients: 20, keys: 100, snapshots: None });
+    let (history, _) = execution(1, ExecutionShape { transactions: 10_000, clients: 20, keys: 100, snapshots: None });
     let summary = check(&history).unwrap_or_else(|violation| panic!("{violation}"));
     assert!(summary.operations > 9_000, "{summary:?}");
 }
@@ -310,11 +310,12 @@ fn ten_thousand_transactions_are_judged() {
 fn small_histories_are_right_exactly_if_some_order_explains_them() {
     let (mut right, mut wrong, mut missed) = (0, 0, 0);
     for seed in 0..6000 {
-        let (mut history, _) = execution(seed, Shape { transactions: 6, clients: 3, keys: 2, snapshots: None });
+        let (mut history, _) =
+            execution(seed, ExecutionShape { transactions: 6, clients: 3, keys: 2, snapshots: None });
         for again in 0..seed % 4 {
             history = damaged(&history, seed + again).unwrap_or(history);
         }
-        let in_time = |one: &Operation, other: &Operation| one.done().is_some_and(|done| done < other.invoked);
+        let in_time = |one: &Operation, other: &Operation| one.completed_at().is_some_and(|done| done < other.invoked);
         let explained = is_serializable(&history, in_time);
         match (explained, check(&history)) {
             (true, Ok(_)) => right += 1,

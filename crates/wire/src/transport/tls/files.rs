@@ -28,7 +28,7 @@ pub struct Identity {
 
 /// Whose clients' certificates a server believes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientVerification {
     /// A PEM file with the certificates of the authorities.
     pub ca: PathBuf,
     /// Clients without a certificate are sent away.
@@ -41,7 +41,7 @@ pub struct ServerFiles {
     /// Who it is.
     pub identity: Identity,
     /// Whether clients may, or must, have certificates.
-    pub clients: Option<Clients>,
+    pub clients: Option<ClientVerification>,
 }
 
 /// What a client needs.
@@ -57,7 +57,7 @@ pub struct ClientFiles {
 
 /// How a server takes connections over TLS; clones share it.
 #[derive(Clone, Debug)]
-pub struct Server(Arc<Watched<ServerFiles, ServerConfig>>);
+pub struct Server(Arc<ReloadingConfig<ServerFiles, ServerConfig>>);
 
 impl Server {
     /// Reads the files.
@@ -65,7 +65,7 @@ impl Server {
     /// # Errors
     /// If one cannot be read, or is not what it has to be; the error names it.
     pub fn load(files: ServerFiles) -> Result<Self> {
-        Watched::load(files).map(Arc::new).map(Self)
+        ReloadingConfig::load(files).map(Arc::new).map(Self)
     }
 
     /// Reads the files again, for connections that are still to come. Happens by itself when they have changed.
@@ -83,7 +83,7 @@ impl Server {
 
 /// How a client makes connections over TLS; clones share it.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Watched<ClientFiles, ClientConfig>>);
+pub struct Client(Arc<ReloadingConfig<ClientFiles, ClientConfig>>);
 
 impl Client {
     /// Reads the files.
@@ -91,7 +91,7 @@ impl Client {
     /// # Errors
     /// If one cannot be read, or is not what it has to be; the error names it.
     pub fn load(files: ClientFiles) -> Result<Self> {
-        Watched::load(files).map(Arc::new).map(Self)
+        ReloadingConfig::load(files).map(Arc::new).map(Self)
     }
 
     /// Reads the files again, for connections that are still to come. Happens by itself when they have changed.
@@ -112,41 +112,41 @@ impl Client {
 }
 
 /// Files that something is made of.
-trait Made: Sized {
+trait ConfigFiles: Sized {
     type Config;
     fn paths(&self) -> Vec<&Path>;
-    fn make(&self) -> Result<Self::Config>;
+    fn build_config(&self) -> Result<Self::Config>;
 }
 
 #[derive(Debug)]
-struct Watched<F, C> {
+struct ReloadingConfig<F, C> {
     files: F,
-    state: Mutex<State<C>>,
+    state: Mutex<LoadedConfig<C>>,
 }
 
 #[derive(Debug)]
-struct State<C> {
+struct LoadedConfig<C> {
     config: Arc<C>,
     /// How the files were when they were looked at last.
-    seen: Vec<Option<Stamp>>,
+    seen: Vec<Option<FileStamp>>,
 }
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     inode: u64,
     modified: (i64, i64),
     len: u64,
 }
 
-impl<C, F: Made<Config = C>> Watched<F, C> {
+impl<C, F: ConfigFiles<Config = C>> ReloadingConfig<F, C> {
     fn load(files: F) -> Result<Self> {
         let seen = stamps(&files);
-        let config = Arc::new(files.make()?);
-        Ok(Self { files, state: Mutex::new(State { config, seen }) })
+        let config = Arc::new(files.build_config()?);
+        Ok(Self { files, state: Mutex::new(LoadedConfig { config, seen }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<C>> {
+    fn lock(&self) -> MutexGuard<'_, LoadedConfig<C>> {
         // Two fields that are set one by one: a panic elsewhere spoils nothing.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +154,7 @@ impl<C, F: Made<Config = C>> Watched<F, C> {
     fn reload(&self) -> Result<()> {
         let mut state = self.lock();
         state.seen = stamps(&self.files);
-        state.config = Arc::new(self.files.make()?);
+        state.config = Arc::new(self.files.build_config()?);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl<C, F: Made<Config = C>> Watched<F, C> {
         let now = stamps(&self.files);
         if state.seen != now {
             state.seen = now;
-            match self.files.make() {
+            match self.files.build_config() {
                 Ok(config) => {
                     state.config = Arc::new(config);
                     info!("took up the certificates that have changed");
@@ -176,13 +176,13 @@ impl<C, F: Made<Config = C>> Watched<F, C> {
     }
 }
 
-fn stamps(files: &impl Made) -> Vec<Option<Stamp>> {
+fn stamps(files: &impl ConfigFiles) -> Vec<Option<FileStamp>> {
     let stamp =
-        |file: Metadata| Stamp { inode: file.ino(), modified: (file.mtime(), file.mtime_nsec()), len: file.len() };
+        |file: Metadata| FileStamp { inode: file.ino(), modified: (file.mtime(), file.mtime_nsec()), len: file.len() };
     files.paths().into_iter().map(|path| fs::metadata(path).ok().map(stamp)).collect()
 }
 
-impl Made for ServerFiles {
+impl ConfigFiles for ServerFiles {
     type Config = ServerConfig;
 
     fn paths(&self) -> Vec<&Path> {
@@ -190,7 +190,7 @@ impl Made for ServerFiles {
         [self.identity.certificate.as_path(), self.identity.key.as_path()].into_iter().chain(ca).collect()
     }
 
-    fn make(&self) -> Result<ServerConfig> {
+    fn build_config(&self) -> Result<ServerConfig> {
         let config = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
         let config = config.map_err(internal)?;
         let config = match &self.clients {
@@ -203,11 +203,11 @@ impl Made for ServerFiles {
             }
         };
         let (chain, key) = self.identity.read()?;
-        config.with_single_cert(chain, key).map_err(|error| self.identity.misfit(error))
+        config.with_single_cert(chain, key).map_err(|error| self.identity.key_mismatch(error))
     }
 }
 
-impl Made for ClientFiles {
+impl ConfigFiles for ClientFiles {
     type Config = ClientConfig;
 
     fn paths(&self) -> Vec<&Path> {
@@ -215,14 +215,14 @@ impl Made for ClientFiles {
         [&self.ca].into_iter().chain(identity).map(PathBuf::as_path).collect()
     }
 
-    fn make(&self) -> Result<ClientConfig> {
+    fn build_config(&self) -> Result<ClientConfig> {
         let config = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
         let config = config.map_err(internal)?.with_root_certificates(authorities(&self.ca)?);
         match &self.identity {
             None => Ok(config.with_no_client_auth()),
             Some(identity) => {
                 let (chain, key) = identity.read()?;
-                config.with_client_auth_cert(chain, key).map_err(|error| identity.misfit(error))
+                config.with_client_auth_cert(chain, key).map_err(|error| identity.key_mismatch(error))
             }
         }
     }
@@ -239,11 +239,11 @@ fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 impl Identity {
     fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
         let key = read(&self.key)?;
-        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| unfit(&self.key, "no private key", error))?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| pem_error(&self.key, "no private key", error))?;
         Ok((certificates(&self.certificate)?, key))
     }
 
-    fn misfit(&self, error: tokio_rustls::rustls::Error) -> Error {
+    fn key_mismatch(&self, error: tokio_rustls::rustls::Error) -> Error {
         let (certificate, key) = (self.certificate.display(), self.key.display());
         let what = format!("the certificate in {certificate} and the key in {key} do not go together");
         Error::new(ErrorKind::Invalid, what).caused_by(error)
@@ -263,16 +263,16 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(failed)
 }
 
-fn unfit(path: &Path, what: &str, error: pem::Error) -> Error {
+fn pem_error(path: &Path, what: &str, error: pem::Error) -> Error {
     Error::new(ErrorKind::Invalid, format!("{} has {what} in PEM", path.display())).caused_by(error)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let bytes = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| unfit(path, "damaged certificates", error))?;
+    let found = found.map_err(|error| pem_error(path, "damaged certificates", error))?;
     if found.is_empty() {
-        return Err(unfit(path, "no certificate", pem::Error::NoItemsFound));
+        return Err(pem_error(path, "no certificate", pem::Error::NoItemsFound));
     }
     Ok(found)
 }

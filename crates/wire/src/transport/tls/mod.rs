@@ -4,8 +4,8 @@
 //! that were replaced are used from then on, without a restart, and as long as they are no good the old ones stay in use.
 //! The words for what goes wrong are in one place, since most of it is the same from both sides.
 
+mod error_context;
 mod files;
-mod trouble;
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -24,8 +24,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
-pub use files::{Client, ClientFiles, Clients, Identity, Server, ServerFiles};
-pub(crate) use trouble::Trouble;
+pub(crate) use error_context::ErrorContext;
+pub use files::{Client, ClientFiles, ClientVerification, Identity, Server, ServerFiles};
 
 use super::tcp;
 
@@ -50,19 +50,19 @@ pub struct Subject {
 
 /// A connection over TLS.
 #[derive(Debug)]
-pub struct Session {
+pub struct TlsConnection {
     stream: Box<TlsStream<TcpStream>>,
 }
 
-pub(super) async fn connect(host: &str, client: &Client) -> Result<Session> {
-    let trouble = |error| Trouble::Dialled(host).explain(error);
+pub(super) async fn connect(host: &str, client: &Client) -> Result<TlsConnection> {
+    let trouble = |error| ErrorContext::Dialled(host).explain(error);
     let name = client.files().name.as_deref().unwrap_or_else(|| host_of(host));
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name:?} is no name that a certificate can be for")))?;
     let config = client.current();
     let stream = tcp::connect(host).await.map_err(trouble)?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(trouble)?;
-    Ok(Session { stream: Box::new(stream.into()) })
+    Ok(TlsConnection { stream: Box::new(stream.into()) })
 }
 
 /// The host of `host:port`, without the brackets of an IPv6 address.
@@ -71,12 +71,13 @@ fn host_of(address: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-pub(super) async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> Result<Session> {
-    let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| Trouble::Accepted.explain(error))?;
-    Ok(Session { stream: Box::new(stream.into()) })
+pub(super) async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> Result<TlsConnection> {
+    let stream =
+        TlsAcceptor::from(config).accept(stream).await.map_err(|error| ErrorContext::Accepted.explain(error))?;
+    Ok(TlsConnection { stream: Box::new(stream.into()) })
 }
 
-impl Session {
+impl TlsConnection {
     pub(super) fn tcp(&self) -> &TcpStream {
         self.stream.get_ref().0
     }

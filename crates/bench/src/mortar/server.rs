@@ -1,0 +1,95 @@
+//! Mortar as users run it: the released binary, `mortar dev`, in a process of its own.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use client::Client;
+use tempfile::TempDir;
+
+use crate::Result;
+use crate::process::{Address, Server};
+use crate::run::Run;
+
+/// Where the server keeps what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Durable,
+    Memory,
+}
+
+/// A running server, with a directory that ends with it.
+pub(crate) struct MortarServer {
+    pub(crate) server: Server,
+    pub(crate) tcp: Address,
+    pub(crate) unix: Address,
+    // Last: the server has ended when its directory goes.
+    pub(crate) directory: TempDir,
+}
+
+impl MortarServer {
+    /// Starts a server with an empty store.
+    pub(crate) fn start(run: &Run, engine: Engine) -> Result<Self> {
+        Self::start_in(run.directory("mortar")?, engine)
+    }
+
+    /// Starts a server on what an earlier one left in its directory.
+    pub(crate) fn start_in(directory: TempDir, engine: Engine) -> Result<Self> {
+        let data = Self::data(&directory)?;
+        let socket = data.with_file_name("mortar.sock");
+        let (tcp, unix) = (Address::free_tcp()?, Address::Unix(socket.clone()));
+        let mut command = Command::new(binary()?);
+        command.args(["dev", "--http", "none", "--data"]).arg(&data).arg("--socket").arg(socket);
+        if let Address::Tcp(address) = &tcp {
+            command.args(["--listen", &address.to_string()]);
+        }
+        if engine == Engine::Memory {
+            command.arg("--memory");
+        }
+        let addresses = [tcp, unix];
+        let server = Server::start("mortar dev", &mut command, &directory.path().join("mortar.log"), &addresses)?;
+        let [tcp, unix] = addresses;
+        Ok(Self { server, tcp, unix, directory })
+    }
+
+    /// Ends the server as a crash would, and leaves its directory.
+    pub(crate) fn kill(mut self) -> Result<TempDir> {
+        self.server.kill()?;
+        Ok(self.directory)
+    }
+
+    /// Where the store is in a server's directory.
+    pub(crate) fn data(directory: &TempDir) -> Result<PathBuf> {
+        Ok(std::path::absolute(directory.path())?.join("data"))
+    }
+
+    /// Runs the command line against this server.
+    pub(crate) fn command(&self) -> Result<Command> {
+        let mut command = Command::new(binary()?);
+        if let Address::Unix(path) = &self.unix {
+            command.arg("--server").arg(format!("mortar+unix://{}/main", path.display()));
+        }
+        Ok(command)
+    }
+
+    /// A client on the Unix socket.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        match &self.unix {
+            Address::Unix(path) => Ok(Client::connect(&format!("mortar+unix://{}/main", path.display())).await?),
+            Address::Tcp(address) => Ok(Client::connect(&format!("mortar://{address}/main")).await?),
+        }
+    }
+}
+
+/// A runtime for the calls of clients: one thread, as the generator has.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// The `mortar` that was built with this benchmark.
+pub(crate) fn binary() -> Result<PathBuf> {
+    let binary = std::env::current_exe()?.with_file_name("mortar");
+    if !binary.is_file() {
+        return Err(format!("{} is missing: script/bench builds it", binary.display()).into());
+    }
+    Ok(binary)
+}

@@ -1,0 +1,70 @@
+//! Objects that were looked for, portion by portion.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result};
+use wire::cluster::{Scan, ScanPosition, Scanned};
+use wire::frame::Raw;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::core::Core;
+
+/// Objects in one portion.
+const PORTION: u32 = 1_000;
+
+/// Objects that were looked for.
+#[derive(Debug)]
+pub struct ScanResults {
+    core: Arc<Core>,
+    classes: BTreeSet<ClassId>,
+    filter: Option<Filter>,
+    /// Logical nodes that have still to be looked through, the one at hand last.
+    nodes: Vec<NodeId>,
+    after: Option<ScanPosition>,
+    examined: u64,
+}
+
+impl ScanResults {
+    pub(super) fn new(core: Arc<Core>, classes: BTreeSet<ClassId>, filter: Option<Filter>) -> Self {
+        let nodes = core.nodes.iter().rev().copied().collect();
+        Self { core, classes, filter, nodes, after: None, examined: 0 }
+    }
+
+    /// The next portion, which may be empty; `None` when all have come.
+    ///
+    /// # Errors
+    /// If a brick cannot be reached in time, or cannot read what it has.
+    pub async fn next(&mut self) -> Result<Option<Vec<(Oid, Object)>>> {
+        let Some(node) = self.nodes.last().copied() else { return Ok(None) };
+        let scan = Scan {
+            space: self.core.space,
+            node,
+            epoch: 0,
+            classes: self.classes.clone(),
+            range: None,
+            after: self.after.take(),
+            limit: PORTION,
+            filter: self.filter.clone(),
+            count: false,
+            family: None,
+        };
+        let (Response::Scanned(scanned), raw) = self.core.ask(Request::Scan(scan.into_proto()?)).await? else {
+            return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+        };
+        let Scanned { found, next, examined, .. } = Scanned::from_proto(scanned, Raw::Owned(raw))?;
+        self.examined += examined;
+        self.after = next;
+        if self.after.is_none() {
+            self.nodes.pop();
+        }
+        Ok(Some(found.into_iter().map(|(oid, _, object)| (oid, object)).collect()))
+    }
+
+    /// How many objects were looked at so far.
+    #[must_use]
+    pub fn examined(&self) -> u64 {
+        self.examined
+    }
+}

@@ -1,0 +1,251 @@
+//! Users and groups.
+
+use std::collections::BTreeSet;
+
+use model::{Error, ErrorKind};
+
+use crate::Prefix;
+
+use super::{CatalogEditor, Edited, Result, edit};
+use crate::catalog::account::{self, ADMINISTRATORS, Group, User};
+use crate::catalog::catalog_draft::CatalogDraft;
+use crate::catalog::error::CatalogError;
+use crate::catalog::path::Path;
+use crate::catalog::space::Space;
+use crate::catalog::{names, password};
+
+const USER: &str = "user";
+const GROUP: &str = "group";
+const USERS: &str = "users/";
+
+impl CatalogEditor {
+    /// Makes a user. Without a password it logs in with a certificate. The first user of a cluster becomes an administrator,
+    /// and has a password: from then on nobody is let in who is not known.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`], [`CatalogError::Missing`] for a group, [`CatalogError::Invalid`] for the name or the password.
+    pub async fn create_user(&self, name: &str, password: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
+        names::check_user(name)?;
+        self.create_user_hashed(name, hash(password).await?.as_deref(), groups).await
+    }
+
+    /// The same with what [`hash_password`](crate::catalog::hash_password) has made of the password.
+    ///
+    /// # Errors
+    /// As [`CatalogEditor::create_user`]; [`CatalogError::Invalid`] if that is no such text.
+    pub async fn create_user_hashed(&self, name: &str, hash: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
+        names::check_user(name)?;
+        hash.map_or(Ok(()), password::check_hash)?;
+        let path = Path::User(name.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            if draft.get::<User>(&path).await?.is_some() {
+                return Err(CatalogError::Exists { what: USER, name: name.to_owned() });
+            }
+            let mut groups = require_groups(&mut draft, groups).await?;
+            if users(&draft).await?.is_empty() {
+                groups.insert(ADMINISTRATORS.to_owned());
+            }
+            let user = User { name: name.to_owned(), password: hash.map(str::to_owned), groups, disabled: false };
+            self.check_administrator_remains(&draft, name, Some(&user)).await?;
+            draft.put(&path, &user)?;
+            user
+        })
+    }
+
+    /// Gives a user another password, or none.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`], [`CatalogError::Invalid`] for the password, [`CatalogError::InUse`] for that of the last
+    /// administrator who has one.
+    pub async fn set_password(&self, user: &str, password: Option<&str>) -> Result<Edited<User>> {
+        self.set_password_hashed(user, hash(password).await?.as_deref()).await
+    }
+
+    /// The same with what [`hash_password`](crate::catalog::hash_password) has made of the password.
+    ///
+    /// # Errors
+    /// As [`CatalogEditor::set_password`]; [`CatalogError::Invalid`] if that is no such text.
+    pub async fn set_password_hashed(&self, user: &str, hash: Option<&str>) -> Result<Edited<User>> {
+        hash.map_or(Ok(()), password::check_hash)?;
+        self.change_user(user, |user| user.password = hash.map(str::to_owned)).await
+    }
+
+    /// Says whether a user may log in.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`]; [`CatalogError::InUse`] for the last administrator.
+    pub async fn set_disabled(&self, user: &str, disabled: bool) -> Result<Edited<User>> {
+        self.change_user(user, |user| user.disabled = disabled).await
+    }
+
+    /// Makes a user a member of a group, or takes it out.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] for the user or the group; [`CatalogError::InUse`] for the last administrator.
+    pub async fn set_member(&self, group: &str, user: &str, is_member: bool) -> Result<Edited<User>> {
+        names::check_user(user)?;
+        let path = Path::User(user.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            let mut record: User = draft.require(&path, USER, user).await?;
+            require_groups(&mut draft, &[group]).await?;
+            match is_member {
+                true => drop(record.groups.insert(group.to_owned())),
+                false => drop(record.groups.remove(group)),
+            }
+            self.check_administrator_remains(&draft, user, Some(&record)).await?;
+            draft.put(&path, &record)?;
+            record
+        })
+    }
+
+    /// Says which groups a user is a member of.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] for the user or a group; [`CatalogError::InUse`] for the last administrator.
+    pub async fn set_groups(&self, user: &str, groups: &[&str]) -> Result<Edited<User>> {
+        names::check_user(user)?;
+        let path = Path::User(user.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            let mut record: User = draft.require(&path, USER, user).await?;
+            record.groups = require_groups(&mut draft, groups).await?;
+            self.check_administrator_remains(&draft, user, Some(&record)).await?;
+            draft.put(&path, &record)?;
+            record
+        })
+    }
+
+    /// Whether the cluster may have this user, or be without it.
+    async fn check_administrator_remains(
+        &self,
+        draft: &CatalogDraft<'_>,
+        name: &str,
+        user: Option<&User>,
+    ) -> Result<()> {
+        let before = users(draft).await?;
+        let others = before.iter().filter(|other| other.name != name);
+        let after: Vec<User> = others.chain(user).cloned().collect();
+        account::check_administrator_remains(&before, &after, self.certified)
+    }
+
+    async fn change_user(&self, name: &str, change: impl Fn(&mut User)) -> Result<Edited<User>> {
+        names::check_user(name)?;
+        let path = Path::User(name.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            let mut user: User = draft.require(&path, USER, name).await?;
+            change(&mut user);
+            self.check_administrator_remains(&draft, name, Some(&user)).await?;
+            draft.put(&path, &user)?;
+            user
+        })
+    }
+
+    /// Removes a user.
+    ///
+    /// # Errors
+    /// [`CatalogError::InUse`] while a space gives it permissions: whoever gets the name later would have them; and for the
+    /// last administrator.
+    pub async fn remove_user(&self, name: &str) -> Result<Edited<()>> {
+        names::check_user(name)?;
+        let path = Path::User(name.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            draft.require::<User>(&path, USER, name).await?;
+            check_no_grants(&draft, USER, name, |space| space.permissions.users.contains_key(name)).await?;
+            self.check_administrator_remains(&draft, name, None).await?;
+            draft.remove(&path)?;
+        })
+    }
+
+    /// Makes a group.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`], [`CatalogError::Invalid`] for the name.
+    pub async fn create_group(&self, name: &str) -> Result<Edited<Group>> {
+        names::check_group(name)?;
+        let path = Path::Group(name.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            if name == ADMINISTRATORS || draft.get::<Group>(&path).await?.is_some() {
+                return Err(CatalogError::Exists { what: GROUP, name: name.to_owned() });
+            }
+            let group = Group { name: name.to_owned() };
+            draft.put(&path, &group)?;
+            group
+        })
+    }
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// [`CatalogError::InUse`] while it has members, or a space gives it permissions.
+    pub async fn remove_group(&self, name: &str) -> Result<Edited<()>> {
+        names::check_group(name)?;
+        let path = Path::Group(name.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            draft.require::<Group>(&path, GROUP, name).await?;
+            let users = users(&draft).await?;
+            if let Some(user) = users.iter().find(|user| user.groups.contains(name)) {
+                let (name, by) = (name.to_owned(), format!("user {:?}", user.name));
+                return Err(CatalogError::InUse { what: GROUP, name, by, remedy: "take its members out first" });
+            }
+            check_no_grants(&draft, GROUP, name, |space| space.permissions.groups.contains_key(name)).await?;
+            draft.remove(&path)?;
+        })
+    }
+}
+
+/// What a password is kept as, in place of itself: argon2id in PHC's form, different each time. Holds the thread up for some
+/// tens of milliseconds.
+///
+/// # Errors
+/// [`CatalogError::Invalid`] for a password that is empty or too long.
+pub fn hash_password(password: &str) -> Result<String> {
+    password::hash(password)
+}
+
+/// Hashes a password where that holds nobody up.
+async fn hash(given: Option<&str>) -> Result<Option<String>> {
+    let Some(given) = given.map(str::to_owned) else { return Ok(None) };
+    password::check_password(&given)?;
+    let hashed = tokio::task::spawn_blocking(move || password::hash(&given)).await;
+    let ending = |_| Error::new(ErrorKind::Unavailable, "the process ends while a password is being hashed");
+    hashed.map_err(ending)?.map(Some)
+}
+
+async fn users(draft: &CatalogDraft<'_>) -> Result<Vec<User>> {
+    let users = draft.scan::<User>(Prefix::new(USERS)?).await?;
+    Ok(users.into_iter().map(|(_, user)| user).collect())
+}
+
+async fn require_groups(draft: &mut CatalogDraft<'_>, groups: &[&str]) -> Result<BTreeSet<String>> {
+    let mut known = BTreeSet::new();
+    for group in groups {
+        names::check_group(group)?;
+        if *group != ADMINISTRATORS {
+            draft.require::<Group>(&Path::Group((*group).to_owned()), GROUP, group).await?;
+        }
+        known.insert((*group).to_owned());
+    }
+    Ok(known)
+}
+
+async fn check_no_grants(
+    draft: &CatalogDraft<'_>,
+    what: &'static str,
+    name: &str,
+    is_granted: impl Fn(&Space) -> bool,
+) -> Result<()> {
+    let spaces = draft.scan::<Space>(Prefix::new("spaces/")?).await?;
+    match spaces.iter().find(|(_, space)| is_granted(space)) {
+        Some((_, space)) => {
+            let (name, by) = (name.to_owned(), format!("the permissions of space {:?}", space.name));
+            Err(CatalogError::InUse { what, name, by, remedy: "take those away first" })
+        }
+        None => Ok(()),
+    }
+}

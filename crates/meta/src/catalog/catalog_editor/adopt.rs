@@ -1,0 +1,157 @@
+//! Classes of programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{ClassId, FieldNumber};
+
+use super::classes::{CLASS, ClassBuilder, check_list, schema};
+use super::indexes::check_index_limit;
+use super::spaces::SPACE;
+use super::{CatalogEditor, Edited, Result, edit, require};
+use crate::catalog::adoption::{self, WantedClass};
+use crate::catalog::class::{Class, ClassDefinition};
+use crate::catalog::error::CatalogError;
+use crate::catalog::evolution;
+use crate::catalog::ident::IndexId;
+use crate::catalog::index::{Index, IndexState};
+use crate::catalog::names;
+use crate::catalog::path::Path;
+use crate::catalog::schema::Schema;
+use crate::catalog::space::Space;
+
+impl CatalogEditor {
+    /// Brings a space's classes up to what a program has: those that are not there are made, others get what they lack. All
+    /// of it, or nothing. Gives the indexes that were made: they are [`IndexState::Building`].
+    ///
+    /// What is there and the program does not know stays as it is, so programs of several ages may do this in any order.
+    ///
+    /// # Errors
+    /// [`CatalogError::Incompatible`] and [`CatalogError::Evolution`] if a class cannot become what the program has, with why;
+    /// that of `may_change` if something would have to be changed.
+    pub async fn adopt(
+        &self,
+        space: &str,
+        wanted: &[WantedClass],
+        may_change: model::Result<()>,
+    ) -> Result<Edited<Vec<Index>>> {
+        let mut denied = may_change.err();
+        check_list(wanted.iter().map(|wanted| &wanted.class))?;
+        for index in wanted.iter().flat_map(|wanted| &wanted.indexes) {
+            names::check_index(&index.name)?;
+        }
+        edit!(self, |draft| {
+            let record: Space = draft.require(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let before = schema(&draft, &record).await?;
+            let new: Vec<ClassDefinition> = new_classes(&before, wanted)?;
+            let mut adopting = Adoption::new(&before);
+            if !new.is_empty() {
+                let count = new.len() as u64;
+                let first =
+                    draft.reserve_numbers(&format!("classes.{}", record.id.0), count, ClassId::MAX.0.into()).await?;
+                // It is at most `ClassId::MAX`.
+                let made = ClassBuilder::new(&before, &new)?.build(first as u32)?;
+                adopting.replace_classes(made);
+            }
+            adopting.evolve(&before, wanted)?;
+            let mut indexes = adopting.indexes(wanted)?;
+            if !indexes.is_empty() {
+                check_index_limit(&before, indexes.len())?;
+                let count = indexes.len() as u64;
+                let first = draft.reserve_numbers(&format!("indexes.{}", record.id.0), count, u32::MAX.into()).await?;
+                for (index, number) in indexes.iter_mut().zip(first..) {
+                    // It is at most `u32::MAX`.
+                    index.id = IndexId(number as u32);
+                    draft.put(&Path::Index(record.id, index.name.clone()), index)?;
+                }
+            }
+            if adopting.changed.is_empty() && indexes.is_empty() {
+                // Nothing to write: and the draft has nothing to lose either.
+                draft = self.draft();
+            } else if let Some(denied) = denied.take() {
+                return Err(denied.into());
+            }
+            for class in &adopting.old {
+                draft.put(&Path::Version(record.id, class.id, class.version), class)?;
+            }
+            for id in &adopting.changed {
+                if let Some(shape) = adopting.schema.class(*id) {
+                    draft.put(&Path::Class(record.id, shape.class().name.clone()), &**shape.class())?;
+                }
+            }
+            indexes
+        })
+    }
+}
+
+/// The classes that are not there yet.
+fn new_classes(schema: &Schema, wanted: &[WantedClass]) -> Result<Vec<ClassDefinition>> {
+    let new = wanted.iter().filter(|wanted| schema.class_named(&wanted.class.name).is_none());
+    let definition = |wanted: &WantedClass| match adoption::preset_number_error(wanted) {
+        Some(error) => Err(error),
+        None => Ok(wanted.class.clone()),
+    };
+    new.map(definition).collect()
+}
+
+/// Classes that are being brought up to what a program has.
+struct Adoption {
+    /// As they will be.
+    schema: Schema,
+    changed: BTreeSet<ClassId>,
+    /// Those that have a newer version now.
+    old: Vec<Class>,
+}
+
+impl Adoption {
+    fn new(before: &Schema) -> Self {
+        Self { schema: before.clone(), changed: BTreeSet::new(), old: Vec::new() }
+    }
+
+    /// These classes are so from now on.
+    fn replace_classes(&mut self, classes: impl IntoIterator<Item = Class>) {
+        let known = self.schema.classes().map(|shape| (shape.class().id, shape.class().clone()));
+        let mut all: BTreeMap<ClassId, Arc<Class>> = known.collect();
+        for class in classes {
+            self.changed.insert(class.id);
+            all.insert(class.id, Arc::new(class));
+        }
+        let indexes = self.schema.indexes().map(|index| (index.name.clone(), index.clone())).collect();
+        // What was checked when it was made has no flaws.
+        self.schema = Schema::new(all.into_values(), indexes).0;
+    }
+
+    fn evolve(&mut self, before: &Schema, wanted: &[WantedClass]) -> Result<()> {
+        for wanted in wanted.iter().filter(|wanted| before.class_named(&wanted.class.name).is_some()) {
+            let name = &wanted.class.name;
+            let shape = require(self.schema.class_named(name), CLASS, name)?;
+            let steps = adoption::steps(&self.schema, shape, wanted)?;
+            let refuse = |why| CatalogError::Evolution { class: name.clone(), why };
+            if let Some(evolved) = evolution::evolve(&self.schema, shape, &steps).map_err(refuse)? {
+                self.old.push(shape.class().as_ref().clone());
+                self.replace_classes(std::iter::once(evolved.class).chain(evolved.root));
+            }
+        }
+        Ok(())
+    }
+
+    /// The indexes that are not there yet, without their numbers.
+    fn indexes(&self, wanted: &[WantedClass]) -> Result<Vec<Index>> {
+        let mut new: Vec<Index> = Vec::new();
+        for wanted in wanted {
+            let shape = require(self.schema.class_named(&wanted.class.name), CLASS, &wanted.class.name)?;
+            for index in &wanted.indexes {
+                let fields: Option<Vec<FieldNumber>> = adoption::index(&self.schema, shape, wanted, index)?;
+                let Some(fields) = fields else { continue };
+                if new.iter().any(|other| other.name == index.name) {
+                    return Err(CatalogError::Exists { what: "index", name: index.name.clone() });
+                }
+                let (class, name, unique) = (shape.class().id, index.name.clone(), index.unique);
+                let (id, state, flaw) = (IndexId(0), IndexState::Building, None);
+                new.push(Index { id, name, class, fields, unique, state, flaw });
+            }
+        }
+        Ok(new)
+    }
+}

@@ -1,0 +1,110 @@
+//! Indexes.
+
+use super::classes::{CLASS, schema};
+use super::spaces::SPACE;
+use super::{CatalogEditor, Edited, Result, edit, require};
+use crate::catalog::error::CatalogError;
+use crate::catalog::ident::IndexId;
+use crate::catalog::index::{Index, IndexState};
+use crate::catalog::path::Path;
+use crate::catalog::schema::Schema;
+use crate::catalog::space::Space;
+use crate::catalog::{limits, names};
+
+const INDEX: &str = "index";
+
+impl CatalogEditor {
+    /// Makes an index over the objects of a class, ordered by these fields. It is [`IndexState::Building`] until
+    /// [`record_index_build`](Self::record_index_build).
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`]; [`CatalogError::Missing`] for the space, the class or a field; [`CatalogError::Invalid`] for a
+    /// field that has no order, or the name.
+    pub async fn create_index(
+        &self,
+        space: &str,
+        name: &str,
+        class: &str,
+        fields: &[&str],
+        unique: bool,
+    ) -> Result<Edited<Index>> {
+        names::check_index(name)?;
+        edit!(self, |draft| {
+            let record: Space = draft.require(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let schema = schema(&draft, &record).await?;
+            if schema.index(name).is_some() {
+                return Err(CatalogError::Exists { what: INDEX, name: name.to_owned() });
+            }
+            check_index_limit(&schema, 1)?;
+            let shape = require(schema.class_named(class), CLASS, class)?;
+            let mut numbers = Vec::new();
+            for field in fields {
+                let field = require(shape.field(field), "field", field)?;
+                if !field.field_type.is_scalar() {
+                    let why = format!("it is {}, which has no order", field.field_type);
+                    return Err(CatalogError::invalid("a field of an index", &field.name, why));
+                }
+                numbers.push(field.number);
+            }
+            let id = draft.reserve_numbers(&format!("indexes.{}", record.id.0), 1, u32::MAX.into()).await?;
+            let (class, fields, state) = (shape.class().id, numbers, IndexState::Building);
+            // It is at most `u32::MAX`.
+            let (id, name, flaw) = (IndexId(id as u32), name.to_owned(), None);
+            let index = Index { id, name, class, fields, unique, state, flaw };
+            draft.put(&Path::Index(record.id, index.name.clone()), &index)?;
+            index
+        })
+    }
+
+    /// Says that an index has all objects, or what is in the way of saying so.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`]: also if it was removed and made again meanwhile, so that its number is another.
+    pub async fn record_index_build(
+        &self,
+        space: &str,
+        name: &str,
+        id: IndexId,
+        flaw: Option<String>,
+    ) -> Result<Edited<Index>> {
+        names::check_index(name)?;
+        edit!(self, |draft| {
+            let record: Space = draft.require(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let path = Path::Index(record.id, name.to_owned());
+            let index: Option<Index> = draft.get(&path).await?;
+            let mut index = require(index.filter(|index| index.id == id), INDEX, name)?;
+            if flaw.is_none() {
+                index.state = IndexState::Ready;
+            }
+            index.flaw.clone_from(&flaw);
+            draft.put(&path, &index)?;
+            index
+        })
+    }
+
+    /// Removes an index.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn remove_index(&self, space: &str, name: &str) -> Result<Edited<Index>> {
+        names::check_index(name)?;
+        edit!(self, |draft| {
+            let record: Space = draft.require(&Path::Space(space.to_owned()), SPACE, space).await?;
+            draft.touch(&Path::Schema(record.id)).await?;
+            let path = Path::Index(record.id, name.to_owned());
+            let index: Index = draft.require(&path, INDEX, name).await?;
+            draft.remove(&path)?;
+            index
+        })
+    }
+}
+
+/// Checks that a space may have so many more indexes.
+pub(super) fn check_index_limit(schema: &Schema, more: usize) -> Result<()> {
+    if schema.indexes().count() + more > limits::INDEXES {
+        return Err(CatalogError::TooMany { what: "indexes in a space", limit: limits::INDEXES as u64 });
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Moves of logical nodes from brick to brick (M1).
+//!
+//! ```text
+//!               begin_move               seal                 finish_move
+//!   served ───────────────▶ copying ───────────────▶ sealed ───────────────▶ served elsewhere
+//!      ▲                     │    ▲                    │ │
+//!      │      cancel_move    │    └────── unseal ──────┘ │
+//!      └─────────────────────┴───────── cancel_move ─────┘
+//! ```
+//!
+//! The epoch by which requests are admitted changes only when that begins or ends which is sealed: copying disturbs nobody.
+//! It also says which seal a hand-over belongs to: a move is finished only by who has what the old brick had as of that one.
+
+use model::NodeId;
+
+use super::spaces::read_placement_map;
+use super::{CatalogEditor, Edited, Result, edit, require};
+use crate::catalog::error::CatalogError;
+use crate::catalog::ident::{BrickId, Epoch};
+use crate::catalog::member::BrickRecord;
+use crate::catalog::path::Path;
+use crate::catalog::placement::{ActiveMove, MovePhase, NodePlacement, PlacementRange};
+
+impl CatalogEditor {
+    /// Begins to move a logical node: its new brick copies.
+    ///
+    /// # Errors
+    /// [`CatalogError::WrongMoveState`] if it moves already, or is there already; [`CatalogError::Missing`];
+    /// [`CatalogError::Invalid`] if the brick is to be emptied, or keeps objects otherwise than the one that serves the node.
+    pub async fn begin_move(&self, node: NodeId, to: BrickId) -> Result<Edited<NodePlacement>> {
+        self.change_placement(node, Some(to), |placed, _, state| match placed.moving {
+            None if placed.brick != to => {
+                placed.moving = Some(ActiveMove { to, phase: MovePhase::Copying });
+                Ok(())
+            }
+            None => Err(state("there already", "nothing is to be done")),
+            Some(_) => Err(state("moving already", "wait until it has moved, or cancel that")),
+        })
+        .await
+    }
+
+    /// Seals a logical node that moves to this brick: the old one takes nothing new from now on, and hands over.
+    ///
+    /// # Errors
+    /// [`CatalogError::WrongMoveState`] if it does not move there; [`CatalogError::Missing`].
+    pub async fn seal(&self, node: NodeId, to: BrickId) -> Result<Edited<NodePlacement>> {
+        self.change_placement(node, None, |placed, epoch, state| match &mut placed.moving {
+            Some(moving) if moving.to == to && moving.phase == MovePhase::Copying => {
+                moving.phase = MovePhase::Sealed;
+                placed.epoch = epoch;
+                Ok(())
+            }
+            Some(moving) if moving.to == to => Err(state("sealed already", "nothing is to be done")),
+            _ => Err(state("not moving there", "begin a move first")),
+        })
+        .await
+    }
+
+    /// Takes a seal back: the old brick serves again while the new one goes on copying.
+    ///
+    /// # Errors
+    /// [`CatalogError::WrongMoveState`] if the node is not sealed as of this epoch; [`CatalogError::Missing`].
+    pub async fn unseal(&self, node: NodeId, sealed: Epoch) -> Result<Edited<NodePlacement>> {
+        self.change_placement(node, None, |placed, epoch, state| match &mut placed.moving {
+            Some(moving) if moving.phase == MovePhase::Sealed && placed.epoch == sealed => {
+                moving.phase = MovePhase::Copying;
+                placed.epoch = epoch;
+                Ok(())
+            }
+            _ => Err(state("not sealed so", "nothing is to be done")),
+        })
+        .await
+    }
+
+    /// Ends a move: the new brick has everything that the old one had when it was sealed, and serves.
+    ///
+    /// # Errors
+    /// [`CatalogError::WrongMoveState`] if the node is not sealed as of this epoch; [`CatalogError::Missing`].
+    pub async fn finish_move(&self, node: NodeId, sealed: Epoch) -> Result<Edited<NodePlacement>> {
+        self.change_placement(node, None, |placed, epoch, state| match placed.moving {
+            Some(ActiveMove { to, phase: MovePhase::Sealed }) if placed.epoch == sealed => {
+                placed.brick = to;
+                placed.moving = None;
+                placed.moves = placed.moves.checked_add(1).ok_or_else(|| state("worn out", "copy its objects"))?;
+                placed.epoch = epoch;
+                Ok(())
+            }
+            _ => Err(state("not sealed so", "seal it first")),
+        })
+        .await
+    }
+
+    /// Gives a move up: the old brick serves as before. What it has handed over does not count any more.
+    ///
+    /// # Errors
+    /// [`CatalogError::WrongMoveState`] if it does not move; [`CatalogError::Missing`].
+    pub async fn cancel_move(&self, node: NodeId) -> Result<Edited<NodePlacement>> {
+        self.change_placement(node, None, |placed, epoch, state| match placed.moving.take() {
+            Some(ActiveMove { phase: MovePhase::Copying, .. }) => Ok(()),
+            Some(ActiveMove { phase: MovePhase::Sealed, .. }) => {
+                placed.epoch = epoch;
+                Ok(())
+            }
+            None => Err(state("not moving", "nothing is to be done")),
+        })
+        .await
+    }
+
+    async fn change_placement(
+        &self,
+        node: NodeId,
+        to: Option<BrickId>,
+        change: impl Fn(&mut NodePlacement, Epoch, &dyn Fn(&str, &'static str) -> CatalogError) -> Result<()>,
+    ) -> Result<Edited<NodePlacement>> {
+        let name = &format!("{:x}", node.0);
+        let state =
+            |state: &str, remedy| CatalogError::WrongMoveState { node: node.0, state: state.to_owned(), remedy };
+        edit!(self, |draft| {
+            let epoch = Epoch(draft.touch(&Path::PlacementMap).await?);
+            let (space, part) = require(read_placement_map(&draft).await?.range_of(node), "logical node", name)?;
+            let path = Path::PlacementRange(space, part);
+            let mut sheet: PlacementRange = require(draft.get(&path).await?, "logical node", name)?;
+            let index = node.0.checked_sub(sheet.first.0).map(|index| index as usize);
+            let placed = require(index.and_then(|index| sheet.nodes.get_mut(index)), "logical node", name)?;
+            if let Some(to) = to {
+                let new: BrickRecord = require(draft.get(&Path::Brick(to)).await?, "brick", to)?;
+                if new.leaving {
+                    return Err(CatalogError::brick_draining(to));
+                }
+                let old: Option<BrickRecord> = draft.get(&Path::Brick(placed.brick)).await?;
+                if old.is_some_and(|old| old.storage != new.storage) {
+                    let why = format!("it keeps objects {}, unlike the node's", new.storage.adverb());
+                    return Err(CatalogError::invalid("the new brick of a logical node", to, why));
+                }
+            }
+            change(placed, epoch, &state)?;
+            let placed = placed.clone();
+            draft.put(&path, &sheet)?;
+            placed
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! Object spaces.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{FailurePolicy, NodeId, SpaceId};
+
+use crate::Prefix;
+
+use super::{CatalogEditor, Edited, Result, edit};
+use crate::catalog::account::{Group, User};
+use crate::catalog::catalog_draft::CatalogDraft;
+use crate::catalog::error::CatalogError;
+use crate::catalog::ident::{BrickId, Epoch};
+use crate::catalog::member::{BrickRecord, Liveness, Storage};
+use crate::catalog::path::Path;
+use crate::catalog::placement::{self, NODES_PER_RANGE, NodePlacement, PlacementMap, PlacementRange};
+use crate::catalog::space::{Grantee, Permission, Permissions, Space, SpaceOptions};
+use crate::catalog::{limits, names};
+
+pub(super) const SPACE: &str = "space";
+
+impl CatalogEditor {
+    /// Makes a space, with its logical nodes spread evenly over the bricks that live.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`], [`CatalogError::NoBricks`], [`CatalogError::Invalid`] for its name or a number of nodes,
+    /// [`CatalogError::TooMany`].
+    pub async fn create_space(&self, name: &str, options: SpaceOptions) -> Result<Edited<Space>> {
+        names::check_space(name)?;
+        if options.nodes.is_some_and(|nodes| !(1..=limits::NODES).contains(&nodes)) {
+            let (given, why) = (options.nodes.unwrap_or(0), format!("1 to {} please", limits::NODES));
+            return Err(CatalogError::invalid("the number of a space's logical nodes", given, why));
+        }
+        let path = Path::Space(name.to_owned());
+        edit!(self, |draft| {
+            if draft.get::<Space>(&path).await?.is_some() {
+                return Err(CatalogError::Exists { what: SPACE, name: name.to_owned() });
+            }
+            let epoch = Epoch(draft.touch(&Path::PlacementMap).await?);
+            let (bricks, storage) = live_bricks(&draft, options.storage).await?;
+            let nodes = options.nodes.unwrap_or_else(|| placement::default_nodes(bricks.len()));
+            let id = draft.reserve_numbers("spaces", 1, SpaceId::MAX.0.into()).await?;
+            let first = draft.reserve_numbers("nodes", nodes.into(), u64::from(NodeId::MAX.0) - 1).await?;
+            // Both are at most what fits.
+            let (id, first_node) = (SpaceId(id as u16), NodeId(first as u32));
+            let load = read_placement_map(&draft).await?.load();
+            let placed = placement::assign(nodes, &bricks, &load);
+            for (part, bricks) in (0..).zip(placed.chunks(NODES_PER_RANGE as usize)) {
+                let placed = |brick: &BrickId| NodePlacement { brick: *brick, epoch, moves: 0, moving: None };
+                let sheet = PlacementRange {
+                    first: NodeId(first_node.0 + part * NODES_PER_RANGE),
+                    nodes: bricks.iter().map(placed).collect(),
+                };
+                draft.put(&Path::PlacementRange(id, part), &sheet)?;
+            }
+            let (name, policy, permissions) = (name.to_owned(), options.policy, Permissions::default());
+            let space = Space { id, name, first_node, nodes, storage, policy, permissions };
+            draft.put(&path, &space)?;
+            space
+        })
+    }
+
+    /// Says what happens to a space when a brick is away.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn set_policy(&self, space: &str, policy: FailurePolicy) -> Result<Edited<Space>> {
+        let path = Path::Space(space.to_owned());
+        edit!(self, |draft| {
+            let mut record: Space = draft.require(&path, SPACE, space).await?;
+            record.policy = policy;
+            draft.put(&path, &record)?;
+            record
+        })
+    }
+
+    /// Says what a user or a group may do in a space; with `None`, nothing any more.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] if there is no such space, user or group.
+    pub async fn grant(&self, space: &str, to: Grantee<'_>, permission: Option<Permission>) -> Result<Edited<Space>> {
+        let path = Path::Space(space.to_owned());
+        edit!(self, |draft| {
+            draft.touch(&Path::Accounts).await?;
+            let mut record: Space = draft.require(&path, SPACE, space).await?;
+            let (name, of) = match to {
+                Grantee::User(name) => (name, &mut record.permissions.users),
+                Grantee::Group(name) => (name, &mut record.permissions.groups),
+            };
+            match permission {
+                Some(permission) => {
+                    match to {
+                        Grantee::User(_) => {
+                            drop(draft.require::<User>(&Path::User(name.to_owned()), "user", name).await?)
+                        }
+                        Grantee::Group(_) => {
+                            drop(draft.require::<Group>(&Path::Group(name.to_owned()), "group", name).await?)
+                        }
+                    }
+                    of.insert(name.to_owned(), permission);
+                }
+                None => drop(of.remove(name)),
+            }
+            draft.put(&path, &record)?;
+            record
+        })
+    }
+}
+
+/// The bricks that live and may get logical nodes, of the kind that is asked for; by default durable ones if there are any.
+async fn live_bricks(draft: &CatalogDraft<'_>, storage: Option<Storage>) -> Result<(BTreeSet<BrickId>, Storage)> {
+    let bricks = draft.scan::<BrickRecord>(Prefix::new("bricks/")?).await?;
+    let alive = draft.scan::<Liveness>(Prefix::new("alive/bricks/")?).await?;
+    let alive: BTreeSet<BrickId> = alive.iter().filter_map(|(path, _)| brick_of(path)).collect();
+    let candidates =
+        || bricks.iter().map(|(_, brick)| brick).filter(|brick| alive.contains(&brick.id) && !brick.leaving);
+    let has_durable = candidates().any(|brick| brick.storage == Storage::Durable);
+    let storage = storage.unwrap_or(if has_durable { Storage::Durable } else { Storage::Memory });
+    let chosen: BTreeSet<BrickId> =
+        candidates().filter(|brick| brick.storage == storage).map(|brick| brick.id).collect();
+    if chosen.is_empty() {
+        return Err(CatalogError::NoBricks { storage: storage.adverb() });
+    }
+    Ok((chosen, storage))
+}
+
+fn brick_of(path: &Path) -> Option<BrickId> {
+    match path {
+        Path::AliveBrick(id) => Some(*id),
+        _ => None,
+    }
+}
+
+/// The placement map, for a draft that touches it.
+pub(super) async fn read_placement_map(draft: &CatalogDraft<'_>) -> Result<PlacementMap> {
+    let mut map = PlacementMap::default();
+    for (path, sheet) in draft.scan::<PlacementRange>(Prefix::new("placement/")?).await? {
+        if let Path::PlacementRange(space, part) = path {
+            map.ranges.insert(sheet.first.0, (space, part, Arc::new(sheet)));
+        }
+    }
+    Ok(map)
+}

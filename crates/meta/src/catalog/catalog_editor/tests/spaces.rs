@@ -1,0 +1,164 @@
+//! Spaces and where they are.
+
+use std::collections::BTreeMap;
+
+use model::{FailurePolicy, NodeId};
+
+use super::*;
+use crate::catalog::{Epoch, MovePhase, NodePlacement};
+
+#[tokio::test]
+async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
+    let editor = editor();
+    for _ in 0..3 {
+        brick(&editor, Storage::Durable).await;
+    }
+    let dead = editor.add_brick(&["a:1".to_owned()], Storage::Durable).await.unwrap().value.id;
+    let leaving = brick(&editor, Storage::Durable).await.id;
+    editor.set_brick_draining(leaving, true).await.unwrap();
+    brick(&editor, Storage::Memory).await;
+    let main = editor.create_space("main", SpaceOptions::default()).await.unwrap().value;
+    let other = SpaceOptions { nodes: Some(130), policy: FailurePolicy::FailStop, ..SpaceOptions::default() };
+    let other = editor.create_space("other", other).await.unwrap().value;
+    assert_eq!((main.nodes, main.storage, main.policy), (16, Storage::Durable, FailurePolicy::Continue));
+    assert_eq!(other.policy, FailurePolicy::FailStop);
+    assert_eq!((other.id, other.nodes, other.first_node), (SpaceId(2), 130, NodeId(main.first_node.0 + 16)));
+
+    let catalog = catalog(&editor).await;
+    assert_eq!(catalog.placement_map().epoch(), Epoch(2));
+    for space in [&main, &other] {
+        let mut counts: BTreeMap<BrickId, u32> = BTreeMap::new();
+        for node in space.node_ids() {
+            *counts.entry(catalog.node_placement(node).unwrap().brick).or_default() += 1;
+            assert_eq!(catalog.space_of(node).unwrap().name, space.name);
+        }
+        let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
+        assert!(most - least <= 1 && counts.len() == 3, "{counts:?}");
+        assert!(!counts.contains_key(&dead) && !counts.contains_key(&leaving));
+    }
+    let loads: Vec<usize> = catalog.placement_map().load().into_values().collect();
+    assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");
+    assert!(catalog.node_placement(NodeId(0)).is_none() && catalog.node_placement(NodeId(147)).is_none());
+    assert_eq!(catalog.placement_map().nodes().count(), 146);
+    assert!(catalog.spread().is_empty());
+}
+
+#[tokio::test]
+async fn a_space_needs_a_name_of_its_own_and_a_brick_of_its_kind() {
+    let editor = editor();
+    let create = |name: &'static str, storage| {
+        let editor = editor.clone();
+        async move { editor.create_space(name, SpaceOptions { storage, ..SpaceOptions::default() }).await }
+    };
+    assert!(matches!(create("main", None).await, Err(CatalogError::NoBricks { .. })));
+    brick(&editor, Storage::Memory).await;
+    assert_eq!(create("main", None).await.unwrap().value.storage, Storage::Memory);
+    assert!(matches!(create("main", None).await, Err(CatalogError::Exists { .. })));
+    assert_eq!(kind(create("other", Some(Storage::Durable)).await), ErrorKind::Unavailable);
+    assert_eq!(kind(create("a/b", None).await), ErrorKind::Invalid);
+    let too_many = SpaceOptions { nodes: Some(5000), ..SpaceOptions::default() };
+    assert_eq!(kind(editor.create_space("large", too_many).await), ErrorKind::Invalid);
+    editor.set_policy("main", FailurePolicy::FailStop).await.unwrap();
+    assert_eq!(catalog(&editor).await.space("main").unwrap().policy, FailurePolicy::FailStop);
+    assert_eq!(kind(editor.set_policy("none", FailurePolicy::Continue).await), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn spaces_made_at_once_get_different_numbers_and_nodes() {
+    let editor = editor();
+    brick(&editor, Storage::Durable).await;
+    let making = (0..8).map(|number| {
+        let editor = editor.clone();
+        tokio::spawn(async move { editor.create_space(&format!("s{number}"), SpaceOptions::default()).await.unwrap() })
+    });
+    for space in making.collect::<Vec<_>>() {
+        space.await.unwrap();
+    }
+    let catalog = catalog(&editor).await;
+    assert_eq!(catalog.spaces().count(), 8);
+    assert_eq!((1..=8).filter(|id| catalog.space_by_id(SpaceId(*id)).is_some()).count(), 8);
+    assert_eq!(catalog.placement_map().nodes().count(), 64);
+    assert_eq!(catalog.placement_map().epoch(), Epoch(8));
+}
+
+#[tokio::test]
+async fn a_logical_node_moves_step_by_step_and_counts_it() {
+    let editor = with_space().await;
+    let third = brick(&editor, Storage::Durable).await.id;
+    let memory = brick(&editor, Storage::Memory).await.id;
+    let node = NodeId(3);
+    let before = catalog(&editor).await.node_placement(node).unwrap().clone();
+    let moving = |result: Result<Edited<NodePlacement>>| matches!(result, Err(CatalogError::WrongMoveState { .. }));
+
+    assert!(moving(editor.seal(node, third).await));
+    assert!(moving(editor.begin_move(node, before.brick).await));
+    assert_eq!(kind(editor.begin_move(node, memory).await), ErrorKind::Invalid);
+    assert_eq!(kind(editor.begin_move(node, BrickId(99)).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.begin_move(NodeId(99), third).await), ErrorKind::NotFound);
+    let began = editor.begin_move(node, third).await.unwrap().value;
+    assert_eq!((began.brick, began.moves, began.moving.unwrap().phase), (before.brick, 0, MovePhase::Copying));
+    assert_eq!(began.epoch, before.epoch, "copying disturbs nobody");
+    assert!(moving(editor.begin_move(node, third).await));
+    assert!(moving(editor.finish_move(node, began.epoch).await));
+    assert_eq!(editor.cancel_move(node).await.unwrap().value.epoch, before.epoch);
+    assert!(moving(editor.cancel_move(node).await));
+
+    editor.begin_move(node, third).await.unwrap();
+    assert_eq!(kind(editor.remove_brick(third).await), ErrorKind::Invalid);
+    assert!(moving(editor.seal(node, before.brick).await));
+    let sealed = editor.seal(node, third).await.unwrap().value;
+    assert!(sealed.epoch > before.epoch);
+    assert!(moving(editor.seal(node, third).await));
+    assert!(moving(editor.finish_move(node, before.epoch).await));
+    editor.finish_move(node, sealed.epoch).await.unwrap();
+    let catalog = catalog(&editor).await;
+    let after = catalog.node_placement(node).unwrap();
+    assert_eq!((after.brick, after.moves, after.moving), (third, 1, None));
+    assert_eq!(after.epoch, catalog.placement_map().epoch());
+    assert_eq!(catalog.node_placement(NodeId(2)).unwrap().epoch, before.epoch, "others are as they were");
+}
+
+#[tokio::test]
+async fn a_hand_over_counts_only_for_the_seal_that_it_belongs_to() {
+    let editor = with_space().await;
+    let third = brick(&editor, Storage::Durable).await.id;
+    let node = NodeId(3);
+    let moving = |result: Result<Edited<NodePlacement>>| matches!(result, Err(CatalogError::WrongMoveState { .. }));
+    editor.begin_move(node, third).await.unwrap();
+    let first = editor.seal(node, third).await.unwrap().value.epoch;
+    let opened = editor.unseal(node, first).await.unwrap().value;
+    assert_eq!(opened.moving.unwrap().phase, MovePhase::Copying);
+    assert!(opened.epoch > first);
+    assert!(moving(editor.finish_move(node, first).await));
+    let second = editor.seal(node, third).await.unwrap().value.epoch;
+    assert!(moving(editor.unseal(node, first).await));
+    assert!(moving(editor.finish_move(node, first).await));
+    let given_back = editor.cancel_move(node).await.unwrap().value;
+    assert!(given_back.epoch > second && given_back.moving.is_none());
+    assert!(moving(editor.finish_move(node, second).await));
+    assert!(moving(editor.unseal(node, second).await));
+}
+
+#[tokio::test]
+async fn spreading_gives_new_bricks_their_part_and_empties_those_that_leave() {
+    let editor = with_space().await;
+    let [third, fourth] = [brick(&editor, Storage::Durable).await.id, brick(&editor, Storage::Durable).await.id];
+    // What moves already is taken as moved.
+    let first = catalog(&editor).await.node_placement(NodeId(1)).unwrap().brick;
+    editor.begin_move(NodeId(1), third).await.unwrap();
+    let moves = catalog(&editor).await.spread();
+    assert_eq!(moves.len(), 3, "{moves:?}");
+    for one in moves {
+        editor.begin_move(one.node, one.to).await.unwrap();
+        let sealed = editor.seal(one.node, one.to).await.unwrap().value;
+        editor.finish_move(one.node, sealed.epoch).await.unwrap();
+    }
+    let spread = catalog(&editor).await;
+    assert!(spread.spread().is_empty());
+    assert_eq!(spread.placement_map().load().into_values().collect::<Vec<_>>(), [2, 2, 2, 2]);
+    editor.set_brick_draining(fourth, true).await.unwrap();
+    let moves = catalog(&editor).await.spread();
+    assert_eq!(moves.len(), 2);
+    assert!(moves.iter().all(|one| one.from == fourth && one.to != fourth));
+    assert_ne!(first, third);
+}

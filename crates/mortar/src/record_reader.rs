@@ -1,0 +1,112 @@
+//! Records that come one after the other as JSON, such as one on each line.
+
+use std::io::{self, BufReader, Read};
+
+use model::limits;
+use serde_json::{Deserializer, Value};
+
+use crate::failure::{Failure, Result};
+
+/// Bytes of JSON that may make one record: as text it may take several times what it takes as a record.
+const MAX_RECORD_BYTES: usize = 4 * limits::OBJECT;
+
+/// Reads one record after the other, and keeps no more than one of them.
+pub(crate) struct RecordReader<R> {
+    source: BoundedReader<BufReader<R>>,
+    /// How many have been read.
+    count: u64,
+}
+
+/// A source of bytes that ends with an error after so many of them.
+struct BoundedReader<R> {
+    source: R,
+    left: usize,
+}
+
+impl<R: Read> Read for BoundedReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("it is longer than {MAX_RECORD_BYTES} bytes"),
+            ));
+        }
+        let room = buffer.len().min(self.left);
+        let read = self.source.read(&mut buffer[..room])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+impl<R: Read> RecordReader<R> {
+    pub(crate) fn new(source: R) -> Self {
+        Self { source: BoundedReader { source: BufReader::new(source), left: MAX_RECORD_BYTES }, count: 0 }
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    /// If what comes is no JSON, or too long.
+    pub(crate) fn next(&mut self) -> Result<Option<Value>> {
+        self.source.left = MAX_RECORD_BYTES;
+        self.count += 1;
+        // One byte at a time is taken of what is buffered: what is behind a record stays for the next one.
+        let next = Deserializer::from_reader(&mut self.source).into_iter().next();
+        next.transpose().map_err(|error| self.with_record_number(Failure::usage(format!("it is no JSON: {error}"))))
+    }
+
+    /// The only record that there is.
+    ///
+    /// # Errors
+    /// If there is none, or more than one; as [`RecordReader::next`].
+    pub(crate) fn read_single(&mut self) -> Result<Value> {
+        let none = || Failure::usage("the standard input has no record: give it the fields as a JSON object");
+        let only = self.next()?.ok_or_else(none)?;
+        match self.next() {
+            Ok(None) => Ok(only),
+            _ => Err(Failure::usage("the standard input has several records, and a name is of one object")
+                .hint("Leave the name out to store several.")),
+        }
+    }
+
+    /// The same failure, with which record it is about.
+    pub(crate) fn with_record_number(&self, failure: Failure) -> Failure {
+        let before = if self.count > 1 { " (those before it are stored)" } else { "" };
+        failure.context(&format!("record {} of the standard input{before}", self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn records_come_one_by_one_however_they_are_parted() {
+        for text in ["{\"a\": 1}\n{\"a\": 2}\n", " {\"a\":1} {\"a\":2}", "{\n \"a\": 1\n}\n\n{\n \"a\": 2\n}"] {
+            let mut records = RecordReader::new(text.as_bytes());
+            assert_eq!(records.next().unwrap(), Some(json!({"a": 1})), "{text}");
+            assert_eq!(records.next().unwrap(), Some(json!({"a": 2})), "{text}");
+            assert_eq!(records.next().unwrap(), None, "{text}");
+        }
+        assert!(RecordReader::new("".as_bytes()).read_single().is_err());
+        assert!(RecordReader::new("{} {}".as_bytes()).read_single().is_err());
+        assert_eq!(RecordReader::new("{}".as_bytes()).read_single().unwrap(), json!({}));
+    }
+
+    #[test]
+    fn what_is_no_record_is_told_with_its_number() {
+        let mut records = RecordReader::new("{\"a\": 1}\n{\"a\": }".as_bytes());
+        records.next().unwrap();
+        let wrong = records.next().unwrap_err().to_json();
+        assert!(wrong.contains("record 2 of") && wrong.contains("those before it are stored"), "{wrong}");
+    }
+
+    #[test]
+    fn a_record_without_end_does_not_fill_memory() {
+        let endless = "\"".as_bytes().chain(io::repeat(b'x'));
+        let wrong = RecordReader::new(endless).next().unwrap_err().to_json();
+        assert!(wrong.contains("longer than"), "{wrong}");
+    }
+}

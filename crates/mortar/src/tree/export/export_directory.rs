@@ -1,0 +1,205 @@
+//! The directory that is exported to, and the only code that writes below it.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT};
+use tokio::sync::mpsc;
+
+use crate::failure::{Failure, Result};
+use crate::tree::attributes::{Attributes, Mtime};
+
+/// The permission bits that are given back. Set-user-id, set-group-id and sticky bits are not: what made them right,
+/// the owner, is not known.
+const PERMISSIONS: u32 = 0o777;
+
+/// The directory that is exported to.
+pub(super) struct ExportDirectory {
+    root: PathBuf,
+    overwrite: bool,
+    /// Directories that are known to be directories, and no links.
+    known_directories: Mutex<HashSet<PathBuf>>,
+    next_part: AtomicU64,
+}
+
+impl ExportDirectory {
+    /// Makes the directory, or takes one that is empty or may be overwritten.
+    pub(super) fn open(root: PathBuf, overwrite: bool) -> Result<Self> {
+        let cannot = |error| Failure::file(format!("cannot export to {}", root.display()), &error);
+        fs::create_dir_all(&root).map_err(cannot)?;
+        let root = fs::canonicalize(&root).map_err(cannot)?;
+        let mut entries = fs::read_dir(&root).map_err(|e| Failure::file(root.display(), &e))?;
+        if !overwrite && entries.next().is_some() {
+            return Err(Failure::usage(format!("{} is not empty", root.display()))
+                .hint("Choose another directory, or replace what is there with --overwrite."));
+        }
+        let checked = Mutex::new(HashSet::from([root.clone()]));
+        Ok(Self { root, overwrite, known_directories: checked, next_part: AtomicU64::new(0) })
+    }
+
+    /// Where it is.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Makes a directory below the root, with those above it, and makes sure that none of them is a link.
+    pub(super) fn create_directory(&self, path: &Path) -> io::Result<()> {
+        if self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(path) {
+            return Ok(());
+        }
+        self.create_directory(path.parent().ok_or_else(|| io::Error::other("it is not below the root"))?)?;
+        // Nobody else sees into it until it has its own mode at the end.
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if !fs::symlink_metadata(path)?.is_dir() {
+            return Err(io::Error::other("something that is no directory is in the way"));
+        }
+        self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+        Ok(())
+    }
+
+    /// Writes a file of the pieces that come; an empty piece ends it, and a channel that closes without one means that
+    /// the content is not whole: then there is no file.
+    pub(super) fn write_file(
+        &self,
+        path: &Path,
+        attributes: &Attributes,
+        mut pieces: mpsc::Receiver<Bytes>,
+    ) -> io::Result<()> {
+        let parent = path.parent().ok_or_else(|| io::Error::other("it is not below the root"))?;
+        self.create_directory(parent)?;
+        let part = self.part_path(parent);
+        let mut file = File::create_new(&part)?;
+        let written = (|| {
+            loop {
+                match pieces.blocking_recv() {
+                    Some(piece) if piece.is_empty() => break,
+                    Some(piece) => file.write_all(&piece)?,
+                    None => return Err(io::Error::other("the server did not send all of it")),
+                }
+            }
+            file.set_permissions(Permissions::from_mode(attributes.mode.unwrap_or(0o644) & PERMISSIONS))?;
+            if let Some(mtime) = attributes.mtime {
+                rustix::fs::futimens(&file, &times(mtime))?;
+            }
+            self.check_free(path)?;
+            fs::rename(&part, path)
+        })();
+        if written.is_err() {
+            // It is incomplete and ours; the error says what matters.
+            let _ = fs::remove_file(&part);
+        }
+        written
+    }
+
+    /// Makes a symbolic link.
+    pub(super) fn create_link(&self, path: &Path, target: &[u8], attributes: &Attributes) -> io::Result<()> {
+        let parent = path.parent().ok_or_else(|| io::Error::other("it is not below the root"))?;
+        self.create_directory(parent)?;
+        self.check_free(path)?;
+        let part = self.part_path(parent);
+        std::os::unix::fs::symlink(OsStr::from_bytes(target), &part)?;
+        if let Some(mtime) = attributes.mtime {
+            rustix::fs::utimensat(CWD, &part, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        fs::rename(&part, path)
+    }
+
+    /// Gives a directory its mode and time.
+    pub(super) fn finish_directory(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
+        let mode = attributes.mode.unwrap_or(0o755) & PERMISSIONS;
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+        match attributes.mtime {
+            Some(mtime) => Ok(rustix::fs::utimensat(CWD, path, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?),
+            None => Ok(()),
+        }
+    }
+
+    /// What is already at `path` may only be replaced when that was asked for.
+    fn check_free(&self, path: &Path) -> io::Result<()> {
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(metadata) if self.overwrite && !metadata.is_dir() => Ok(()),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "something is in the way")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A name for what is not complete yet.
+    fn part_path(&self, directory: &Path) -> PathBuf {
+        let number = self.next_part.fetch_add(1, Ordering::Relaxed);
+        directory.join(format!(".mortar-part-{}-{number}", std::process::id()))
+    }
+}
+
+/// The time of change set, the time of access left.
+fn times(mtime: Mtime) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn pieces(all: &[&'static str]) -> mpsc::Receiver<Bytes> {
+        let (sender, receiver) = mpsc::channel(all.len() + 1);
+        for piece in all {
+            sender.try_send(Bytes::from_static(piece.as_bytes())).unwrap();
+        }
+        receiver
+    }
+
+    #[test]
+    fn a_file_is_whole_with_mode_and_time_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ExportDirectory::open(dir.path().join("out"), false).unwrap();
+        let path = place.root().join("a/b");
+        let mtime = Mtime { seconds: 1000, nanoseconds: 7 };
+        let attributes = Attributes { mode: Some(0o4640), mtime: Some(mtime), ..Attributes::default() };
+        assert!(place.write_file(&path, &attributes, pieces(&["ab"])).is_err());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0, "nothing incomplete stays");
+        place.write_file(&path, &attributes, pieces(&["ab", "cd", ""])).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"abcd");
+        assert_eq!((metadata.mode() & 0o7777, metadata.mtime(), metadata.mtime_nsec()), (0o640, 1000, 7));
+    }
+
+    #[test]
+    fn no_link_is_followed_out_of_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        let place = ExportDirectory::open(dir.path().join("out"), true).unwrap();
+        symlink(&outside, place.root().join("way")).unwrap();
+        assert!(place.write_file(&place.root().join("way/file"), &Attributes::default(), pieces(&["x", ""])).is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_there_is_kept_unless_told_otherwise() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("out");
+        let place = ExportDirectory::open(root.clone(), false).unwrap();
+        fs::write(root.join("file"), "old").unwrap();
+        assert!(place.write_file(&place.root().join("file"), &Attributes::default(), pieces(&["new", ""])).is_err());
+        assert!(ExportDirectory::open(root.clone(), false).is_err(), "not empty any more");
+        let place = ExportDirectory::open(root.clone(), true).unwrap();
+        place.create_link(&place.root().join("file"), b"new", &Attributes::default()).unwrap();
+        assert_eq!(fs::read_link(root.join("file")).unwrap(), Path::new("new"));
+    }
+}

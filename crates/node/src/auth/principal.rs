@@ -1,0 +1,148 @@
+//! Who somebody turned out to be, and what that allows.
+
+use std::sync::Arc;
+
+use meta::catalog::{Catalog, Permission, User};
+use model::{Error, ErrorKind, Result};
+
+/// Who somebody turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Principal {
+    /// Somebody, while the doors are open.
+    Anonymous,
+    /// A user of the catalogue.
+    User(Login),
+    /// A process of the cluster.
+    Member,
+}
+
+/// A user as it was let in.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Login {
+    name: Arc<str>,
+    /// What its password was kept as, if it came with that: another one, be it of the same password, lets nobody stay.
+    password: Option<Arc<str>>,
+}
+
+impl Login {
+    /// With the password that the catalogue has of it.
+    pub(super) fn by_password(user: &User) -> Self {
+        Self { name: user.name.as_str().into(), password: user.password.as_deref().map(Arc::from) }
+    }
+
+    /// With a certificate for its name.
+    pub(super) fn by_certificate(user: &User) -> Self {
+        Self { name: user.name.as_str().into(), password: None }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it came with a certificate for its name.
+    pub(super) fn has_certificate(&self) -> bool {
+        self.password.is_none()
+    }
+
+    /// The user, if it may still log in, and so.
+    fn user<'a>(&self, catalog: &'a Catalog) -> Result<&'a Arc<User>> {
+        let name = &self.name;
+        let gone = || denied(format!("user {name} may not log in any more"));
+        let user = catalog.user(name).filter(|user| !user.disabled).ok_or_else(gone)?;
+        if self.password.is_some() && self.password.as_deref() != user.password.as_deref() {
+            return Err(denied(format!("the password of user {name} was changed: log in with the new one")));
+        }
+        Ok(user)
+    }
+}
+
+/// Without what the password is kept as: it has no business in a log.
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Principal {
+    /// Whether it would still be let in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`].
+    pub(crate) fn check(&self, catalog: Option<&Catalog>) -> Result<()> {
+        match (self, catalog) {
+            (_, None) | (Self::Member, _) => Ok(()),
+            (Self::Anonymous, Some(catalog)) if catalog.allows_anonymous() => Ok(()),
+            (Self::Anonymous, _) => Err(login_required_error()),
+            (Self::User(login), Some(catalog)) => login.user(catalog).map(drop),
+        }
+    }
+
+    /// What it may do in a space; `None`: nothing.
+    pub(crate) fn permission(&self, catalog: Option<&Catalog>, space: &str) -> Option<Permission> {
+        match (self, catalog) {
+            (_, None) | (Self::Member, _) => Some(Permission::Admin),
+            (Self::Anonymous, Some(catalog)) => catalog.allows_anonymous().then_some(Permission::Admin),
+            (Self::User(login), Some(catalog)) => catalog.permission(login.user(catalog).ok()?, catalog.space(space)?),
+        }
+    }
+
+    /// Whether it may do something in a space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`], with what it takes.
+    pub(crate) fn check_permission(&self, needed: Permission, catalog: Option<&Catalog>, space: &str) -> Result<()> {
+        if self.permission(catalog, space) >= Some(needed) {
+            return Ok(());
+        }
+        self.check(catalog)?;
+        Err(self.missing_permission_error(needed, space))
+    }
+
+    /// That it may not even know whether there is such a space.
+    pub(crate) fn space_not_visible_error(&self, space: &str) -> Error {
+        denied(format!("{self} has no permission to read in space {space:?}, or there is none"))
+    }
+
+    /// That it may not do something in a space.
+    fn missing_permission_error(&self, needed: Permission, space: &str) -> Error {
+        let needed = match needed {
+            Permission::Read => "read",
+            Permission::Write => "write",
+            Permission::Admin => "change classes or permissions",
+        };
+        denied(format!("{self} has no permission to {needed} in space {space:?}: an administrator may grant it"))
+    }
+
+    /// Whether it may do everything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`].
+    pub(crate) fn check_administrator(&self, catalog: Option<&Catalog>) -> Result<()> {
+        self.check(catalog)?;
+        match (self, catalog) {
+            (Self::User(login), Some(catalog)) if !catalog.is_administrator(login.user(catalog)?) => {
+                Err(denied(format!("{self} is no administrator, and only those may do this")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Display for Principal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Anonymous => f.write_str("an anonymous caller"),
+            Self::User(login) => write!(f, "user {}", login.name),
+            Self::Member => f.write_str("a process of the cluster"),
+        }
+    }
+}
+
+/// What whoever did not say who it is gets to hear.
+pub(super) fn login_required_error() -> Error {
+    denied("this cluster has users: say which you are, as USER@ before the host of the URL, and the password")
+}
+
+pub(super) fn denied(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, what.into())
+}

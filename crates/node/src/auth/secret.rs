@@ -1,0 +1,209 @@
+//! The secret that the processes of a cluster know each other by.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{Error, ErrorKind, Result};
+use tracing::{info, warn};
+use wire::handshake::MAX_PASSWORD;
+
+/// Bytes in the shortest secret.
+const MIN_SECRET: usize = 16;
+/// Bytes in the largest file.
+const MAX_FILE: u64 = 64 << 10;
+
+/// The secret of a cluster: lines of a file, any of which is believed, and of which the first is shown to others. So it can
+/// be replaced while everything runs: add the new one below, everywhere; then put it first; then take the old one out.
+/// Clones share it; a file that has changed is read again.
+#[derive(Clone)]
+pub struct Secret(Arc<SecretInner>);
+
+struct SecretInner {
+    file: Option<PathBuf>,
+    state: Mutex<SecretState>,
+}
+
+struct SecretState {
+    lines: Vec<String>,
+    stamp: Option<Stamp>,
+}
+
+/// What changes when a file is written or replaced.
+type Stamp = (u64, i64, i64, u64);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("file", &self.0.file).finish_non_exhaustive()
+    }
+}
+
+impl Secret {
+    /// One that this process and those that get a clone of it know.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self::from_state(None, SecretState { lines: vec![generate_line()], stamp: None })
+    }
+
+    /// The one of a file, which nobody but its owner may read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such file, [`ErrorKind::Denied`] if others may read it, [`ErrorKind::Invalid`]
+    /// if it has no secret or one that is too short or too long.
+    pub fn load(file: &Path) -> Result<Self> {
+        let (lines, seen) = read(file)?;
+        Ok(Self::from_state(Some(file.to_owned()), SecretState { lines, stamp: Some(seen) }))
+    }
+
+    /// Makes a file with a new secret, for its owner alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if it cannot be made; one that is there stays.
+    pub fn create(file: &Path) -> Result<()> {
+        let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        made.and_then(|mut made| writeln!(made, "{}", generate_line())).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("a cluster secret cannot be written to {}", file.display()))
+                .caused_by(error)
+        })
+    }
+
+    fn from_state(file: Option<PathBuf>, state: SecretState) -> Self {
+        Self(Arc::new(SecretInner { file, state: Mutex::new(state) }))
+    }
+
+    /// Reads the file again. Happens by itself when it has changed.
+    ///
+    /// # Errors
+    /// As [`Secret::load`]; what was read before stays in use.
+    pub fn reload(&self) -> Result<()> {
+        let Some(file) = &self.0.file else { return Ok(()) };
+        let (lines, seen) = read(file)?;
+        *self.lock() = SecretState { lines, stamp: Some(seen) };
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SecretState> {
+        // Two fields that are set together: a panic elsewhere spoils nothing.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the file says now, or said when it was good.
+    fn lock_current(&self) -> MutexGuard<'_, SecretState> {
+        let mut state = self.lock();
+        let Some(file) = &self.0.file else { return state };
+        let now = fs::metadata(file).ok().map(|file| stamp(&file));
+        if now != state.stamp {
+            state.stamp = now;
+            match read(file) {
+                Ok((lines, _)) => {
+                    state.lines = lines;
+                    info!("took up the cluster secret that has changed");
+                }
+                Err(error) => {
+                    warn!(%error, "the cluster secret has changed and is no good; the one before stays in use")
+                }
+            }
+        }
+        state
+    }
+
+    /// What is shown to others.
+    #[must_use]
+    pub fn primary(&self) -> String {
+        self.lock_current().lines.first().cloned().unwrap_or_default()
+    }
+
+    /// Whether this is one of its lines. How long it takes tells nothing of them but how long they are.
+    pub(super) fn matches(&self, given: &str) -> bool {
+        self.lock_current()
+            .lines
+            .iter()
+            .fold(false, |found, line| found | constant_time_eq(line.as_bytes(), given.as_bytes()))
+    }
+}
+
+/// 256 bits that nobody guesses.
+fn generate_line() -> String {
+    let (high, low): (u128, u128) = (rand::random(), rand::random());
+    format!("{high:032x}{low:032x}")
+}
+
+fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
+    let differences = one.iter().zip(other).fold(0, |found, (a, b)| std::hint::black_box(found | (a ^ b)));
+    one.len() == other.len() && differences == 0
+}
+
+fn stamp(file: &Metadata) -> Stamp {
+    (file.ino(), file.mtime(), file.mtime_nsec(), file.len())
+}
+
+fn read(path: &Path) -> Result<(Vec<String>, Stamp)> {
+    let failed = |error: std::io::Error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
+        Error::new(kind, format!("the cluster secret in {} cannot be read", path.display())).caused_by(error)
+    };
+    let refuse = |kind, why: &str| Err(Error::new(kind, format!("{} {why}", path.display())));
+    let file = fs::metadata(path).map_err(failed)?;
+    if file.mode() & 0o077 != 0 {
+        return refuse(ErrorKind::Denied, "has the cluster secret, and others than its owner may read it: chmod 600");
+    }
+    if file.len() > MAX_FILE {
+        return refuse(ErrorKind::TooLarge, "is too large for a cluster secret");
+    }
+    let text = fs::read_to_string(path).map_err(failed)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines: Vec<String> = lines.map(str::to_owned).collect();
+    if lines.is_empty() || lines.iter().any(|line| !(MIN_SECRET..=MAX_PASSWORD).contains(&line.len())) {
+        let why =
+            format!("has no cluster secret: a line of {MIN_SECRET} to {MAX_PASSWORD} bytes, such as 64 random digits");
+        return refuse(ErrorKind::Invalid, &why);
+    }
+    Ok((lines, stamp(&file)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_replaced_line_by_line_while_it_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("secret");
+        Secret::create(&file).unwrap();
+        assert!(Secret::create(&file).is_err(), "one that is there stays");
+        let secret = Secret::load(&file).unwrap();
+        let old = secret.primary();
+        assert!(
+            secret.matches(&old)
+                && !secret.matches(&old[1..])
+                && !secret.matches("")
+                && !secret.matches(&"x".repeat(old.len()))
+        );
+        fs::write(&file, format!("# new one first\n{}\n\n{old}\n", "n".repeat(20))).unwrap();
+        assert_eq!(secret.primary(), "n".repeat(20));
+        assert!(secret.matches(&old), "the old one is still believed");
+        fs::write(&file, "short\n").unwrap();
+        assert!(secret.matches(&old), "a file that is no good changes nothing");
+        assert!(!format!("{secret:?}").contains(&old));
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_or_guess_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("secret");
+        assert_eq!(Secret::load(&file).unwrap_err().kind(), ErrorKind::NotFound);
+        Secret::create(&file).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(Secret::load(&file).unwrap_err().kind(), ErrorKind::Denied);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        for text in ["", "# nothing\n", "guess\n"] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(Secret::load(&file).unwrap_err().kind(), ErrorKind::Invalid, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Logical nodes that move to this brick: copies their rows while the old brick serves, and takes over.
+//!
+//! ```text
+//!   ┌──▶ nothing here counts ──▶ copying ──▶ few rows left: sealed ──▶ all is here, durable ──▶ served
+//!   └──────────── whatever goes wrong ◀────────┴─────────┘
+//! ```
+//!
+//! 1. While rows come they do not count: the seal of the node says so, durably, before the first one is written. With the last
+//!    ones it becomes the epoch of the old brick's seal: who serves by a later map has all of them.
+//! 2. The catalogue ends a move only as of the epoch of the seal that was told with the last rows.
+//! 3. Whatever goes wrong, the attempt is given up and begun anew, and if the node is sealed the old brick serves meanwhile.
+//! 4. What is left here of nodes that are served elsewhere is removed when the map says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta::catalog::{BrickId, CatalogError, Epoch};
+use model::{Error, ErrorKind, NodeId, Result};
+use store::RowChanges;
+use tokio::sync::Semaphore;
+use tokio::time::{self, Instant};
+use tracing::{info, warn};
+use wire::cluster::{CopiedRows, CopyRows};
+use wire::frame::Raw;
+use wire::link::Answer;
+use wire::proto::moves;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::move_out::INCOMPLETE_COPY;
+use super::nodes::Nodes;
+use super::page_rows as rows;
+use crate::node_placement::Transfer;
+
+/// Logical nodes that are copied at a time; others wait.
+const MAX_CONCURRENT: usize = 2;
+/// Rows that are removed at a time.
+const REMOVE_BATCH: usize = 4_096;
+/// With so few rows in an answer that were all, the node is sealed; and at the latest after so many such answers.
+const SEAL_BELOW_ROWS: usize = 256;
+const MAX_ROUNDS: u32 = 20;
+/// How long one question may take, how long a brick that cannot answer now is asked again, and how soon.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// How soon an attempt follows one that failed.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// The longest rest between two portions.
+const MAX_REST: Duration = Duration::from_millis(100);
+/// Nodes that have arrived of which is remembered how that went.
+const MAX_REMEMBERED: usize = 4_096;
+
+/// How far a logical node is that comes here, or how it came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MoveIn {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// How long nobody served it.
+    pub(crate) pause: Option<Duration>,
+    /// Why the last attempt was given up.
+    pub(crate) last_error: Option<String>,
+}
+
+/// What comes here.
+pub(super) struct MoveIns {
+    move_ins: Mutex<BTreeMap<NodeId, MoveIn>>,
+    /// Nodes that somebody looks after.
+    busy: Mutex<BTreeSet<NodeId>>,
+    places: Semaphore,
+}
+
+impl Default for MoveIns {
+    fn default() -> Self {
+        let (arrivals, busy) = (Mutex::default(), Mutex::default());
+        Self { move_ins: arrivals, busy, places: Semaphore::new(MAX_CONCURRENT) }
+    }
+}
+
+impl MoveIns {
+    fn lock_move_ins(&self) -> MutexGuard<'_, BTreeMap<NodeId, MoveIn>> {
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.move_ins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_busy(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far a logical node is, as far as that is known.
+    pub(crate) fn get(&self, node: NodeId) -> Option<MoveIn> {
+        self.lock_move_ins().get(&node).cloned()
+    }
+
+    fn update(&self, node: NodeId, note: impl FnOnce(&mut MoveIn)) {
+        let mut arrivals = self.lock_move_ins();
+        if arrivals.len() >= MAX_REMEMBERED && !arrivals.contains_key(&node) {
+            arrivals.retain(|_, arrival| arrival.pause.is_none());
+        }
+        note(arrivals.entry(node).or_default());
+    }
+
+    /// The move that did not go on is over: the next one has nothing to do with that.
+    fn clear_error(&self, node: NodeId) {
+        if let Some(arrival) = self.lock_move_ins().get_mut(&node) {
+            arrival.last_error = None;
+        }
+    }
+}
+
+/// The seals of logical nodes that are not served here, of which there may be rows.
+#[derive(Default)]
+pub(super) struct Leftovers(Mutex<BTreeMap<NodeId, u64>>);
+
+impl Leftovers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert(&self, node: NodeId, epoch: u64) {
+        self.lock().insert(node, epoch);
+    }
+}
+
+/// What is to be done about a logical node that is not served here.
+enum MoveTask {
+    /// It is to be served here.
+    TakeOver(Transfer),
+    /// It is served elsewhere.
+    RemoveLeftovers,
+}
+
+impl Nodes {
+    /// Finds what was left here before this start.
+    pub(super) fn find_leftovers(&self) -> Result<()> {
+        rows::read_seals(&self.store)?.into_iter().for_each(|(node, epoch)| self.leftovers.insert(node, epoch));
+        Ok(())
+    }
+
+    /// How far these logical nodes are, as far as it is known here.
+    pub(crate) fn move_ins(&self, nodes: &[NodeId]) -> moves::MoveIns {
+        let known = nodes.iter().filter_map(|node| Some((node.0, self.move_ins.get(*node)?)));
+        let arrivals = known.map(|(node, MoveIn { rows, bytes, pause, last_error: trouble })| moves::MoveIn {
+            node,
+            rows,
+            bytes,
+            pause_us: pause.map(|pause| pause.as_micros() as u64),
+            problem: trouble.unwrap_or_default(),
+        });
+        moves::MoveIns { move_ins: arrivals.collect() }
+    }
+
+    /// Does what the map says about moves, in the background.
+    pub(super) fn follow_moves(self: &Arc<Self>) {
+        let map = self.cluster_view.placement.snapshot();
+        let coming = map.moving.iter().filter(|(_, one)| one.to == self.id).map(|(node, _)| *node);
+        let left: Vec<NodeId> = self.leftovers.lock().keys().copied().collect();
+        for node in coming.chain(left) {
+            if self.move_task(node).is_some() && self.move_ins.lock_busy().insert(node) {
+                tokio::spawn(self.clone().run_move_tasks(node));
+            }
+        }
+    }
+
+    fn move_task(&self, node: NodeId) -> Option<MoveTask> {
+        let map = self.cluster_view.placement.snapshot();
+        let transfer = map.moving.get(&node).copied();
+        if let Some(transfer) = transfer.filter(|one| one.to == self.id) {
+            return Some(MoveTask::TakeOver(transfer));
+        }
+        let (seal, place) = (*self.leftovers.lock().get(&node)?, map.nodes.get(&node)?);
+        let is_over = place.brick != self.id && (seal == INCOMPLETE_COPY || place.epoch > seal);
+        is_over.then_some(MoveTask::RemoveLeftovers)
+    }
+
+    /// Whether a logical node is still to come here.
+    fn is_moving_in(&self, node: NodeId) -> bool {
+        matches!(self.move_task(node), Some(MoveTask::TakeOver(_)))
+    }
+
+    /// Does what is to be done about a logical node, until there is nothing.
+    async fn run_move_tasks(self: Arc<Self>, node: NodeId) {
+        loop {
+            let task = self.move_task(node);
+            let is_taken_over = matches!(task, Some(MoveTask::TakeOver(_)));
+            if !is_taken_over {
+                self.move_ins.clear_error(node);
+            }
+            let done = match task {
+                Some(MoveTask::TakeOver(_)) => self.take_over(node).await,
+                Some(MoveTask::RemoveLeftovers) => self.remove_leftovers(node).await,
+                None => {
+                    let mut busy = self.move_ins.lock_busy();
+                    // What was said meanwhile nobody else would do.
+                    if self.move_task(node).is_none() {
+                        busy.remove(&node);
+                        return;
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(error) = done {
+                if is_taken_over && !self.is_moving_in(node) {
+                    info!(%node, %error, "a move of a logical node was given up");
+                    continue;
+                }
+                warn!(%node, %error, "a move of a logical node does not go on, and is tried again");
+                self.move_ins.update(node, |arrival| arrival.last_error = Some(error.to_string()));
+                time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Does what may block where that holds nobody up.
+    async fn run_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let nodes = self.clone();
+        let ended = |_| Error::new(ErrorKind::Internal, "work on the store was given up");
+        tokio::task::spawn_blocking(move || work(&nodes)).await.map_err(ended)?
+    }
+
+    /// Removes what is left of a logical node that is served elsewhere.
+    async fn remove_leftovers(self: &Arc<Self>, node: NodeId) -> Result<()> {
+        let seal = self.leftovers.lock().get(&node).copied();
+        let is_over = |nodes: &Self| matches!(nodes.move_task(node), Some(MoveTask::RemoveLeftovers));
+        let mut removed = 0;
+        while is_over(self) {
+            let began = Instant::now();
+            let count = self.run_blocking(move |nodes| nodes.remove_rows(node)).await?;
+            removed += count;
+            if count == 0 {
+                let mut left = self.leftovers.lock();
+                if left.get(&node).copied() == seal {
+                    left.remove(&node);
+                }
+                if removed > 0 {
+                    info!(%node, rows = removed, "what was left of a logical node is removed");
+                }
+                return Ok(());
+            }
+            pause_after_portion(began).await;
+        }
+        Ok(())
+    }
+
+    /// Removes some rows of a logical node. Says how many.
+    fn remove_rows(&self, node: NodeId) -> Result<usize> {
+        let mut removed = RowChanges::new();
+        for (from, to) in rows::ranges(node) {
+            self.store.rows(&from, &to, |key, _| {
+                removed.remove(key);
+                if removed.len() < REMOVE_BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            if removed.len() >= REMOVE_BATCH {
+                break;
+            }
+        }
+        let count = removed.len();
+        if count > 0 {
+            self.store.commit_rows(removed)?;
+        }
+        Ok(count)
+    }
+
+    // -------------------------------------------------------------------------------------------- taking over
+
+    /// One attempt to take a logical node over.
+    async fn take_over(self: &Arc<Self>, node: NodeId) -> Result<()> {
+        let Ok(_place) = self.move_ins.places.acquire().await else { return Ok(()) };
+        self.cluster_view.refresh_placement().await?;
+        let Some(MoveTask::TakeOver(transfer)) = self.move_task(node) else { return Ok(()) };
+        if self.is_in_use(node) {
+            return Err(Error::new(ErrorKind::Unavailable, "what was served here before is being closed"));
+        }
+        if let Some(sealed) = transfer.sealed {
+            if self.run_blocking(move |nodes| nodes.seal_of(node)).await? == sealed {
+                // All of it came before this process was started again.
+                return self.finish_move_in(node, (Instant::now(), sealed)).await;
+            }
+            let unsealed = self.cluster_view.editor()?.unseal(node, Epoch(sealed)).await?;
+            self.cluster_view.wait_for_revision(unsealed.revision).await?;
+        }
+        self.move_ins
+            .update(node, |arrival| *arrival = MoveIn { last_error: arrival.last_error.take(), ..MoveIn::default() });
+        self.run_blocking(move |nodes| nodes.set_seal(node, INCOMPLETE_COPY)).await?;
+        while self.run_blocking(move |nodes| nodes.remove_rows(node)).await? > 0 {}
+        info!(%node, from = transfer.from.0, "a logical node is copied to here");
+        let sealed = self.copy_all_rows(node, transfer).await?;
+        self.finish_move_in(node, sealed).await
+    }
+
+    /// Copies all rows. Returns since when the node is sealed, and as of which epoch.
+    async fn copy_all_rows(self: &Arc<Self>, node: NodeId, transfer: Transfer) -> Result<(Instant, u64)> {
+        let (to, attempt, from) = (self.id.0, rand::random(), Some(Bytes::new()));
+        let mut asked = CopyRows { node, to, attempt, number: 0, last_answered: 0, from };
+        let (mut sealed, mut rounds) = (None, 0);
+        loop {
+            let began = Instant::now();
+            let copied = self.request_rows(transfer, &mut asked).await?;
+            let (epoch, count, is_all) = (copied.sealed, copied.rows.len(), copied.next.is_none());
+            let is_few = is_all && copied.changed == 0 && count <= SEAL_BELOW_ROWS;
+            asked.from.clone_from(&copied.next);
+            let bytes = self.run_blocking(move |nodes| nodes.write_rows(node, copied)).await?;
+            self.move_ins.update(node, |arrival| {
+                (arrival.rows, arrival.bytes) = (arrival.rows + count as u64, arrival.bytes + bytes);
+            });
+            if let Some(epoch) = epoch {
+                return Ok((sealed.unwrap_or(began), epoch));
+            }
+            rounds += u32::from(is_all);
+            match sealed {
+                Some(_) if count == 0 => time::sleep(POLL_INTERVAL).await,
+                Some(_) => {}
+                None if is_few || rounds > MAX_ROUNDS => {
+                    let began = Instant::now();
+                    match self.cluster_view.editor()?.seal(node, BrickId(self.id.0)).await {
+                        // By a try of which the answer was lost.
+                        Ok(_) | Err(CatalogError::WrongMoveState { .. }) => sealed = Some(began),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                None => pause_after_portion(began).await,
+            }
+        }
+    }
+
+    /// Asks the old brick, again if it cannot answer now; each time with another number, as the times before may still be on their way.
+    async fn request_rows(self: &Arc<Self>, transfer: Transfer, asked: &mut CopyRows) -> Result<CopiedRows> {
+        let until = Instant::now() + RETRY_TIMEOUT;
+        loop {
+            asked.number += 1;
+            let answer = self.brick_links.call(transfer.from, Request::CopyRows(asked.clone().into()));
+            let late = |_| Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
+            match time::timeout(ANSWER_TIMEOUT, answer).await.map_err(late).flatten() {
+                Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
+                    let copied = CopiedRows::from_proto(copied, Raw::Owned(raw))?;
+                    asked.last_answered = asked.number;
+                    return Ok(copied);
+                }
+                Ok(_) => return Err(Error::new(ErrorKind::Internal, "a brick has answered something else")),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                    if Instant::now() > until || !self.is_moving_in(asked.node) {
+                        return Err(error);
+                    }
+                    time::sleep(POLL_INTERVAL).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes rows that were copied; with the last ones, that they are all. Returns how many bytes they have.
+    fn write_rows(&self, node: NodeId, copied: CopiedRows) -> Result<u64> {
+        let mut changes = RowChanges::new();
+        let mut bytes = 0;
+        for (key, value) in copied.rows {
+            if !rows::belongs_to(node, &key) {
+                let what = format!("a row that does not belong to logical node {:x} was copied with it", node.0);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            bytes += (key.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
+            match value {
+                Some(value) => changes.put(&key, value),
+                None => changes.remove(&key),
+            }
+        }
+        if let Some(epoch) = copied.sealed {
+            changes.put(&rows::seal_key(node), rows::encode_number(epoch));
+            self.leftovers.insert(node, epoch);
+        }
+        if !changes.is_empty() {
+            self.store.commit_rows(changes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// All is here: the catalogue is to say so, and then the node is served.
+    async fn finish_move_in(self: &Arc<Self>, node: NodeId, (began, epoch): (Instant, u64)) -> Result<()> {
+        self.end_move(node, epoch).await?;
+        let until = Instant::now() + RETRY_TIMEOUT;
+        while !self.is_served(node) {
+            if self.is_served_elsewhere(node) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Error::new(ErrorKind::Unavailable, "it has arrived and cannot be served; see the log"));
+            }
+            time::sleep(POLL_INTERVAL).await;
+        }
+        let pause = began.elapsed();
+        self.move_ins.update(node, |arrival| (arrival.pause, arrival.last_error) = (Some(pause), None));
+        info!(%node, ms = pause.as_millis() as u64, "a logical node has arrived, and is served here");
+        Ok(())
+    }
+
+    /// Ends a move in the catalogue, as of the epoch of its seal.
+    async fn end_move(self: &Arc<Self>, node: NodeId, epoch: u64) -> Result<()> {
+        loop {
+            match self.cluster_view.editor()?.finish_move(node, Epoch(epoch)).await {
+                Ok(finished) => return self.cluster_view.wait_for_revision(finished.revision).await,
+                // It was by a try of which the answer was lost, or somebody has taken it back.
+                Err(CatalogError::WrongMoveState { .. }) => {
+                    self.cluster_view.refresh_placement().await?;
+                    let place = self.cluster_view.placement.of(node).filter(|place| place.brick == self.id);
+                    let lost = || Error::new(ErrorKind::Unavailable, "the move was taken back at its end");
+                    return place.map(drop).ok_or_else(lost);
+                }
+                Err(error) => {
+                    warn!(%node, %error, "the end of a move cannot be said, and is tried again");
+                    time::sleep(RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    fn is_served_elsewhere(&self, node: NodeId) -> bool {
+        self.cluster_view.placement.of(node).is_none_or(|place| place.brick != self.id)
+    }
+}
+
+/// Lets others go before for as long as the last portion took.
+async fn pause_after_portion(began: Instant) {
+    time::sleep(began.elapsed().min(MAX_REST)).await;
+}
+
+#[cfg(test)]
+mod tests;

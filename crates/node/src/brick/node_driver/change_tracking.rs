@@ -1,0 +1,53 @@
+//! Remembers what changes while another brick copies a logical node.
+
+use model::Result;
+use store::RowChanges;
+use tracing::warn;
+
+use super::{NodeDriver, rows};
+use crate::brick::changed_rows::{ChangedRows, changes_unknown_error};
+use crate::brick::plant::{Bug, planted};
+
+impl NodeDriver {
+    /// These rows are durable.
+    pub(super) fn record_changes(&mut self, changes: &RowChanges) {
+        let Some(changed) = self.changed_since_copy.as_mut().filter(|_| !planted(Bug::ChangesForgotten)) else {
+            return;
+        };
+        if !changes.keys().all(|key| changed.add(key)) {
+            warn!(node = %self.node, "more has changed while it is copied than can be remembered: that begins again");
+            self.changed_since_copy = None;
+        }
+    }
+
+    /// What has changed since an attempt to copy the node was begun, which it is with its first question.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if that is not known.
+    pub(crate) fn changes_for_attempt(&mut self, attempt: u64, got: u64) -> Result<&mut ChangedRows> {
+        begin_attempt(&mut self.changed_since_copy, attempt, got)
+    }
+
+    /// Nobody copies the node any more.
+    pub(crate) fn stop_tracking(&mut self) {
+        self.changed_since_copy = None;
+    }
+
+    /// What has changed up to its end, all of which is durable.
+    pub(crate) fn take_changes(&mut self) -> Option<ChangedRows> {
+        let mut changed = self.changed_since_copy.take()?;
+        // Reservations do not go through the rows of the machine.
+        self.next_page.keys().all(|space| changed.add(&rows::free_key(self.node, *space))).then_some(changed)
+    }
+}
+
+/// What is remembered for an attempt: from its first question on, whose answers nobody has got.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if it is not known.
+pub(crate) fn begin_attempt(copied: &mut Option<ChangedRows>, attempt: u64, got: u64) -> Result<&mut ChangedRows> {
+    if got == 0 && copied.as_ref().is_none_or(|changed| !changed.is_of_attempt(attempt)) {
+        *copied = Some(ChangedRows::new(attempt));
+    }
+    copied.as_mut().ok_or_else(changes_unknown_error)
+}

@@ -1,0 +1,594 @@
+//! A logical node with indexes, asked without connections.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
+use proptest::prelude::*;
+use protocol::commit::{Outcome, Record, Refusal, Writes};
+use protocol::ident::ClientId;
+use protocol::page_cache::ObjectState;
+use protocol::validate::{Read, ReadVersion};
+use query::key::{IndexEntry, KeyRange};
+use store::Options;
+use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
+
+use super::*;
+use crate::brick::guards;
+use crate::brick::index_rows::{self, IndexId, Mark};
+use crate::brick::indexes::IndexSpec;
+use crate::brick::scan::scan;
+
+mod acknowledged;
+mod random;
+mod room;
+
+const NODE: NodeId = NodeId(3);
+const SPACE: SpaceId = SpaceId(1);
+const PERSON: ClassId = ClassId(1);
+const STUDENT: ClassId = ClassId(2);
+const NAME: FieldNumber = FieldNumber(1);
+const AGE: FieldNumber = FieldNumber(2);
+const BY_AGE: u32 = 7;
+
+fn page(slot: u16) -> PageId {
+    PageId { space: SPACE, node: NODE, number: 1 + u64::from(slot % 3) }
+}
+
+fn oid(class: ClassId, slot: u16) -> Oid {
+    Oid::new(class, page(slot), slot)
+}
+
+fn person(class: ClassId, age: i64) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set(NAME, "Ada").unwrap().set(AGE, age).unwrap();
+    Object { class, kind: model::Kind::Record, data: record.build().unwrap() }
+}
+
+fn age(object: &Object) -> i64 {
+    match RecordRef::new(&object.data).unwrap().field(AGE).unwrap() {
+        Some(ValueRef::Int64(age)) => age,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn by_age(index: u32) -> IndexSpec {
+    IndexSpec { index, fields: vec![AGE], unique: false, ready: false, classes: vec![PERSON, STUDENT] }
+}
+
+fn key(age: i64) -> Vec<u8> {
+    IndexEntry::new(&[ValueRef::Int64(age)]).key
+}
+
+/// The range of an age, or of ages up to one that is not part of it.
+fn ages(from: i64, to: Option<i64>, reverse: bool) -> IndexRange {
+    let behind = || {
+        let mut behind = key(from);
+        behind.iter_mut().rev().take(1).for_each(|end| *end += 1);
+        behind
+    };
+    let to = to.map_or_else(behind, key);
+    IndexRange { index: BY_AGE, from: key(from).into(), to: to.into(), reverse }
+}
+
+fn everything(index: u32) -> IndexRange {
+    let KeyRange { from, to } = KeyRange::all();
+    IndexRange { index, from: from.into(), to: to.into(), reverse: false }
+}
+
+struct World {
+    store: Store,
+    driver: NodeDriver,
+    inbox: Arc<NodeInbox>,
+    now: Ms,
+    transactions: u64,
+    /// What was asked and not answered.
+    open: BTreeMap<TxnId, Writes<Object>>,
+    prepared: BTreeMap<TxnId, (HlcTimestamp, Writes<Object>)>,
+    /// What there must be, by slot.
+    model: BTreeMap<u16, Object>,
+}
+
+impl World {
+    fn with_store(store: Store) -> Self {
+        let chores: Arc<NodeInbox> = Arc::default();
+        let hosted = NodeDriver::open(store.clone(), (NODE, 0), 5_000, chores.clone(), 1_000_000).unwrap();
+        let (open, prepared, model) = Default::default();
+        Self { store, driver: hosted, inbox: chores, now: 1_000_000, transactions: 0, open, prepared, model }
+    }
+
+    /// In memory, with an index by age, and nobody there.
+    fn with_index() -> Self {
+        let mut world = Self::with_store(Store::in_memory(Options::default()).unwrap());
+        world.set_indexes(&[by_age(BY_AGE)]);
+        world.settle();
+        world
+    }
+
+    /// The node is closed and opened again.
+    fn reopen(mut self) -> Self {
+        self.answer_all();
+        self.driver.close();
+        let Self { store, now, transactions, prepared, model, .. } = self;
+        Self { now, transactions, prepared, model, ..Self::with_store(store) }
+    }
+
+    fn set_indexes(&mut self, wanted: &[IndexSpec]) {
+        self.driver.set_indexes(SPACE, wanted, self.now);
+    }
+
+    fn ask(&mut self, request: Request<Object>) {
+        self.driver.handle_request(Requester::Node(NodeId(9)), request, HlcTimestamp::ZERO, self.now).unwrap();
+    }
+
+    fn next_txn(&mut self) -> TxnId {
+        self.transactions += 1;
+        TxnId { start: HlcTimestamp::at(self.now), client: ClientId(self.transactions) }
+    }
+
+    fn begin(&mut self, reads: Vec<Read>, writes: Writes<Object>, is_alone: bool) -> TxnId {
+        let txn = self.next_txn();
+        self.open.insert(txn, writes.clone());
+        let part = Part { reads, writes, ..Part::default() };
+        self.ask(match is_alone {
+            true => Request::Commit { txn, part },
+            false => Request::Prepare { txn, participants: vec![NODE, NodeId(8)], part },
+        });
+        txn
+    }
+
+    /// Takes the answers that have come.
+    fn answers(&mut self) -> Vec<Answer> {
+        let (mut answers, mut chores) = (Vec::new(), Vec::new());
+        self.inbox.take(&mut chores);
+        for chore in chores {
+            match chore {
+                NodeTask::Written { life, result, .. } => self.driver.handle_written(life, result, self.now),
+                NodeTask::Answer { answer, .. } => {
+                    self.record_answer(&answer);
+                    answers.push(answer);
+                }
+                NodeTask::Ask { .. } | NodeTask::RefreshSchema { .. } => {}
+            }
+        }
+        answers
+    }
+
+    fn record_answer(&mut self, answer: &Answer) {
+        let Some(writes) = self.open.remove(&answer.txn()) else { return };
+        match answer {
+            Answer::Ended { outcome: Outcome::Committed(_), .. } => {
+                for (oid, content) in writes {
+                    match content {
+                        ObjectState::Value(object) => drop(self.model.insert(oid.slot(), object)),
+                        ObjectState::Absent => drop(self.model.remove(&oid.slot())),
+                    }
+                }
+            }
+            Answer::Prepared { txn, proposal, .. } => drop(self.prepared.insert(*txn, (*proposal, writes))),
+            _ => {}
+        }
+    }
+
+    /// Waits until all is answered.
+    fn answer_all(&mut self) -> Vec<Answer> {
+        let mut all = Vec::new();
+        loop {
+            let answers = self.answers();
+            let is_idle = answers.is_empty() && self.open.is_empty() && self.driver.in_flight.is_empty();
+            all.extend(answers);
+            if is_idle {
+                return all;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn commit(&mut self, reads: &[Read], oid: Oid, content: ObjectState<Object>) -> Answer {
+        let txn = self.begin(reads.to_vec(), [(oid, content)].into(), true);
+        self.answer_all().into_iter().find(|answer| answer.txn() == txn).unwrap()
+    }
+
+    fn put(&mut self, class: ClassId, slot: u16, age: i64) {
+        let answer = self.commit(&[], oid(class, slot), ObjectState::Value(person(class, age)));
+        assert!(matches!(answer, Answer::Ended { .. }), "{answer:?}");
+    }
+
+    fn decide(&mut self, commits: bool) {
+        let Some((txn, (at, writes))) = self.prepared.pop_first() else { return };
+        let outcome = if commits { Outcome::Committed(at) } else { Outcome::Aborted };
+        self.open.insert(txn, writes);
+        self.ask(Request::Decide { txn, outcome });
+        if !commits {
+            self.open.remove(&txn);
+        }
+    }
+
+    fn poll(&mut self) {
+        self.now += 60;
+        self.driver.poll(self.now);
+    }
+
+    /// Until nothing is left to be done.
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            self.answer_all();
+            if self.driver.index_due == Ms::MAX {
+                return;
+            }
+            self.poll();
+        }
+        panic!("it is never done: {:?}", self.driver.indexes);
+    }
+
+    fn scan(&self, scan_of: Scan) -> Result<Scanned> {
+        scan(&self.store, &scan_of)
+    }
+
+    /// The ages that an index has, in its order, asked for in portions.
+    fn ages(&self, index: u32, reverse: bool, limit: u32) -> Vec<(i64, u16)> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let range = IndexRange { reverse, ..everything(index) };
+            let scanned = self.scan(Scan { after, limit, ..wanted(Some(range)) }).unwrap();
+            found.extend(scanned.found.iter().map(|(oid, _, object)| (age(object), oid.slot())));
+            after = scanned.next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    /// All entries of an index, as its rows say.
+    fn entries(&self, index: u32) -> Vec<(Vec<u8>, u16)> {
+        let (id, mut found) = (IndexId { node: NODE, space: SPACE, index }, Vec::new());
+        let visit = |row: &[u8], _: &[u8]| {
+            let (key, _, slot) = index_rows::parse_entry(id, row).unwrap();
+            found.push((key.to_vec(), slot));
+            ControlFlow::Continue(())
+        };
+        self.store.rows(&index_rows::bound(id, &[]), &index_rows::bound(id, &[0xff]), visit).unwrap();
+        found
+    }
+
+    /// What an index by age must have.
+    fn expected(&self) -> Vec<(i64, u16)> {
+        let people = self.model.iter().filter(|(_, object)| object.class != ClassId::NONE);
+        let mut expected: Vec<(i64, u64, u16)> =
+            people.map(|(slot, object)| (age(object), page(*slot).number, *slot)).collect();
+        expected.sort_unstable();
+        expected.into_iter().map(|(age, _, slot)| (age, slot)).collect()
+    }
+}
+
+fn wanted(range: Option<IndexRange>) -> Scan {
+    let classes = [PERSON, STUDENT].into();
+    Scan {
+        space: SPACE,
+        node: NODE,
+        epoch: 0,
+        classes,
+        range,
+        after: None,
+        limit: 100,
+        filter: None,
+        count: false,
+        family: None,
+    }
+}
+
+fn is_refused_for(answer: &Answer, guard: Oid) -> bool {
+    matches!(answer, Answer::Refused { why: Refusal::Conflict(conflict), .. } if conflict.oid == guard)
+}
+
+#[test]
+fn of_two_who_look_and_then_insert_one_is_refused() {
+    let index = guards::of_index(SPACE, NODE, BY_AGE);
+    let bucket = guards::of_bucket(SPACE, NODE, BY_AGE, &key(20));
+    let person_guard = guards::of_class(SPACE, NODE, PERSON);
+    for (range, guard) in
+        [(None, person_guard), (Some(ages(10, Some(30), false)), index), (Some(ages(20, None, true)), bucket)]
+    {
+        let mut world = World::with_index();
+        world.put(STUDENT, 1, 20);
+        let looks = [(); 2].map(|()| world.scan(wanted(range.clone())).unwrap().guards);
+        let first = world.commit(&looks[0], oid(PERSON, 2), ObjectState::Value(person(PERSON, 20)));
+        assert!(matches!(first, Answer::Ended { .. }), "{first:?}");
+        let second = world.commit(&looks[1], oid(PERSON, 3), ObjectState::Value(person(PERSON, 20)));
+        assert!(is_refused_for(&second, guard), "{second:?}");
+        // Who looks again sees what was missed.
+        let again = world.scan(wanted(range)).unwrap();
+        assert_eq!(again.found.len(), 2);
+        let third = world.commit(&again.guards, oid(PERSON, 3), ObjectState::Value(person(PERSON, 20)));
+        assert!(matches!(third, Answer::Ended { .. }), "{third:?}");
+    }
+}
+
+#[test]
+fn changes_of_members_in_and_out_of_a_range_are_minded_and_others_are_not() {
+    let absent = || ObjectState::Absent;
+    let aged = |age| ObjectState::Value(person(PERSON, age));
+    let far = (21..99).find(|age| {
+        let bucket = |age| guards::of_bucket(SPACE, NODE, BY_AGE, &key(age));
+        bucket(*age) != bucket(20) && bucket(*age) != bucket(50)
+    });
+    let far = far.unwrap();
+    let cases = [
+        ("changed within", 1, aged(20), true),
+        ("moved out", 1, aged(far), true),
+        ("moved in", 2, aged(20), true),
+        ("removed", 1, absent(), true),
+        ("elsewhere", 2, aged(far), false),
+        ("removed elsewhere", 2, absent(), false),
+    ];
+    for (name, slot, content, is_minded) in cases {
+        let mut world = World::with_index();
+        world.put(PERSON, 1, 20);
+        world.put(PERSON, 2, 50);
+        let guards = world.scan(wanted(Some(ages(20, None, false)))).unwrap().guards;
+        world.commit(&[], oid(PERSON, slot), content);
+        let answer = world.commit(&guards, oid(ClassId::NONE, 9), ObjectState::Value(Object::blob("x".into())));
+        assert_eq!(matches!(answer, Answer::Refused { .. }), is_minded, "{name}: {answer:?}");
+    }
+}
+
+#[test]
+fn writes_of_another_class_in_the_place_are_refused() {
+    let mut world = World::with_index();
+    world.put(PERSON, 1, 20);
+    let guards = world.scan(wanted(None)).unwrap().guards;
+    let blob = ObjectState::Value(Object::blob("x".into()));
+    let student = ObjectState::Value(person(STUDENT, 5));
+    for (class, content) in [(ClassId::NONE, blob.clone()), (STUDENT, ObjectState::Absent), (PERSON, student)] {
+        let answer = world.commit(&[], oid(class, 1), content);
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
+    }
+    let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob);
+    assert!(matches!(answer, Answer::Ended { .. }), "nothing has changed: {answer:?}");
+    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found.len()), (vec![(key(20), 1)], 1));
+}
+
+#[test]
+fn objects_of_a_class_that_there_is_not_are_refused_once_the_catalogue_was_asked() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    world.driver.set_schema(SPACE, &Arc::default(), world.now);
+    let txn = world.next_txn();
+    let bring = |world: &mut World| {
+        let writes: Writes<Object> = [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 30)))].into();
+        world.ask(Request::Commit { txn, part: Part { writes, ..Part::default() } });
+        world.answer_all()
+    };
+    // An answer to the catalogue that was on its way does not count.
+    for _ in 0..2 {
+        assert_eq!(bring(&mut world), [], "it may be a new class");
+        world.driver.on_schema_refreshed();
+    }
+    let answers = bring(&mut world);
+    assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
+    assert!(world.scan(wanted(None)).unwrap().found.is_empty());
+}
+
+#[test]
+fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
+    let mut world = World::with_index();
+    world.set_indexes(&[IndexSpec { unique: true, ..by_age(BY_AGE) }]);
+    let aged = |age| ObjectState::Value(person(PERSON, age));
+    let (range, other) = (Some(ages(20, Some(20), false)), Some(ages(21, Some(21), false)));
+    let is_taken = |answer: &Answer| matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. });
+    let question = Read { oid: guards::of_question(SPACE, NODE, BY_AGE), seen: ReadVersion::At(Version::ZERO) };
+    // Who has not asked, or for something else, or has looked without asking.
+    let other = world.scan(wanted(other)).unwrap().guards;
+    let looked = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+    for guards in [Vec::new(), vec![question], [other, vec![question]].concat(), looked] {
+        let answer = world.commit(&guards, oid(PERSON, 1), aged(20));
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
+    }
+    // Who has looked at the values, at all of the index, or at the classes; and two who have looked at the same time.
+    for (slot, range) in [(1, range), (2, Some(everything(BY_AGE))), (3, None)] {
+        let guards = [world.scan(wanted(range)).unwrap().guards, vec![question]].concat();
+        let answer = world.commit(&guards, oid(PERSON, slot), aged(19 + i64::from(slot)));
+        assert!(is_taken(&answer), "{answer:?}");
+        let answer = world.commit(&guards, oid(PERSON, 9), aged(19 + i64::from(slot)));
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Conflict(_), .. }), "{answer:?}");
+    }
+    // Who keeps its values need not ask, nor who has none.
+    assert!(is_taken(&world.commit(&[], oid(PERSON, 1), aged(20))));
+    let nameless = Object { class: PERSON, kind: model::Kind::Record, data: RecordBuilder::new().build().unwrap() };
+    assert!(is_taken(&world.commit(&[], oid(PERSON, 4), ObjectState::Value(nameless))));
+    assert!(is_taken(&world.commit(&[], oid(PERSON, 1), ObjectState::Absent)));
+    // When queries use the index, whoever has looked at the class has not asked of it.
+    world.set_indexes(&[IndexSpec { unique: true, ready: true, ..by_age(BY_AGE) }]);
+    for (range, takes) in [(None, false), (Some(ages(30, Some(30), false)), true)] {
+        let guards = [world.scan(wanted(range)).unwrap().guards, vec![question]].concat();
+        assert_eq!(is_taken(&world.commit(&guards, oid(PERSON, 5), aged(30))), takes);
+    }
+}
+
+#[test]
+fn writes_outside_of_transactions_are_minded_too() {
+    let mut world = World::with_index();
+    let blob = ObjectState::Value(Object::blob("x".into()));
+    let guards = world.scan(wanted(None)).unwrap().guards;
+    let (post, holder) = (PeerHandle::new(Arc::default()), HolderId(1));
+    let renew = Up::Renew {
+        asked: world.now,
+        wanted_ms: 1_000,
+        open: true,
+        sync: 1,
+        subscribe: false,
+        height: u8::MAX,
+        replaces: None,
+    };
+    let write = Up::Write {
+        write: world.next_txn(),
+        writes: [(oid(STUDENT, 2), ObjectState::Value(person(STUDENT, 5)))].into(),
+    };
+    for message in [renew, write] {
+        world.driver.handle_up(&post, holder, message, world.now).unwrap();
+    }
+    world.answer_all();
+    assert_eq!(world.entries(BY_AGE), [(key(5), 2)]);
+    let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob);
+    assert!(is_refused_for(&answer, guards[1].oid), "{answer:?}");
+}
+
+#[test]
+fn of_two_who_put_objects_of_different_classes_in_one_place_only_one_does() {
+    for is_alone in [true, false] {
+        // On a disk: what is under way is not there yet.
+        let dir = tempfile::tempdir().unwrap();
+        let mut world = World::with_store(Store::open(&dir.path().join("store"), Options::default()).unwrap());
+        world.set_indexes(&[by_age(BY_AGE)]);
+        world.settle();
+        let writes = |class, age| Writes::from([(oid(class, 1), ObjectState::Value(person(class, age)))]);
+        world.begin(Vec::new(), writes(PERSON, 20), is_alone);
+        let answer = world.commit(&[], oid(STUDENT, 1), ObjectState::Value(person(STUDENT, 30)));
+        assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
+        world.decide(true);
+        world.settle();
+        assert_eq!(world.entries(BY_AGE), [(key(20), 1)]);
+        // Then it is wrong for good.
+        let answer = world.commit(&[], oid(STUDENT, 1), ObjectState::Value(person(STUDENT, 30)));
+        assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
+    }
+}
+
+#[test]
+fn one_transaction_puts_one_object_in_a_place() {
+    let mut world = World::with_index();
+    let both =
+        [(PERSON, 20), (STUDENT, 30)].map(|(class, age)| (oid(class, 1), ObjectState::Value(person(class, age))));
+    world.begin(Vec::new(), both.into(), true);
+    let answers = world.answers();
+    assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
+    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+}
+
+#[test]
+fn transactions_that_are_prepared_touch_until_they_are_decided() {
+    for commits in [true, false] {
+        let mut world = World::with_index();
+        let writes: Writes<Object> = [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 20)))].into();
+        world.begin(Vec::new(), writes, false);
+        world.answer_all();
+        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+        let blob = || ObjectState::Value(Object::blob("x".into()));
+        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
+        let mut world = world.reopen();
+        let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert!(is_refused_for(&early, guards[0].oid), "{early:?}");
+        world.decide(commits);
+        world.answer_all();
+        let late = world.commit(&guards, oid(ClassId::NONE, 9), blob());
+        assert_eq!(is_refused_for(&late, guards[0].oid), commits, "{late:?}");
+        assert_eq!(world.entries(BY_AGE), if commits { vec![(key(20), 1)] } else { vec![] });
+    }
+}
+
+#[test]
+fn ranges_come_in_order_either_way_from_a_place_on_filtered_and_counted() {
+    let mut world = World::with_index();
+    for slot in 0..40 {
+        world.put(if slot % 2 == 0 { PERSON } else { STUDENT }, slot, i64::from(slot * 7 % 10));
+    }
+    let mut expected = world.expected();
+    for limit in [1, 7, 100] {
+        assert_eq!(world.ages(BY_AGE, false, limit), expected);
+    }
+    expected.reverse();
+    assert_eq!(world.ages(BY_AGE, true, 3), expected);
+    let within = world.scan(wanted(Some(ages(3, Some(6), true)))).unwrap();
+    assert_eq!(
+        within.found.iter().map(|(_, _, object)| age(object)).collect::<Vec<_>>(),
+        [[5; 4], [4; 4], [3; 4]].concat()
+    );
+    let students = world.scan(Scan { classes: [STUDENT].into(), ..wanted(Some(ages(3, None, false))) }).unwrap();
+    assert!(students.found.iter().all(|(oid, _, object)| oid.class() == STUDENT && age(object) == 3));
+    assert_eq!((students.found.len(), students.examined), (4, 4));
+    let operand = Operand::new(Value::Int64(5)).unwrap();
+    let filter = Some(Filter::compare(AGE, Comparison::Greater, operand));
+    let filtered = world.scan(Scan { filter, ..wanted(Some(ages(3, Some(8), false))) }).unwrap();
+    assert_eq!((filtered.count, filtered.examined), (8, 20));
+    let counted = world.scan(Scan { count: true, ..wanted(Some(ages(0, Some(6), false))) }).unwrap();
+    assert_eq!((counted.count, counted.found.len(), counted.examined), (24, 0, 0));
+    let counted = world.scan(Scan { count: true, ..wanted(None) }).unwrap();
+    assert_eq!((counted.count, counted.next), (40, None));
+    // Guards come with the first answer only.
+    let after = Some(ScanPosition { key: key(3).into(), oid: oid(PERSON, 0) });
+    assert_eq!(world.scan(Scan { after, ..wanted(Some(everything(BY_AGE))) }).unwrap().guards, []);
+}
+
+#[test]
+fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
+    let mut world = World::with_index();
+    let refusal = |world: &World, index| {
+        let error = world.scan(wanted(Some(everything(index)))).unwrap_err();
+        (error.kind(), error.message().to_owned())
+    };
+    let (kind, words) = refusal(&world, 8);
+    assert!(kind == ErrorKind::NotFound && words.contains("index 8 of space 1 at logical node 3"), "{words}");
+    // Something is prepared that the node has not entered in the index.
+    let writes: Writes<Object> = [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 20)))].into();
+    world.begin(Vec::new(), writes, false);
+    world.answer_all();
+    world.set_indexes(&[by_age(BY_AGE), by_age(8)]);
+    world.poll();
+    let (kind, words) = refusal(&world, 8);
+    assert!(kind == ErrorKind::Unavailable && words.contains("does not have all objects of class 1"), "{words}");
+    assert!(world.driver.index_progress(IndexId { node: NODE, space: SPACE, index: 8 }).unwrap().is_some());
+    world.decide(true);
+    world.settle();
+    assert_eq!(world.ages(8, false, 10), [(20, 1)]);
+    let mut gone = RowChanges::new();
+    gone.remove(&rows::object_key(page(1), 1));
+    world.store.commit_rows(gone).unwrap();
+    let (kind, words) = refusal(&world, 8);
+    assert!(kind == ErrorKind::Corrupt && words.contains("an entry is of no object"), "{words}");
+    let error = world.scan(wanted(None)).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("extent of class 1"), "{error}");
+}
+
+#[test]
+fn removed_index_leaves_nothing() {
+    let mut world = World::with_index();
+    (0..20).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
+    world.set_indexes(&[]);
+    assert_eq!(world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
+    let mut world = world.reopen();
+    world.settle();
+    assert_eq!(world.entries(BY_AGE), []);
+    let mut marks = 0;
+    let (from, to) = index_rows::marks_range(NODE);
+    let count = |_: &[u8], _: &[u8]| {
+        marks += 1;
+        ControlFlow::Continue(())
+    };
+    world.store.rows(&from, &to, count).unwrap();
+    assert_eq!(marks, 0);
+}
+
+#[test]
+fn class_that_is_new_below_an_indexed_one_is_in_the_index() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    world.set_indexes(&[IndexSpec { classes: vec![PERSON], ..by_age(BY_AGE) }]);
+    world.settle();
+    // The class is known to whoever writes, and not yet here.
+    world.put(STUDENT, 1, 20);
+    let error = world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    world.set_indexes(&[by_age(BY_AGE)]);
+    world.settle();
+    assert_eq!(world.ages(BY_AGE, false, 10), [(20, 1)]);
+}
+
+#[test]
+fn marks_are_read_as_they_were_written() {
+    let id = IndexId { node: NODE, space: SPACE, index: 1 };
+    for mark in [Mark::Building(vec![AGE]), Mark::Complete(vec![AGE, NAME]), Mark::Removing] {
+        assert_eq!(Mark::decode(id, &mark.encode()).unwrap(), mark);
+    }
+    for damaged in [&b""[..], &[1], &[2, 0, 0, 0], &[9, 0, 0, 0, 1]] {
+        assert_eq!(Mark::decode(id, damaged).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}

@@ -1,0 +1,64 @@
+//! What is written of outcomes that everybody has heard of.
+
+use super::*;
+
+/// Whether a row says who has still to acknowledge how a transaction has ended.
+fn is_open(store: &Store, txn: TxnId) -> bool {
+    let row = store.row(&rows::txn_key(NODE, txn, 0)).unwrap().unwrap();
+    match decode_record(&row).unwrap().1 {
+        Record::Ended { participants, .. } => !participants.is_empty(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn acknowledgements_go_to_the_store_with_what_somebody_waits_for_or_when_it_is_time() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    let ended = |world: &mut World| {
+        let writes: Writes<Object> = [(oid(ClassId::NONE, 1), ObjectState::Value(Object::blob("x".into())))].into();
+        let txn = world.begin(Vec::new(), writes, false);
+        world.answer_all();
+        world.decide(true);
+        world.answer_all();
+        assert!(is_open(&world.store, txn));
+        txn
+    };
+    let forget = |world: &mut World, txn| {
+        world.ask(Request::Forget { txn });
+        world.answer_all();
+    };
+
+    let first = ended(&mut world);
+    forget(&mut world, first);
+    assert!(is_open(&world.store, first));
+    let second = ended(&mut world);
+    assert!(!is_open(&world.store, first));
+
+    forget(&mut world, second);
+    assert!(is_open(&world.store, second));
+
+    let third = ended(&mut world);
+    forget(&mut world, third);
+    assert!(is_open(&world.store, third));
+    world.poll();
+    assert!(!is_open(&world.store, third));
+
+    let many: Vec<TxnId> = (0..ROW_BATCH).map(|_| ended(&mut world)).collect();
+    many.iter().for_each(|txn| forget(&mut world, *txn));
+    assert!(many.iter().all(|txn| !is_open(&world.store, *txn)));
+
+    let last = ended(&mut world);
+    forget(&mut world, last);
+    let mut world = world.reopen();
+    assert!(is_open(&world.store, last), "it is lost");
+    let asked =
+        |chore: NodeTask| matches!(chore, NodeTask::Ask { request: Request::Ask { txn, .. }, .. } if txn == last);
+    let is_asked = (0..100).any(|_| {
+        world.now += 5_000;
+        world.driver.poll(world.now);
+        let mut chores = Vec::new();
+        world.inbox.take(&mut chores);
+        chores.into_iter().any(asked)
+    });
+    assert!(is_asked, "and found out again");
+}

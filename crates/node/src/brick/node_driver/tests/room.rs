@@ -1,0 +1,72 @@
+//! What a full store in memory still takes.
+
+use super::*;
+
+/// Fills a store in memory with something else.
+fn fill(store: &Store) {
+    for number in 0_u32.. {
+        if store.is_memory_full() {
+            return;
+        }
+        let mut rows = RowChanges::new();
+        rows.put(&[b"other".as_slice(), &number.to_be_bytes()].concat(), vec![0; 64 << 10].into());
+        // The first that has no room is told so.
+        let _ = store.commit_rows(rows);
+    }
+}
+
+fn with_little_room() -> World {
+    World::with_store(Store::in_memory(Options { memory_bytes: 8 << 20, ..Options::default() }).unwrap())
+}
+
+#[test]
+fn what_was_taken_is_answered_again_when_there_is_no_room_any_more() {
+    let mut world = with_little_room();
+    let part = |slot| {
+        let writes = [(oid(ClassId::NONE, slot), ObjectState::Value(Object::blob("something".into())))].into();
+        Part { writes, ..Part::default() }
+    };
+    let (prepared, committed) = (world.next_txn(), world.next_txn());
+    let prepare = Request::Prepare { txn: prepared, participants: vec![NODE, NodeId(8)], part: part(1) };
+    let commit = Request::Commit { txn: committed, part: part(2) };
+    for request in [&prepare, &commit] {
+        world.ask(request.clone());
+    }
+    let first = world.answer_all();
+    assert!(matches!(first[..], [Answer::Prepared { .. }, Answer::Ended { .. }]), "{first:?}");
+    fill(&world.store);
+    for request in [prepare, commit] {
+        world.ask(request);
+    }
+    assert_eq!(world.answer_all(), first);
+    let txn = world.next_txn();
+    world.ask(Request::Commit { txn, part: part(3) });
+    assert_eq!(world.answer_all(), [], "what comes for the first time is held");
+}
+
+#[test]
+fn to_delete_what_is_not_there_needs_no_room() {
+    let mut world = with_little_room();
+    let place = |number| Oid::new(ClassId::NONE, PageId { number, ..page(0) }, 1);
+    // Somebody is about to create one of them, which nobody sees yet.
+    let creates = [(place(7), ObjectState::Value(Object::blob("new".into())))].into();
+    world.begin(Vec::new(), creates, false);
+    world.answer_all();
+    fill(&world.store);
+    let heads = |world: &World| {
+        (1_000..1_100)
+            .filter(|number| rows::read_head(&world.store, place(*number).page()).unwrap().version != Version::ZERO)
+            .count()
+    };
+    for number in 1_000..1_100 {
+        let answer = world.commit(&[], place(number), ObjectState::Absent);
+        assert!(matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. }), "{answer:?}");
+    }
+    assert_eq!(heads(&world), 0);
+    let answer = world.commit(&[], place(7), ObjectState::Absent);
+    assert!(is_refused_for(&answer, place(7)), "{answer:?}");
+    world.decide(true);
+    world.answer_all();
+    assert!(matches!(world.commit(&[], place(7), ObjectState::Absent), Answer::Ended { .. }));
+    assert_eq!(rows::read_object(&world.store, place(7).page(), 1).unwrap(), None);
+}

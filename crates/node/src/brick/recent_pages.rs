@@ -1,0 +1,195 @@
+//! Pages that changed lately, and what is known of them: whoever fills a page, or changes it again, need not look for what is
+//! there.
+//!
+//! 1. A page is noted when it changes, with its head: all changes come from here, so nobody else can make another one.
+//! 2. One that changes for the first time ever has no head, so none of its slots has anything. From then on each slot is
+//!    noted when it is written, before the store has it. So one that is not noted is free; of one that is, the store is asked.
+//! 3. What is under way is not forgotten: the store has another head than the machine knows.
+//!
+//! That saves ways down the B-tree, many of them to nothing, for each transaction.
+
+use std::collections::{HashMap, VecDeque};
+
+use model::{Object, PageId, Result};
+use protocol::ident::Version;
+use store::Store;
+
+use super::page_rows::{self as rows, Head};
+
+/// Pages that are remembered, if not more are changing. Whoever fills pages fills few at a time.
+const MAX_PAGES: usize = if cfg!(test) { 2 } else { 1_024 };
+/// Slots of a page that are noted; those above are guards, which have no content.
+const SLOTS: usize = 256;
+
+/// The slots of a page that were written, a bit for each.
+type SlotBitmap = [u64; SLOTS / 64];
+
+#[derive(Debug)]
+struct RecentPage {
+    /// The version with all changes that came out of the machine.
+    emitted: Version,
+    /// The head with all changes.
+    newest_head: Head,
+    /// How many have not come out.
+    pending: u32,
+    /// The slots that were written, if the page was new.
+    written: Option<SlotBitmap>,
+}
+
+/// Pages that changed lately.
+#[derive(Debug, Default)]
+pub(super) struct RecentPages {
+    pages: HashMap<PageId, RecentPage, foldhash::fast::RandomState>,
+    /// The same, the oldest first.
+    order: VecDeque<PageId>,
+}
+
+impl RecentPages {
+    /// The version of a page with all changes that came out of the machine, if it is known: the store may have a newer one.
+    pub(super) fn emitted_version(&self, page: PageId) -> Option<Version> {
+        self.pages.get(&page).map(|page| page.emitted)
+    }
+
+    /// The head of a page with all changes, if it is known.
+    pub(super) fn newest_head(&self, page: PageId) -> Option<Head> {
+        self.pages.get(&page).map(|page| page.newest_head)
+    }
+
+    /// A page changes, and has another head then.
+    pub(super) fn begin_change(&mut self, id: PageId, before: Head, newest: Head) {
+        let page = self.pages.entry(id).or_insert_with(|| {
+            self.order.push_back(id);
+            let written = (before == Head::default()).then(SlotBitmap::default);
+            RecentPage { emitted: before.version, newest_head: newest, pending: 0, written }
+        });
+        (page.newest_head, page.pending) = (newest, page.pending + 1);
+        self.evict_oldest();
+    }
+
+    /// A change of a page has come out of the machine.
+    pub(super) fn on_emitted(&mut self, page: PageId, version: Version) {
+        if let Some(page) = self.pages.get_mut(&page) {
+            debug_assert!(page.pending > 0, "a change has come out that never began");
+            (page.emitted, page.pending) = (version, page.pending.saturating_sub(1));
+        }
+    }
+
+    /// Forgets the oldest pages, if there are too many, but not what is changing: that has its turn again. Two at most: one more
+    /// than was added.
+    fn evict_oldest(&mut self) {
+        for _ in 0..2 {
+            if self.order.len() <= MAX_PAGES {
+                return;
+            }
+            let Some(oldest) = self.order.pop_front() else { return };
+            match self.pages.get(&oldest) {
+                Some(page) if page.pending > 0 => self.order.push_back(oldest),
+                _ => drop(self.pages.remove(&oldest)),
+            }
+        }
+    }
+
+    /// A slot is written.
+    pub(super) fn mark_written(&mut self, page: PageId, slot: u16) {
+        let slot = usize::from(slot);
+        let written = self.pages.get_mut(&page).and_then(|page| page.written.as_mut());
+        if let Some(word) = written.and_then(|written| written.get_mut(slot / 64)) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    fn is_free(&self, page: PageId, slot: u16) -> bool {
+        let slot = usize::from(slot);
+        let written = self.pages.get(&page).and_then(|page| page.written?.get(slot / 64).copied());
+        written.is_some_and(|word| word & (1 << (slot % 64)) == 0)
+    }
+}
+
+/// The newest durable objects of a logical node.
+#[derive(Clone, Copy)]
+pub(super) struct ObjectReader<'a> {
+    pub(super) store: &'a Store,
+    pub(super) recent: &'a RecentPages,
+}
+
+impl ObjectReader<'_> {
+    /// An object of a page; `None` if the slot is free.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn read(self, page: PageId, slot: u16) -> Result<Option<Object>> {
+        if self.recent.is_free(page, slot) { Ok(None) } else { rows::read_object(self.store, page, slot) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{NodeId, SpaceId};
+    use protocol::ident::HlcTimestamp;
+
+    use super::*;
+
+    fn page(number: u64) -> PageId {
+        PageId { space: SpaceId(1), node: NodeId(1), number }
+    }
+
+    fn head(position: u64) -> Head {
+        Head { version: Version { moves: 0, position }, timestamp: HlcTimestamp(position) }
+    }
+
+    /// A change that has come out.
+    fn change(recent: &mut RecentPages, page: PageId, before: Head, newest: Head) {
+        recent.begin_change(page, before, newest);
+        recent.on_emitted(page, newest.version);
+    }
+
+    #[test]
+    fn only_slots_of_new_pages_that_nobody_wrote_are_free() {
+        let mut recent = RecentPages::default();
+        change(&mut recent, page(1), head(1), head(2));
+        recent.mark_written(page(1), 7);
+        assert!(!recent.is_free(page(1), 8), "the page was not new");
+        change(&mut recent, page(2), Head::default(), head(3));
+        for slot in [0, 7, 63, 64, 255] {
+            assert!(recent.is_free(page(2), slot));
+            recent.mark_written(page(2), slot);
+            assert!(!recent.is_free(page(2), slot));
+        }
+        assert!(recent.is_free(page(2), 8));
+        assert!(!recent.is_free(page(2), 256), "guards are not noted");
+        recent.mark_written(page(2), u16::MAX);
+        change(&mut recent, page(2), head(3), head(4));
+        assert!(recent.is_free(page(2), 8) && !recent.is_free(page(2), 7), "it changes once more");
+    }
+
+    #[test]
+    fn pages_that_are_forgotten_are_not_taken_for_new() {
+        let mut recent = RecentPages::default();
+        (1..=MAX_PAGES as u64 + 1).for_each(|number| change(&mut recent, page(number), Head::default(), head(1)));
+        assert!(!recent.is_free(page(1), 0));
+        assert!(recent.is_free(page(2), 0));
+        assert_eq!((recent.newest_head(page(1)), recent.newest_head(page(2))), (None, Some(head(1))));
+    }
+
+    #[test]
+    fn what_is_under_way_is_told_from_what_came_out_and_not_forgotten() {
+        let mut recent = RecentPages::default();
+        recent.begin_change(page(1), head(1), head(2));
+        recent.begin_change(page(1), head(2), head(3));
+        assert_eq!(
+            (recent.emitted_version(page(1)), recent.newest_head(page(1))),
+            (Some(head(1).version), Some(head(3)))
+        );
+        recent.on_emitted(page(1), head(2).version);
+        assert_eq!(
+            (recent.emitted_version(page(1)), recent.newest_head(page(1))),
+            (Some(head(2).version), Some(head(3)))
+        );
+        (2..9).for_each(|number| change(&mut recent, page(number), head(1), head(2)));
+        assert_eq!(recent.newest_head(page(1)), Some(head(3)), "one change has not come out");
+        recent.on_emitted(page(1), head(3).version);
+        (2..9).for_each(|number| change(&mut recent, page(number), head(2), head(3)));
+        assert_eq!(recent.newest_head(page(1)), None);
+        assert!(recent.pages.len() <= MAX_PAGES && recent.order.len() == recent.pages.len());
+    }
+}

@@ -1,0 +1,311 @@
+//! Connections to bricks: made again when they break.
+//!
+//! A brick that is killed closes its connection. One that hangs does not, so somebody looks ([`BrickLinks::look`]): a brick that has
+//! said nothing for a while is asked whether it is there, and is heard no more if it does not answer in time. It may be at
+//! work again soon, so the connection stays for some seconds; then it is made anew, and what waited for answers is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Result};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time;
+use tracing::{debug, info, warn};
+use wire::cluster::Message;
+use wire::handshake::Role;
+use wire::link::{self, Answer, Caller, DeferredResponder, Incoming, Limits, Link, Mailbox, Responder, Service};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::transport::{Address, Stream};
+
+use crate::auth::ClusterCredentials;
+use crate::node_placement::BrickId;
+use wire::driving::PeerHandle;
+
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 64 << 20;
+const MIN_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// How long one attempt to connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Looks in which a brick has said nothing, after which it is asked whether it is there. Leases make it say something more often
+/// than not.
+const PING_AFTER_TICKS: u32 = 4;
+/// Looks after which a brick that was asked whether it is there, and has said nothing, is not heard any more.
+const UNRESPONSIVE_AFTER_TICKS: u32 = 3;
+/// Looks after which its connection is given up.
+const DISCONNECT_AFTER_TICKS: u32 = 15;
+
+/// Whoever has connections to bricks.
+pub(crate) trait BrickLinkHandler: Send + Sync + 'static {
+    /// There is a connection to a brick.
+    fn on_connected(&self, brick: BrickId);
+
+    /// A brick says something.
+    ///
+    /// # Errors
+    /// If no brick says that: the connection ends.
+    fn handle_message(&self, brick: BrickId, message: Message) -> Result<()>;
+
+    /// The connection to a brick is gone.
+    fn on_disconnected(&self, brick: BrickId);
+}
+
+/// A connection that there is.
+struct Connection {
+    handle: PeerHandle,
+    caller: Caller,
+    mailbox: Arc<Mailbox>,
+    /// Looks since it has said something.
+    ticks_since_message: u32,
+    /// Looks since it was asked whether it is there, if it has said nothing since.
+    ticks_since_ping: Option<u32>,
+}
+
+impl Connection {
+    /// Somebody looks whether it has said something.
+    fn count_tick(&mut self) {
+        if self.mailbox.take_received() {
+            (self.ticks_since_message, self.ticks_since_ping) = (0, None);
+        } else {
+            (self.ticks_since_message, self.ticks_since_ping) = (
+                self.ticks_since_message.saturating_add(1),
+                self.ticks_since_ping.map(|looks| looks.saturating_add(1)),
+            );
+        }
+    }
+
+    /// Asks whether it is there.
+    fn send_ping(&mut self) {
+        self.ticks_since_ping = Some(0);
+        // Any answer will do.
+        self.caller.ask(Request::Ping(proto::Ping {}), drop);
+    }
+
+    fn has_timed_out(&self) -> bool {
+        self.ticks_since_ping.is_some_and(|looks| looks >= DISCONNECT_AFTER_TICKS)
+    }
+
+    fn is_responsive(&self) -> bool {
+        self.mailbox.has_received() || self.ticks_since_ping.is_none_or(|looks| looks < UNRESPONSIVE_AFTER_TICKS)
+    }
+}
+
+struct BrickLink {
+    address: Address,
+    task: AbortHandle,
+    connection: Option<Connection>,
+}
+
+/// The connections to bricks.
+pub(crate) struct BrickLinks {
+    membership: ClusterCredentials,
+    links: Mutex<BTreeMap<BrickId, BrickLink>>,
+}
+
+impl BrickLinks {
+    /// Those of a process that is known so.
+    pub(crate) fn new(membership: ClusterCredentials) -> Arc<Self> {
+        Arc::new(Self { membership, links: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, BrickLink>> {
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps connections to these bricks, and to no others. Called on the runtime that drives them.
+    pub(crate) fn set_bricks(
+        self: &Arc<Self>,
+        bricks: &BTreeMap<BrickId, Address>,
+        below: &Arc<impl BrickLinkHandler>,
+    ) {
+        let mut gone = Vec::new();
+        self.lock().retain(|brick, link| {
+            let same = bricks.get(brick) == Some(&link.address);
+            if !same {
+                link.task.abort();
+                if let Some(up) = link.connection.take() {
+                    up.handle.hang_up();
+                }
+                gone.push(*brick);
+            }
+            same
+        });
+        gone.into_iter().for_each(|brick| below.on_disconnected(brick));
+        let mut links = self.lock();
+        for (brick, address) in bricks {
+            links.entry(*brick).or_insert_with(|| {
+                let (uplinks, below) = (self.clone(), Arc::downgrade(below));
+                let task = tokio::spawn(maintain_connection(uplinks, *brick, address.clone(), below)).abort_handle();
+                BrickLink { address: address.clone(), task, connection: None }
+            });
+        }
+    }
+
+    /// The way to a brick, if there is a connection.
+    pub(crate) fn handle_to(&self, brick: BrickId) -> Option<PeerHandle> {
+        self.lock().get(&brick)?.connection.as_ref().map(|up| up.handle.clone())
+    }
+
+    /// Looks which bricks have said something: to be called once a second. Of those that have not, the quietest is asked whether it
+    /// is there, so this says one small thing a second at most; so are those that somebody doubts.
+    pub(crate) fn check_liveness(&self, doubted: &BTreeSet<BrickId>) {
+        let mut links = self.lock();
+        let mut quiet: Vec<(BrickId, &mut Connection)> =
+            links.iter_mut().filter_map(|(brick, link)| Some((*brick, link.connection.as_mut()?))).collect();
+        quiet.iter_mut().for_each(|(_, up)| up.count_tick());
+        quiet.iter().filter(|(_, up)| up.has_timed_out()).for_each(|(_, up)| up.handle.hang_up());
+        quiet.retain(|(_, up)| up.ticks_since_message > 0 && up.ticks_since_ping.is_none());
+        let quietest = quiet
+            .iter()
+            .filter(|(_, up)| up.ticks_since_message >= PING_AFTER_TICKS)
+            .max_by_key(|(_, up)| up.ticks_since_message)
+            .map(|(brick, _)| *brick);
+        for (brick, up) in quiet {
+            if Some(brick) == quietest || doubted.contains(&brick) {
+                up.send_ping();
+            }
+        }
+    }
+
+    /// Whether there is a connection to a brick, and it says something when it is asked to.
+    pub(crate) fn is_responsive(&self, brick: BrickId) -> bool {
+        self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_some_and(Connection::is_responsive)
+    }
+
+    /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
+    pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
+        match self.caller(brick) {
+            Ok(caller) => caller.ask(request, |answer| then(answer.and_then(Answer::check))),
+            Err(error) => then(Err(error)),
+        }
+    }
+
+    /// Passes a request on to a brick, and its answer back. Whoever has asked checks its bytes.
+    pub(crate) fn forward(&self, brick: BrickId, request: Request, deferred: DeferredResponder) {
+        match self.caller(brick) {
+            Ok(caller) => caller.forward(request, deferred),
+            Err(error) => deferred.fail(&error),
+        }
+    }
+
+    fn caller(&self, brick: BrickId) -> Result<Caller> {
+        let links = self.lock();
+        let link = links.get(&brick);
+        if let Some(up) = link.and_then(|link| link.connection.as_ref()) {
+            return Ok(up.caller.clone());
+        }
+        let at = link.map(|link| format!(" ({})", link.address)).unwrap_or_default();
+        let what = format!("brick {}{at} cannot be reached now: try again", brick.0);
+        Err(Error::new(ErrorKind::Unavailable, what))
+    }
+
+    /// Asks a brick something, and waits for its answer.
+    ///
+    /// # Errors
+    /// What the brick answers; [`ErrorKind::Unavailable`] if it cannot be asked, and [`ErrorKind::Unknown`] if the connection ends
+    /// before it has answered.
+    pub(crate) async fn call(&self, brick: BrickId, request: Request) -> Result<Answer> {
+        let (tell, answer) = oneshot::channel();
+        // Whoever waited may wait no more.
+        self.ask(brick, request, |answer| drop(tell.send(answer)));
+        let lost = |_| Error::new(ErrorKind::Unknown, format!("brick {} has not answered", brick.0));
+        answer.await.map_err(lost)?
+    }
+
+    fn set_connection(&self, brick: BrickId, up: Option<Connection>) {
+        if let Some(link) = self.lock().get_mut(&brick) {
+            link.connection = up;
+        }
+    }
+}
+
+/// Keeps one connection.
+async fn maintain_connection<B: BrickLinkHandler>(
+    uplinks: Arc<BrickLinks>,
+    brick: BrickId,
+    address: Address,
+    below: Weak<B>,
+) {
+    let (mut pause, mut told) = (MIN_BACKOFF, None);
+    while let Some(user) = below.upgrade() {
+        match time::timeout(CONNECT_TIMEOUT, open(&uplinks, brick, &address))
+            .await
+            .unwrap_or_else(|_| Err(connect_timed_out_error(&address)))
+        {
+            Ok((stream, max_frame)) => {
+                told = None;
+                pause = MIN_BACKOFF;
+                let mailbox = Arc::new(Mailbox::default());
+                let post = PeerHandle::new(mailbox.clone());
+                let service = BrickMessageService { brick, handler: below.clone(), handle: post.clone() };
+                let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
+                let caller = Caller::new(mailbox.clone(), BUDGET);
+                uplinks.set_connection(
+                    brick,
+                    Some(Connection { handle: post, caller, mailbox, ticks_since_message: 0, ticks_since_ping: None }),
+                );
+                info!(brick = brick.0, %address, "connected to a brick");
+                user.on_connected(brick);
+                drop(user);
+                let end = link::drive(link).await;
+                info!(brick = brick.0, %address, %end, "the connection to a brick ended");
+                uplinks.set_connection(brick, None);
+                if let Some(user) = below.upgrade() {
+                    user.on_disconnected(brick);
+                }
+            }
+            // That a brick is away passes; this somebody has to mend.
+            Err(error) if error.kind() != ErrorKind::Unavailable => {
+                let message = error.to_string();
+                if told.as_ref() != Some(&message) {
+                    warn!(brick = brick.0, %address, %error, "a brick cannot be reached until somebody mends it");
+                    told = Some(message);
+                }
+            }
+            Err(error) => debug!(brick = brick.0, %address, %error, "a brick cannot be reached"),
+        }
+        time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Connects to a brick, if that is who answers: another one may have been started where it was.
+async fn open(uplinks: &BrickLinks, brick: BrickId, address: &Address) -> Result<(Stream, u32)> {
+    let (stream, terms) = uplinks.membership.dial(address, Role::Peer).await?;
+    match terms.brick {
+        found if found == brick.0 => Ok((stream, terms.max_frame)),
+        0 => Err(Error::new(ErrorKind::Invalid, format!("what answers at {address} is no brick of a cluster"))),
+        other => {
+            let what =
+                format!("brick {other} answers at {address}, where brick {} was: start that with its data", brick.0);
+            Err(Error::new(ErrorKind::Invalid, what))
+        }
+    }
+}
+
+fn connect_timed_out_error(address: &Address) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{address} does not answer within {CONNECT_TIMEOUT:?}"))
+}
+
+/// What comes from a brick.
+struct BrickMessageService<B> {
+    brick: BrickId,
+    handler: Weak<B>,
+    handle: PeerHandle,
+}
+
+impl<B: BrickLinkHandler> Service for BrickMessageService<B> {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
+        let Incoming { request, raw } = incoming;
+        let Some(below) = self.handler.upgrade() else { return self.handle.hang_up() };
+        let handled = Message::decode(request, raw).and_then(|message| below.handle_message(self.brick, message));
+        if let Err(error) = handled {
+            warn!(brick = self.brick.0, %error, "a brick breaks the protocol");
+            reply.refuse(&error);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The classes and indexes of a space, as queries want to know them.
+//!
+//! The catalogue has names where a type refers to a class, and says what a field is in records that lack it. Queries have
+//! numbers, and one default for that. What follows from the catalogue is worked out once for each of its states.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use meta::catalog::{self, CatalogEditor, FieldType, Follower, IndexState, SchemaAnswer, SchemaRequest};
+use model::{ClassId, Error, ErrorKind, Result, SpaceId, Value};
+use query::{Class, Field, Index, Type};
+use tokio::time;
+use wire::proto::query as messages;
+
+use super::{CatalogSource, ClusterView};
+
+/// How long whoever keeps the catalogue may take to say what classes there are; then it is said what is known of them here.
+const SHOW_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The classes and indexes of a space at one moment.
+#[derive(Debug)]
+pub struct QuerySchema {
+    /// The classes.
+    pub classes: query::Schema,
+    /// The indexes, those that are being built included.
+    pub indexes: Vec<Index>,
+}
+
+/// What was worked out, with what it follows from.
+#[derive(Default)]
+pub(super) struct SchemaCache(Mutex<BTreeMap<SpaceId, CachedSchema>>);
+
+type CachedSchema = (Arc<catalog::Schema>, Arc<QuerySchema>);
+
+impl ClusterView {
+    /// Says what somebody wants to know of the classes and indexes of a space, or changes them as is wanted: it is known here
+    /// then. Both in JSON. `may_change` is why it may not, if it may not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it cannot be read; `may_change`; those of the operation.
+    pub(crate) async fn handle_schema_request(
+        &self,
+        space: &str,
+        request: &[u8],
+        may_change: Result<()>,
+    ) -> Result<messages::Described> {
+        let CatalogSource { editor, follower, .. } = self.source()?;
+        let described = handle_schema_request(editor, follower, space, request, may_change).await?;
+        self.update_from_catalog();
+        Ok(described)
+    }
+
+    /// Waits until all is known here that the catalogue says now of the classes and indexes of a space.
+    ///
+    /// # Errors
+    /// If whatever keeps the catalogue cannot be asked now.
+    pub(crate) async fn refresh_schema(&self, space: SpaceId) -> Result<()> {
+        self.wait_for_revision(self.editor()?.schema_revision(space).await?).await
+    }
+
+    /// The classes and indexes of a space, as they are known now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if this realm has no catalogue, [`ErrorKind::Corrupt`] if the catalogue's classes do not fit
+    /// together.
+    pub fn schema(&self, space: SpaceId) -> Result<Arc<QuerySchema>> {
+        let source = self.source()?.follower.catalog().schema(space);
+        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        let mut known = self.schema_cache.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((from, schema)) = known.get(&space)
+            && Arc::ptr_eq(from, &source)
+        {
+            return Ok(schema.clone());
+        }
+        let classes: Vec<_> = source.classes().map(|shape| shape.class().as_ref()).collect();
+        let schema = Arc::new(QuerySchema::of(classes, source.indexes().map(Arc::as_ref))?);
+        known.insert(space, (source, schema.clone()));
+        Ok(schema)
+    }
+}
+
+/// Answers a request of classes and indexes, and waits until what was changed is known here. `may_change` is why whoever asks
+/// may not change anything, if that is so.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if it cannot be read; `may_change`; those of the operation.
+pub(crate) async fn handle_schema_request(
+    editor: &CatalogEditor,
+    follower: &Follower,
+    space: &str,
+    request: &[u8],
+    may_change: Result<()>,
+) -> Result<messages::Described> {
+    let asked: SchemaRequest = serde_json::from_slice(request).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("a request of classes and indexes cannot be read: {error}"))
+    })?;
+    if !asked.only_reads() {
+        may_change?;
+    }
+    let shows = asked == SchemaRequest::Show;
+    let answering = editor.handle_schema_request(space, asked);
+    let (answer, changed) = match shows {
+        false => answering.await?,
+        true => match time::timeout(SHOW_TIMEOUT, answering).await {
+            Ok(Err(error)) if error.kind() == ErrorKind::Unavailable => (known_schema(follower, space)?, None),
+            Ok(answered) => answered?,
+            Err(_) => (known_schema(follower, space)?, None),
+        },
+    };
+    if let Some(revision) = changed {
+        follower.wait_for_revision(revision).await?;
+    }
+    let answer = serde_json::to_vec(&answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+    Ok(messages::Described { answer: answer.into() })
+}
+
+/// The classes and indexes of a space as they are known here: queries go by them too.
+fn known_schema(follower: &Follower, space: &str) -> Result<SchemaAnswer> {
+    let catalog = follower.catalog();
+    let no_space = || Error::new(ErrorKind::NotFound, format!("there is no space named {space:?}"));
+    let schema = catalog.schema(catalog.space(space).ok_or_else(no_space)?.id);
+    Ok(SchemaAnswer::of(&schema))
+}
+
+impl QuerySchema {
+    /// What follows from the catalogue's classes and indexes of a space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the classes do not fit together.
+    pub fn of<'a>(
+        classes: impl IntoIterator<Item = &'a catalog::Class, IntoIter: Clone>,
+        indexes: impl IntoIterator<Item = &'a catalog::Index>,
+    ) -> Result<Self> {
+        let classes = classes.into_iter();
+        let ids: Ids<'_> = classes.clone().map(|class| (class.name.as_str(), class.id)).collect();
+        let classes = query::Schema::new(classes.map(|known| to_query_class(&ids, known))).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, "the classes in the catalogue do not fit together").caused_by(error)
+        })?;
+        let indexes = indexes.into_iter().map(|index| Index {
+            id: index.id.0,
+            name: index.name.clone(),
+            class: index.class,
+            fields: index.fields.clone(),
+            unique: index.unique,
+            ready: index.state == IndexState::Ready,
+        });
+        Ok(Self { classes, indexes: indexes.collect() })
+    }
+}
+
+/// Whether the catalogue has to tell of a class before there are objects of it. Of names, which are of the largest, it never does.
+pub(crate) fn needs_definition(class: ClassId) -> bool {
+    class != ClassId::NONE && class != ClassId::MAX
+}
+
+/// The numbers of classes by their names.
+type Ids<'a> = HashMap<&'a str, ClassId>;
+
+fn to_query_class(ids: &Ids<'_>, known: &catalog::Class) -> Class {
+    let fields = known.fields.iter().map(|field| Field {
+        number: field.number,
+        name: field.name.clone(),
+        ty: type_of(&field.field_type, &|name| ids.get(name).copied()),
+        default: field.missing.as_ref().map_or(Value::Null, |missing| missing.0.clone()),
+        initial: field.default.as_ref().map_or(Value::Null, |default| default.0.clone()),
+        required: !field.optional,
+    });
+    let fields = fields.collect();
+    Class { id: known.id, name: known.name.clone(), parent: known.parent, version: known.version, fields }
+}
+
+/// The type of a field of the catalogue; `class` says the number of a class, if it is known. A reference to one that is not (the
+/// catalogue says so in its flaws) is as good as any.
+#[must_use]
+pub fn type_of(of: &FieldType, class: &dyn Fn(&str) -> Option<ClassId>) -> Type {
+    let boxed = |of: &FieldType| Box::new(type_of(of, class));
+    match of {
+        FieldType::Bool => Type::Bool,
+        FieldType::Int64 => Type::Int64,
+        FieldType::Float64 => Type::Float64,
+        FieldType::Decimal => Type::Decimal,
+        FieldType::String => Type::String,
+        FieldType::Bytes => Type::Bytes,
+        FieldType::Date => Type::Date,
+        FieldType::Timestamp => Type::Timestamp,
+        FieldType::Reference(name) => Type::Reference(name.as_deref().and_then(class)),
+        FieldType::List(item) => Type::List(boxed(item)),
+        FieldType::Set(item) => Type::Set(boxed(item)),
+        FieldType::Map(key, item) => Type::Map(boxed(key), boxed(item)),
+    }
+}

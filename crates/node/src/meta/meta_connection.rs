@@ -1,0 +1,269 @@
+//! Answers the requests of one connection to a meta-server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta::{Key, MetaSessionId, Prefix, Revision, Watch, WatchEvent, meta_store};
+use model::{Error, ErrorKind, Result};
+use tokio::task::JoinSet;
+use tokio::time;
+use wire::cluster::policy_to_proto;
+use wire::frame::Raw;
+use wire::link::{DeferredResponder, Incoming, Responder, Service};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::write_deduplicator::{self, WriteStatus};
+use super::{MetaRole, codec};
+use crate::auth::{Principal, administer, set_space, space_options};
+use crate::cluster_view;
+use crate::server::{Thread, kind_index, spawn_reply};
+
+/// How often a watch that has nothing to say says that it is there.
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The requests of one connection.
+pub(crate) struct MetaConnection {
+    thread: Arc<Thread<MetaRole>>,
+    /// A process of the cluster, an administrator, or anybody while the doors are open.
+    principal: Principal,
+    /// Watches, which end with the connection.
+    watches: JoinSet<()>,
+}
+
+impl MetaConnection {
+    pub(super) fn new(thread: Arc<Thread<MetaRole>>, who: Principal) -> Self {
+        Self { thread, principal: who, watches: JoinSet::new() }
+    }
+
+    fn role(&self) -> &MetaRole {
+        &self.thread.server.role
+    }
+
+    fn handle_read(&self, reply: Responder<'_>, asked: Result<ReadRequest>) {
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(error) => return reply.fail(&error),
+        };
+        let (store, deferred) = (self.role().store.clone(), reply.defer());
+        tokio::spawn(async move {
+            let state = match asked {
+                ReadRequest::Prefix(prefix) => store.read(prefix).await,
+                ReadRequest::Keys(keys) => store.get(keys).await,
+            };
+            match state {
+                Ok(state) => answer_all(deferred, codec::state_to_proto(state)),
+                Err(error) => deferred.fail(&error),
+            }
+        });
+    }
+
+    fn handle_write(&self, write: proto::meta::Write, raw: Raw<'_>, reply: Responder<'_>) {
+        let checked = || {
+            let writer: [u8; 16] =
+                write.writer.as_ref().try_into().map_err(|_| {
+                    Error::new(ErrorKind::Invalid, "who writes to the catalogue has a number of 16 bytes")
+                })?;
+            let (expects, changes) = (codec::expects(write.expects)?, codec::changes(write.changes, raw)?);
+            meta_store::check_write(&expects, &changes)?;
+            Ok((writer, expects, changes))
+        };
+        let (writer, expects, changes) = match checked() {
+            Ok(checked) => checked,
+            Err(error) => return reply.fail(&error),
+        };
+        let written = |written| Response::MetaWritten(codec::written_to_proto(written));
+        match self.role().deduplicator.begin(writer, write.number, write.again) {
+            WriteStatus::First(done) => {
+                let store = self.role().store.clone();
+                spawn_reply(reply, async move {
+                    let ended = write_deduplicator::write_outcome(store.write(expects, changes).await);
+                    let known = done.subscribe();
+                    done.send_replace(Some(ended));
+                    write_deduplicator::wait_for_outcome(known).await.map(written)
+                });
+            }
+            WriteStatus::Known(known) => {
+                spawn_reply(reply, async move { write_deduplicator::wait_for_outcome(known).await.map(written) })
+            }
+            WriteStatus::Forgotten => reply.fail(&write_deduplicator::unknown_outcome_error()),
+        }
+    }
+
+    fn handle_watch(&mut self, watch: proto::meta::Watch, reply: Responder<'_>) {
+        let prefix = match Prefix::new(watch.prefix) {
+            Ok(prefix) => prefix,
+            Err(error) => return reply.fail(&error),
+        };
+        let (store, deferred) = (self.role().store.clone(), reply.defer());
+        // Those that have ended.
+        while self.watches.try_join_next().is_some() {}
+        self.watches.spawn(async move {
+            let deferred = Arc::new(deferred);
+            let watched = match store.watch(prefix, Revision(watch.after)).await {
+                Ok(watch) => run_watch(watch, &deferred).await,
+                Err(error) => Err(error),
+            };
+            if let Some(deferred) = Arc::into_inner(deferred) {
+                deferred.answer(watched.map(|()| Response::MetaCompacted(proto::meta::Compacted {})));
+            }
+        });
+    }
+
+    fn handle_space_request(&self, request: Request, reply: Responder<'_>) {
+        match request {
+            Request::CreateSpace(create) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                spawn_reply(reply, async move {
+                    let (name, options) = space_options(create)?;
+                    let made = editor.create_space(&name, options).await?;
+                    follower.wait_for_revision(made.revision).await?;
+                    Ok(Response::SpaceCreated(proto::SpaceCreated { space: made.value.id.0.into() }))
+                });
+            }
+            Request::SetSpace(set) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                let who = self.principal.clone();
+                spawn_reply(reply, async move {
+                    let changed = set_space(&editor, &follower.catalog(), &who, set).await?;
+                    follower.wait_for_revision(changed).await?;
+                    Ok(Response::Done(proto::Done {}))
+                });
+            }
+            _ => {
+                let catalog = self.role().follower.catalog();
+                let spaces = catalog.spaces();
+                let entries = spaces.map(|space| proto::Space {
+                    space: space.id.0.into(),
+                    name: space.name.clone(),
+                    policy: Some(policy_to_proto(space.policy) as i32),
+                });
+                reply.send(Response::Spaces(proto::Spaces { entries: entries.collect() }));
+            }
+        }
+    }
+}
+
+enum ReadRequest {
+    Prefix(Prefix),
+    Keys(Vec<Key>),
+}
+
+impl Service for MetaConnection {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
+        let Incoming { request, raw } = incoming;
+        self.thread.counters.requests.0[kind_index(&request)].add(1);
+        self.thread.counters.received.add(raw.len() as u64);
+        let store = self.role().store.clone();
+        match request {
+            Request::MetaGetRun(_) => {
+                reply.send(Response::MetaRun(proto::meta::Run { run: self.role().deduplicator.run }));
+            }
+            Request::MetaRead(read) => self.handle_read(reply, Prefix::new(read.prefix).map(ReadRequest::Prefix)),
+            Request::MetaGet(get) => {
+                let keys: Result<Vec<Key>> = get.keys.into_iter().map(Key::new).collect();
+                let keys = keys.and_then(|keys| meta_store::check_get(&keys).map(|()| keys));
+                self.handle_read(reply, keys.map(ReadRequest::Keys));
+            }
+            Request::MetaWrite(write) => self.handle_write(write, raw, reply),
+            Request::MetaWatch(watch) => self.handle_watch(watch, reply),
+            Request::MetaOpenSession(open) => spawn_reply(reply, async move {
+                let session = store.open_session(Duration::from_millis(open.ttl_ms)).await?;
+                Ok(Response::MetaSession(codec::session_to_proto(session)))
+            }),
+            Request::MetaKeepSession(keep) => spawn_reply(reply, async move {
+                store.renew_session(MetaSessionId(keep.session)).await?;
+                Ok(Response::Done(proto::Done {}))
+            }),
+            Request::MetaEndSession(end) => spawn_reply(reply, async move {
+                store.end_session(MetaSessionId(end.session)).await?;
+                Ok(Response::Done(proto::Done {}))
+            }),
+            Request::CreateSpace(_) | Request::SetSpace(_) | Request::ListSpaces(_) => {
+                self.handle_space_request(request, reply)
+            }
+            Request::Describe(describe) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                spawn_reply(reply, async move {
+                    let proto::query::Describe { space, request } = describe;
+                    cluster_view::handle_schema_request(&editor, &follower, &space, &request, Ok(()))
+                        .await
+                        .map(Response::Described)
+                });
+            }
+            Request::Move(wanted) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                spawn_reply(reply, async move {
+                    let answer = cluster_view::moves::handle_move_request(&editor, &follower, &wanted).await?;
+                    cluster_view::moves::encode(&answer).map(Response::Moved)
+                });
+            }
+            Request::MemberRequest(asked) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                spawn_reply(reply, async move {
+                    cluster_view::members::handle_member_request(&editor, &follower, &asked)
+                        .await
+                        .map(Response::MemberAnswer)
+                });
+            }
+            Request::Administer(wanted) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                let who = self.principal.clone();
+                spawn_reply(reply, async move {
+                    let catalog = follower.catalog();
+                    let (accounts, revision) = administer(&editor, &catalog, &who, wanted).await?;
+                    follower.wait_for_revision(revision).await?;
+                    Ok(Response::Accounts(accounts))
+                });
+            }
+            Request::Ping(_) => reply.send(Response::Done(proto::Done {})),
+            Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
+            _ => {
+                let what = "this is a meta-server: it knows the cluster, and has no objects; connect to a peer server";
+                reply.fail(&Error::new(ErrorKind::Unsupported, what));
+            }
+        }
+    }
+
+    fn on_sent(&mut self, bytes: u64) {
+        self.thread.counters.sent.add(bytes);
+    }
+}
+
+/// Tells all that a watch sees; ends well when it sees no more.
+async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<DeferredResponder>) -> Result<()> {
+    loop {
+        let answers = match time::timeout(KEEPALIVE_INTERVAL, watch.next()).await {
+            Ok(Ok(WatchEvent::Changed(batch))) => codec::batch_to_proto(batch),
+            Ok(Ok(WatchEvent::Compacted)) => return Ok(()),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => vec![(Response::MetaBatch(proto::meta::Batch::default()), Vec::new())],
+        };
+        for (response, raw) in answers {
+            // It waits for a reader that is behind, which must not keep others waiting.
+            let deferred = deferred.clone();
+            let told = tokio::task::spawn_blocking(move || deferred.send_more(response, raw)).await;
+            if !told.unwrap_or(false) {
+                return Err(Error::new(ErrorKind::Unavailable, "nobody watches any more"));
+            }
+        }
+    }
+}
+
+/// Answers with several messages.
+fn answer_all(deferred: DeferredResponder, mut answers: Vec<(Response, Vec<Bytes>)>) {
+    let Some((last, last_raw)) = answers.pop() else { return };
+    if answers.is_empty() {
+        return deferred.send(last, last_raw);
+    }
+    tokio::task::spawn_blocking(move || {
+        for (response, raw) in answers {
+            if !deferred.send_more(response, raw) {
+                return;
+            }
+        }
+        deferred.send(last, last_raw);
+    });
+}

@@ -1,0 +1,539 @@
+//! The catalogue as a process sees it that asks a meta-server for it.
+//!
+//! 1. There is one connection for calls, made when it is needed and again when it breaks, to the next address of the list; and
+//!    one for each watch.
+//! 2. Reads, and what does no harm twice, are asked again until there is an answer or patience ends.
+//! 3. A write whose answer was lost is sent again under its number: the same run of the meta-server does it once. To another
+//!    run it is sent only if it cannot happen twice, because it changes a key that it expects at a revision; if that
+//!    conflicts, or is not so, the outcome is unknown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use meta::{
+    Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
+    WatchBatch, WatchEvent, WriteOutcome, limits, meta_store,
+};
+use model::{Error, ErrorKind, Result};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::{self, Instant};
+use tracing::{debug, info};
+use wire::handshake::Role;
+use wire::link::{self, Answer, AnswerStream, Caller, Limits, Link, Mailbox, NoService};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::Address;
+
+use super::meta_connection::KEEPALIVE_INTERVAL;
+use super::{call_timeout, codec, write_deduplicator};
+use crate::auth::ClusterCredentials;
+
+/// How long a call is tried altogether.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one try may take, and one attempt to connect.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 16 << 20;
+/// Writes on the way at a time: fewer than a meta-server remembers.
+const MAX_WRITES_IN_FLIGHT: usize = 16;
+/// Writes that a watch has received and nobody has asked for yet.
+const WATCH_BUFFER: usize = 16;
+/// Changes that one write may have: those of a session that ends.
+const MAX_CHANGES: usize = limits::SESSION_KEYS + limits::CHANGES;
+
+/// The catalogue of a meta-server elsewhere. Clones share their connection.
+#[derive(Clone)]
+pub struct RemoteMetaStore {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for RemoteMetaStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("addresses", &self.inner.addresses).finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    addresses: Vec<Address>,
+    membership: ClusterCredentials,
+    role: Role,
+    /// The one that is tried next.
+    next: AtomicUsize,
+    connection: Mutex<Option<Connection>>,
+    /// By this the meta-server knows whose write it is.
+    writer: [u8; 16],
+    last_write: AtomicU64,
+    write_permits: Semaphore,
+    /// Drives the connections.
+    runtime: Handle,
+}
+
+/// A connection that there is.
+#[derive(Clone)]
+struct Connection {
+    caller: Caller,
+    /// Which run of which meta-server it leads to.
+    run: u64,
+}
+
+/// How a try to ask something has ended without an answer.
+enum AttemptError {
+    /// It was not sent.
+    Unsent(Error),
+    /// It was sent to this run of a meta-server; the answer was lost.
+    Lost(u64, Error),
+    /// The meta-server has answered so.
+    Refused(Error),
+}
+
+impl RemoteMetaStore {
+    /// The catalogue that the meta-servers at these addresses serve: all the same one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] without an address.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, which drives the connections from then on.
+    pub fn new(addresses: Vec<Address>) -> Result<Self> {
+        Self::new_as(addresses, ClusterCredentials::default(), Role::Client)
+    }
+
+    /// The same for a process of the cluster, which says that it is one.
+    ///
+    /// # Errors
+    /// As [`RemoteMetaStore::new`].
+    ///
+    /// # Panics
+    /// As [`RemoteMetaStore::new`].
+    pub fn new_as(addresses: Vec<Address>, membership: ClusterCredentials, role: Role) -> Result<Self> {
+        if addresses.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the address of a meta-server is needed"));
+        }
+        let inner = Inner {
+            addresses,
+            membership,
+            role,
+            next: AtomicUsize::new(0),
+            connection: Mutex::default(),
+            writer: rand::random(),
+            last_write: AtomicU64::new(0),
+            write_permits: Semaphore::new(MAX_WRITES_IN_FLIGHT),
+            runtime: Handle::current(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Asks what may be asked again, until there is an answer.
+    async fn ask<T>(&self, request: Request, understand: impl AsyncFn(&Caller, Request) -> Result<T>) -> Result<T> {
+        let (deadline, mut pause) = (call_timeout::deadline(CALL_TIMEOUT), MIN_BACKOFF);
+        loop {
+            let error = match self.inner.attempt(async |caller| understand(caller, request.clone()).await).await {
+                Ok(answer) => return Ok(answer),
+                Err(AttemptError::Refused(error)) => return Err(error),
+                Err(AttemptError::Unsent(error) | AttemptError::Lost(_, error)) => error,
+            };
+            if Instant::now() + pause > deadline {
+                return Err(no_answer_error(&error));
+            }
+            time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    async fn read_state(&self, request: Request) -> Result<MetaSnapshot> {
+        self.ask(request, async |caller, request| {
+            let mut answers = caller.stream(request)?;
+            let (mut state, mut bytes, mut more) = (MetaSnapshot::default(), 0, true);
+            while more {
+                let Answer { response, raw, .. } = answers.next().await?;
+                let Response::MetaState(piece) = response else { return Err(unexpected_response_error(&response)) };
+                bytes += raw.len();
+                if bytes > limits::READ {
+                    return Err(Error::new(ErrorKind::TooLarge, "the meta-server tells more than may be read at once"));
+                }
+                more = codec::extend_state(&mut state, piece, raw)?;
+            }
+            Ok(state)
+        })
+        .await
+    }
+
+    async fn call(&self, request: Request) -> Result<Response> {
+        self.ask(request, async |caller, request| Ok(caller.call(request, Vec::new()).await?.response)).await
+    }
+
+    async fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Result<WriteOutcome> {
+        meta_store::check_write(&expects, &changes)?;
+        // It is never closed.
+        let _place =
+            self.inner.write_permits.acquire().await.map_err(|_| write_deduplicator::unknown_outcome_error())?;
+        let number = self.inner.last_write.fetch_add(1, Ordering::Relaxed) + 1;
+        let happens_once = happens_once(&expects, &changes);
+        let (mut write, raw) = codec::write_to_proto(&self.inner.writer, number, &expects, &changes);
+        // The run that has got it; whether one has that is no more.
+        let (mut sent_to, mut is_doubtful) = (None, false);
+        let (deadline, mut pause) = (call_timeout::deadline(CALL_TIMEOUT), MIN_BACKOFF);
+        loop {
+            let tried = self.inner.attempt_on_connection(async |connection| {
+                let is_other = sent_to.is_some_and(|run| run != connection.run);
+                if is_other && !happens_once {
+                    return Err(AttemptError::Refused(write_deduplicator::unknown_outcome_error()));
+                }
+                is_doubtful |= is_other;
+                write.again = sent_to == Some(connection.run);
+                let called = connection.caller.call(Request::MetaWrite(write.clone()), raw.clone()).await;
+                called.map_err(|error| connection.classify_error(error))
+            });
+            let before = Instant::now();
+            let error = match tried.await {
+                Ok(Answer { response: Response::MetaWritten(written), .. }) => match codec::written(&written)? {
+                    WriteOutcome::Conflict if is_doubtful => return Err(write_deduplicator::unknown_outcome_error()),
+                    written => return Ok(written),
+                },
+                Ok(Answer { response, .. }) => return Err(unexpected_response_error(&response)),
+                // The last run may have refused what an earlier one has done.
+                Err(AttemptError::Refused(_)) if is_doubtful => return Err(write_deduplicator::unknown_outcome_error()),
+                Err(AttemptError::Refused(error)) => return Err(error),
+                Err(AttemptError::Unsent(error)) => error,
+                Err(AttemptError::Lost(run, error)) => {
+                    sent_to = Some(run);
+                    error
+                }
+            };
+            debug!(%error, took = ?before.elapsed(), "a write to the catalogue is tried again");
+            if Instant::now() + pause > deadline {
+                return match sent_to {
+                    Some(_) => Err(write_deduplicator::unknown_outcome_error()),
+                    None => Err(no_answer_error(&error)),
+                };
+            }
+            time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_BACKOFF);
+        }
+    }
+}
+
+/// Whether a write cannot happen a second time: it changes a key that it expects at a revision, which never comes back.
+pub(super) fn happens_once(expects: &[Expect], changes: &[KeyChange]) -> bool {
+    let expected = |key: &Key| expects.iter().any(|expect| expect.key == *key && expect.revision.is_some());
+    changes.iter().any(|change| expected(change.key()))
+}
+
+fn unexpected_response_error(response: &Response) -> Error {
+    debug!(?response, "a meta-server has answered something else");
+    Error::new(ErrorKind::Unsupported, "what answers there is no meta-server, or speaks another version")
+}
+
+/// Nobody has answered in time; the last try has ended so.
+fn no_answer_error(error: &Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no meta-server has answered: {}", error.message()))
+}
+
+/// What it means that there is no connection: nobody is there now, or whoever is does not let this process in.
+fn connect_error(error: Error) -> AttemptError {
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Unknown => AttemptError::Unsent(error),
+        _ => AttemptError::Refused(error),
+    }
+}
+
+impl Connection {
+    /// What it means that a call has failed so.
+    fn classify_error(&self, error: Error) -> AttemptError {
+        match error.kind() {
+            ErrorKind::Unavailable if self.caller.is_closed() => AttemptError::Unsent(error),
+            ErrorKind::Unknown if self.caller.is_closed() => AttemptError::Lost(self.run, error),
+            _ => AttemptError::Refused(error),
+        }
+    }
+}
+
+impl Inner {
+    /// Asks something of whoever is connected.
+    async fn attempt<T>(&self, ask: impl AsyncFnOnce(&Caller) -> Result<T>) -> Result<T, AttemptError> {
+        let asking = async |connection: &Connection| {
+            ask(&connection.caller).await.map_err(|error| connection.classify_error(error))
+        };
+        self.attempt_on_connection(asking).await
+    }
+
+    async fn attempt_on_connection<T>(
+        &self,
+        ask: impl AsyncFnOnce(&Connection) -> Result<T, AttemptError>,
+    ) -> Result<T, AttemptError> {
+        // Others may be connecting already, one after the other.
+        let connecting = time::timeout_at(call_timeout::deadline(2 * ATTEMPT_TIMEOUT), self.connect()).await;
+        let busy = |_| Err(Error::new(ErrorKind::Unavailable, "no meta-server can be reached"));
+        let connection = connecting.unwrap_or_else(busy).map_err(connect_error)?;
+        let begun = Instant::now();
+        match time::timeout_at(call_timeout::deadline(ATTEMPT_TIMEOUT), ask(&connection)).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                let took = begun.elapsed();
+                if took >= ATTEMPT_TIMEOUT {
+                    // Whoever it is does nothing: perhaps another one does.
+                    connection.caller.hang_up();
+                }
+                let what = format!("it has been silent for {:.1} s", took.as_secs_f64());
+                Err(AttemptError::Lost(connection.run, Error::new(ErrorKind::Unavailable, what)))
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let mut current = self.connection.lock().await;
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.caller.is_closed()) {
+            return Ok(connection.clone());
+        }
+        let mut first_error = None;
+        for _ in 0..self.addresses.len() {
+            match self.dial().await {
+                Ok(connection) => return Ok(current.insert(connection).clone()),
+                Err(error) => drop(first_error.get_or_insert(error)),
+            }
+        }
+        Err(first_error.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "there is no meta-server")))
+    }
+
+    /// Connects to the next meta-server of the list.
+    async fn dial(&self) -> Result<Connection> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
+        let address = &self.addresses[at];
+        let dialling = async {
+            let (stream, terms) = self.membership.dial(address, self.role).await?;
+            let mailbox = Arc::new(Mailbox::default());
+            let caller = Caller::new(mailbox.clone(), BUDGET);
+            let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
+            let address = address.clone();
+            self.runtime.spawn(async move {
+                let end = link::drive(link).await;
+                debug!(%address, %end, "a connection to a meta-server ended");
+            });
+            // Given up, it must not stay open.
+            let ungreeted = HangUpGuard(Some(caller.clone()));
+            let greeted = caller.call(Request::MetaGetRun(proto::meta::GetRun {}), Vec::new()).await?.response;
+            let Response::MetaRun(greeted) = greeted else { return Err(unexpected_response_error(&greeted)) };
+            ungreeted.disarm();
+            Ok(Connection { caller, run: greeted.run })
+        };
+        let dialled = time::timeout(ATTEMPT_TIMEOUT, dialling).await.unwrap_or_else(|_| {
+            let what = format!("the meta-server {address} does not answer within {ATTEMPT_TIMEOUT:?}");
+            Err(Error::new(ErrorKind::Unavailable, what))
+        });
+        if dialled.is_ok() {
+            // A connection that breaks is made anew to where it was.
+            self.next.store(at, Ordering::Relaxed);
+            info!(%address, "connected to a meta-server");
+        }
+        dialled
+    }
+}
+
+/// Ends a connection that nobody has got.
+struct HangUpGuard(Option<Caller>);
+
+impl HangUpGuard {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for HangUpGuard {
+    fn drop(&mut self) {
+        if let Some(caller) = &self.0 {
+            caller.hang_up();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.get_mut() {
+            connection.caller.hang_up();
+        }
+    }
+}
+
+impl MetaStore for RemoteMetaStore {
+    fn read(&self, prefix: Prefix) -> Pending<'_, MetaSnapshot> {
+        let request = Request::MetaRead(proto::meta::Read { prefix: prefix.as_str().to_owned() });
+        Box::pin(self.read_state(request))
+    }
+
+    fn get(&self, keys: Vec<Key>) -> Pending<'_, MetaSnapshot> {
+        Box::pin(async move {
+            meta_store::check_get(&keys)?;
+            let keys = keys.iter().map(Key::to_string).collect();
+            self.read_state(Request::MetaGet(proto::meta::Get { keys })).await
+        })
+    }
+
+    fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Pending<'_, WriteOutcome> {
+        Box::pin(self.write(expects, changes))
+    }
+
+    fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
+        let (sender, seen) = mpsc::channel(WATCH_BUFFER);
+        // A connection of its own: one that is behind keeps nobody else waiting.
+        let inner = Inner {
+            addresses: self.inner.addresses.clone(),
+            membership: self.inner.membership.clone(),
+            role: self.inner.role,
+            next: AtomicUsize::new(self.inner.next.load(Ordering::Relaxed)),
+            connection: Mutex::default(),
+            writer: self.inner.writer,
+            last_write: AtomicU64::new(0),
+            write_permits: Semaphore::new(0),
+            runtime: self.inner.runtime.clone(),
+        };
+        let task = self.inner.runtime.spawn(watch(inner, prefix, after, sender)).abort_handle();
+        Box::pin(async move { Ok(Box::new(RemoteWatch { changes: seen, task, last: None }) as Box<dyn Watch>) })
+    }
+
+    fn open_session(&self, ttl: Duration) -> Pending<'_, MetaSession> {
+        Box::pin(async move {
+            meta_store::check_ttl(ttl)?;
+            let ttl_ms = codec::milliseconds(ttl);
+            // One whose answer was lost ends by itself.
+            match self.call(Request::MetaOpenSession(proto::meta::OpenSession { ttl_ms })).await? {
+                Response::MetaSession(session) => Ok(codec::session(&session)),
+                other => Err(unexpected_response_error(&other)),
+            }
+        })
+    }
+
+    fn renew_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
+        Box::pin(async move {
+            check_done(&self.call(Request::MetaKeepSession(proto::meta::KeepSession { session: session.0 })).await?)
+        })
+    }
+
+    fn end_session(&self, session: MetaSessionId) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let end = proto::meta::EndSession { session: session.0 };
+            check_done(&self.call(Request::MetaEndSession(end)).await?)
+        })
+    }
+}
+
+fn check_done(response: &Response) -> Result<()> {
+    match response {
+        Response::Done(_) => Ok(()),
+        other => Err(unexpected_response_error(other)),
+    }
+}
+
+/// A watch: a task that asks, and what it has seen.
+struct RemoteWatch {
+    changes: mpsc::Receiver<Result<WatchEvent>>,
+    task: AbortHandle,
+    /// What it says from now on: there is nothing behind it.
+    last: Option<WatchEvent>,
+}
+
+impl Drop for RemoteWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watch for RemoteWatch {
+    fn next(&mut self) -> Pending<'_, WatchEvent> {
+        Box::pin(async {
+            if let Some(last) = &self.last {
+                return Ok(last.clone());
+            }
+            let ended = || Err(Error::new(ErrorKind::Unavailable, "the process ends, and so does what it watches"));
+            let watched = self.changes.recv().await.unwrap_or_else(ended)?;
+            if watched == WatchEvent::Compacted {
+                self.last = Some(WatchEvent::Compacted);
+            }
+            Ok(watched)
+        })
+    }
+}
+
+/// Hands on what a meta-server sees, whichever can be reached, until nobody waits for more.
+async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Sender<Result<WatchEvent>>) {
+    let mut pause = MIN_BACKOFF;
+    loop {
+        let watched = async {
+            let connection = inner.connect().await.map_err(connect_error)?;
+            let request = proto::meta::Watch { prefix: prefix.as_str().to_owned(), after: after.0 };
+            let answers =
+                connection.caller.stream(Request::MetaWatch(request)).map_err(|e| connection.classify_error(e))?;
+            let before = after;
+            let watched = follow(answers, &mut after, &seen).await.map_err(|error| connection.classify_error(error));
+            if after != before {
+                pause = MIN_BACKOFF;
+            }
+            if watched.is_err() {
+                connection.caller.hang_up();
+            }
+            watched
+        };
+        match watched.await {
+            Ok(()) => return,
+            Err(AttemptError::Refused(error))
+                if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) =>
+            {
+                // Waiting does not mend this; whoever asks next learns it too.
+                if seen.send(Err(error)).await.is_err() {
+                    return;
+                }
+            }
+            Err(AttemptError::Unsent(error) | AttemptError::Lost(_, error) | AttemptError::Refused(error)) => {
+                debug!(%error, "the catalogue cannot be watched; trying again");
+            }
+        }
+        time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Hands on what one connection brings. Ends well when there is nothing more to hand on, or nobody to hand it to.
+async fn follow(
+    mut answers: AnswerStream,
+    after: &mut Revision,
+    seen: &mpsc::Sender<Result<WatchEvent>>,
+) -> Result<()> {
+    let silent = |_| Error::new(ErrorKind::Unavailable, "the meta-server does not say any more that it is there");
+    loop {
+        let mut batch = WatchBatch { revision: Revision(0), changes: Vec::new() };
+        loop {
+            let Answer { response, raw, .. } =
+                time::timeout(3 * KEEPALIVE_INTERVAL, answers.next()).await.map_err(silent)??;
+            let piece = match response {
+                Response::MetaBatch(piece) => piece,
+                Response::MetaCompacted(_) => {
+                    // Whoever watched may have gone.
+                    let _ = seen.send(Ok(WatchEvent::Compacted)).await;
+                    return Ok(());
+                }
+                other => return Err(unexpected_response_error(&other)),
+            };
+            let more = codec::extend_batch(&mut batch, piece, raw)?;
+            if batch.changes.len() > MAX_CHANGES {
+                return Err(Error::new(ErrorKind::TooLarge, "a write of the meta-server has more changes than it may"));
+            }
+            if !more {
+                break;
+            }
+        }
+        // One without changes only says that somebody is there.
+        if batch.changes.is_empty() {
+            continue;
+        }
+        let revision = batch.revision;
+        if seen.send(Ok(WatchEvent::Changed(batch))).await.is_err() {
+            return Ok(());
+        }
+        *after = revision;
+    }
+}

@@ -1,0 +1,52 @@
+//! How the transactions of a peer server's clients end, counted.
+
+use protocol::commit::Refusal;
+use protocol::commit::coordinator;
+use protocol::gateway::Reply;
+
+use crate::server::Metric;
+
+/// How many transactions have ended how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OutcomeCounts {
+    committed: u64,
+    read_only: u64,
+    conflicts: u64,
+    aborted: u64,
+    unknown: u64,
+    locks: u64,
+}
+
+impl OutcomeCounts {
+    /// A client is answered.
+    pub(super) fn count<T>(&mut self, reply: &Reply<T>) {
+        let (counter, refusal) = match reply {
+            Reply::Ended(coordinator::CommitReply::Committed(_)) => (&mut self.committed, None),
+            Reply::Checked(Ok(_)) => (&mut self.read_only, None),
+            Reply::Locked(_) => (&mut self.locks, None),
+            Reply::Ended(coordinator::CommitReply::Refused(why)) | Reply::Checked(Err(why)) => {
+                (&mut self.aborted, Some(why))
+            }
+        };
+        match refusal {
+            None | Some(Refusal::Aborted) => *counter += 1,
+            Some(Refusal::Conflict(_)) => self.conflicts += 1,
+            Some(Refusal::TooOld) => self.unknown += 1,
+        }
+    }
+
+    pub(super) fn metrics(&self) -> [Metric; 6] {
+        [
+            Metric::counter("transactions_committed_total", self.committed, "Transactions of clients that committed."),
+            Metric::counter(
+                "transactions_read_only_total",
+                self.read_only,
+                "Transactions that have only read, and may.",
+            ),
+            Metric::counter("transactions_conflicts_total", self.conflicts, "Transactions that met another one."),
+            Metric::counter("transactions_aborted_total", self.aborted, "Transactions given up, wounded or finished."),
+            Metric::counter("transactions_too_old_total", self.unknown, "Transactions that nobody knows any more."),
+            Metric::counter("locks_granted_total", self.locks, "Locks granted to datastore transactions."),
+        ]
+    }
+}

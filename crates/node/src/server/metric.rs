@@ -1,0 +1,93 @@
+//! The metrics of a server: what `mortar status` shows and `/metrics` tells.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use super::counters::{BUCKETS, KINDS};
+use super::{ServerRole, Shared};
+
+/// What a metric does over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetricKind {
+    /// It only grows, from the start of the process on.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A number that a server tells of itself.
+pub(crate) struct Metric {
+    /// Its name, without `mortar_`.
+    pub(crate) name: &'static str,
+    pub(crate) value: u64,
+    pub(crate) kind: MetricKind,
+    pub(crate) help: &'static str,
+}
+
+impl Metric {
+    /// A metric that only grows.
+    pub(crate) const fn counter(name: &'static str, value: u64, help: &'static str) -> Self {
+        Self { name, value, kind: MetricKind::Counter, help }
+    }
+
+    /// A metric that goes up and down.
+    pub(crate) const fn gauge(name: &'static str, value: u64, help: &'static str) -> Self {
+        Self { name, value, kind: MetricKind::Gauge, help }
+    }
+}
+
+/// All metrics that have no labels.
+pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
+    let metrics = &server.counters;
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let mut list = vec![
+        Metric::gauge("connections", count(&metrics.open), "Connections open."),
+        Metric::counter("connections_accepted_total", count(&metrics.accepted), "Connections accepted."),
+        Metric::counter("connections_refused_total", count(&metrics.refused), "Connections refused."),
+        Metric::counter("protocol_violations_total", count(&metrics.violations), "Connections ended for bad bytes."),
+        Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),
+        Metric::counter("sent_bytes_total", metrics.sum(|t| &t.sent), "Bytes of content sent."),
+        Metric::counter("conflicts_total", metrics.sum(|t| &t.conflicts), "Transactions that met a conflict."),
+        Metric::counter("commit_failures_total", metrics.sum(|t| &t.failures), "Transactions that failed."),
+    ];
+    list.extend(server.role.metrics(metrics));
+    list
+}
+
+/// Everything, in Prometheus' text format.
+pub(crate) fn prometheus<R: ServerRole>(server: &Shared<R>) -> String {
+    let mut text = String::with_capacity(8 << 10);
+    for Metric { name, value, kind: shape, help } in metrics(server) {
+        write_header(&mut text, name, if shape == MetricKind::Counter { "counter" } else { "gauge" }, help);
+        write_line(&mut text, format_args!("mortar_{name} {value}"));
+    }
+    write_header(&mut text, "requests_total", "counter", "Requests received, by kind.");
+    for (kind, name) in KINDS.iter().enumerate() {
+        let value = server.counters.sum(|thread| &thread.requests.0[kind]);
+        write_line(&mut text, format_args!("mortar_requests_total{{kind=\"{name}\"}} {value}"));
+    }
+    write_header(&mut text, "commit_seconds", "histogram", "From the arrival of a transaction to its outcome.");
+    let mut below = 0;
+    for bucket in 0..BUCKETS {
+        below += server.counters.sum(|thread| &thread.latency[bucket]);
+        if bucket + 1 < BUCKETS {
+            let bound = (1_u64 << bucket) as f64 / 1e6;
+            write_line(&mut text, format_args!("mortar_commit_seconds_bucket{{le=\"{bound}\"}} {below}"));
+        }
+    }
+    let sum = server.counters.sum(|thread| &thread.latency_us) as f64 / 1e6;
+    write_line(&mut text, format_args!("mortar_commit_seconds_bucket{{le=\"+Inf\"}} {below}"));
+    write_line(&mut text, format_args!("mortar_commit_seconds_sum {sum}"));
+    write_line(&mut text, format_args!("mortar_commit_seconds_count {below}"));
+    text
+}
+
+fn write_header(text: &mut String, name: &str, shape: &str, help: &str) {
+    write_line(text, format_args!("# HELP mortar_{name} {help}"));
+    write_line(text, format_args!("# TYPE mortar_{name} {shape}"));
+}
+
+fn write_line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{content}");
+}

@@ -1,0 +1,90 @@
+//! Queries while a brick is away.
+
+use std::time::Duration;
+
+use client::ErrorKind;
+use client::cluster::{Cluster, ClusterOptions, Event, IsolationLevel, PlacementHint};
+use model::Oid;
+use query::Query;
+use tokio::time;
+
+use super::world::{PERSON, Person, STUDENT, World, create, expect_committed, object, parse, person};
+
+#[tokio::test]
+async fn a_brick_that_is_away_is_blamed_for_what_waits_for_it_and_for_nothing_else() {
+    let mut world = World::start(2, 2).await;
+    let people: Vec<_> = (0..2_200).map(|number| (PERSON, person(&format!("Ann {number}"), 30))).collect();
+    create(&world.client().await, &people).await;
+    let mut options = ClusterOptions::default();
+    options.timeout = Duration::from_secs(3);
+    let (cluster, hasty) = (world.client().await, Cluster::connect_with(&world.url(), options).await.unwrap());
+    // Queries that nobody reads keep others from being sorted.
+    let sorted = parse("order by name");
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(cluster.query(&sorted).await.unwrap());
+    }
+    let mut events = hasty.events().unwrap();
+    let asking = hasty.clone();
+    let asked = tokio::spawn(async move { asking.query(&parse("order by name")).await?.all().await });
+    world.bricks.remove(1).shutdown().await.unwrap();
+    let brick = loop {
+        if let Event::BrickFailed(brick) = events.next().await.unwrap() {
+            break brick.brick;
+        }
+    };
+    // Longer than the client's patience.
+    time::sleep(Duration::from_secs(5)).await;
+    assert!(!asked.is_finished(), "it waits for its turn, and not for a brick");
+    drop(unread);
+    let late = asked.await.unwrap().unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    assert!(late.message().contains(&format!("brick {brick} (")), "{late}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_brick_of_objects_that_are_followed_is_waited_for_no_longer_than_others() {
+    let mut world = World::start(2, 2).await;
+    let maker = world.client().await;
+    // One boss at each brick; the students are all at the first one, and those of its boss come first.
+    let bosses = create(&maker, &[(PERSON, person("Boss", 50)), (PERSON, person("Boss", 60))]).await;
+    let brick = |boss: &Oid| world.cluster_view.placement.of(boss.page().node).unwrap().brick;
+    let gone = world.bricks.pop().unwrap();
+    let is_of_gone = |boss: &Oid| world.cluster_view.placement.snapshot().bricks[&brick(boss)] == gone.addresses()[0];
+    let (of_gone, of_other): (Vec<Oid>, Vec<Oid>) = bosses.into_iter().partition(is_of_gone);
+    let (away, here, number) = (of_gone[0], of_other[0], brick(&of_gone[0]).0);
+    let t = maker.begin(IsolationLevel::Optimistic);
+    for student in 0..1_800 {
+        let boss = if student < 1_200 { here } else { away };
+        let student = Person { boss: Some(boss), ..person(&format!("Ann {student}"), 20) };
+        t.create_object(STUDENT, object(STUDENT, &student), PlacementHint::At(here.page().node)).unwrap();
+    }
+    expect_committed(&t).await;
+    maker.close();
+    let with = |timeout| {
+        let mut options = ClusterOptions::default();
+        options.timeout = Duration::from_secs(timeout);
+        options
+    };
+    let hasty = Cluster::connect_with(&world.url(), with(3)).await.unwrap();
+    let patient = Cluster::connect_with(&world.url(), with(60)).await.unwrap();
+    let asked = Query::parse_of("Student", "boss.name == \"Boss\"").unwrap();
+    let (of_hasty, of_patient) = (hasty.query(&asked).await.unwrap(), patient.query(&asked).await.unwrap());
+    let mut events = hasty.events().unwrap();
+    // The second brick has no students, which it has said by then: nothing of it is needed any more but one boss.
+    time::sleep(Duration::from_secs(1)).await;
+    gone.shutdown().await.unwrap();
+    while !matches!(events.next().await.unwrap(), Event::BrickFailed(_)) {}
+    let long = Duration::from_secs(30);
+    let (of_hasty, of_patient) =
+        tokio::join!(time::timeout(long, of_hasty.all()), time::timeout(long, of_patient.all()));
+    let late = of_hasty.expect("it waits for ever").unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    assert!(late.message().contains(&format!("brick {number} (")), "{late}");
+    // Nor does a peer server wait for as long as somebody asks.
+    let late = of_patient.expect("it waits for ever").unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    assert!(late.message().ends_with(&format!("; it is at brick {number}")), "{late}");
+    world.end().await;
+}

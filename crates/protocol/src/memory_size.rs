@@ -1,0 +1,53 @@
+//! How much memory objects take: what is kept for others has a bound in bytes.
+
+use crate::commit::Part;
+use crate::page_cache::{ObjectState, SlotStates};
+
+/// Something that takes memory.
+pub trait MemorySize {
+    /// About how many bytes it takes.
+    fn memory_size(&self) -> usize;
+}
+
+/// What everything takes that is kept in a map, in bytes.
+const ENTRY_BYTES: usize = 64;
+
+impl MemorySize for model::Object {
+    fn memory_size(&self) -> usize {
+        self.data.len()
+    }
+}
+
+impl MemorySize for u64 {
+    fn memory_size(&self) -> usize {
+        size_of::<Self>()
+    }
+}
+
+impl<T> MemorySize for Vec<T> {
+    fn memory_size(&self) -> usize {
+        self.len() * size_of::<T>()
+    }
+}
+
+impl<T: MemorySize> MemorySize for ObjectState<T> {
+    fn memory_size(&self) -> usize {
+        match self {
+            Self::Value(value) => value.memory_size(),
+            Self::Absent => 0,
+        }
+    }
+}
+
+impl<T: MemorySize> MemorySize for Part<T> {
+    fn memory_size(&self) -> usize {
+        let written: usize = self.writes.values().map(|content| ENTRY_BYTES + content.memory_size()).sum();
+        written + ENTRY_BYTES * (self.reads.len() + self.touches.len())
+    }
+}
+
+impl<T: MemorySize> MemorySize for SlotStates<T> {
+    fn memory_size(&self) -> usize {
+        self.values().map(|content| ENTRY_BYTES + content.memory_size()).sum()
+    }
+}

@@ -1,0 +1,200 @@
+//! A client and the nodes above it: its sessions, what it fetches, hears and acknowledges there.
+
+use super::*;
+
+impl<T: Clone + MemorySize> Session<T> {
+    pub(super) fn send_up(&mut self, node: NodeId, message: Up<T>) {
+        if let Some(upstream) = self.upstreams.get(&node) {
+            self.out.push(Output::Up(node, upstream.holder(), message));
+        }
+    }
+
+    pub(super) fn is_valid(&self, node: NodeId, now: Ms) -> bool {
+        self.upstreams.get(&node).is_some_and(|upstream| upstream.is_valid(now))
+    }
+
+    /// Something of this node is wanted: there has to be a session.
+    pub(super) fn open(&mut self, node: NodeId, now: Ms) {
+        if !self.upstreams.contains_key(&node) {
+            let mut upstream = Upstream::new(self.first_holder);
+            upstream.connect(now);
+            self.upstreams.insert(node, upstream);
+            self.poll_upstream(node, now);
+        }
+    }
+
+    pub(super) fn fetch(&mut self, page: PageId) {
+        if let Some((fetch, have)) = self.cache.fetch(page) {
+            self.send_up(page.node, Up::Fetch { page, fetch, have });
+        }
+    }
+
+    /// The node above says something, in the session of this number.
+    pub fn handle_down(&mut self, node: NodeId, session: HolderId, message: Down<T>, now: Ms) {
+        let Some(upstream) = self.upstreams.get_mut(&node).filter(|upstream| upstream.holder() == session) else {
+            return;
+        };
+        match message {
+            Down::Leased { asked, lease_ms, .. } => {
+                if upstream.handle_leased(asked, lease_ms, now) {
+                    self.handle_opened(node, now);
+                }
+            }
+            Down::Closed => {
+                upstream.close(now);
+                self.suspend(node);
+            }
+            Down::Fetched { page, fetch, reply } => {
+                if self.cache.handle_fetched(page, fetch, reply) {
+                    if self.cache.version(page).is_some() {
+                        self.fetch_ids.insert(page, fetch);
+                    } else {
+                        // What was there is stale, or gone: nobody needs to tell its changes.
+                        self.send_up(node, Up::Evict { page, fetch });
+                    }
+                }
+            }
+            Down::Invalidate { message, contents } => {
+                let (page, asked) = (message.page, message.version);
+                let version = self.cache.invalidate(message, contents);
+                debug_assert!(version <= asked || self.cache.version(page) == Some(version));
+                self.send_up(node, Up::Acknowledge { page, version });
+            }
+            Down::Help { page, help } => {
+                let copy = self.cache.complete_page(page).filter(|_| self.is_valid(node, now));
+                self.send_up(node, Up::Helped { page, help, copy });
+            }
+            Down::Close { at } => {
+                self.cache.close(node, at);
+                for txn in std::mem::take(&mut self.waiting) {
+                    self.snapshot(txn);
+                }
+            }
+            Down::Written { write, result: Ok(timestamp) } => {
+                self.last = self.last.max(timestamp);
+                self.handle_written(write);
+            }
+            Down::Written { write, result: Err(Refusal::TooOld) } => {
+                // If it was written, it was so long ago that all have heard of it, or have expired.
+                let numbers = self.pram.handle_settled(write);
+                self.out.extend(numbers.into_iter().map(Output::Unknown));
+            }
+            Down::Written { write, .. } => {
+                self.pram.handle_refused(write);
+                self.retry = Some(now + RETRY_MS);
+            }
+            Down::Settled { write } => self.handle_settled(write),
+        }
+        self.send_writes(now);
+    }
+
+    pub(super) fn handle_written(&mut self, write: TxnId) {
+        let numbers = self.pram.handle_written(write);
+        self.out.extend(numbers.into_iter().map(Output::Written));
+    }
+
+    pub(super) fn handle_settled(&mut self, write: TxnId) {
+        let numbers = self.pram.handle_settled(write);
+        self.out.extend(numbers.into_iter().map(Output::Written));
+    }
+
+    /// A session is open: what was put aside is validated, and what may not have arrived is written again.
+    pub(super) fn handle_opened(&mut self, node: NodeId, now: Ms) {
+        let aside: Vec<PageId> = self.cache.suspended_pages(node).collect();
+        aside.into_iter().for_each(|page| self.fetch(page));
+        let again: Vec<(TxnId, crate::commit::Writes<T>)> =
+            self.pram.unsettled_at(node).map(|(write, batch)| (write, batch.writes.clone())).collect();
+        for (write, writes) in again {
+            self.send_up(node, Up::Write { write, writes });
+        }
+        self.send_writes(now);
+    }
+
+    pub(super) fn suspend(&mut self, node: NodeId) {
+        self.cache.suspend(node);
+        self.fetch_ids.retain(|page, _| page.node != node);
+    }
+
+    /// Removes a copy, to make room.
+    pub fn evict(&mut self, page: PageId) {
+        if self.cache.evict(page)
+            && let Some(fetch) = self.fetch_ids.remove(&page)
+        {
+            self.send_up(page.node, Up::Evict { page, fetch });
+        }
+    }
+
+    /// There is a connection to what serves this node; with peer servers, to one that serves all.
+    pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
+        for (at, upstream) in &mut self.upstreams {
+            if node.is_none_or(|node| node == *at) {
+                upstream.connect(now);
+            }
+        }
+        self.calls.keys().for_each(|txn| self.repeating.set(*txn, Some(now)));
+        self.poll(now);
+    }
+
+    /// The connection is gone.
+    pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
+        let nodes: Vec<NodeId> =
+            self.upstreams.keys().copied().filter(|at| node.is_none_or(|node| node == *at)).collect();
+        for node in nodes {
+            if let Some(upstream) = self.upstreams.get_mut(&node) {
+                upstream.disconnect(now);
+            }
+            self.suspend(node);
+        }
+    }
+
+    pub(super) fn poll_upstream(&mut self, node: NodeId, now: Ms) {
+        let Some(upstream) = self.upstreams.get_mut(&node) else { return };
+        if upstream.has_lapsed(now) {
+            upstream.close(now);
+            self.suspend(node);
+        }
+        if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, 0, self.subscribe)) {
+            self.send_up(node, renew);
+        }
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        let nodes: Vec<NodeId> = self.upstreams.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.poll_upstream(node, now));
+        for txn in self.repeating.due(now) {
+            self.repeating.set(txn, Some(now + REPEAT_MS));
+            self.out.extend(self.calls.get(&txn).map(|call| Output::Call(txn, call.clone())));
+        }
+        self.keep_locks_alive(now);
+        self.send_writes(now);
+    }
+
+    /// Datastore transactions are heard of, so that their locks do not fall.
+    pub(super) fn keep_locks_alive(&mut self, now: Ms) {
+        if now < self.next_keepalive {
+            return;
+        }
+        self.next_keepalive = now + REPEAT_MS;
+        for (txn, running) in self.locking.iter().filter_map(|txn| Some((txn, self.running.get(txn)?))) {
+            let Level::Locks { first } = running.level else { continue };
+            let (first, mut node) = (first.unwrap_or(*txn), None);
+            for (oid, (mode, _)) in &running.locked {
+                if node.replace(oid.page().node) != Some(oid.page().node) {
+                    self.out.push(Output::Call(*txn, Call::Lock { first, oid: *oid, mode: *mode }));
+                }
+            }
+        }
+    }
+
+    /// When [`Session::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let sessions = self.upstreams.values().filter_map(Upstream::deadline);
+        let keep = self.locking.first().map(|_| self.next_keepalive);
+        // Without a session there is nothing to try: its opening does.
+        let open = |node: &NodeId| self.upstreams.get(node).is_some_and(Upstream::is_open);
+        let retry = self.retry.filter(|_| self.pram.next_node().as_ref().is_some_and(open)).into_iter().chain(keep);
+        sessions.chain(self.repeating.first()).chain(retry).min()
+    }
+}

@@ -1,0 +1,106 @@
+//! Old records as they would be written today.
+
+use bytes::Bytes;
+use model::{ClassId, FieldNumber, RecordBuilder, RecordRef, Result};
+
+use super::{Schema, no_class};
+
+impl Schema {
+    /// The record of a class as it would be written today; `None` if it is that already.
+    ///
+    /// Fields that it lacks get their defaults, those that were widened are converted, those that the class has no more are left out.
+    /// A field whose number is above all that this schema knows in the class's tree is kept: it is younger than the schema.
+    ///
+    /// # Errors
+    /// [`NotFound`](model::ErrorKind::NotFound) if there is no such class, [`Corrupt`](model::ErrorKind::Corrupt) if the record is damaged,
+    /// [`TooLarge`](model::ErrorKind::TooLarge) if it would be too large for a record.
+    pub fn upgrade_record(&self, record: &RecordRef<'_>, class: ClassId) -> Result<Option<Bytes>> {
+        let newest = self.newest_number(class)?;
+        let mut builder = RecordBuilder::new();
+        for (field, value) in self.read(record, class)? {
+            builder.set_value(field.number, &value)?;
+        }
+        for field in record.fields() {
+            let (number, value) = field?;
+            if newest.is_none_or(|newest| number > newest) {
+                builder.set(number, value)?;
+            }
+        }
+        let renewed = builder.build()?;
+        // Compared by fields: what says the same is not written again only because bytes differ.
+        let same = RecordRef::new(&renewed)?.to_fields()? == record.to_fields()?;
+        Ok((!same).then_some(renewed))
+    }
+
+    /// The largest number of a field in the tree of a class. Numbers are never used twice in a tree, and rise.
+    fn newest_number(&self, class: ClassId) -> Result<Option<FieldNumber>> {
+        let lineage = self.lineage(class)?;
+        let top = *lineage.last().ok_or_else(|| no_class(&class.0.to_string()))?;
+        let family = self.family(top);
+        Ok(family.iter().flat_map(|id| self.fields(*id)).map(|field| field.number).max())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::Value;
+
+    use super::*;
+    use crate::{Class, Type};
+
+    const PERSON: ClassId = ClassId(1);
+    const STUDENT: ClassId = ClassId(2);
+
+    /// Field 2 was removed, 1 was widened from int64, 4 was added.
+    fn schema() -> Schema {
+        let person = Class::new(PERSON, "Person")
+            .field(0, "name", Type::String)
+            .field(1, "height", Type::Float64)
+            .required(4, "visits", Type::Int64, 7);
+        Schema::new([person, Class::new(STUDENT, "Student").extends(PERSON).field(3, "year", Type::Int64)]).unwrap()
+    }
+
+    fn record(fields: &[(u32, Value)]) -> Bytes {
+        let mut builder = RecordBuilder::new();
+        for (number, value) in fields {
+            builder.set_value(FieldNumber(*number), value).unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    fn upgrade(class: ClassId, fields: &[(u32, Value)]) -> Option<BTreeMap<FieldNumber, Value>> {
+        let bytes = record(fields);
+        let renewed = schema().upgrade_record(&RecordRef::new(&bytes).unwrap(), class).unwrap()?;
+        Some(RecordRef::new(&renewed).unwrap().to_fields().unwrap())
+    }
+
+    #[test]
+    fn an_old_record_gets_what_is_new_and_loses_what_was_removed() {
+        let old = [(0, "Ann".into()), (1, Value::Int64(2)), (2, "gone".into())];
+        let expected = [(0, "Ann".into()), (1, Value::Float64(2.0)), (4, Value::Int64(7))];
+        let expected = expected.map(|(number, value)| (FieldNumber(number), value)).into();
+        assert_eq!(upgrade(PERSON, &old), Some(expected));
+    }
+
+    #[test]
+    fn a_record_of_today_is_left_alone() {
+        assert_eq!(upgrade(PERSON, &[(0, "Ann".into()), (1, Value::Float64(1.5)), (4, Value::Int64(0))]), None);
+        let student = [(0, "Bob".into()), (1, Value::Null), (3, Value::Int64(2)), (4, Value::Int64(0))];
+        assert_eq!(upgrade(STUDENT, &student), None);
+    }
+
+    #[test]
+    fn a_field_that_is_younger_than_the_schema_is_kept() {
+        let young = [(0, "Ann".into()), (1, Value::Int64(2)), (5, "new".into())];
+        assert_eq!(upgrade(PERSON, &young).unwrap()[&FieldNumber(5)], Value::from("new"));
+    }
+
+    #[test]
+    fn what_was_renewed_is_renewed() {
+        let renewed = upgrade(PERSON, &[(2, Value::Int64(1))]).unwrap();
+        let fields: Vec<(u32, Value)> = renewed.into_iter().map(|(number, value)| (number.0, value)).collect();
+        assert_eq!(upgrade(PERSON, &fields), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! Connections, and the processes in the middle.
+
+use model::NodeId;
+use protocol::cache_node::Output;
+use protocol::commit::Request;
+use protocol::ident::{HlcTimestamp, HolderId};
+use protocol::placement::Epoch;
+
+use super::net::{Datagram, LinkId, Pid, TreeMessage};
+use super::{Event, NOTICE_MS, ProcessMachine, RECONNECT_MS, SimObject, World};
+
+impl World {
+    // ------------------------------------------------------------------------------------------ connections
+
+    /// A process connects to one above it: the next of its choices if the last was of no use.
+    pub(super) fn connect(&mut self, pid: Pid, life: u64, uplink: usize) {
+        if self.processes[pid].incarnation != life || self.processes[pid].machine.is_none() {
+            return;
+        }
+        let one = &self.processes[pid].uplinks[uplink];
+        if one.link.is_some() {
+            return;
+        }
+        let node = one.node;
+        // A logical node may have moved.
+        let upper = match node {
+            Some(node) => self.believed_location(pid, node),
+            None => Some((one.choices[one.chosen % one.choices.len()], Epoch::default())),
+        };
+        let Some((upper, epoch)) = upper.filter(|(upper, _)| self.processes[*upper].machine.is_some()) else {
+            self.fetch_map(pid);
+            self.processes[pid].uplinks[uplink].chosen += 1;
+            let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
+            return self.push(later, Event::Reconnect(pid, life, uplink));
+        };
+        let link = self.net.connect(pid, upper, node, epoch);
+        self.processes[pid].uplinks[uplink].link = Some(link);
+        let now = self.local_time(pid);
+        self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::CacheNode(middle)) => middle.connect(node, now),
+            Some(ProcessMachine::Client(client)) => client.session.connect(node, now),
+            Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
+        }
+        self.drain_process(pid);
+    }
+
+    /// A process notices that a connection is gone.
+    pub(super) fn handle_broken(&mut self, pid: Pid, life: u64, link: LinkId) {
+        if self.processes[pid].incarnation != life || self.processes[pid].machine.is_none() {
+            return;
+        }
+        let now = self.local_time(pid);
+        let (lower, members) = (self.net.links[link].lower, self.members.clone());
+        if lower != pid {
+            if let Some(ProcessMachine::CacheNode(middle)) = &mut self.processes[pid].machine {
+                let below = |holder: HolderId| members.get(&(holder.0 >> 24)) == Some(&lower);
+                middle.handle_disconnected(&lower, |_, holder| below(holder), now);
+            }
+            return self.drain_process(pid);
+        }
+        let Some(uplink) = self.processes[pid].uplinks.iter().position(|uplink| uplink.link == Some(link)) else {
+            return;
+        };
+        let one = &mut self.processes[pid].uplinks[uplink];
+        (one.link, one.chosen) = (None, one.chosen + 1);
+        let node = one.node;
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::CacheNode(middle)) => middle.disconnect(node, now),
+            Some(ProcessMachine::Client(client)) => client.session.disconnect(node, now),
+            Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
+        }
+        self.fetch_map(pid);
+        let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
+        self.push(later, Event::Connect(pid, life, uplink));
+        self.drain_process(pid);
+    }
+
+    /// A connection breaks; both notice, one after the other.
+    pub(super) fn cut(&mut self, link: LinkId) {
+        if !self.net.cut(link) {
+            return;
+        }
+        let (lower, upper) = (self.net.links[link].lower, self.net.links[link].upper);
+        for pid in [lower, upper] {
+            let at = self.now + 1 + self.net.chance(pid, (0, NOTICE_MS));
+            let life = self.processes[pid].incarnation;
+            self.push(at, Event::Broken(pid, life, link));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ messages
+
+    /// Sends a message up, from `pid`, in the tree of a logical node.
+    pub(super) fn send_up(&mut self, pid: Pid, message: TreeMessage) {
+        let TreeMessage::Up(node, ..) = &message else { return };
+        let uplinks = &self.processes[pid].uplinks;
+        let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|at| at == *node));
+        let Some(link) = uplink.and_then(|uplink| uplink.link).filter(|link| self.net.links[*link].alive) else {
+            return;
+        };
+        let at = self.net.put(link, true, message, self.now);
+        self.push(at, Event::Deliver(link, true));
+    }
+
+    /// Sends a message down to a holder.
+    pub(super) fn send_down(&mut self, pid: Pid, message: TreeMessage) {
+        let TreeMessage::Down(node, holder, _) = &message else { return };
+        let Some(lower) = self.members.get(&(holder.0 >> 24)) else { return };
+        let Some(link) = self.net.between(*lower, pid, *node) else { return };
+        let at = self.net.put(link, false, message, self.now);
+        self.push(at, Event::Deliver(link, false));
+    }
+
+    /// Asks the participant of a logical node.
+    pub(super) fn send_ask(&mut self, from: Pid, node: NodeId, request: Request<SimObject>, seen: HlcTimestamp) {
+        self.refresh_map(from);
+        if let Some((to, epoch)) = self.believed_location(from, node) {
+            self.send_datagram(from, to, Datagram::Ask(node, epoch, request, seen));
+        }
+    }
+
+    /// Sends a message that may be lost, or come twice.
+    pub(super) fn send_datagram(&mut self, from: Pid, to: Pid, message: Datagram) {
+        if from == to {
+            // Within one process.
+            return self.push(self.now, Event::Datagram(from, to, message.into()));
+        }
+        let message = std::rc::Rc::new(message);
+        for at in self.net.datagram_arrivals(from, to, self.now) {
+            self.push(at, Event::Datagram(from, to, message.clone()));
+        }
+    }
+
+    pub(super) fn deliver(&mut self, link: LinkId, up: bool) {
+        let Some(message) = self.net.take(link, up) else { return };
+        let (lower, upper) = (self.net.links[link].lower, self.net.links[link].upper);
+        let (from, pid) = if up { (lower, upper) } else { (upper, lower) };
+        self.note(|world| format!("{} → {}: {}", world.name(from), world.name(pid), describe(&message)));
+        let now = self.local_time(pid);
+        match (message, &mut self.processes[pid].machine) {
+            (TreeMessage::Up(node, holder, message), Some(ProcessMachine::CacheNode(middle))) => {
+                let handled = middle.handle_up(node, holder, message, now);
+                self.oracle.expect_accepted(handled);
+            }
+            (TreeMessage::Down(node, session, message), Some(ProcessMachine::CacheNode(middle))) => {
+                middle.handle_down(node, session, message, now);
+            }
+            (TreeMessage::Up(node, holder, message), Some(ProcessMachine::Brick(_))) => {
+                self.handle_brick_up(pid, node, holder, message)
+            }
+            (TreeMessage::Up(node, holder, message), Some(ProcessMachine::GroupMember(_))) => {
+                self.handle_member_up(pid, link, node, holder, message)
+            }
+            (TreeMessage::Down(node, session, message), Some(ProcessMachine::Client(_))) => {
+                self.handle_client_down(pid, node, session, message)
+            }
+            _ => return,
+        }
+        self.drain_process(pid);
+    }
+
+    pub(super) fn handle_datagram(&mut self, from: Pid, to: Pid, message: &Datagram) {
+        self.note(|world| format!("{} → {}: {}", world.name(from), world.name(to), describe_datagram(message)));
+        let now = self.local_time(to);
+        match (message, &mut self.processes[to].machine) {
+            (Datagram::Ask(node, _, request, seen), Some(ProcessMachine::Brick(_))) => {
+                self.handle_brick_ask(from, to, *node, request.clone(), *seen);
+            }
+            (Datagram::Ask(node, epoch, request, seen), Some(ProcessMachine::GroupMember(_))) => {
+                self.handle_member_ask(from, to, (*node, *epoch), request.clone(), *seen);
+            }
+            (Datagram::Answer(node, answer, _, _), Some(ProcessMachine::GroupMember(host))) => {
+                host.handle_answer(*node, answer, now)
+            }
+            (Datagram::Group(node, member, message), Some(ProcessMachine::GroupMember(host))) => {
+                host.handle_group_message(*node, *member, (**message).clone(), now);
+            }
+            (Datagram::Notice(notice), Some(ProcessMachine::GroupMember(host))) => host.handle_notice(notice.clone()),
+            (Datagram::MetaRequest(member, ask), Some(ProcessMachine::Meta(meta))) => {
+                meta.handle_ask(*member, ask.clone(), now)
+            }
+            (Datagram::Fetch, Some(ProcessMachine::Meta(meta))) => {
+                let map = meta.map().clone();
+                self.send_datagram(to, from, Datagram::Map(map));
+            }
+            (Datagram::Map(map), Some(_)) => self.handle_map(to, map),
+            (Datagram::Refused(_, why), Some(_)) => self.handle_refused(to, *why),
+            (Datagram::Answer(_, answer, _, _), Some(ProcessMachine::Brick(process))) => {
+                let Datagram::Answer(node, ..) = message else { return };
+                process.brick.handle_answer(*node, answer.clone(), now);
+            }
+            (Datagram::Answer(node, answer, locked, seen), Some(ProcessMachine::CacheNode(middle))) => {
+                let answered = middle.handle_answer(*node, answer.clone(), locked.clone(), *seen, now);
+                self.oracle.expect_accepted(answered);
+            }
+            (Datagram::Call(txn, call), Some(ProcessMachine::CacheNode(middle))) => {
+                match middle.handle_call(from, *txn, call.clone(), now) {
+                    Ok(output) => self.cache_node_output(to, output),
+                    Err(rejected) => self.oracle.expect_accepted(Err::<(), _>(rejected)),
+                }
+            }
+            (Datagram::Reply(txn, reply), Some(ProcessMachine::CacheNode(middle))) => {
+                let output = middle.handle_reply(*txn, reply.clone());
+                self.cache_node_output(to, output);
+            }
+            (message, Some(ProcessMachine::Client(_))) => self.handle_client_datagram(to, message),
+            _ => return,
+        }
+        self.drain_process(to);
+    }
+
+    // ------------------------------------------------------------------------------------------ the middle
+
+    pub(super) fn drain_cache_node(&mut self, pid: Pid) {
+        let Some(ProcessMachine::CacheNode(middle)) = &mut self.processes[pid].machine else { return };
+        let outputs = middle.outputs();
+        let invariants = middle.check_invariants();
+        self.oracle.expect_invariants(invariants);
+        outputs.into_iter().for_each(|output| self.cache_node_output(pid, Some(output)));
+    }
+
+    fn cache_node_output(&mut self, pid: Pid, output: Option<Output<Pid, SimObject>>) {
+        match output {
+            Some(Output::Up(node, session, message)) => self.send_up(pid, TreeMessage::Up(node, session, message)),
+            Some(Output::Down(node, holder, message)) => self.send_down(pid, TreeMessage::Down(node, holder, message)),
+            Some(Output::Ask(node, request)) => {
+                let Some(ProcessMachine::CacheNode(middle)) = &self.processes[pid].machine else { return };
+                let seen = middle.clock();
+                self.send_ask(pid, node, request, seen);
+            }
+            Some(Output::Call(txn, call)) => {
+                let uplink = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
+                if let Some(link) = uplink {
+                    let upper = self.net.links[link].upper;
+                    self.send_datagram(pid, upper, Datagram::Call(txn, call));
+                }
+            }
+            Some(Output::Reply(to, txn, reply)) => self.send_datagram(pid, to, Datagram::Reply(txn, reply)),
+            Some(Output::Busy(_, txn, node)) => self.turn_away(pid, txn, node),
+            None => {}
+        }
+    }
+}
+
+/// A message of a tree, shortly.
+fn describe(message: &TreeMessage) -> String {
+    match message {
+        TreeMessage::Up(node, holder, message) => format!("[{}/{holder:?}] {message:?}", node.0),
+        TreeMessage::Down(node, holder, message) => format!("[{}/{holder:?}] {message:?}", node.0),
+    }
+}
+
+fn describe_datagram(message: &Datagram) -> String {
+    match message {
+        Datagram::Call(txn, call) => format!("{txn:?} {call:?}"),
+        Datagram::Reply(txn, reply) => format!("{txn:?} {reply:?}"),
+        Datagram::Ask(node, epoch, request, seen) => format!("[{} {epoch:?}] {request:?} at {seen:?}", node.0),
+        Datagram::Refused(node, why) => format!("[{}] refused: {why:?}", node.0),
+        Datagram::Fetch => "the map?".to_owned(),
+        Datagram::Map(map) => format!("{map:?}"),
+        Datagram::MetaRequest(_, ask) => format!("{ask:?}"),
+        Datagram::Notice(notice) => format!("{notice:?}"),
+        Datagram::Group(node, _, message) => format!("[{}] {message:?}", node.0),
+        Datagram::Answer(node, answer, locked, seen) => format!("[{}] {answer:?} {locked:?} at {seen:?}", node.0),
+    }
+}
