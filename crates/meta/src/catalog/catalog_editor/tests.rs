@@ -56,22 +56,31 @@ async fn a_cluster_is_set_up_once() {
     let first = Parameters::generate();
     assert_eq!(editor.set_up(&first).await.unwrap().value, first);
     assert_eq!(editor.set_up(&Parameters::generate()).await.unwrap().value, first);
-    let longer = Parameters { skew_ms: 1_000, ..first.clone() };
+    let longer = Parameters { session_ttl_ms: 10_000, ..first.clone() };
     editor.set_parameters(&longer).await.unwrap();
     assert_eq!(editor.parameters().await.unwrap(), longer);
     assert_eq!(kind(editor.set_parameters(&Parameters::generate()).await), ErrorKind::Invalid);
-    assert_eq!(kind(editor.set_parameters(&Parameters { skew_ms: 0, ..first }).await), ErrorKind::Invalid);
+    assert_eq!(kind(editor.set_parameters(&Parameters { session_ttl_ms: 999, ..first }).await), ErrorKind::Invalid);
 }
 
 #[tokio::test]
 async fn a_catalogue_of_a_newer_program_is_left_alone() {
     let editor = editor();
-    let text = r#"{"format":2,"cluster":"0123456789abcdef0123456789abcdef","brick_lease_ms":1000,"holder_lease_ms":1000,
-                   "session_ttl_ms":1000,"skew_ms":100,"what":"is new"}"#;
+    let text = r#"{"format":2,"cluster":"0123456789abcdef0123456789abcdef","session_ttl_ms":1000,"what":"is new"}"#;
     let key = crate::Key::new("parameters").unwrap();
     let _ = editor.store().write(vec![], vec![crate::KeyChange::put(key, text)]).await.unwrap();
     assert!(matches!(editor.parameters().await, Err(CatalogError::Newer { found: 2, .. })));
     assert_eq!(kind(editor.set_up(&Parameters::generate()).await), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn parameters_with_the_leases_and_skew_of_older_programs_are_read() {
+    let editor = editor();
+    let text = r#"{"format":1,"cluster":"0123456789abcdef0123456789abcdef","brick_lease_ms":1000,"holder_lease_ms":1000,
+                   "session_ttl_ms":2000,"skew_ms":100}"#;
+    let key = crate::Key::new("parameters").unwrap();
+    let _ = editor.store().write(vec![], vec![crate::KeyChange::put(key, text)]).await.unwrap();
+    assert_eq!(editor.parameters().await.unwrap().session_ttl_ms, 2_000);
 }
 
 #[tokio::test]
