@@ -43,6 +43,11 @@ fn row_size(row: &Row) -> Option<usize> {
     (!matches!(row, Row::Tombstone)).then(|| row.size())
 }
 
+/// The system's clock, in microseconds since 1970.
+fn now_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64)
+}
+
 /// What is called with a transaction's outcome.
 pub(crate) type OutcomeCallback = Box<dyn FnOnce(Result<Outcome>) + Send>;
 
@@ -330,7 +335,7 @@ impl Core {
         is_bounded: bool,
     ) -> Result<Outcome> {
         let (view, seq) = (self.view.load(), writer.next_seq);
-        let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
+        let time_us = self.options.fixed_time_us.unwrap_or_else(now_us);
         if let [Step::Rows(rows)] = &steps[..] {
             if is_bounded && !view.active.has_room_for(rows.iter().map(|row| (&row.key, row.size()))) {
                 return Err(no_room());

@@ -96,6 +96,12 @@ impl CommitQueue {
         waiting.round.take()
     }
 
+    /// Whether there is something to apply, or something applied that no force has taken up.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.lock().is_idle()
+    }
+
     /// Waits, at most for so long, unless there is something to do.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> WaitOutcome {
         let mut waiting = self.lock();

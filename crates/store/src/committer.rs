@@ -99,6 +99,17 @@ impl Core {
         }
     }
 
+    /// Whether a force has something to apply, to write, or to reply to.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn is_force_wanted(&self) -> bool {
+        let writer = self.writer.lock();
+        let can_apply = || !self.is_full(&self.view.load()) || self.refusal(&writer).is_some();
+        self.commit_queue.has_work()
+            || !writer.batch.frames.is_empty()
+            || !writer.pending.decided.is_empty()
+            || (!writer.pending.backlog.is_empty() && can_apply())
+    }
+
     /// Applies what was taken in, forces what is in the batch, shows it and gives the answers.
     pub(crate) fn force(&self) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
 
 /// A directory tree of the store.

@@ -11,6 +11,8 @@ use crate::key::Key;
 mod conformance;
 pub(crate) mod lmdb;
 pub(crate) mod memory;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod sim;
 
 /// Why an engine failed.
 #[derive(Debug, thiserror::Error)]

@@ -86,19 +86,13 @@ impl Core {
         if self.durable.is_none() {
             return Ok(());
         }
-        self.install_with_retry()?;
-        {
-            let mut writer = self.writer.lock();
-            let view = self.view.load();
-            if view.frozen.is_none() && !view.active.is_empty() {
-                self.freeze(&mut writer, &view);
-            }
-        }
+        self.install_and_record()?;
+        self.freeze_if_idle();
         while self.view.load().frozen.is_some() {
             if !self.options.threads {
                 self.force()?;
             }
-            if !self.install_with_retry()? {
+            if !self.install_and_record()? {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -106,7 +100,17 @@ impl Core {
         Ok(())
     }
 
-    fn install_with_retry(&self) -> Result<bool> {
+    /// Freezes the buffer unless one is frozen already.
+    pub(crate) fn freeze_if_idle(&self) {
+        let mut writer = self.writer.lock();
+        let view = self.view.load();
+        if view.frozen.is_none() && !view.active.is_empty() {
+            self.freeze(&mut writer, &view);
+        }
+    }
+
+    /// Installs the frozen buffer and remembers how it went, which decides whether changes are refused.
+    pub(crate) fn install_and_record(&self) -> Result<bool> {
         let installed = self.install();
         let full = matches!(&installed, Err(error) if error.kind() == ErrorKind::Full);
         self.disk_full.store(full, Ordering::Relaxed);
@@ -144,7 +148,7 @@ impl Core {
                     *self.spare_mob.lock() = None;
                 }
             }
-            if let Err(error) = self.install_with_retry() {
+            if let Err(error) = self.install_and_record() {
                 tracing::error!(%error, "cannot install changes; trying again");
                 self.commit_queue.wake();
                 std::thread::sleep(RETRY_DELAY);

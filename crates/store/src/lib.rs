@@ -40,6 +40,8 @@ mod round;
 mod row;
 mod rows;
 mod scrub;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod slab;
 mod stage;
 mod status;

@@ -17,11 +17,21 @@ pub struct Options {
     /// Whether the store runs its own threads for forcing and installing. Without them nothing becomes durable until
     /// [`Store::force`](crate::Store::force) is called: for simulations.
     pub threads: bool,
+    /// The time, in microseconds since 1970, that changes are recorded with; `None` for the system's clock. For
+    /// simulations, which must not depend on a clock.
+    pub fixed_time_us: Option<i64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mob_bytes: 12 << 20, segment_bytes: 16 << 20, memory_bytes: 8 << 30, uploads: 1024, threads: true }
+        Self {
+            mob_bytes: 12 << 20,
+            segment_bytes: 16 << 20,
+            memory_bytes: 8 << 30,
+            uploads: 1024,
+            threads: true,
+            fixed_time_us: None,
+        }
     }
 }
 

@@ -154,6 +154,7 @@ struct SimFile {
 }
 
 impl SimDisk {
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -174,11 +175,13 @@ impl SimDisk {
     }
 
     /// Plants a bug: from now on forcing does nothing and says that it did.
+    #[cfg(test)]
     pub(crate) fn ignore_forces(&self) {
         self.state.lock().ignores_force = true;
     }
 
     /// Shows `watch` an image of the disk after every change from now on.
+    #[cfg(test)]
     pub(crate) fn watch(&self, watch: impl FnMut(Self) + Send + 'static) {
         *self.watch.lock() = Some(Box::new(watch));
     }
@@ -226,6 +229,7 @@ impl SimDisk {
     }
 
     /// Changes bytes of a file as a failing device would.
+    #[cfg(test)]
     pub(crate) fn damage(&self, name: &str, offset: usize, change: impl FnOnce(&mut [u8])) {
         let mut state = self.state.lock();
         let index = state.names[name];
@@ -237,7 +241,18 @@ impl SimDisk {
         file.dirty.clear();
     }
 
+    /// A checksum of all names and files as they are now.
+    pub(crate) fn digest(&self) -> u32 {
+        let state = self.state.lock();
+        state.names.iter().fold(0, |digest, (name, index)| {
+            let bytes = state.files[*index].current.to_vec();
+            let len = (bytes.len() as u64).to_le_bytes();
+            crate::checksum::crc32c_parts(&[&u32::to_le_bytes(digest)[..], name.as_bytes(), &len, &bytes])
+        })
+    }
+
     /// The bytes of a file.
+    #[cfg(test)]
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.state.lock();
         state.files[state.names[name]].current.to_vec()

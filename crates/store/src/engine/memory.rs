@@ -22,9 +22,19 @@ struct MemoryRead(Arc<Rows>);
 
 impl MemoryEngine {
     /// A new engine with the rows of this one: what would be found after a crash now.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn image(&self) -> Self {
         Self { rows: Arc::new(RwLock::new(Arc::clone(&self.rows.read()))) }
+    }
+
+    /// A checksum of all rows, continued from that of something else.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn digest(&self, seed: u32) -> u32 {
+        let add = |digest: u32, (key, value): (&Key, &Bytes)| {
+            let len = (key.len() as u64).to_le_bytes();
+            crate::checksum::crc32c_parts(&[&digest.to_le_bytes()[..], &len, key, value])
+        };
+        self.rows.read().iter().fold(seed, add)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Stores to test: in memory, on a simulated disk, and on the real one.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::{Options, Store};
 use crate::core::Core;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
-use crate::engine::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
+use crate::engine::sim::{EngineFaults, SimEngine};
 use crate::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
@@ -20,55 +19,8 @@ use crate::read::Readable;
 pub(crate) struct SimulatedStore {
     pub(crate) disk: SimDisk,
     pub(crate) engine: MemoryEngine,
-    pub(crate) faults: Arc<Mutex<Faults>>,
+    pub(crate) faults: Arc<Mutex<EngineFaults>>,
     pub(crate) store: Store,
-}
-
-/// What goes wrong in the engine beside the simulated disk.
-#[derive(Default)]
-pub(crate) struct Faults {
-    /// Bytes that the engine may take.
-    pub(crate) room: Option<u64>,
-    /// Whether every batch fails.
-    pub(crate) broken: bool,
-    /// A planted bug: a row whose key begins so is not written.
-    pub(crate) skip: Option<Vec<u8>>,
-}
-
-/// The engine of a simulated machine: it stops with the disk, runs full, and loses rows on purpose.
-struct SimEngine {
-    memory: MemoryEngine,
-    disk: SimDisk,
-    faults: Arc<Mutex<Faults>>,
-}
-
-impl Engine for SimEngine {
-    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
-        self.memory.read(read)
-    }
-
-    fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
-        self.memory.pin()
-    }
-
-    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
-        let rows: Vec<EngineRow> = rows.collect::<Result<_, _>>().map_err(|BatchAborted| EngineError::Aborted)?;
-        self.disk.count_change().map_err(|e| EngineError::Failed(Box::new(e)))?;
-        if self.faults.lock().broken {
-            return Err(EngineError::Failed("the engine is broken".into()));
-        }
-        let skip = self.faults.lock().skip.clone();
-        let added: u64 = rows.iter().filter_map(|(key, row)| Some((key.len() + row.as_ref()?.len()) as u64)).sum();
-        if self.faults.lock().room.is_some_and(|room| self.memory.size() + added > room) {
-            return Err(EngineError::Full(Box::new(io::Error::from(io::ErrorKind::StorageFull))));
-        }
-        let kept = rows.into_iter().filter(|(key, _)| skip.as_ref().is_none_or(|skip| !key.starts_with(skip)));
-        self.memory.write(&mut kept.map(Ok))
-    }
-
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
 }
 
 pub(crate) fn small_options() -> Options {
@@ -85,7 +37,7 @@ impl SimulatedStore {
     }
 
     pub(crate) fn open_with(disk: SimDisk, engine: MemoryEngine, options: Options) -> model::Result<Self> {
-        let faults = Arc::new(Mutex::new(Faults::default()));
+        let faults = Arc::new(Mutex::new(EngineFaults::default()));
         let boxed = SimEngine { memory: engine.clone(), disk: disk.clone(), faults: Arc::clone(&faults) };
         let core = open_on(Arc::new(disk.clone()), Box::new(boxed), [7; 16], options, OnDamage::Refuse)?;
         Ok(Self { disk, engine, faults, store: Store::start(core)? })
