@@ -7,6 +7,7 @@ mod load;
 mod machine;
 mod mortar;
 mod osbdb;
+mod paper;
 mod plot;
 mod process;
 mod progress;

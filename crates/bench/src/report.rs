@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::Result;
 use crate::figure::{Figure, Row, median};
 use crate::machine::Machine;
+use crate::paper;
 use crate::plot::{self, quantity};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}\
@@ -121,7 +122,7 @@ fn section(out: &mut String, figure: &Figure) -> Result<()> {
             "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
              <td class=\"n {class}\">{:.2}</td><td>{}</td></tr>",
             escape(&row.case),
-            if figure.paper.is_empty() { "–" } else { "see above" },
+            paper::value(figure.id, &row.case, row.unit).unwrap_or("–"),
             escape(&row.rival_name),
             format_spread(&row.rival),
             format_spread(&row.mortar),
