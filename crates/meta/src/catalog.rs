@@ -3,7 +3,7 @@
 //! | module | has |
 //! | --- | --- |
 //! | `parameters`, `member`, `space`, `account`, `placement` | the entries: cluster, bricks and peer servers, spaces, users, where things are |
-//! | `class`, `field_type`, `evolution`, `adoption`, `index`, `schema` | classes: what records have, and how that changes |
+//! | `class`, `evolution`, `adoption`, `index`, `schema` | classes: what records have, and how that changes |
 //! | `path`, `entry`, `names`, `limits` | keys, JSON, and what is allowed |
 //! | `schema_request`, `move_request`, `member_request` | what is asked from outside about classes and indexes, where things are, and who takes part |
 //! | [`CatalogEditor`] | all operations, each a compare-and-set loop over a `catalog_draft` |
@@ -21,7 +21,6 @@ mod class;
 mod entry;
 mod error;
 mod evolution;
-mod field_type;
 mod follower;
 mod ident;
 mod index;
@@ -47,13 +46,13 @@ pub use catalog_editor::{CatalogEditor, Edited, hash_password};
 pub use class::{Class, ClassDefinition, Field, FieldDefinition};
 pub use error::CatalogError;
 pub use evolution::{EvolutionError, EvolutionStep};
-pub use field_type::FieldType;
 pub use follower::Follower;
 pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
 pub use literal::Literal;
 pub use member::{BrickRecord, Liveness, PeerRecord, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
+pub use model::FieldType;
 pub use move_request::{BrickState, MoveAnswer, MoveInState, MoveRequest, NodeState};
 pub use parameters::{FORMAT, Parameters};
 pub use password::{PasswordChecker, check_password};

@@ -5,6 +5,7 @@ mod arbitrary;
 pub mod checksum;
 mod decimal;
 mod error;
+mod field_type;
 mod filter;
 pub mod limits;
 mod object;
@@ -18,6 +19,7 @@ mod value;
 
 pub use decimal::{Decimal, DecimalRef};
 pub use error::{Error, ErrorKind, Result};
+pub use field_type::{FieldType, is_class_name, is_identifier, nearest_double};
 pub use filter::{Comparison, Filter, Operand, Operands};
 pub use object::Object;
 pub use oid::{ClassId, NodeId, Oid, PageId, ParseOidError, SpaceId};

@@ -28,6 +28,8 @@ pub const BLOB: u64 = 1 << 50;
 pub const LISTING: usize = 10_000;
 /// Bytes in the name of a space.
 pub const SPACE_NAME: usize = 64;
+/// Bytes of the name of a class.
+pub const CLASS_NAME: usize = 255;
 /// Levels of lists, sets and maps within each other.
 pub const NESTING: usize = 32;
 /// Bytes of a decimal's digits: 9864 digits.

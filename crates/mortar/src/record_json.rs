@@ -237,7 +237,7 @@ mod tests {
             (json!({"count": 1.5}), "1.5 is no int64"),
             (json!({"mark": "0"}), "is no bytes"),
             (json!({"of": "ann"}), "neither an identifier nor a name"),
-            (json!({"boss": "1.3.0.2a.3"}), "is a reference to Thing, and 1.3.0.2a.3 is of Other"),
+            (json!({"boss": "1.3.0.2a.3"}), "is a ref<Thing>, and 1.3.0.2a.3 is of Other"),
             (json!({"friends": ["1.1.0.2a.3", "1.0.0.2a.4"]}), "and 1.0.0.2a.4 is of no class of records"),
             (json!([]), "JSON object"),
         ] {

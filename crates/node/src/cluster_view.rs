@@ -26,7 +26,7 @@ use crate::node_placement::{BrickId, CurrentPlacement, NodePlacement, PlacementS
 use number_pool::NumberPool;
 use schema::SchemaCache;
 
-pub use schema::{QuerySchema, type_of};
+pub use schema::QuerySchema;
 pub(crate) use schema::{handle_schema_request, needs_definition};
 
 /// An object space.

@@ -13,13 +13,12 @@ mod typed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{ClassId, Comparison, Operand, Result, Value};
+use model::{ClassId, Comparison, Operand, Result, Value, nearest_double};
 
 pub(crate) use typed::{
     Any, Cond, Elements, GroupColumn, Groups, Order, OrderBy, Output, Path, PathRoot, PathStep, Term, TextTest,
 };
 
-use crate::schema::nearest_double;
 use crate::text::{error_at, locate};
 use crate::{Expr, Function, Query, Schema, Type, number};
 

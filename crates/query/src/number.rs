@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 
 use bigdecimal::BigDecimal;
 use bigdecimal::num_bigint::{BigInt, Sign};
-use model::{Decimal, Error, ErrorKind, Result, Value};
+use model::{Decimal, Error, ErrorKind, Result, Value, nearest_double};
 
-use crate::schema::nearest_double;
 use crate::{Arithmetic, limits};
 
 /// How far apart the exponents of two decimals may be for their sum to be written out.

@@ -128,34 +128,8 @@ pub struct IndexDescription {
     pub unique: bool,
 }
 
-/// What a field holds, with the classes of references by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FieldType {
-    /// A truth value.
-    Bool,
-    /// An integer of 64 bits.
-    Int64,
-    /// A floating-point number.
-    Float64,
-    /// A decimal number.
-    Decimal,
-    /// Text.
-    String,
-    /// Bytes.
-    Bytes,
-    /// A day.
-    Date,
-    /// A moment.
-    Timestamp,
-    /// An object of a class, or any object.
-    Reference(Option<&'static str>),
-    /// Values in an order.
-    List(Box<FieldType>),
-    /// Different values.
-    Set(Box<FieldType>),
-    /// Values by keys.
-    Map(Box<FieldType>, Box<FieldType>),
-}
+/// What a field holds, with classes by name.
+pub type FieldType = model::FieldType<&'static str>;
 
 /// Takes a struct's fields for a record, one after the other.
 #[derive(Debug)]
@@ -290,25 +264,5 @@ impl<T> fmt::Debug for Ref<T> {
 impl<T> fmt::Display for Ref<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.oid.fmt(f)
-    }
-}
-
-impl fmt::Display for FieldType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bool => f.write_str("bool"),
-            Self::Int64 => f.write_str("int64"),
-            Self::Float64 => f.write_str("float64"),
-            Self::Decimal => f.write_str("decimal"),
-            Self::String => f.write_str("string"),
-            Self::Bytes => f.write_str("bytes"),
-            Self::Date => f.write_str("date"),
-            Self::Timestamp => f.write_str("timestamp"),
-            Self::Reference(Some(class)) => write!(f, "reference to {class}"),
-            Self::Reference(None) => f.write_str("reference"),
-            Self::List(element) => write!(f, "list of {element}"),
-            Self::Set(element) => write!(f, "set of {element}"),
-            Self::Map(key, value) => write!(f, "map from {key} to {value}"),
-        }
     }
 }

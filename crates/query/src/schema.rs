@@ -10,16 +10,15 @@
 //! - a number whose type was widened is compared by its value as it stands, and converted where its type matters: in
 //!   arithmetic, and when it is read ([`Type::convert`]).
 
-mod types;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{ClassId, Error, ErrorKind, FieldNumber, RecordRef, Result, Value, ValueRef};
+use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, RecordRef, Result, Value, ValueRef};
 
-pub use types::Type;
-pub(crate) use types::nearest_double;
+/// What a field holds, with classes by number.
+pub type Type = FieldType<ClassId>;
 
 /// The classes of a space.
 #[derive(Clone, Debug, Default)]
@@ -254,19 +253,11 @@ impl Schema {
         entry.fields.iter().map(|field| Ok((field, value(field)?))).collect()
     }
 
-    /// A type in words, with the names of classes.
+    /// A type as text, with the names of classes.
     #[must_use]
     pub fn type_name(&self, ty: &Type) -> String {
-        match ty {
-            Type::Reference(Some(id)) => match self.class(*id) {
-                Some(class) => format!("reference to {}", class.name),
-                None => format!("reference to class {}", id.0),
-            },
-            Type::List(element) => format!("list of {}", self.type_name(element)),
-            Type::Set(element) => format!("set of {}", self.type_name(element)),
-            Type::Map(key, value) => format!("map from {} to {}", self.type_name(key), self.type_name(value)),
-            other => other.word().into(),
-        }
+        let name = |id: &ClassId| self.class(*id).map_or_else(|| format!("class {}", id.0), |class| class.name.clone());
+        ty.map_classes(&|id| Some(name(id))).to_string()
     }
 
     /// The class and its ancestors, the eldest last.
@@ -294,11 +285,16 @@ impl Schema {
             for field in &class.fields {
                 check_name(&field.name)?;
                 let place = || format!("field {} of class {}", field.name, class.name);
-                if !field.ty.classes().all(|id| self.classes.contains_key(&id)) {
+                if !field.ty.classes().into_iter().all(|id| self.classes.contains_key(id)) {
                     return Err(invalid(format!("{} refers to a class that is not there", place())));
                 }
-                field.ty.check_nesting().map_err(|error| invalid(format!("{}: {error}", place())))?;
-                if let Some(default) = [&field.default, &field.initial].into_iter().find(|value| !field.ty.holds(value))
+                if !field.ty.is_within_nesting_limit() {
+                    let levels = field.ty.depth();
+                    let message = format!("{}: its type has {levels} levels within each other", place());
+                    return Err(Error::new(ErrorKind::TooLarge, message));
+                }
+                if let Some(default) =
+                    [&field.default, &field.initial].into_iter().find(|value| !field.ty.accepts_or_null(value))
                 {
                     let ty = self.type_name(&field.ty);
                     return Err(invalid(format!("{} has the default {default}, and its type is {ty}", place())));

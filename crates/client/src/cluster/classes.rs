@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, FieldNumber, Oid, Result, Value, limits};
-use query::persistent::{ClassDescription, Classes, FieldDescription, FieldType, Layout, Persistent};
-use query::schema::{Class, Field, Schema, Type};
+use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Oid, Result, Value};
+use query::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
+use query::schema::{Class, Field, Schema};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
-use wire::proto::schema::{self, field_type::Kind};
+use wire::proto::schema;
 
 use super::core::Core;
 use super::unique::UniqueIndex;
@@ -151,40 +151,20 @@ fn class_of(class: schema::Class, ids: &BTreeMap<String, ClassId>) -> Result<Cla
     let schema::Class { id, name, parent, version, fields } = class;
     let fields = fields.into_iter().map(|field| {
         let schema::Field { number, name, r#type, default, required, initial } = field;
-        let ty = r#type.and_then(|of| type_of(of, ids, limits::NESTING));
-        let unknown = || {
-            let what = format!("field {name:.100?} has a type that this program does not know: upgrade it");
-            Error::new(ErrorKind::Unsupported, what)
-        };
-        let ty = ty.ok_or_else(unknown)?;
+        let unknown =
+            |why: String| Error::new(ErrorKind::Unsupported, format!("the type of field {name:.100?}: {why}"));
+        let named = r#type.as_ref().ok_or_else(|| unknown("it is missing".to_owned()))?;
+        let named = FieldType::try_from(named).map_err(|error| unknown(error.message().to_owned()))?;
+        let ty = named.try_map_classes(&mut |class| match ids.get(class) {
+            Some(id) => Ok(Some(*id)),
+            None => Err(unknown(format!("the space has no class {class:?}"))),
+        })?;
         let value = |bytes: Option<Bytes>| bytes.map_or(Ok(Value::Null), |bytes| Value::from_bytes(&bytes));
         let (default, initial) = (value(default)?, value(initial)?);
         Ok(Field { number: FieldNumber(number), name, ty, default, initial, required })
     });
     let fields = fields.collect::<Result<_>>()?;
     Ok(Class { id: ClassId(id), name, parent: parent.map(ClassId), version, fields })
-}
-
-fn type_of(of: schema::FieldType, ids: &BTreeMap<String, ClassId>, depth: usize) -> Option<Type> {
-    let boxed = |of: Option<Box<schema::FieldType>>| Some(Box::new(type_of(*of?, ids, depth.checked_sub(1)?)?));
-    Some(match Kind::try_from(of.kind).ok()? {
-        Kind::None => return None,
-        Kind::Bool => Type::Bool,
-        Kind::Int64 => Type::Int64,
-        Kind::Float64 => Type::Float64,
-        Kind::Decimal => Type::Decimal,
-        Kind::String => Type::String,
-        Kind::Bytes => Type::Bytes,
-        Kind::Date => Type::Date,
-        Kind::Timestamp => Type::Timestamp,
-        Kind::Reference => Type::Reference(match of.class {
-            Some(name) => Some(*ids.get(&name)?),
-            None => None,
-        }),
-        Kind::List => Type::List(boxed(of.element)?),
-        Kind::Set => Type::Set(boxed(of.element)?),
-        Kind::Map => Type::Map(boxed(of.element)?, boxed(of.value)?),
-    })
 }
 
 // ---------------------------------------------------------------------------------------------- telling
@@ -208,27 +188,9 @@ fn field_definition(field: &FieldDescription) -> Result<schema::FieldDefinition>
     let default = field.default.as_ref().map(Value::to_bytes).transpose()?;
     Ok(schema::FieldDefinition {
         name: field.name.to_owned(),
-        r#type: Some(field_type(&field.ty)),
+        r#type: Some((&field.ty).into()),
         optional: field.optional,
         default: default.map(Into::into),
         number: field.number.map(|number| number.0),
     })
-}
-
-fn field_type(of: &FieldType) -> schema::FieldType {
-    let plain = schema::FieldType::plain;
-    match of {
-        FieldType::Bool => plain(Kind::Bool),
-        FieldType::Int64 => plain(Kind::Int64),
-        FieldType::Float64 => plain(Kind::Float64),
-        FieldType::Decimal => plain(Kind::Decimal),
-        FieldType::String => plain(Kind::String),
-        FieldType::Bytes => plain(Kind::Bytes),
-        FieldType::Date => plain(Kind::Date),
-        FieldType::Timestamp => plain(Kind::Timestamp),
-        FieldType::Reference(of) => schema::FieldType::reference(of.map(str::to_owned)),
-        FieldType::List(of) => schema::FieldType::of(Kind::List, field_type(of)),
-        FieldType::Set(of) => schema::FieldType::of(Kind::Set, field_type(of)),
-        FieldType::Map(key, of) => schema::FieldType::map(field_type(key), field_type(of)),
-    }
 }

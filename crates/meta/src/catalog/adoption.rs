@@ -9,12 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use model::FieldNumber;
+use model::{FieldNumber, FieldType};
 
 use super::class::{Class, ClassDefinition, Field, FieldDefinition};
 use super::error::CatalogError;
 use super::evolution::EvolutionStep;
-use super::field_type::FieldType;
 use super::index::Index;
 use super::schema::{ResolvedClass, Schema};
 
@@ -58,7 +57,7 @@ pub(super) fn steps(
             continue;
         };
         if !can_read(schema, &want.field_type, &field.field_type) {
-            let is_below = |class: &str, of: &str| schema.is_below(class, of);
+            let is_below = |class: &String, of: &String| schema.is_below(class, of);
             if want.field_type.check_widening(&field.field_type, &is_below).is_ok() {
                 let (name, has, wants) = (&field.name, &field.field_type, &want.field_type);
                 let what = format!("its field {name:?} is {has} by now, and {wants} in the program, which is too old");

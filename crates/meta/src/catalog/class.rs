@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use model::{ClassId, FieldNumber, Result, Value};
+use model::{ClassId, FieldNumber, FieldType, Result, Value};
 use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
 use super::error::CatalogError;
-use super::field_type::FieldType;
 use super::literal::{self, Literal};
 use super::{ident, limits, names};
 
@@ -143,7 +142,7 @@ impl FieldDefinition {
             let why = format!("lists, sets and maps nest up to {} deep", model::limits::NESTING);
             return Err(CatalogError::invalid("the type of a field", &self.field_type, why));
         }
-        self.field_type.references().into_iter().try_for_each(names::check_class)?;
+        self.field_type.classes().into_iter().try_for_each(|class| names::check_class(class))?;
         check_default(&self.field_type, self.optional, self.default.as_ref())
     }
 }

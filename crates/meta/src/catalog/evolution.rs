@@ -7,13 +7,12 @@
 //! 3. A field's type only becomes one that holds all that the old one held.
 //! 4. What an index is made of does not change under it.
 
-use model::{FieldNumber, Value};
+use model::{FieldNumber, FieldType, Value};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::class::{self, Class, Field, FieldDefinition};
 use super::error::CatalogError;
-use super::field_type::FieldType;
 use super::literal::Literal;
 use super::schema::{ResolvedClass, Schema};
 
@@ -229,7 +228,7 @@ impl ClassEvolution<'_> {
         let at = self.own_field_index(field)?;
         self.check_not_indexed(at)?;
         self.check_references(field, to)?;
-        let is_below = |class: &str, of: &str| self.schema.is_below(class, of);
+        let is_below = |class: &String, of: &String| self.schema.is_below(class, of);
         let from = &self.class.fields[at].field_type;
         from.check_widening(to, &is_below).map_err(|why| EvolutionError::Type {
             field: field.to_owned(),
@@ -302,7 +301,7 @@ impl ClassEvolution<'_> {
 
     /// Checks that the classes exist that a type refers to.
     fn check_references(&self, field: &str, field_type: &FieldType) -> Result<(), EvolutionError> {
-        match field_type.references().into_iter().find(|class| self.schema.class_named(class).is_none()) {
+        match field_type.classes().into_iter().find(|class| self.schema.class_named(class).is_none()) {
             Some(class) => Err(EvolutionError::NoClass { field: field.to_owned(), class: class.to_owned() }),
             None => Ok(()),
         }

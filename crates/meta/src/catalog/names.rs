@@ -40,7 +40,7 @@ pub(super) fn check_counter(name: &str) -> Result<(), CatalogError> {
 pub(super) fn check_class(name: &str) -> Result<(), CatalogError> {
     let what = "the name of a class";
     check_len(what, name, limits::NAME)?;
-    if name.split('.').all(is_identifier) {
+    if model::is_class_name(name) {
         return Ok(());
     }
     Err(CatalogError::invalid(
@@ -54,7 +54,7 @@ pub(super) fn check_class(name: &str) -> Result<(), CatalogError> {
 pub(super) fn check_field(name: &str) -> Result<(), CatalogError> {
     let what = "the name of a field";
     check_len(what, name, limits::FIELD_NAME)?;
-    if is_identifier(name) {
+    if model::is_identifier(name) {
         return Ok(());
     }
     Err(CatalogError::invalid(what, name, "it begins with a letter, '_' or '$'; letters, digits, '_' and '$' follow"))
@@ -74,12 +74,6 @@ pub(super) fn check_addresses(addresses: &[String]) -> Result<(), CatalogError> 
         }
     }
     Ok(())
-}
-
-fn is_identifier(text: &str) -> bool {
-    let mut chars = text.chars();
-    let begins = |c: char| c.is_alphabetic() || matches!(c, '_' | '$');
-    chars.next().is_some_and(begins) && chars.all(|c| begins(c) || c.is_alphanumeric())
 }
 
 fn check_account(what: &'static str, name: &str) -> Result<(), CatalogError> {

@@ -263,7 +263,7 @@ fn parse_field(text: &str) -> Result<FieldDefinition> {
 
 /// A default: JSON, or plain text.
 fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
-    let of = node::cluster_view::type_of(of, &|_| None);
+    let of: Type = of.map_classes(&|_| None);
     let plain = Json::String(text.to_owned());
     // As a number of JSON a decimal would lose its last zeros.
     let json = match of {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use meta::catalog::{self, CatalogEditor, FieldType, Follower, IndexState, SchemaAnswer, SchemaRequest};
+use meta::catalog::{self, CatalogEditor, Follower, IndexState, SchemaAnswer, SchemaRequest};
 use model::{ClassId, Error, ErrorKind, Result, SpaceId, Value};
-use query::{Class, Field, Index, Type};
+use query::{Class, Field, Index};
 use tokio::time;
 use wire::proto::query as messages;
 
@@ -158,35 +158,16 @@ pub(crate) fn needs_definition(class: ClassId) -> bool {
 type Ids<'a> = HashMap<&'a str, ClassId>;
 
 fn to_query_class(ids: &Ids<'_>, known: &catalog::Class) -> Class {
+    // A reference to a class that the catalogue does not have (which the catalogue reports) is one to any object.
+    let class = |name: &String| ids.get(name.as_str()).copied();
     let fields = known.fields.iter().map(|field| Field {
         number: field.number,
         name: field.name.clone(),
-        ty: type_of(&field.field_type, &|name| ids.get(name).copied()),
+        ty: field.field_type.map_classes(&class),
         default: field.missing.as_ref().map_or(Value::Null, |missing| missing.0.clone()),
         initial: field.default.as_ref().map_or(Value::Null, |default| default.0.clone()),
         required: !field.optional,
     });
     let fields = fields.collect();
     Class { id: known.id, name: known.name.clone(), parent: known.parent, version: known.version, fields }
-}
-
-/// The type of a field of the catalogue; `class` says the number of a class, if it is known. A reference to one that is not (the
-/// catalogue says so in its flaws) is as good as any.
-#[must_use]
-pub fn type_of(of: &FieldType, class: &dyn Fn(&str) -> Option<ClassId>) -> Type {
-    let boxed = |of: &FieldType| Box::new(type_of(of, class));
-    match of {
-        FieldType::Bool => Type::Bool,
-        FieldType::Int64 => Type::Int64,
-        FieldType::Float64 => Type::Float64,
-        FieldType::Decimal => Type::Decimal,
-        FieldType::String => Type::String,
-        FieldType::Bytes => Type::Bytes,
-        FieldType::Date => Type::Date,
-        FieldType::Timestamp => Type::Timestamp,
-        FieldType::Reference(name) => Type::Reference(name.as_deref().and_then(class)),
-        FieldType::List(item) => Type::List(boxed(item)),
-        FieldType::Set(item) => Type::Set(boxed(item)),
-        FieldType::Map(key, item) => Type::Map(boxed(key), boxed(item)),
-    }
 }

@@ -8,10 +8,10 @@ use meta::Revision;
 use meta::catalog::{
     Class, ClassDefinition, Field, FieldDefinition, FieldType, Literal, Schema, WantedClass, WantedIndex,
 };
-use model::{Error, ErrorKind, FieldNumber, Result, Value, limits};
+use model::{Error, ErrorKind, FieldNumber, Result, Value};
 use tokio::time;
 use wire::proto::response::Response;
-use wire::proto::schema::{self, field_type::Kind};
+use wire::proto::schema;
 
 use crate::cluster_view::{ClusterView, SpaceView};
 
@@ -72,29 +72,11 @@ fn field_to_proto(field: &Field) -> Result<schema::Field> {
     Ok(schema::Field {
         number: field.number.0,
         name: field.name.clone(),
-        r#type: Some(field_type_to_proto(&field.field_type)),
+        r#type: Some((&field.field_type).into()),
         default: bytes(&field.missing)?,
         required: !field.optional,
         initial: bytes(&field.default)?,
     })
-}
-
-fn field_type_to_proto(of: &FieldType) -> schema::FieldType {
-    let plain = schema::FieldType::plain;
-    match of {
-        FieldType::Bool => plain(Kind::Bool),
-        FieldType::Int64 => plain(Kind::Int64),
-        FieldType::Float64 => plain(Kind::Float64),
-        FieldType::Decimal => plain(Kind::Decimal),
-        FieldType::String => plain(Kind::String),
-        FieldType::Bytes => plain(Kind::Bytes),
-        FieldType::Date => plain(Kind::Date),
-        FieldType::Timestamp => plain(Kind::Timestamp),
-        FieldType::Reference(of) => schema::FieldType::reference(of.clone()),
-        FieldType::List(of) => schema::FieldType::of(Kind::List, field_type_to_proto(of)),
-        FieldType::Set(of) => schema::FieldType::of(Kind::Set, field_type_to_proto(of)),
-        FieldType::Map(key, of) => schema::FieldType::map(field_type_to_proto(key), field_type_to_proto(of)),
-    }
 }
 
 // ---------------------------------------------------------------------------------------------- being told
@@ -113,31 +95,11 @@ fn class_from_proto(definition: schema::ClassDefinition) -> Result<WantedClass> 
 
 fn field_from_proto(class: &str, field: schema::FieldDefinition) -> Result<FieldDefinition> {
     let schema::FieldDefinition { name, r#type, optional, default, .. } = field;
-    let field_type = r#type.and_then(|of| field_type_from_proto(of, limits::NESTING));
-    let field_type = field_type.ok_or_else(|| {
-        let what = format!("the type of field {name:.100?} of class {class:.100?} is none that is known here");
-        Error::new(ErrorKind::Invalid, what)
-    })?;
+    let invalid = |why: &str| {
+        Error::new(ErrorKind::Invalid, format!("the type of field {name:.100?} of class {class:.100?}: {why}"))
+    };
+    let field_type = r#type.ok_or_else(|| invalid("it is missing"))?;
+    let field_type = FieldType::try_from(&field_type).map_err(|error| invalid(error.message()))?;
     let default = default.map(|bytes| Value::from_bytes(&bytes).map(Literal)).transpose()?;
     Ok(FieldDefinition { name, field_type, optional, default })
-}
-
-fn field_type_from_proto(of: schema::FieldType, depth: usize) -> Option<FieldType> {
-    let boxed =
-        |of: Option<Box<schema::FieldType>>| Some(Box::new(field_type_from_proto(*of?, depth.checked_sub(1)?)?));
-    Some(match Kind::try_from(of.kind).ok()? {
-        Kind::None => return None,
-        Kind::Bool => FieldType::Bool,
-        Kind::Int64 => FieldType::Int64,
-        Kind::Float64 => FieldType::Float64,
-        Kind::Decimal => FieldType::Decimal,
-        Kind::String => FieldType::String,
-        Kind::Bytes => FieldType::Bytes,
-        Kind::Date => FieldType::Date,
-        Kind::Timestamp => FieldType::Timestamp,
-        Kind::Reference => FieldType::Reference(of.class),
-        Kind::List => FieldType::List(boxed(of.element)?),
-        Kind::Set => FieldType::Set(boxed(of.element)?),
-        Kind::Map => FieldType::Map(boxed(of.element)?, boxed(of.value)?),
-    })
 }

@@ -257,8 +257,7 @@ fn check_in_schema(schema: &Schema, definition: &ClassDefinition) -> Result<()> 
     let shape = require(schema.class_named(&definition.name), CLASS, &definition.name)?;
     class::check_count(&definition.name, shape.fields().len())?;
     for field in &definition.fields {
-        if let Some(missing) = field.field_type.references().into_iter().find(|name| schema.class_named(name).is_none())
-        {
+        if let Some(missing) = field.field_type.classes().into_iter().find(|name| schema.class_named(name).is_none()) {
             let why = EvolutionError::NoClass { field: field.name.clone(), class: missing.to_owned() };
             return Err(CatalogError::Evolution { class: definition.name.clone(), why });
         }
