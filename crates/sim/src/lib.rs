@@ -3,6 +3,7 @@
 //! | module | is |
 //! | --- | --- |
 //! | [`plan`] | what is to happen in a run |
+//! | [`object`] | what the objects of a run contain |
 //! | [`workload`] | plans from seeds |
 //! | [`world`] | the cluster that it happens to |
 //! | [`scenario`] | plans as text, and what must come of them |
@@ -15,6 +16,7 @@
 pub mod check;
 pub mod cost;
 pub mod history;
+pub mod object;
 pub mod plan;
 pub mod run;
 pub mod scenario;

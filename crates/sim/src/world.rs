@@ -7,18 +7,18 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
 
-use model::{NodeId, PageId};
+use model::{NodeId, Object, PageId};
 use protocol::brick::{Brick, PendingRead};
 use protocol::cache_node::CacheNode;
 use protocol::commit::participant::ParticipantSettings;
 use protocol::ident::{HolderId, TxnId};
-use protocol::memory_size::MemorySize;
 use protocol::page_cache::PageImage;
 use protocol::placement::GroupMap;
 use protocol::placement::decider::PersistedNode;
 use protocol::redirect::Helpers;
 
 use crate::history::History;
+use crate::object::Content;
 use crate::plan::{Action, BALANCE, Cluster, Demand, DiskWork, Key, Plan, ProcessName, RING_SLOTS, Topology};
 
 mod actions;
@@ -50,36 +50,18 @@ const GATEWAY_LIMIT_BYTES: usize = 2 << 10;
 /// How long it waits before it connects again, at most, in milliseconds.
 const RECONNECT_MS: u64 = 300;
 
-/// An object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SimObject {
-    /// A list, to which is appended.
-    List(Rc<Vec<i64>>),
-    /// A number, which is replaced.
-    Number(i64),
-}
-
-impl MemorySize for SimObject {
-    fn memory_size(&self) -> usize {
-        match self {
-            Self::List(list) => list.memory_size(),
-            Self::Number(_) => 8,
-        }
-    }
-}
-
 /// What runs in a process.
 enum ProcessMachine {
     Brick(Box<BrickProcess>),
     GroupMember(Box<GroupMemberProcess>),
     Meta(Box<MetaProcess>),
-    CacheNode(Box<CacheNode<Pid, SimObject>>),
+    CacheNode(Box<CacheNode<Pid, Object>>),
     Client(Box<ClientProcess>),
 }
 
 /// A brick with its disk.
 struct BrickProcess {
-    brick: Brick<Pid, SimObject>,
+    brick: Brick<Pid, Object>,
     disk: Disk,
 }
 
@@ -126,7 +108,7 @@ enum Event {
     Resume(Pid, u64),
     Timer(Pid, u64),
     Read(Pid, u64, PendingRead),
-    PageRead(Pid, u64, PendingRead, Rc<PageImage<SimObject>>),
+    PageRead(Pid, u64, PendingRead, Rc<PageImage<Object>>),
     Act(usize),
 }
 
@@ -306,7 +288,7 @@ impl World {
         let (nodes, mine) = (self.plan.cluster.bricks as i64, i64::from(node.0) - 1);
         let (each, is_ring) = (i64::from(slots), self.plan.demand == Demand::Ring);
         let next = |slot: u16| (mine * each + i64::from(slot) + 1) % (nodes * each);
-        let object = |slot: u16| SimObject::Number(if is_ring { next(slot) } else { BALANCE });
+        let object = |slot: u16| Content::Number(if is_ring { next(slot) } else { BALANCE }).encode();
         let objects = (0..slots).map(|slot| (slot, object(slot))).collect();
         let page = Key { node: node.0, page: 1, slot: 0 }.page();
         BTreeMap::from([(page, Page { objects: Rc::new(objects), ..Page::default() })])
@@ -415,7 +397,7 @@ impl World {
     }
 
     /// The root of a node's tree, where it is served now: its process, its machine and its pages.
-    fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, SimObject>, &Disk)> {
+    fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, Object>, &Disk)> {
         self.processes.iter().enumerate().find_map(|(pid, process)| match process.machine.as_ref()? {
             ProcessMachine::GroupMember(host) => {
                 let Root { brick, pages, .. } = host.serving_root(node, process.clock.show(self.now))?;

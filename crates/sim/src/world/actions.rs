@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use model::Object;
+
 use super::client::ClientProcess;
 use super::net::Pid;
-use super::{BrickProcess, Event, ProcessMachine, RunFailure, SimObject, World};
+use super::{BrickProcess, Event, ProcessMachine, RunFailure, World};
 use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
 use crate::history::{self, Outcome};
+use crate::object::Content;
 use crate::plan::{Action, Demand, Key, ProcessName, RING_SLOTS};
 
 /// How long everything may take to end when all is healed, in milliseconds.
@@ -328,16 +331,17 @@ impl World {
     fn finals(&self) -> BTreeMap<String, Vec<i64>> {
         let mut finals = BTreeMap::new();
         for (key, state) in self.objects() {
-            let values = match state {
-                SimObject::Number(number) if key.set().is_some() => {
+            let values = match Content::decode(&state) {
+                Some(Content::Number(number)) if key.set().is_some() => {
                     let set = key.set().map(|guard| guard.to_string()).unwrap_or_default();
                     finals.insert(history::member(&set, number), vec![number]);
                     continue;
                 }
-                SimObject::List(list) => (*list).clone(),
+                Some(Content::List(list)) => list,
+                None => continue,
                 // What transactions write may be equal, and is judged by sums.
-                SimObject::Number(_) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
-                SimObject::Number(_) => self.oracle.orders.get(&key).cloned().unwrap_or_default(),
+                Some(Content::Number(_)) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
+                Some(Content::Number(_)) => self.oracle.orders.get(&key).cloned().unwrap_or_default(),
             };
             finals.insert(key.to_string(), values);
         }
@@ -352,13 +356,11 @@ impl World {
             state.objects.iter().map(move |(slot, state)| (key(*slot), state))
         });
         let members = objects.filter(|(key, _)| key.set() == Some(guard));
-        let numbers =
-            members.filter_map(|(_, state)| if let SimObject::Number(number) = state { Some(*number) } else { None });
-        Some(numbers.collect())
+        Some(members.filter_map(|(_, state)| Content::number(state)).collect())
     }
 
     /// All objects as they are stored.
-    fn objects(&self) -> BTreeMap<Key, SimObject> {
+    fn objects(&self) -> BTreeMap<Key, Object> {
         let mut objects = BTreeMap::new();
         for (_, _, disk) in self.serving.keys().filter_map(|node| self.root(*node)) {
             for (page, state) in &disk.pages {
@@ -374,9 +376,7 @@ impl World {
     fn check_demand(&self) -> Result<(), RunFailure> {
         let numbers = |slots: u16| {
             let objects = self.objects().into_iter().filter(move |(key, _)| key.page == 1 && key.slot < slots);
-            objects.filter_map(
-                |(key, state)| if let SimObject::Number(number) = state { Some((key, number)) } else { None },
-            )
+            objects.filter_map(|(key, state)| Content::number(&state).map(|number| (key, number)))
         };
         match self.plan.demand {
             Demand::Bank(slots) => {

@@ -1,14 +1,15 @@
 //! Bricks with their disks.
 
-use model::{NodeId, PageId};
+use model::{NodeId, Object, PageId};
 use protocol::brick::{LockedObject, Output, PendingRead};
 use protocol::commit::{Answer, Refusal, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId};
 use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
+use wire::cluster::Message;
 
-use super::net::{Datagram, Pid, TreeMessage};
-use super::{BrickProcess, Event, ProcessMachine, SimObject, World};
+use super::net::{Datagram, Pid};
+use super::{BrickProcess, Event, ProcessMachine, World};
 
 impl World {
     /// A coordinator asks.
@@ -17,7 +18,7 @@ impl World {
         from: Pid,
         pid: Pid,
         node: NodeId,
-        request: Request<SimObject>,
+        request: Request<Object>,
         seen: HlcTimestamp,
     ) {
         if self.serving.get(&node) != Some(&pid) {
@@ -32,7 +33,7 @@ impl World {
     }
 
     /// A holder says something.
-    pub(super) fn handle_brick_up(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Up<SimObject>) {
+    pub(super) fn handle_brick_up(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Up<Object>) {
         if self.serving.get(&node) != Some(&pid) {
             return;
         }
@@ -74,7 +75,7 @@ impl World {
     }
 
     /// The brick has a page that was read, some time ago.
-    pub(super) fn complete_read(&mut self, pid: Pid, life: u64, ticket: PendingRead, fetched: &PageImage<SimObject>) {
+    pub(super) fn complete_read(&mut self, pid: Pid, life: u64, ticket: PendingRead, fetched: &PageImage<Object>) {
         if let Some(ProcessMachine::GroupMember(_)) = &self.processes[pid].machine {
             return self.complete_root_read(pid, life, ticket, fetched);
         }
@@ -89,7 +90,7 @@ impl World {
 
     pub(super) fn drain_brick(&mut self, pid: Pid) {
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
-        let outputs: Vec<Output<Pid, SimObject>> = process.brick.outputs().collect();
+        let outputs: Vec<Output<Pid, Object>> = process.brick.outputs().collect();
         let invariants = process.brick.check_invariants();
         self.oracle.expect_invariants(invariants);
         let node = *self.serving.iter().find(|(_, at)| **at == pid).map_or(&NodeId(0), |(node, _)| node);
@@ -103,7 +104,7 @@ impl World {
         }
     }
 
-    fn brick_output(&mut self, pid: Pid, node: NodeId, output: Output<Pid, SimObject>) {
+    fn brick_output(&mut self, pid: Pid, node: NodeId, output: Output<Pid, Object>) {
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
         match output {
@@ -131,14 +132,12 @@ impl World {
                     }
                     _ => None,
                 };
-                if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = &answer {
-                    let (txn, conflict, seen) = (*txn, *conflict, brick.clock());
-                    let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
-                    self.oracle.check_refusal(node, txn, client, &conflict);
-                    return self.send_datagram(pid, to, Datagram::Answer(node, answer, None, seen));
-                }
                 let seen = brick.clock();
-                self.send_datagram(pid, to, Datagram::Answer(node, answer, locked, seen));
+                if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = &answer {
+                    let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
+                    self.oracle.check_refusal(node, *txn, client, conflict);
+                }
+                self.send_datagram(pid, to, Datagram::Cluster(Message::Answer { node, seen, answer, locked }));
             }
             Output::Ask(to, request) => {
                 let seen = brick.clock();
@@ -148,7 +147,7 @@ impl World {
                 if let Down::Settled { write } = message {
                     self.check_settled(write);
                 }
-                self.send_down(pid, TreeMessage::Down(node, holder, message));
+                self.send_down(pid, node, holder, message);
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Connections, and the processes in the middle.
 
-use model::NodeId;
+use model::{NodeId, Object};
 use protocol::cache_node::Output;
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, HolderId};
 use protocol::placement::Epoch;
+use protocol::tree::{Down, Up};
+use wire::cluster::Message;
 
-use super::net::{Datagram, LinkId, Pid, TreeMessage};
-use super::{Event, NOTICE_MS, ProcessMachine, RECONNECT_MS, SimObject, World};
+use super::net::{Datagram, LinkId, Pid};
+use super::{Event, NOTICE_MS, ProcessMachine, RECONNECT_MS, World};
 
 impl World {
     // ------------------------------------------------------------------------------------------ connections
@@ -91,32 +93,34 @@ impl World {
 
     // ------------------------------------------------------------------------------------------ messages
 
-    /// Sends a message up, from `pid`, in the tree of a logical node.
-    pub(super) fn send_up(&mut self, pid: Pid, message: TreeMessage) {
-        let TreeMessage::Up(node, ..) = &message else { return };
+    /// Sends a message up, from `pid`, in the tree of a logical node. It says the epoch of the map by which the connection was
+    /// made.
+    pub(super) fn send_up(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Up<Object>) {
         let uplinks = &self.processes[pid].uplinks;
-        let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|at| at == *node));
+        let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|at| at == node));
         let Some(link) = uplink.and_then(|uplink| uplink.link).filter(|link| self.net.links[*link].alive) else {
             return;
         };
+        let message = Message::Up { node, epoch: self.net.links[link].epoch.0, holder, message };
         let at = self.net.put(link, true, message, self.now);
         self.push(at, Event::Deliver(link, true));
     }
 
     /// Sends a message down to a holder.
-    pub(super) fn send_down(&mut self, pid: Pid, message: TreeMessage) {
-        let TreeMessage::Down(node, holder, _) = &message else { return };
+    pub(super) fn send_down(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Down<Object>) {
         let Some(lower) = self.members.get(&(holder.0 >> 24)) else { return };
-        let Some(link) = self.net.between(*lower, pid, *node) else { return };
+        let Some(link) = self.net.between(*lower, pid, node) else { return };
+        let message = Message::Down { node, holder, message };
         let at = self.net.put(link, false, message, self.now);
         self.push(at, Event::Deliver(link, false));
     }
 
     /// Asks the participant of a logical node.
-    pub(super) fn send_ask(&mut self, from: Pid, node: NodeId, request: Request<SimObject>, seen: HlcTimestamp) {
+    pub(super) fn send_ask(&mut self, from: Pid, node: NodeId, request: Request<Object>, seen: HlcTimestamp) {
         self.refresh_map(from);
         if let Some((to, epoch)) = self.believed_location(from, node) {
-            self.send_datagram(from, to, Datagram::Ask(node, epoch, request, seen));
+            let question = Message::Ask { node, epoch: epoch.0, seen, request };
+            self.send_datagram(from, to, Datagram::Cluster(question));
         }
     }
 
@@ -139,20 +143,20 @@ impl World {
         self.note(|world| format!("{} → {}: {}", world.name(from), world.name(pid), describe(&message)));
         let now = self.local_time(pid);
         match (message, &mut self.processes[pid].machine) {
-            (TreeMessage::Up(node, holder, message), Some(ProcessMachine::CacheNode(middle))) => {
+            (Message::Up { node, holder, message, .. }, Some(ProcessMachine::CacheNode(middle))) => {
                 let handled = middle.handle_up(node, holder, message, now);
                 self.oracle.expect_accepted(handled);
             }
-            (TreeMessage::Down(node, session, message), Some(ProcessMachine::CacheNode(middle))) => {
+            (Message::Down { node, holder: session, message }, Some(ProcessMachine::CacheNode(middle))) => {
                 middle.handle_down(node, session, message, now);
             }
-            (TreeMessage::Up(node, holder, message), Some(ProcessMachine::Brick(_))) => {
+            (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_up(pid, node, holder, message)
             }
-            (TreeMessage::Up(node, holder, message), Some(ProcessMachine::GroupMember(_))) => {
-                self.handle_member_up(pid, link, node, holder, message)
+            (Message::Up { node, epoch, holder, message }, Some(ProcessMachine::GroupMember(_))) => {
+                self.handle_member_up(pid, link, (node, Epoch(epoch)), holder, message)
             }
-            (TreeMessage::Down(node, session, message), Some(ProcessMachine::Client(_))) => {
+            (Message::Down { node, holder: session, message }, Some(ProcessMachine::Client(_))) => {
                 self.handle_client_down(pid, node, session, message)
             }
             _ => return,
@@ -164,15 +168,8 @@ impl World {
         self.note(|world| format!("{} → {}: {}", world.name(from), world.name(to), describe_datagram(message)));
         let now = self.local_time(to);
         match (message, &mut self.processes[to].machine) {
-            (Datagram::Ask(node, _, request, seen), Some(ProcessMachine::Brick(_))) => {
-                self.handle_brick_ask(from, to, *node, request.clone(), *seen);
-            }
-            (Datagram::Ask(node, epoch, request, seen), Some(ProcessMachine::GroupMember(_))) => {
-                self.handle_member_ask(from, to, (*node, *epoch), request.clone(), *seen);
-            }
-            (Datagram::Answer(node, answer, _, _), Some(ProcessMachine::GroupMember(host))) => {
-                host.handle_answer(*node, answer, now)
-            }
+            (_, None) => return,
+            (Datagram::Cluster(message), Some(_)) => self.handle_message(from, to, message),
             (Datagram::Group(node, member, message), Some(ProcessMachine::GroupMember(host))) => {
                 host.handle_group_message(*node, *member, (**message).clone(), now);
             }
@@ -186,28 +183,46 @@ impl World {
             }
             (Datagram::Map(map), Some(_)) => self.handle_map(to, map),
             (Datagram::Refused(_, why), Some(_)) => self.handle_refused(to, *why),
-            (Datagram::Answer(_, answer, _, _), Some(ProcessMachine::Brick(process))) => {
-                let Datagram::Answer(node, ..) = message else { return };
+            (Datagram::Group(..) | Datagram::Notice(_) | Datagram::MetaRequest(..) | Datagram::Fetch, Some(_)) => {
+                return;
+            }
+        }
+        self.drain_process(to);
+    }
+
+    /// What processes say to each other, whatever they consist of: the messages that are on the wire.
+    fn handle_message(&mut self, from: Pid, to: Pid, message: &Message) {
+        let now = self.local_time(to);
+        match (message, &mut self.processes[to].machine) {
+            (Message::Ask { node, request, seen, .. }, Some(ProcessMachine::Brick(_))) => {
+                self.handle_brick_ask(from, to, *node, request.clone(), *seen);
+            }
+            (Message::Ask { node, epoch, request, seen }, Some(ProcessMachine::GroupMember(_))) => {
+                self.handle_member_ask(from, to, (*node, Epoch(*epoch)), request.clone(), *seen);
+            }
+            (Message::Answer { node, answer, .. }, Some(ProcessMachine::Brick(process))) => {
                 process.brick.handle_answer(*node, answer.clone(), now);
             }
-            (Datagram::Answer(node, answer, locked, seen), Some(ProcessMachine::CacheNode(middle))) => {
+            (Message::Answer { node, answer, .. }, Some(ProcessMachine::GroupMember(host))) => {
+                host.handle_answer(*node, answer, now)
+            }
+            (Message::Answer { node, answer, locked, seen }, Some(ProcessMachine::CacheNode(middle))) => {
                 let answered = middle.handle_answer(*node, answer.clone(), locked.clone(), *seen, now);
                 self.oracle.expect_accepted(answered);
             }
-            (Datagram::Call(txn, call), Some(ProcessMachine::CacheNode(middle))) => {
+            (Message::Call { txn, call }, Some(ProcessMachine::CacheNode(middle))) => {
                 match middle.handle_call(from, *txn, call.clone(), now) {
                     Ok(output) => self.cache_node_output(to, output),
                     Err(rejected) => self.oracle.expect_accepted(Err::<(), _>(rejected)),
                 }
             }
-            (Datagram::Reply(txn, reply), Some(ProcessMachine::CacheNode(middle))) => {
+            (Message::Reply { txn, reply }, Some(ProcessMachine::CacheNode(middle))) => {
                 let output = middle.handle_reply(*txn, reply.clone());
                 self.cache_node_output(to, output);
             }
-            (message, Some(ProcessMachine::Client(_))) => self.handle_client_datagram(to, message),
-            _ => return,
+            (message, Some(ProcessMachine::Client(_))) => self.handle_client_message(to, message),
+            _ => {}
         }
-        self.drain_process(to);
     }
 
     // ------------------------------------------------------------------------------------------ the middle
@@ -220,10 +235,10 @@ impl World {
         outputs.into_iter().for_each(|output| self.cache_node_output(pid, Some(output)));
     }
 
-    fn cache_node_output(&mut self, pid: Pid, output: Option<Output<Pid, SimObject>>) {
+    fn cache_node_output(&mut self, pid: Pid, output: Option<Output<Pid, Object>>) {
         match output {
-            Some(Output::Up(node, session, message)) => self.send_up(pid, TreeMessage::Up(node, session, message)),
-            Some(Output::Down(node, holder, message)) => self.send_down(pid, TreeMessage::Down(node, holder, message)),
+            Some(Output::Up(node, session, message)) => self.send_up(pid, node, session, message),
+            Some(Output::Down(node, holder, message)) => self.send_down(pid, node, holder, message),
             Some(Output::Ask(node, request)) => {
                 let Some(ProcessMachine::CacheNode(middle)) = &self.processes[pid].machine else { return };
                 let seen = middle.clock();
@@ -233,35 +248,39 @@ impl World {
                 let uplink = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
                 if let Some(link) = uplink {
                     let upper = self.net.links[link].upper;
-                    self.send_datagram(pid, upper, Datagram::Call(txn, call));
+                    self.send_datagram(pid, upper, Datagram::Cluster(Message::Call { txn, call }));
                 }
             }
-            Some(Output::Reply(to, txn, reply)) => self.send_datagram(pid, to, Datagram::Reply(txn, reply)),
+            Some(Output::Reply(to, txn, reply)) => {
+                self.send_datagram(pid, to, Datagram::Cluster(Message::Reply { txn, reply }))
+            }
             Some(Output::Busy(_, txn, node)) => self.turn_away(pid, txn, node),
             None => {}
         }
     }
 }
 
-/// A message of a tree, shortly.
-fn describe(message: &TreeMessage) -> String {
+/// A message, shortly.
+fn describe(message: &Message) -> String {
     match message {
-        TreeMessage::Up(node, holder, message) => format!("[{}/{holder:?}] {message:?}", node.0),
-        TreeMessage::Down(node, holder, message) => format!("[{}/{holder:?}] {message:?}", node.0),
+        Message::Up { node, holder, message, .. } => format!("[{}/{holder:?}] {message:?}", node.0),
+        Message::Down { node, holder, message } => format!("[{}/{holder:?}] {message:?}", node.0),
+        Message::Call { txn, call } => format!("{txn:?} {call:?}"),
+        Message::Reply { txn, reply } => format!("{txn:?} {reply:?}"),
+        Message::Ask { node, epoch, request, seen } => format!("[{} {epoch}] {request:?} at {seen:?}", node.0),
+        Message::Answer { node, answer, locked, seen } => format!("[{}] {answer:?} {locked:?} at {seen:?}", node.0),
+        other => format!("{other:?}"),
     }
 }
 
 fn describe_datagram(message: &Datagram) -> String {
     match message {
-        Datagram::Call(txn, call) => format!("{txn:?} {call:?}"),
-        Datagram::Reply(txn, reply) => format!("{txn:?} {reply:?}"),
-        Datagram::Ask(node, epoch, request, seen) => format!("[{} {epoch:?}] {request:?} at {seen:?}", node.0),
+        Datagram::Cluster(message) => describe(message),
         Datagram::Refused(node, why) => format!("[{}] refused: {why:?}", node.0),
         Datagram::Fetch => "the map?".to_owned(),
         Datagram::Map(map) => format!("{map:?}"),
         Datagram::MetaRequest(_, ask) => format!("{ask:?}"),
         Datagram::Notice(notice) => format!("{notice:?}"),
         Datagram::Group(node, _, message) => format!("[{}] {message:?}", node.0),
-        Datagram::Answer(node, answer, locked, seen) => format!("[{}] {answer:?} {locked:?} at {seen:?}", node.0),
     }
 }

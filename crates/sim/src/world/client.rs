@@ -1,19 +1,20 @@
 //! Clients: what they do one after the other, and what they see.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
-use model::{NodeId, PageId};
+use model::{NodeId, Object, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::{Lookup, ObjectState};
 use protocol::session::{Level, Output, Session, TxnOutcome};
 use protocol::tree::{Down, Up};
+use wire::cluster::Message;
 
-use super::net::{Datagram, Pid, TreeMessage};
-use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, SimObject, World};
+use super::net::{Datagram, Pid};
+use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
 use crate::history::{self, Kind, Outcome};
+use crate::object::Content;
 use crate::plan::{Key, Operation, Step};
 
 /// How long a transaction may run before its client gives it up, in milliseconds.
@@ -55,9 +56,9 @@ struct Current {
 /// A client's process.
 pub(super) struct ClientProcess {
     member: u64,
-    pub(super) session: Session<SimObject>,
+    pub(super) session: Session<Object>,
     /// Its own gateway, if it is directly below bricks.
-    gateway: Option<Gateway<Pid, SimObject>>,
+    gateway: Option<Gateway<Pid, Object>>,
     pub(super) queue: VecDeque<Operation>,
     current: Option<Current>,
     /// It acknowledges nothing.
@@ -111,7 +112,7 @@ impl ClientProcess {
 
 impl World {
     /// The node above a client says something.
-    pub(super) fn handle_client_down(&mut self, pid: Pid, node: NodeId, session: HolderId, message: Down<SimObject>) {
+    pub(super) fn handle_client_down(&mut self, pid: Pid, node: NodeId, session: HolderId, message: Down<Object>) {
         let page = match &message {
             Down::Fetched { page, .. } => Some(*page),
             Down::Invalidate { message, .. } => Some(message.page),
@@ -137,12 +138,12 @@ impl World {
         }
     }
 
-    pub(super) fn handle_client_datagram(&mut self, pid: Pid, message: &Datagram) {
+    pub(super) fn handle_client_message(&mut self, pid: Pid, message: &Message) {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match message {
-            Datagram::Reply(txn, reply) => client.session.handle_reply(*txn, reply.clone()),
-            Datagram::Answer(node, answer, locked, seen) => {
+            Message::Reply { txn, reply } => client.session.handle_reply(*txn, reply.clone()),
+            Message::Answer { node, answer, locked, seen } => {
                 let Some(gateway) = &mut client.gateway else { return };
                 let learned = gateway.learn(*seen, now);
                 gateway.handle_answer(*node, answer.clone(), locked.clone(), now);
@@ -157,8 +158,8 @@ impl World {
         loop {
             self.resume_step(pid);
             let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
-            let outputs: Vec<Output<SimObject>> = client.session.outputs().collect();
-            let asked: Vec<gateway::Output<Pid, SimObject>> = match &mut client.gateway {
+            let outputs: Vec<Output<Object>> = client.session.outputs().collect();
+            let asked: Vec<gateway::Output<Pid, Object>> = match &mut client.gateway {
                 Some(gateway) => gateway.outputs().collect(),
                 None => Vec::new(),
             };
@@ -170,12 +171,12 @@ impl World {
         }
     }
 
-    fn client_output(&mut self, pid: Pid, output: Output<SimObject>) {
+    fn client_output(&mut self, pid: Pid, output: Output<Object>) {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match output {
             Output::Up(_, _, Up::Acknowledge { .. }) if client.muted => {}
-            Output::Up(node, session, message) => self.send_up(pid, TreeMessage::Up(node, session, message)),
+            Output::Up(node, session, message) => self.send_up(pid, node, session, message),
             Output::Call(txn, call) => match &mut client.gateway {
                 Some(gateway) => {
                     let called = gateway.handle_call(pid, txn, call, now);
@@ -185,7 +186,7 @@ impl World {
                     let link = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
                     if let Some(link) = link {
                         let upper = self.net.links[link].upper;
-                        self.send_datagram(pid, upper, Datagram::Call(txn, call));
+                        self.send_datagram(pid, upper, Datagram::Cluster(Message::Call { txn, call }));
                     }
                 }
             },
@@ -200,7 +201,7 @@ impl World {
         }
     }
 
-    fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, SimObject>) {
+    fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, Object>) {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match output {
             gateway::Output::Ask(node, request) => {
@@ -333,7 +334,7 @@ impl World {
         let txn = level.map(|level| client.session.begin(level, shown));
         if let Operation::Put(key) = &operation {
             record.steps.push(history::Step::write(key.to_string(), number as i64));
-            client.session.put(key.oid(), ObjectState::Value(SimObject::Number(number as i64)), number, shown);
+            client.session.put(key.oid(), ObjectState::Value(Content::Number(number as i64).encode()), number, shown);
         }
         let first = first.or(txn);
         let (at, stage, since) = (0, OperationStage::Running, now);
@@ -404,7 +405,7 @@ enum StepProgress {
 }
 
 /// The state that was found, if it is there: of no object, `None`.
-fn value(found: Lookup<'_, SimObject>) -> Option<Option<SimObject>> {
+fn value(found: Lookup<'_, Object>) -> Option<Option<Object>> {
     match found {
         Lookup::Value(state) => Some(Some(state.clone())),
         Lookup::Absent => Some(None),
@@ -413,30 +414,30 @@ fn value(found: Lookup<'_, SimObject>) -> Option<Option<SimObject>> {
 }
 
 /// As a history has it.
-fn history_value(state: Option<&SimObject>) -> history::Value {
-    match state {
+fn history_value(state: Option<&Object>) -> history::Value {
+    match state.and_then(Content::decode) {
         None => history::Value::Nothing,
-        Some(SimObject::Number(number)) => history::Value::Integer(*number),
-        Some(SimObject::List(list)) => history::Value::List((**list).clone()),
+        Some(Content::Number(number)) => history::Value::Integer(number),
+        Some(Content::List(list)) => history::Value::List(list),
     }
 }
 
-fn number(state: &Option<SimObject>) -> i64 {
-    if let Some(SimObject::Number(number)) = state { *number } else { 0 }
+fn number(state: &Option<Object>) -> i64 {
+    state.as_ref().and_then(Content::number).unwrap_or_default()
 }
 
 /// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
 fn take(
-    session: &mut Session<SimObject>,
+    session: &mut Session<Object>,
     txn: TxnId,
     step: Step,
     record: &mut history::Operation,
     shown: u64,
     now: u64,
 ) -> StepProgress {
-    let read = |session: &mut Session<SimObject>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
-    let write = |session: &mut Session<SimObject>, key: Key, state| {
-        let written = session.write(txn, key.oid(), ObjectState::Value(state));
+    let read = |session: &mut Session<Object>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
+    let write = |session: &mut Session<Object>, key: Key, content: Content| {
+        let written = session.write(txn, key.oid(), ObjectState::Value(content.encode()));
         assert_eq!(written, Ok(()), "{txn:?} runs, and has read {key} to write it");
     };
     let element = record.number as i64;
@@ -450,9 +451,9 @@ fn take(
         }
         Step::Append(key) => {
             let Some(state) = read(session, key, LockMode::Exclusive) else { return StepProgress::Waits };
-            let mut list = if let Some(SimObject::List(list)) = &state { (**list).clone() } else { Vec::new() };
+            let mut list = state.as_ref().and_then(Content::list).unwrap_or_default();
             list.push(element);
-            write(session, key, SimObject::List(Rc::new(list)));
+            write(session, key, Content::List(list));
             steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
             steps.push(history::Step::append(key.to_string(), element));
         }
@@ -463,14 +464,14 @@ fn take(
             if !is_touched || read(session, member, LockMode::Exclusive).is_none() {
                 return StepProgress::Waits;
             }
-            write(session, member, SimObject::Number(element));
+            write(session, member, Content::Number(element));
             steps.push(history::Step::append(guard.to_string(), element));
         }
         // It is asked for at the brick.
         Step::Count(_) => return StepProgress::Waits,
         Step::Write(key, value) => {
             let Some(_) = read(session, key, LockMode::Exclusive) else { return StepProgress::Waits };
-            write(session, key, SimObject::Number(value));
+            write(session, key, Content::Number(value));
             steps.push(history::Step::write(key.to_string(), value));
         }
         Step::Move(from, to, amount) => {
@@ -480,7 +481,7 @@ fn take(
             steps.push(history::Step::Read(from.to_string(), history_value(before.as_ref())));
             steps.push(history::Step::Read(to.to_string(), history_value(after.as_ref())));
             for (key, value) in [(from, less), (to, more)] {
-                write(session, key, SimObject::Number(value));
+                write(session, key, Content::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }
@@ -496,7 +497,7 @@ fn take(
             let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return StepProgress::Waits };
             // a → b → c → d becomes a → c → b → d.
             for (key, value) in [(a, to_c), (c, to_b), (b, to_d)] {
-                write(session, key, SimObject::Number(value));
+                write(session, key, Content::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }

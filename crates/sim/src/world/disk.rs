@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::{Oid, PageId};
+use model::{Object, Oid, PageId};
 use protocol::brick::Brick;
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Change, Record};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageImage, SlotStates};
 
-use super::SimObject;
 use super::net::Pid;
 
 /// The objects of a page, by slot.
-pub(super) type Objects = Rc<BTreeMap<u16, SimObject>>;
+pub(super) type Objects = Rc<BTreeMap<u16, Object>>;
 
 /// A page as it is stored.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +28,7 @@ pub(super) struct Page {
 pub(super) struct RecoveredChange {
     pub(super) page: PageId,
     pub(super) version: Version,
-    pub(super) contents: SlotStates<SimObject>,
+    pub(super) contents: SlotStates<Object>,
     pub(super) objects: Objects,
 }
 
@@ -37,7 +36,7 @@ pub(super) struct RecoveredChange {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     /// The log from the position after `freed` on.
-    log: Vec<Record<SimObject>>,
+    log: Vec<Record<Object>>,
     freed: u64,
     /// Up to where it is durable, and up to where the force that is under way reaches.
     forced: u64,
@@ -61,7 +60,7 @@ impl Disk {
         self.freed + self.log.len() as u64
     }
 
-    pub(super) fn append(&mut self, record: Record<SimObject>) {
+    pub(super) fn append(&mut self, record: Record<Object>) {
         self.log.push(record);
     }
 
@@ -86,19 +85,19 @@ impl Disk {
         self.pages.get(&page).map(|page| page.version).unwrap_or_default()
     }
 
-    pub(super) fn read(&self, page: PageId) -> PageImage<SimObject> {
+    pub(super) fn read(&self, page: PageId) -> PageImage<Object> {
         let Page { version, timestamp, objects } = self.pages.get(&page).cloned().unwrap_or_default();
         PageImage { version, timestamp, objects: (*objects).clone() }
     }
 
-    pub(super) fn object(&self, oid: Oid) -> (Version, Option<SimObject>) {
+    pub(super) fn object(&self, oid: Oid) -> (Version, Option<Object>) {
         let page = self.pages.get(&oid.page());
         let value = page.and_then(|page| page.objects.get(&oid.slot()).cloned());
         (self.version(oid.page()), value)
     }
 
     /// Stores what has changed. Returns the page as it is now.
-    pub(super) fn store(&mut self, message: &Invalidation, contents: &SlotStates<SimObject>) -> &Page {
+    pub(super) fn store(&mut self, message: &Invalidation, contents: &SlotStates<Object>) -> &Page {
         self.write(message.page, message.version, message.timestamp, contents)
     }
 
@@ -108,7 +107,7 @@ impl Disk {
         page: PageId,
         version: Version,
         at: HlcTimestamp,
-        contents: &SlotStates<SimObject>,
+        contents: &SlotStates<Object>,
     ) -> &Page {
         let page = self.pages.entry(page).or_default();
         let mut objects = (*page.objects).clone();
@@ -123,7 +122,7 @@ impl Disk {
     }
 
     /// Writes what a record that was found says.
-    pub(super) fn redo(&mut self, version: Version, change: Change<SimObject>) -> Vec<RecoveredChange> {
+    pub(super) fn redo(&mut self, version: Version, change: Change<Object>) -> Vec<RecoveredChange> {
         let timestamp = change.timestamp;
         let pages = change.pages().into_iter().map(|(page, (_, contents))| {
             let objects = self.write(page, version, timestamp, &contents).objects.clone();
@@ -163,7 +162,7 @@ impl Disk {
         &mut self,
         settings: ParticipantSettings,
         now: u64,
-    ) -> (Brick<Pid, SimObject>, Vec<RecoveredChange>) {
+    ) -> (Brick<Pid, Object>, Vec<RecoveredChange>) {
         let (mut brick, mut found) = (Brick::new(settings), Vec::new());
         self.pages = self.tree.clone();
         let log = self.log.clone();

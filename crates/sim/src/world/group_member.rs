@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::NodeId;
+use model::{NodeId, Object};
 use protocol::brick::{self, Brick, LockedObject, PendingRead};
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Record, Refusal, Request};
@@ -18,13 +18,14 @@ use protocol::page_cache::PageImage;
 use protocol::placement::member::{self, Member};
 use protocol::placement::{Epoch, GroupMember, Incarnation, MemberId, MetaNotice, NotServing};
 use protocol::replica::log::{LogPoint, ReplicaLog};
-use protocol::replica::message::Message;
+use protocol::replica::message::Message as GroupMessage;
 use protocol::replica::{self, Replica, Serving};
 use protocol::tree::Up;
+use wire::cluster::Message;
 
 use super::disk::Disk;
-use super::net::{Datagram, LinkId, Pid, TreeMessage};
-use super::{Event, ProcessMachine, SKEW_MS, SimObject, World};
+use super::net::{Datagram, LinkId, Pid};
+use super::{Event, ProcessMachine, SKEW_MS, World};
 use crate::plan::ProcessName;
 
 /// How often a member renews its lease, in milliseconds.
@@ -39,7 +40,7 @@ const WINDOW: u64 = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     moves: u32,
-    record: Record<SimObject>,
+    record: Record<Object>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +80,7 @@ pub(super) struct Root {
     /// Another one each time.
     number: u64,
     moves: u32,
-    pub(super) brick: Brick<Pid, SimObject>,
+    pub(super) brick: Brick<Pid, Object>,
     pub(super) pages: Disk,
 }
 
@@ -169,7 +170,13 @@ impl GroupMemberProcess {
     }
 
     /// Another member of a group has said something.
-    pub(super) fn handle_group_message(&mut self, node: NodeId, from: MemberId, message: Message<Entry>, now: u64) {
+    pub(super) fn handle_group_message(
+        &mut self,
+        node: NodeId,
+        from: MemberId,
+        message: GroupMessage<Entry>,
+        now: u64,
+    ) {
         self.node(node).replica.handle(from, message, now);
     }
 
@@ -205,7 +212,7 @@ impl World {
         from: Pid,
         pid: Pid,
         (node, epoch): (NodeId, Epoch),
-        request: Request<SimObject>,
+        request: Request<Object>,
         seen: HlcTimestamp,
     ) {
         let now = self.local_time(pid);
@@ -226,14 +233,14 @@ impl World {
         &mut self,
         pid: Pid,
         link: LinkId,
-        node: NodeId,
+        (node, epoch): (NodeId, Epoch),
         holder: HolderId,
-        message: Up<SimObject>,
+        message: Up<Object>,
     ) {
         let now = self.local_time(pid);
         // A session goes on over epochs, if it is with the same root.
         let own = self.group_member(pid).map(|host| host.epoch(node)).unwrap_or_default();
-        let epoch = self.net.links[link].epoch.max(own);
+        let epoch = epoch.max(own);
         if self.admit(pid, node, epoch).is_err() {
             return self.cut(link);
         }
@@ -297,7 +304,7 @@ impl World {
         pid: Pid,
         number: u64,
         ticket: PendingRead,
-        fetched: &PageImage<SimObject>,
+        fetched: &PageImage<Object>,
     ) {
         let Some(root) = self.root_of(pid, ticket.page.node, number) else { return };
         root.brick.complete_read(ticket, fetched.clone());
@@ -461,7 +468,7 @@ impl World {
     /// Says whether there was nothing to do.
     fn drain_root(&mut self, pid: Pid, node: NodeId) -> bool {
         let Some(root) = self.node_replica(pid, node).and_then(|hosted| hosted.root.as_mut()) else { return true };
-        let outputs: Vec<brick::Output<Pid, SimObject>> = root.brick.outputs().collect();
+        let outputs: Vec<brick::Output<Pid, Object>> = root.brick.outputs().collect();
         let (number, invariants) = (root.number, root.brick.check_invariants());
         let is_done = outputs.is_empty();
         self.oracle.expect_invariants(invariants);
@@ -474,7 +481,7 @@ impl World {
         is_done
     }
 
-    fn root_output(&mut self, pid: Pid, node: NodeId, output: brick::Output<Pid, SimObject>) {
+    fn root_output(&mut self, pid: Pid, node: NodeId, output: brick::Output<Pid, Object>) {
         let now = self.local_time(pid);
         let Some(NodeReplica { replica, root: Some(root), .. }) = self.node_replica(pid, node) else { return };
         let Root { number, moves, brick, pages } = root;
@@ -507,13 +514,13 @@ impl World {
                     let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
                     self.oracle.check_refusal(node, *txn, client, conflict);
                 }
-                self.send_datagram(pid, to, Datagram::Answer(node, answer, locked, seen));
+                self.send_datagram(pid, to, Datagram::Cluster(Message::Answer { node, seen, answer, locked }));
             }
             brick::Output::Ask(to, request) => {
                 let seen = brick.clock();
                 self.send_ask(pid, to, request, seen);
             }
-            brick::Output::Down(holder, message) => self.send_down(pid, TreeMessage::Down(node, holder, message)),
+            brick::Output::Down(holder, message) => self.send_down(pid, node, holder, message),
         }
     }
 }

@@ -6,15 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::NodeId;
-use protocol::brick::LockedObject;
-use protocol::commit::{Answer, Request};
-use protocol::gateway::{Call, Reply};
-use protocol::ident::{HlcTimestamp, HolderId, TxnId};
 use protocol::placement::{self, Epoch, GroupMap, MemberId, MetaNotice, NotServing};
-use protocol::replica::message::Message;
-use protocol::tree::{Down, Up};
+use protocol::replica::message::Message as GroupMessage;
+use protocol::tree::Down;
+use wire::cluster::Message;
 
-use super::SimObject;
 use super::group_member::Entry;
 use crate::plan::Noise;
 
@@ -23,20 +19,11 @@ pub(super) type Pid = usize;
 /// A connection, of which there is a new one each time.
 pub(super) type LinkId = usize;
 
-/// What keeps its order on a connection.
-#[derive(Clone, Debug)]
-pub(super) enum TreeMessage {
-    Up(NodeId, HolderId, Up<SimObject>),
-    Down(NodeId, HolderId, Down<SimObject>),
-}
-
-/// What is sent alone.
+/// What is sent alone: it may be lost, repeated and overtaken.
 #[derive(Clone, Debug)]
 pub(super) enum Datagram {
-    Call(TxnId, Call<SimObject>),
-    Reply(TxnId, Reply<SimObject>),
-    Ask(NodeId, Epoch, Request<SimObject>, HlcTimestamp),
-    Answer(NodeId, Answer, Option<LockedObject<SimObject>>, HlcTimestamp),
+    /// What processes of a cluster say to each other: calls, questions, and what answers them.
+    Cluster(Message),
     /// A brick does not serve a request.
     Refused(NodeId, NotServing),
     /// To the meta-server: the map is wanted; and the map.
@@ -46,7 +33,7 @@ pub(super) enum Datagram {
     MetaRequest(MemberId, placement::MetaRequest),
     Notice(MetaNotice),
     /// Between the members of a group.
-    Group(NodeId, MemberId, Box<Message<Entry>>),
+    Group(NodeId, MemberId, Box<GroupMessage<Entry>>),
 }
 
 /// A connection between a process and one above it.
@@ -59,8 +46,8 @@ pub(super) struct Link {
     /// What the lower one knew of the node when it connected.
     pub(super) epoch: Epoch,
     pub(super) alive: bool,
-    /// What is under way upward, and downward.
-    queues: [VecDeque<TreeMessage>; 2],
+    /// Messages of the tree that are under way upward, and downward: they keep their order.
+    queues: [VecDeque<Message>; 2],
     /// When the last message arrives that was sent.
     last: [u64; 2],
 }
@@ -185,7 +172,7 @@ impl Net {
     }
 
     /// Puts a message on a connection. Returns when it arrives.
-    pub(super) fn put(&mut self, link: LinkId, up: bool, message: TreeMessage, now: u64) -> u64 {
+    pub(super) fn put(&mut self, link: LinkId, up: bool, message: Message, now: u64) -> u64 {
         let (lower, upper) = (self.links[link].lower, self.links[link].upper);
         let (from, to) = if up { (lower, upper) } else { (upper, lower) };
         let arrival = self.delay(from, to, now);
@@ -197,11 +184,11 @@ impl Net {
     }
 
     /// The next message of a connection arrives. News may overtake the news before them.
-    pub(super) fn take(&mut self, link: LinkId, up: bool) -> Option<TreeMessage> {
+    pub(super) fn take(&mut self, link: LinkId, up: bool) -> Option<Message> {
         let (lower, upper) = (self.links[link].lower, self.links[link].upper);
         let side = usize::from(!up);
         let is_news =
-            |message: Option<&TreeMessage>| matches!(message, Some(TreeMessage::Down(_, _, Down::Invalidate { .. })));
+            |message: Option<&Message>| matches!(message, Some(Message::Down { message: Down::Invalidate { .. }, .. }));
         let queue = &self.links[link].queues[side];
         let can_overtake = !up && is_news(queue.front()) && is_news(queue.get(1));
         let overtakes = can_overtake && self.dice.percent(upper, lower, self.noise.reorder);

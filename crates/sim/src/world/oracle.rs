@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
-use model::{NodeId, PageId};
+use model::{NodeId, Object, PageId};
 use protocol::commit::Request;
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageCache, SlotStates};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 
-use super::SimObject;
 use super::disk::{Objects, Page, RecoveredChange};
 use crate::check::Violation;
 use crate::history::Operation;
+use crate::object::Content;
 use crate::plan::{Key, ProcessName};
 
 /// How long an operation may take if the only fault is a member that is slow or dead, in milliseconds.
@@ -100,12 +100,7 @@ impl Oracle {
     }
 
     /// A page has changed.
-    pub(super) fn record_change(
-        &mut self,
-        message: &Invalidation,
-        contents: &SlotStates<SimObject>,
-        objects: &Objects,
-    ) {
+    pub(super) fn record_change(&mut self, message: &Invalidation, contents: &SlotStates<Object>, objects: &Objects) {
         let past = self.history.entry(message.page).or_default();
         if past.is_empty() {
             past.insert(Version::ZERO, Objects::default());
@@ -130,7 +125,7 @@ impl Oracle {
         place: ProcessName,
         write: TxnId,
         page: PageId,
-        cache: &PageCache<SimObject>,
+        cache: &PageCache<Object>,
     ) {
         let mut wrong = None;
         for (slot, state, seen) in cache.valid_objects(page) {
@@ -149,12 +144,14 @@ impl Oracle {
         }
     }
 
-    fn record_state(&mut self, page: PageId, version: Version, contents: &SlotStates<SimObject>, objects: &Objects) {
+    fn record_state(&mut self, page: PageId, version: Version, contents: &SlotStates<Object>, objects: &Objects) {
         self.history.entry(page).or_default().insert(version, objects.clone());
         for (slot, content) in contents {
-            if let ObjectState::Value(SimObject::Number(number)) = content {
+            if let ObjectState::Value(object) = content
+                && let Some(number) = Content::number(object)
+            {
                 let key = Key { node: page.node.0, page: page.number, slot: *slot };
-                self.orders.entry(key).or_default().push(*number);
+                self.orders.entry(key).or_default().push(number);
             }
         }
     }
@@ -169,17 +166,18 @@ impl Oracle {
     }
 
     /// What an object was at a version of its page.
-    fn state_at(&self, page: PageId, slot: u16, version: Version) -> Option<&SimObject> {
+    fn state_at(&self, page: PageId, slot: u16, version: Version) -> Option<&Object> {
         self.history.get(&page)?.range(..=version).next_back()?.1.get(&slot)
     }
 
     /// A client may use its copy of a page (P1).
-    pub(super) fn check_copy(&mut self, place: ProcessName, page: PageId, cache: &PageCache<SimObject>) {
+    pub(super) fn check_copy(&mut self, place: ProcessName, page: PageId, cache: &PageCache<Object>) {
         let mut wrong = None;
         for (slot, state, seen) in cache.valid_objects(page) {
             let ReadVersion::At(version) = seen else { continue };
             if self.state_at(page, slot, version) != Some(state) {
-                let was = self.state_at(page, slot, version);
+                let was = self.state_at(page, slot, version).map(Content::decode);
+                let state = Content::decode(state);
                 wrong = Some(format!(
                     "P1: {place} has {state:?} in slot {slot} of {page:?} at {version:?}; it was {was:?}"
                 ));
@@ -191,7 +189,7 @@ impl Oracle {
     }
 
     /// A participant is asked for something.
-    pub(super) fn record_request(&mut self, node: NodeId, request: &Request<SimObject>) {
+    pub(super) fn record_request(&mut self, node: NodeId, request: &Request<Object>) {
         if !self.solo {
             return;
         }

@@ -1,0 +1,97 @@
+//! The objects of a run: lists, to which transactions append, and numbers, which they replace.
+//!
+//! A cluster stores them as [`Object`]s, as a real one does: every machine and every driver of a run works on the type that
+//! ships. Their bytes are text (`[3,17]`, `-5`), so that a transcript shows them as they are.
+
+use std::fmt::Write;
+
+use model::Object;
+
+/// What an object of a run contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A list, to which elements are appended.
+    List(Vec<i64>),
+    /// A number, which is replaced.
+    Number(i64),
+}
+
+impl Content {
+    /// The object that contains this.
+    #[must_use]
+    pub fn encode(&self) -> Object {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let written = match self {
+            Self::Number(number) => write!(text, "{number}"),
+            Self::List(list) => {
+                let elements = list.iter().enumerate();
+                let write = |(index, element): (usize, &i64)| match index {
+                    0 => write!(text, "[{element}"),
+                    _ => write!(text, ",{element}"),
+                };
+                let elements = elements.map(write).collect::<Result<(), _>>();
+                text.push_str(if list.is_empty() { "[]" } else { "]" });
+                elements
+            }
+        };
+        assert!(written.is_ok(), "a string takes all that is written to it");
+        Object::blob(text.into_bytes().into())
+    }
+
+    /// What an object contains; `None` if it is not an object of a run.
+    #[must_use]
+    pub fn decode(object: &Object) -> Option<Self> {
+        let text = std::str::from_utf8(&object.data).ok()?;
+        match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            None => text.parse().ok().map(Self::Number),
+            Some("") => Some(Self::List(Vec::new())),
+            Some(elements) => elements.split(',').map(str::parse).collect::<Result<_, _>>().ok().map(Self::List),
+        }
+    }
+
+    /// The number that an object contains, if it contains one.
+    #[must_use]
+    pub fn number(object: &Object) -> Option<i64> {
+        match Self::decode(object) {
+            Some(Self::Number(number)) => Some(number),
+            Some(Self::List(_)) | None => None,
+        }
+    }
+
+    /// The list that an object contains, if it contains one.
+    #[must_use]
+    pub fn list(object: &Object) -> Option<Vec<i64>> {
+        match Self::decode(object) {
+            Some(Self::List(list)) => Some(list),
+            Some(Self::Number(_)) | None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded_as_it_was() {
+        for content in [
+            Content::Number(0),
+            Content::Number(i64::MIN),
+            Content::List(Vec::new()),
+            Content::List(vec![7]),
+            Content::List(vec![3, -17, i64::MAX]),
+        ] {
+            let object = content.encode();
+            assert!(object.check().is_ok(), "{content:?} is not an object that a page may have");
+            assert_eq!(Content::decode(&object), Some(content));
+        }
+    }
+
+    #[test]
+    fn an_object_of_another_kind_is_not_decoded() {
+        for text in ["", "x", "[", "[1", "[1,]", "1.5"] {
+            assert_eq!(Content::decode(&Object::blob(text.into())), None, "{text:?}");
+        }
+    }
+}
