@@ -57,7 +57,7 @@ pub(crate) struct Global {
     pub(crate) timeout: Duration,
 }
 
-/// Who uses the command line, and whom it believes.
+/// Credentials of the user, and the authorities that the command trusts.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Identity {
     /// The user, in place of the URL's. The password is asked for, or in MORTAR_PASSWORD, or in a file
@@ -67,7 +67,7 @@ pub(crate) struct Identity {
     /// The file with the password on its first line, for its owner alone to read
     #[arg(long, global = true, value_name = "FILE", env = "MORTAR_PASSWORD_FILE", help_heading = "Who you are")]
     pub(crate) password_file: Option<PathBuf>,
-    /// The authorities whose certificates are believed of servers, in PEM: for mortars://
+    /// The authorities that are trusted for servers, in PEM: for mortars://
     #[arg(long, global = true, value_name = "FILE", env = "MORTAR_CA", help_heading = "Who you are")]
     pub(crate) ca: Option<PathBuf>,
     /// Your certificate, in place of a password
@@ -85,7 +85,7 @@ pub(crate) struct Identity {
     #[arg(id = "own_key", long = "key", global = true, value_name = "FILE", env = "MORTAR_KEY", requires = "own_cert")]
     #[arg(help_heading = "Who you are")]
     pub(crate) key: Option<PathBuf>,
-    /// Send the password where others can listen
+    /// Send the password over an unencrypted connection
     #[arg(long, global = true, help_heading = "Who you are")]
     pub(crate) plaintext: bool,
 }
@@ -93,7 +93,8 @@ pub(crate) struct Identity {
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "a number of seconds, such as 10 or 0.5".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+    if duration.is_zero() { Err("it must be above 0 seconds".to_owned()) } else { Ok(duration) }
 }
 
 /// The commands, in the order in which a newcomer meets them.

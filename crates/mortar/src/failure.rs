@@ -1,4 +1,4 @@
-//! What a command that did not succeed says, and the exit code it leaves.
+//! Failures of commands: their messages and exit codes.
 //!
 //! The codes are part of the interface: `docs/operations.md` lists them and scripts may rely on them.
 
@@ -35,7 +35,7 @@ pub(crate) enum Exit {
 }
 
 /// Why a command did not succeed, in words for a person and for a program.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     exit: Exit,
     kind: &'static str,
@@ -109,18 +109,23 @@ impl Failure {
         Self { exit, kind: "io", message: format!("{what}: {error}"), hint: None }
     }
 
-    /// The same failure, with what to do about it.
+    /// Adds a hint about what to do.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same failure, with what it is about before it.
+    /// Puts the subject of the failure before the message.
     #[must_use]
     pub(crate) fn context(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
+    }
+
+    /// The message without the hint.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// The exit code.
@@ -185,7 +190,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The failure of a command that works on files here, where no server has a part: what the message says is enough.
+    /// The failure of a command that works on local files without a server: it needs no hint.
     pub(crate) fn local(error: Error) -> Self {
         Self { hint: None, ..Self::from(error) }
     }
@@ -209,15 +214,15 @@ impl From<Conflict> for Failure {
                 (format!("object {oid} has version {current}, not {read}: it changed meanwhile"), AGAIN)
             }
             Conflict::Object { oid, current: None, .. } => (format!("object {oid} is gone"), AGAIN),
-            Conflict::Object { oid, .. } => (format!("object {oid} exists already"), AGAIN),
+            Conflict::Object { oid, .. } => (format!("object {oid} already exists"), AGAIN),
             Conflict::Name { name, read: None, current: Some(current) } => (
                 format!("the name {} is taken: it is bound to {current}", name.path),
                 "Nothing was changed. Choose another name, or unbind this one with `mortar name unbind`.",
             ),
             Conflict::Name { name, current: Some(current), .. } => {
-                (format!("the name {} is bound to {current} meanwhile", name.path), AGAIN)
+                (format!("the name {} is now bound to {current}", name.path), AGAIN)
             }
-            Conflict::Name { name, current: None, .. } => (format!("the name {} is bound no more", name.path), AGAIN),
+            Conflict::Name { name, current: None, .. } => (format!("the name {} is no longer bound", name.path), AGAIN),
         };
         Self::conflict(message).hint(hint)
     }

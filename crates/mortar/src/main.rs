@@ -7,6 +7,7 @@ mod allocator;
 mod args;
 mod commands;
 mod connection;
+mod distinct_json;
 mod failure;
 mod output;
 mod password;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     let json = cli.global.json;
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output has seen enough: `mortar ls | head`.
+        // The reader of the output has closed it: `mortar ls | head`.
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => print_failure(&failure, json),
     }
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
 /// Says what failed, on the error stream.
 fn print_failure(failure: &Failure, json: bool) -> ExitCode {
     let mut stderr = io::stderr().lock();
-    // Nobody is left to tell when the error stream itself fails.
+    // An error of the error stream itself cannot be reported.
     let _ = if json { writeln!(stderr, "{}", failure.to_json()) } else { writeln!(stderr, "{failure}") };
     ExitCode::from(failure.exit() as u8)
 }
@@ -111,20 +112,20 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Runs a command that talks to a server, until it ends or Ctrl-C stops it.
 ///
-/// Where stopping needs no care, Ctrl-C does what it does to every program: so also while a command waits for input.
+/// Commands that need no care when stopped keep the default action of SIGINT, also while they wait for input.
 async fn run_interruptible(command: Command, session: &mut CommandContext) -> Result {
     let (message, hint) = match &command {
         Command::Import(_) => {
-            ("stopped; what was imported so far is complete and stays", "The same command goes on from there.")
+            ("stopped; what was imported so far is complete and stays", "The same command continues from there.")
         }
         Command::Export(_) => ("stopped; what was written so far stays", "--overwrite writes everything again."),
-        Command::Backup(_) => ("stopped; there is no archive", "An archive is of use only when it is complete."),
-        Command::Remap(_) => (
-            "stopped; moves that are under way go on",
-            "`mortar remap` shows them, `mortar remap --cancel` gives them up.",
-        ),
+        Command::Backup(_) => ("stopped; no archive was written", "The archive appears only when it is complete."),
+        Command::Remap(_) => {
+            ("stopped; moves continue", "`mortar remap` shows them, `mortar remap --cancel` cancels them.")
+        }
+        Command::Exercise(_) => ("stopped; the coins were not counted", "Run it again to count them."),
         Command::Get(args) if args.writes_file() => {
-            ("stopped; there is no file", "The file appears when it is complete.")
+            ("stopped; no file was written", "The file appears only when it is complete.")
         }
         _ => return run_with_server(command, session).await,
     };

@@ -1,9 +1,11 @@
-//! Records that come one after the other as JSON, such as one on each line.
+//! Reads records as a sequence of JSON values, such as one on each line.
 
 use std::io::{self, BufReader, Read};
 
 use model::limits;
 use serde_json::{Deserializer, Value};
+
+use crate::distinct_json::DistinctJson;
 
 use crate::failure::{Failure, Result};
 
@@ -46,13 +48,15 @@ impl<R: Read> RecordReader<R> {
     /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// If what comes is no JSON, or too long.
+    /// If the next value is not valid JSON or too long.
     pub(crate) fn next(&mut self) -> Result<Option<Value>> {
         self.source.left = MAX_RECORD_BYTES;
         self.count += 1;
-        // One byte at a time is taken of what is buffered: what is behind a record stays for the next one.
-        let next = Deserializer::from_reader(&mut self.source).into_iter().next();
-        next.transpose().map_err(|error| self.with_record_number(Failure::usage(format!("it is no JSON: {error}"))))
+        // One byte at a time is taken of what is buffered: bytes behind a record stay for the next one.
+        let next = Deserializer::from_reader(&mut self.source).into_iter::<DistinctJson>().next();
+        next.transpose()
+            .map(|next| next.map(|DistinctJson(value)| value))
+            .map_err(|error| self.with_record_number(Failure::usage(format!("it is not valid JSON: {error}"))))
     }
 
     /// The only record that there is.
@@ -101,6 +105,14 @@ mod tests {
         records.next().unwrap();
         let wrong = records.next().unwrap_err().to_json();
         assert!(wrong.contains("record 2 of") && wrong.contains("those before it are stored"), "{wrong}");
+    }
+
+    #[test]
+    fn a_field_that_is_there_twice_is_refused() {
+        let wrong = RecordReader::new("{\"age\": 1, \"age\": 2}".as_bytes()).next().unwrap_err().to_json();
+        assert!(wrong.contains("age") && wrong.contains("twice"), "{wrong}");
+        let wrong = RecordReader::new("{\"a\": [{\"b\": 1, \"b\": 1}]}".as_bytes()).next().unwrap_err().to_json();
+        assert!(wrong.contains("twice"), "{wrong}");
     }
 
     #[test]

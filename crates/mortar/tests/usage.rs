@@ -28,6 +28,7 @@ fn wrong_usage_ends_with_2_and_says_what_was_meant() {
         (&["get", "/x", "--range", "9-1"][..], "ends before it begins"),
         (&["put", "-", "/x", "--attr", "novalue"][..], "KEY=VALUE"),
         (&["ls", "--server", "http://localhost"][..], "mortar://"),
+        (&["ls", "--timeout", "0"][..], "above 0"),
         (&["dev", "--http", "none", "--listen", "none", "--socket", "none"][..], "--listen"),
         (&["node"][..], "--role brick"),
         (&["node", "--role", "peer", "--data", "x"][..], "keeps nothing"),

@@ -167,6 +167,11 @@ impl server::ServerRole for BrickRole {
             // Another process of the cluster: it speaks of all spaces.
             return Ok((terms(SpaceId(0)), ()));
         }
+        if hello.space.is_empty() {
+            let what = "this server is a store of one process (`mortar dev`), not a cluster: it has no users, members or moves; \
+                        start a cluster with `mortar cluster up`";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         let spaces = self.store.spaces()?;
         let space = spaces.iter().find(|(_, name)| *name == hello.space).map(|(space, _)| *space);
         let space = space.ok_or_else(|| {

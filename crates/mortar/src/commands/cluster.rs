@@ -10,12 +10,14 @@ mod up;
 
 use std::path::PathBuf;
 
+pub(crate) use layout::refuse_foreign_directory;
+
 use clap::{Args, Subcommand, value_parser};
 
 use crate::connection::CommandContext;
 use crate::failure::Result;
 
-/// Where a cluster has its files unless told otherwise.
+/// Where a cluster has its files by default.
 const DATA: &str = "mortar-cluster";
 
 const EXAMPLES: &str = "\
@@ -24,7 +26,7 @@ Examples:
   mortar cluster up --bricks 4 --peers 2 --data /tmp/cluster
   mortar cluster up --memory --json                prints one object when all are healthy
   mortar cluster status                            in another terminal
-  kill -9 PID; mortar node --config mortar-cluster/brick-1.toml     nobody restarts what ends
+  kill -9 PID; mortar node --config mortar-cluster/brick-1.toml     a process that ends is not restarted
   mortar cluster down
 
 Ctrl-C or SIGTERM ends a cluster that is up in good order, and so does `mortar cluster down`.";
@@ -42,7 +44,7 @@ enum Action {
     /// Start all processes, and end them with this one
     #[command(after_help = EXAMPLES)]
     Up(Up),
-    /// Show which processes there are, and how they are
+    /// Show the processes and their health
     #[command(after_help = EXAMPLES)]
     Status {
         #[command(flatten)]

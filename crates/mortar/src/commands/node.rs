@@ -15,7 +15,7 @@ use node::meta::{MetaServer, RemoteMetaStore};
 use node::node_placement::BrickId;
 use node::purpose::Purpose;
 use node::{Brick, PeerServer};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use store::{Options, Store};
 use tokio::time;
 use tracing::{info, warn};
@@ -31,7 +31,7 @@ use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings};
 
 /// How long it waits after the meta-server could not be asked.
 const RETRY_DELAY: Duration = Duration::from_millis(300);
-/// Who is waited for, at each step of a start.
+/// What a start waits for.
 const META_SERVER: &str = "the meta-server";
 
 const EXAMPLES: &str = "\
@@ -59,13 +59,13 @@ pub(crate) struct Node {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: PartialSettings,
-    /// Print a file with these settings and words about them, and do nothing else
+    /// Print a file with these settings and their descriptions, and exit
     #[arg(long)]
     print_config: bool,
 }
 
-/// What a process says once it answers, and its cluster knows.
-#[derive(Debug, Serialize)]
+/// The report of a process that has started and joined its cluster.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) role: ProcessRole,
     /// The number that the cluster knows it by; a meta-server has none.
@@ -115,19 +115,21 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
 
 async fn serve(settings: &Settings, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    // Files that are missing or no good are told before anything else.
+    // Missing or invalid files are reported first.
     let config = settings.config()?;
     if config.cluster_credentials.secret.is_none()
         && config.cluster_credentials.tls.is_none()
         && settings.role != ProcessRole::Meta
     {
-        info!("without a cluster secret or a certificate this process is shut out once the cluster has users");
+        info!(
+            "this process has neither a cluster secret nor a certificate: it will be refused once the cluster has users"
+        );
     }
     let doors = settings.auth.clone();
     serving::on_hangup(move || doors.reload())?;
     let running = tokio::select! {
         started = RunningServer::start(settings) => started?,
-        () = signals.next() => return Err(Failure::interrupted("stopped before it served")),
+        () = signals.next() => return Err(Failure::interrupted("stopped during its start")),
     };
     match output.print(&running.ready_report(settings.role)).and_then(|()| output.flush()) {
         // A reader that is gone does not end the process.
@@ -140,7 +142,7 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
     };
     let ended = tokio::select! {
         ended = running.end() => ended,
-        () = signals.next() => Err(Failure::interrupted("stopped by a second signal; it recovers when it is started")),
+        () = signals.next() => Err(Failure::interrupted("stopped by a second signal; the process recovers at its next start")),
     };
     match why {
         Some(why) => Err(Failure::from(Error::new(ErrorKind::Denied, why))),
@@ -163,13 +165,13 @@ impl RunningServer {
         match settings.role {
             ProcessRole::Meta => {
                 let (store, catalogue) = open_catalogue(settings)?;
-                // An etcd that is away is waited for.
-                retry_until_available("what keeps the catalogue", || async { catalogue.get(Vec::new()).await }).await?;
+                // An unreachable etcd is waited for.
+                retry_until_available("etcd", || async { catalogue.get(Vec::new()).await }).await?;
                 let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain_start)?;
                 Ok(Self::Meta(server, store))
             }
             role => {
-                // Before the meta-server is asked: what is wrong here is told at once.
+                // Before the meta-server is asked, so local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
                 let remote = RemoteMetaStore::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
@@ -290,7 +292,7 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
     }
 }
 
-/// Tries something again until whoever is needed for it answers.
+/// Tries something again until the server that it needs answers.
 async fn retry_until_available<T, F>(whoever: &str, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = model::Result<T>>,

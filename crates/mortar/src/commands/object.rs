@@ -14,6 +14,7 @@ use serde_json::Value as Json;
 use super::class as classes;
 use super::query::FoundObject;
 use crate::connection::CommandContext;
+use crate::distinct_json::DistinctJson;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::record_json::{self, NameBindings};
@@ -106,7 +107,7 @@ impl Report for DeleteReport {
 }
 
 pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Result {
-    // What is wrong with a name is told before anybody is asked.
+    // A wrong name is reported before a server is asked.
     if let Action::Put { first, second, class, .. } = &args.action
         && (class.is_none() || second.is_some())
     {
@@ -173,7 +174,7 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Re
 }
 
 fn parse(target: &str) -> Result<Target> {
-    target.parse().map_err(|why: String| Failure::usage(format!("{target:?} is no object: {why}")))
+    target.parse().map_err(|why: String| Failure::usage(format!("{target:?} does not name an object: {why}")))
 }
 
 /// There is no such object in the cluster.
@@ -187,10 +188,9 @@ fn no_such_object(target: &Target) -> Failure {
 }
 
 fn parse_fields(json: &str) -> Result<Json> {
-    serde_json::from_str(json).map_err(|error| {
-        let hint =
-            "Write the fields as a JSON object: '{\"name\": \"Ann\"}'; a class is made by `mortar class define`.";
-        Failure::usage(format!("the fields are no JSON: {error}")).hint(hint)
+    serde_json::from_str(json).map(|DistinctJson(fields)| fields).map_err(|error| {
+        let hint = "Write the fields as a JSON object: '{\"name\": \"Ann\"}'; `mortar class define` defines a class.";
+        Failure::usage(format!("the fields are not valid JSON: {error}")).hint(hint)
     })
 }
 
@@ -237,10 +237,10 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
                 None => None,
             };
             match known {
-                // It is told below, once it is sure.
+                // It is reported below, once it is certain.
                 Some(oid) if new => Ok((oid, t, false)),
                 Some(oid) if oid.class() != object.class => {
-                    let what = format!("{oid} is of another class: remove it first");
+                    let what = format!("{oid} has another class: remove it first");
                     Err(Error::new(ErrorKind::Invalid, what))
                 }
                 Some(oid) => {
@@ -264,7 +264,7 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
     if new && !created {
         return Err(Failure::conflict(match name {
             Some(path) => format!("the name {path} is taken: it is bound to {oid}"),
-            None => format!("{oid} is an identifier: a new object is given one"),
+            None => format!("{oid} is an identifier: new objects get theirs from the server"),
         }));
     }
     let oid = if created { transaction.real_oid(oid).unwrap_or(oid) } else { oid };

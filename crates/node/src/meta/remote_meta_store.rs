@@ -269,7 +269,11 @@ impl Inner {
     ) -> Result<T, AttemptError> {
         // Others may be connecting already, one after the other.
         let connecting = time::timeout_at(call_timeout::deadline(2 * ATTEMPT_TIMEOUT), self.connect()).await;
-        let busy = |_| Err(Error::new(ErrorKind::Unavailable, "no meta-server can be reached"));
+        let busy = |_| {
+            let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+            let what = format!("no meta-server can be reached at {}", addresses.join(", "));
+            Err(Error::new(ErrorKind::Unavailable, what))
+        };
         let connection = connecting.unwrap_or_else(busy).map_err(connect_error)?;
         let begun = Instant::now();
         match time::timeout_at(call_timeout::deadline(ATTEMPT_TIMEOUT), ask(&connection)).await {

@@ -184,6 +184,10 @@ impl CatalogEditor {
     /// [`CatalogError::InUse`] while it has members, or a space gives it permissions.
     pub async fn remove_group(&self, name: &str) -> Result<Edited<()>> {
         names::check_group(name)?;
+        if name == ADMINISTRATORS {
+            let why = "it is built in; `mortar group leave` takes members out".to_owned();
+            return Err(CatalogError::Invalid { what: "the group to be removed", given: name.to_owned(), why });
+        }
         let path = Path::Group(name.to_owned());
         edit!(self, |draft| {
             draft.touch(&Path::Accounts).await?;

@@ -1,16 +1,14 @@
 //! The files of a cluster on one machine.
 //!
 //! ```text
-//!   DIR/cluster.json             who runs: written by `up`, removed when all have ended
-//!   DIR/cluster.secret           what the processes know each other by
-//!   DIR/meta.toml  brick-1.toml  peer-1.toml …     settings: made once, then left alone
+//!   DIR/cluster.json             the running processes: written by `up`, removed when all have ended
+//!   DIR/cluster.secret           authenticates the processes to each other
+//!   DIR/meta.toml  brick-1.toml  peer-1.toml …     settings: written once; a process chooses its ports at its first start
 //!   DIR/meta/      brick-1/                        data
 //!   DIR/meta.log   brick-1.log   peer-1.log …
 //! ```
 
 use std::fs;
-use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use client::{Credentials, Url};
@@ -21,8 +19,12 @@ use super::process::Process;
 use crate::failure::{Failure, Result};
 use crate::settings::{AuthSettings, MEMORY_MIB, PartialSettings, ProcessRole, Settings};
 
-/// The file with what the processes know each other by.
+/// The file with authenticates the processes to each other.
 const SECRET_FILE: &str = "cluster.secret";
+/// The file with the running processes.
+const RUNNING_FILE: &str = "cluster.json";
+/// Where a process listens that has not chosen its ports yet.
+const FREE_PORT: &str = "127.0.0.1:0";
 
 /// A process of a cluster, by its files.
 #[derive(Clone, Debug)]
@@ -43,15 +45,27 @@ pub(super) struct ProcessFiles {
     data: Option<PathBuf>,
 }
 
+/// A process whose file with settings cannot be used.
+#[derive(Clone, Debug)]
+pub(super) struct InvalidFile {
+    pub(super) name: String,
+    pub(super) role: ProcessRole,
+    pub(super) config: PathBuf,
+    pub(super) log: PathBuf,
+    pub(super) failure: Failure,
+}
+
 /// A cluster's directory.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) dir: PathBuf,
     /// The meta-server, then bricks, then peer servers.
     pub(super) processes: Vec<ProcessFiles>,
+    /// Processes whose files are damaged.
+    pub(super) invalid: Vec<InvalidFile>,
 }
 
-/// How many processes of a role there are to be.
+/// The wanted number of processes of each role.
 #[derive(Clone, Copy)]
 pub(super) struct ClusterSize {
     pub(super) bricks: Option<u16>,
@@ -60,60 +74,72 @@ pub(super) struct ClusterSize {
 }
 
 impl Layout {
-    /// The cluster in a directory.
+    /// The cluster in a directory. A damaged file of a process does not hide the others.
     pub(super) fn read(dir: &Path) -> Result<Self> {
-        let dir = std::path::absolute(dir).map_err(|e| Failure::file("cannot tell the current directory", &e))?;
-        let mut parts = Vec::new();
+        let dir = std::path::absolute(dir).map_err(|e| Failure::file("cannot determine the current directory", &e))?;
         let meta = dir.join("meta.toml");
         if !meta.exists() {
             return Err(Failure::not_found(format!("there is no cluster in {}", dir.display()))
                 .hint("`mortar cluster up --data DIR` makes one."));
         }
-        parts.push(ProcessFiles::read(&dir, "meta".to_owned())?);
+        let mut names = vec![(ProcessRole::Meta, "meta".to_owned())];
         for role in [ProcessRole::Brick, ProcessRole::Peer] {
-            for number in numbers(&dir, role)? {
-                parts.push(ProcessFiles::read(&dir, format!("{}-{number}", role.name()))?);
+            names.extend(numbers(&dir, role)?.into_iter().map(|number| (role, format!("{}-{number}", role.name()))));
+        }
+        let mut layout = Self { dir, processes: Vec::new(), invalid: Vec::new() };
+        for (role, name) in names {
+            match ProcessFiles::read(&layout.dir, name.clone()) {
+                Ok(process) => layout.processes.push(process),
+                Err(failure) => {
+                    let file = |extension: &str| layout.dir.join(format!("{name}.{extension}"));
+                    let (config, log) = (file("toml"), file("log"));
+                    layout.invalid.push(InvalidFile { name, role, config, log, failure });
+                }
             }
         }
-        Ok(Self { dir, processes: parts })
+        Ok(layout)
     }
 
-    /// The same with the processes that are wanted: makes the files of those that are not there yet.
+    /// The cluster with the wanted processes: writes the missing files.
     pub(super) fn prepare(dir: &Path, wanted: ClusterSize) -> Result<Self> {
         let cannot = |error| Failure::file(format!("cannot write to {}", dir.display()), &error);
         fs::create_dir_all(dir).map_err(cannot)?;
         let known = if dir.join("meta.toml").exists() { Some(Self::read(dir)?) } else { None };
-        let dir = std::path::absolute(dir).map_err(|e| Failure::file("cannot tell the current directory", &e))?;
+        match &known {
+            Some(known) => known.invalid.iter().try_for_each(|invalid| Err(invalid.failure.clone()))?,
+            None => refuse_foreign_directory(dir, "a cluster", |name| {
+                [SECRET_FILE, RUNNING_FILE].contains(&name) || name.ends_with(".toml.part")
+            })?,
+        }
+        let dir = std::path::absolute(dir).map_err(|e| Failure::file("cannot determine the current directory", &e))?;
         let count = |role| {
             let parts = known.iter().flat_map(|layout| &layout.processes);
             parts.filter(|part| part.role == role).count() as u16
         };
         let (bricks, peers) = (count(ProcessRole::Brick), count(ProcessRole::Peer));
         if let Some(few) = wanted.bricks.filter(|wanted| *wanted < bricks) {
-            let message = format!("the cluster in {} has {bricks} bricks, and {few} are wanted", dir.display());
-            return Err(
-                Failure::usage(message).hint("What the others keep would be missing. Choose another directory.")
-            );
+            let message =
+                format!("the cluster in {} has {bricks} bricks; it cannot be started with {few}", dir.display());
+            return Err(Failure::usage(message)
+                .hint("The objects of the other bricks would be missing. Choose another directory."));
         }
         if known
             .iter()
             .flat_map(|layout| &layout.processes)
             .any(|part| part.role != ProcessRole::Peer && part.memory != wanted.memory)
         {
-            let is = if wanted.memory { "durable" } else { "in memory" };
-            let message = format!("the cluster in {} is {is}", dir.display());
+            let is = if wanted.memory { "on disk" } else { "in memory" };
+            let message = format!("the cluster in {} keeps its data {is}", dir.display());
             return Err(Failure::usage(message)
-                .hint("Start it as it is, with or without --memory, or choose another directory."));
+                .hint("Start it with the same --memory setting as before, or choose another directory."));
         }
         let bricks = wanted.bricks.unwrap_or(if bricks == 0 { 2 } else { bricks });
         let peers = wanted.peers.unwrap_or(if peers == 0 { 1 } else { peers });
-        // A cluster that was made without one has to be told of it: its files are left alone.
+        // An existing cluster without one keeps its files.
         if known.is_none() && !dir.join(SECRET_FILE).exists() {
             Secret::create(&dir.join(SECRET_FILE))?;
         }
-        let mut free = FreePorts::default();
-        let meta =
-            ProcessFiles::read_or_create(&dir, "meta".to_owned(), ProcessRole::Meta, wanted.memory, None, &mut free)?;
+        let meta = ProcessFiles::read_or_create(&dir, "meta".to_owned(), ProcessRole::Meta, wanted.memory, None)?;
         let mut parts = vec![meta.clone()];
         for (role, count) in [(ProcessRole::Brick, bricks), (ProcessRole::Peer, peers)] {
             // Those that there are, and new ones behind them: a number whose file was removed is not used again by itself.
@@ -123,17 +149,11 @@ impl Layout {
             there.extend((last..).skip(1).take(more));
             for number in there.into_iter().take(count.into()) {
                 let name = format!("{}-{number}", role.name());
-                parts.push(ProcessFiles::read_or_create(
-                    &dir,
-                    name,
-                    role,
-                    wanted.memory,
-                    Some(&meta.address),
-                    &mut free,
-                )?);
+                let meta = Some(&meta.address);
+                parts.push(ProcessFiles::read_or_create(&dir, name, role, wanted.memory, meta)?);
             }
         }
-        Ok(Self { dir, processes: parts })
+        Ok(Self { dir, processes: parts, invalid: Vec::new() })
     }
 
     /// The processes with a role.
@@ -147,16 +167,29 @@ impl Layout {
         format!("mortar://{}/main", hosts.join(","))
     }
 
-    /// Who its tools are.
+    /// The credentials of tools in this directory.
     pub(super) fn credentials(&self) -> Option<Credentials> {
         let secret = Secret::load(&self.dir.join(SECRET_FILE)).ok()?;
         Some(Credentials { user: String::new(), password: secret.primary() })
     }
 
-    /// The file that says who runs.
+    /// The file with the running processes.
     pub(super) fn running_file(&self) -> PathBuf {
-        self.dir.join("cluster.json")
+        self.dir.join(RUNNING_FILE)
     }
+}
+
+/// Refuses to make something in a directory that has other files than those that `is_own` names.
+pub(crate) fn refuse_foreign_directory(dir: &Path, what: &str, is_own: impl Fn(&str) -> bool) -> Result {
+    let cannot = |error| Failure::file(format!("cannot read {}", dir.display()), &error);
+    for entry in fs::read_dir(dir).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        if !name.to_str().is_some_and(&is_own) {
+            let message = format!("{} holds something else than {what}: {}", dir.display(), name.display());
+            return Err(Failure::conflict(message).hint("Name an empty or a new directory with --data DIR."));
+        }
+    }
+    Ok(())
 }
 
 /// The numbers of the processes with a role that have files, rising.
@@ -189,14 +222,13 @@ impl ProcessFiles {
         Ok(Self { name, role, config, log, address, http, memory, advertised: reached_at, data })
     }
 
-    /// A part whose file is made if there is none.
+    /// A process; its file is written if it is missing.
     fn read_or_create(
         dir: &Path,
         name: String,
         role: ProcessRole,
         memory: bool,
         meta: Option<&Address>,
-        free: &mut FreePorts,
     ) -> Result<Self> {
         let config = dir.join(format!("{name}.toml"));
         if !config.exists() {
@@ -206,9 +238,9 @@ impl ProcessFiles {
                 data: (role != ProcessRole::Peer && !memory).then(|| PathBuf::from(&name)),
                 memory,
                 memory_mib: MEMORY_MIB,
-                listen: vec![free.next_address()?.parse()?],
+                listen: vec![FREE_PORT.parse()?],
                 advertise: Vec::new(),
-                http: crate::settings::parse_http_address(&free.next_address()?)?,
+                http: crate::settings::parse_http_address(FREE_PORT)?,
                 meta: meta.cloned().into_iter().collect(),
                 etcd: None,
                 auth: if dir.join(SECRET_FILE).exists() {
@@ -221,12 +253,39 @@ impl ProcessFiles {
                 log: None,
                 log_format: Default::default(),
             };
-            let cannot = |error| Failure::file(format!("cannot write {}", config.display()), &error);
-            // Whole or not at all: a file that is there is left alone later.
-            let part = dir.join(format!("{name}.toml.part"));
-            fs::write(&part, settings.to_toml()).and_then(|()| fs::rename(&part, &config)).map_err(cannot)?;
+            write_whole(&config, &settings.to_toml())?;
         }
         Self::read(dir, name)
+    }
+
+    /// Writes where the meta-server listens into the file of a process that was made before that was known.
+    pub(super) fn set_meta(&self, meta: &Address) -> Result {
+        let lines = |address: &Address| format!("meta = [\"{}\"]", crate::settings::meta_url(address));
+        self.replace_lines(&[(lines(&FREE_PORT.parse()?), lines(meta))])
+    }
+
+    /// Writes the addresses that a process has chosen at its first start into its file, so it has them again.
+    pub(super) fn set_addresses(&mut self, addresses: &[String], http: Option<&str>) -> Result {
+        let Some(address) = addresses.first() else { return Ok(()) };
+        let listen = |address: &str| format!("listen = [\"{address}\"]");
+        let http_line = |address: &str| format!("http = \"{address}\"");
+        let mut changes = vec![(listen(FREE_PORT), listen(address))];
+        changes.extend(http.map(|http| (http_line(FREE_PORT), http_line(http))));
+        self.replace_lines(&changes)?;
+        if let Some(dir) = self.config.parent() {
+            *self = Self::read(dir, self.name.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Replaces whole lines of the file with settings.
+    fn replace_lines(&self, changes: &[(String, String)]) -> Result {
+        let cannot = |error| Failure::file(format!("cannot read {}", self.config.display()), &error);
+        let text = fs::read_to_string(&self.config).map_err(cannot)?;
+        let replace = |line| changes.iter().find(|(old, _)| old == line).map_or(line, |(_, new)| new.as_str());
+        let mut changed: String = text.lines().map(replace).collect::<Vec<_>>().join("\n");
+        changed.push('\n');
+        if changed == text { Ok(()) } else { write_whole(&self.config, &changed) }
     }
 
     /// Whether it has data of a start before.
@@ -234,13 +293,18 @@ impl ProcessFiles {
         self.data.as_ref().is_some_and(|data| data.exists())
     }
 
-    /// Whether somebody runs it with other settings than those of its file.
+    /// The number of the process that has its data open, or had it open last.
+    pub(super) fn lock_owner(&self) -> Option<u32> {
+        self.data.as_deref().and_then(store::lock_owner)
+    }
+
+    /// Whether a process with other settings than those of its file runs on its data.
     pub(super) fn runs_elsewhere(&self) -> bool {
-        let holder = self.data.as_deref().and_then(store::lock_owner).and_then(Process::find);
+        let holder = self.lock_owner().and_then(Process::find);
         holder.is_some_and(|process| process.is_running())
     }
 
-    /// The URL by which tools ask it how it is.
+    /// The URL for status requests.
     pub(super) fn url(&self) -> String {
         url_of(self.address.clone())
     }
@@ -251,20 +315,11 @@ pub(super) fn url_of(address: Address) -> String {
     Url { user: None, address, space: "main".to_owned() }.to_string()
 }
 
-/// Ports of this machine that nobody has: held until all are chosen, so that none is chosen twice.
-#[derive(Default)]
-struct FreePorts {
-    listeners: Vec<TcpListener>,
-}
-
-impl FreePorts {
-    fn next_address(&mut self) -> Result<String> {
-        let cannot = |error: io::Error| Failure::file("there is no free port", &error);
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(cannot)?;
-        let address = listener.local_addr().map_err(cannot)?.to_string();
-        self.listeners.push(listener);
-        Ok(address)
-    }
+/// Writes a file whole or not at all: one that is there is read by later starts.
+fn write_whole(path: &Path, text: &str) -> Result {
+    let part = path.with_extension("toml.part");
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    written.map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))
 }
 
 #[cfg(test)]
@@ -290,6 +345,45 @@ mod tests {
         assert!(Layout::prepare(dir.path(), ClusterSize { bricks: Some(2), ..DEFAULT_SIZE }).is_err());
         assert!(Layout::prepare(dir.path(), ClusterSize { memory: true, ..DEFAULT_SIZE }).is_err());
         assert_eq!(names(&Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap()), names(&grown));
+    }
+
+    #[test]
+    fn chosen_ports_are_written_once_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut made = Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap();
+        made.processes[0].set_addresses(&["127.0.0.1:4001".to_owned()], Some("127.0.0.1:4002")).unwrap();
+        let meta = made.processes[0].address.clone();
+        made.processes[1].set_meta(&meta).unwrap();
+        let found = Layout::read(dir.path()).unwrap();
+        assert_eq!(found.processes[0].address.to_string(), "127.0.0.1:4001");
+        assert_eq!(found.processes[0].http.as_deref(), Some("127.0.0.1:4002"));
+        let brick = fs::read_to_string(&found.processes[1].config).unwrap();
+        assert!(brick.contains("meta = [\"mortar://127.0.0.1:4001\"]"), "{brick}");
+        made.processes[0].set_addresses(&["127.0.0.1:5".to_owned()], None).unwrap();
+        assert_eq!(made.processes[0].address.to_string(), "127.0.0.1:4001");
+    }
+
+    #[test]
+    fn a_damaged_file_hides_no_other_process() {
+        let dir = tempfile::tempdir().unwrap();
+        Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap();
+        fs::write(dir.path().join("brick-2.toml"), "listen = [").unwrap();
+        let found = Layout::read(dir.path()).unwrap();
+        let names: Vec<&str> = found.processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["meta", "brick-1", "peer-1"]);
+        assert_eq!(found.invalid[0].name, "brick-2");
+        let refused = Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap_err();
+        assert!(refused.to_string().contains("brick-2.toml"), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_with_something_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("thesis.txt"), "").unwrap();
+        let refused = Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap_err();
+        assert_eq!(refused.exit(), crate::failure::Exit::Conflict);
+        assert!(refused.to_string().contains("thesis.txt"), "{refused}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `mortar cluster status` and `mortar cluster down`: a cluster as it is, seen from another process.
+//! `mortar cluster status` and `mortar cluster down`: the state of a cluster, and its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
-use super::layout::{Layout, ProcessFiles, url_of};
+use super::layout::{InvalidFile, Layout, ProcessFiles, url_of};
 use super::process::{self, Process};
 use crate::commands::member;
 use crate::connection::CommandContext;
@@ -20,10 +20,10 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::Report;
 use crate::settings::ProcessRole;
 
-/// How long a process may take to say how it is.
+/// Timeout of a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who runs: what `up` writes down.
+/// The running processes, as `up` records them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RunningProcesses {
     /// The process of `mortar cluster up`.
@@ -36,7 +36,7 @@ pub(super) struct RunningProcesses {
 }
 
 impl RunningProcesses {
-    /// What was written down; nothing if nobody runs.
+    /// The recorded processes; none if the cluster is not running.
     pub(super) fn read(layout: &Layout) -> Self {
         let text = fs::read_to_string(layout.running_file()).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
@@ -49,19 +49,19 @@ impl RunningProcesses {
     }
 }
 
-/// How a process of a cluster is.
+/// The state of a process of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ProcessState {
-    /// It answers, and is well.
+    /// It answers and reports no problem.
     Healthy,
-    /// It answers, and something is wrong.
+    /// It answers and reports a problem.
     Unhealthy,
-    /// It is there, and does not answer.
+    /// It runs and does not answer.
     Unresponsive,
-    /// It is not there.
+    /// It does not run.
     Down,
-    /// It is not there, and the cluster knows it no more: `mortar brick remove`.
+    /// It does not run, and was removed from the cluster: `mortar brick remove`.
     Removed,
 }
 
@@ -77,12 +77,12 @@ impl ProcessState {
     }
 }
 
-/// A process of a cluster, as it is.
+/// The status of a process of a cluster.
 #[derive(Debug, Serialize)]
 pub(super) struct ProcessStatus {
-    /// By its files, or `outside` of one that has none here.
+    /// Name of its files, or `outside` without files in the directory.
     name: String,
-    /// By the catalogue.
+    /// Its number in the catalogue.
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<u32>,
     role: ProcessRole,
@@ -132,7 +132,7 @@ impl Report for ProcessStatus {
         match (self.state, &self.config) {
             (ProcessState::Down, Some(config)) => writeln!(out, "  start it: mortar node --config {config}"),
             (ProcessState::Removed, Some(config)) => {
-                writeln!(out, "  no brick of the cluster any more; without {config} it is not shown")
+                writeln!(out, "  removed from the cluster; delete {config} to hide it")
             }
             _ => writeln!(out),
         }
@@ -157,7 +157,7 @@ impl Report for ShutdownReport {
     }
 }
 
-/// Asks a process how it is.
+/// Requests the status of a process.
 async fn fetch_status(url: &str, credentials: Option<Credentials>) -> client::Result<Status> {
     let asking = async { connect(url, credentials).await?.status().await };
     tokio::time::timeout(STATUS_TIMEOUT, asking)
@@ -196,8 +196,50 @@ pub(super) async fn cluster_status(layout: &Layout) -> Vec<ProcessStatus> {
             one.state = ProcessState::Removed;
         }
     }
-    shown.extend(probe_all(members.outside, layout).await);
+    shown.extend(layout.invalid.iter().map(|invalid| ProcessStatus::of_invalid(invalid, &running)));
+    for found in probe_all(members.outside, layout).await {
+        let own = found.pid.and_then(|pid| name_of_pid(pid, layout, &running));
+        match own.and_then(|name| shown.iter_mut().find(|one| one.name == name)) {
+            Some(one) => one.merge_running_elsewhere(found),
+            None => shown.push(found),
+        }
+    }
     shown
+}
+
+/// The process of the directory that has this number, by the record of `up` and by the lock of its data.
+fn name_of_pid(pid: u32, layout: &Layout, running: &RunningProcesses) -> Option<String> {
+    let mut started = running.processes.iter();
+    let started = started.find(|(_, process)| process.pid == pid && process.is_running()).map(|(name, _)| name.clone());
+    started
+        .or_else(|| layout.processes.iter().find(|part| part.lock_owner() == Some(pid)).map(|part| part.name.clone()))
+}
+
+impl ProcessStatus {
+    /// A process whose file is damaged: its address is unknown, so it cannot be asked.
+    fn of_invalid(invalid: &InvalidFile, running: &RunningProcesses) -> Self {
+        let pid =
+            running.processes.get(&invalid.name).filter(|process| process.is_running()).map(|process| process.pid);
+        let state = if pid.is_some() { ProcessState::Unresponsive } else { ProcessState::Down };
+        let health_problem = Some(invalid.failure.message().to_owned());
+        let how = ProbeResult { state, pid, health_problem, metrics: Map::new() };
+        Self {
+            config: Some(invalid.config.display().to_string()),
+            log: Some(invalid.log.display().to_string()),
+            ..how.into_status(invalid.name.clone(), invalid.role, "-".to_owned())
+        }
+    }
+
+    /// The process runs at another address than its file says.
+    fn merge_running_elsewhere(&mut self, found: Self) {
+        let Self { number, state, pid, address, metrics, health_problem, .. } = found;
+        let elsewhere = format!("it listens at {address}; its file says {}", self.address);
+        let is_damaged = self.health_problem.is_some();
+        let problem = self.health_problem.take().or(health_problem).unwrap_or(elsewhere);
+        self.state = if is_damaged { ProcessState::Unhealthy } else { state };
+        (self.number, self.pid, self.address, self.metrics) = (number, pid, address, metrics);
+        self.health_problem = Some(problem);
+    }
 }
 
 /// How processes are that have no files here, in their order.
@@ -218,7 +260,7 @@ pub(super) struct CatalogMembers {
     numbers: BTreeMap<String, u32>,
     /// The names of those bricks that have been started before, and that the cluster does not know any more.
     pub(super) removed: BTreeSet<String>,
-    /// Who takes part and has no file here.
+    /// Members without a file in the directory.
     outside: Vec<CatalogMember>,
 }
 
@@ -274,8 +316,8 @@ impl CatalogMembers {
         let numbers: BTreeMap<String, u32> = numbers.collect();
         let mut outside = members.clone();
         outside.retain(|member| !parts.iter().any(|part| is_at(member, part)));
-        // A brick that is away might be one of here, if its address was another one. A catalogue that knows nobody has been
-        // lost, and so says nothing of them.
+        // An unreachable brick might be one of this directory whose address has changed. A catalogue without members was
+        // lost, and proves nothing.
         let is_sure = members.iter().any(|member| member.role == ProcessRole::Brick)
             && outside.iter().all(|member| member.role != ProcessRole::Brick || member.alive);
         let is_removed = |part: &&ProcessFiles| {
@@ -310,7 +352,7 @@ impl CatalogMember {
     }
 }
 
-/// What a process has said, or has not.
+/// The result of a status request.
 struct ProbeResult {
     state: ProcessState,
     pid: Option<u32>,
@@ -359,11 +401,13 @@ async fn probe(part: &ProcessFiles, known: Option<Process>, credentials: Option<
 pub(super) async fn status(dir: &Path, session: &mut CommandContext) -> Result {
     let layout = Layout::read(dir)?;
     let shown = cluster_status(&layout).await;
-    for one in &shown {
-        session.output.print(one)?;
-    }
-    if !session.output.json() && !session.output.is_quiet() {
-        session.output.write_raw(format!("\n{}\n", layout.url()).as_bytes())?;
+    if !session.output.is_quiet() {
+        for one in &shown {
+            session.output.print(one)?;
+        }
+        if !session.output.json() {
+            session.output.write_raw(format!("\n{}\n", layout.url()).as_bytes())?;
+        }
     }
     let members: Vec<&ProcessStatus> = shown.iter().filter(|one| one.state != ProcessState::Removed).collect();
     match members.iter().filter(|one| one.state != ProcessState::Healthy).count() {
@@ -377,7 +421,7 @@ pub(super) async fn down(dir: &Path, session: &mut CommandContext) -> Result {
     let layout = Layout::read(dir)?;
     let running = RunningProcesses::read(&layout);
     let up = running.up.filter(Process::is_running);
-    // All that there are, whoever has started them.
+    // All running processes, also those started by hand.
     let there = processes(&layout, &running, [ProcessRole::Meta, ProcessRole::Brick, ProcessRole::Peer]).await;
     if let Some(up) = up {
         // It ends them, in order.
@@ -402,11 +446,17 @@ async fn processes(
     roles: impl IntoIterator<Item = ProcessRole>,
 ) -> Vec<Process> {
     let mut found = Vec::new();
+    let roles: Vec<ProcessRole> = roles.into_iter().collect();
+    // Their addresses are unknown.
+    let invalid = layout.invalid.iter().filter(|invalid| roles.contains(&invalid.role));
+    found.extend(
+        invalid.filter_map(|invalid| running.processes.get(&invalid.name)).filter(|process| process.is_running()),
+    );
     for part in roles.into_iter().flat_map(|role| layout.with_role(role)) {
         let known = running.processes.get(&part.name).copied();
         found.extend(match known.filter(Process::is_running) {
             Some(process) => Some(process),
-            // Somebody may have started it again.
+            // It may have been started by hand.
             None => fetch_status(&part.url(), layout.credentials())
                 .await
                 .ok()
@@ -416,7 +466,7 @@ async fn processes(
     found
 }
 
-/// Ends whatever runs of a cluster, whoever has started it: peer servers first, the meta-server last. Says how many had to be
+/// Ends all processes of a cluster, also those started by hand: peer servers first, the meta-server last. Says how many had to be
 /// killed.
 pub(super) async fn end_all(layout: &Layout) -> usize {
     let mut running = RunningProcesses::read(layout);
@@ -429,19 +479,19 @@ pub(super) async fn end_all(layout: &Layout) -> usize {
         remove_running_file(layout);
     }
     if killed > 0 {
-        // Whoever has asked for the end may want to know it. If it cannot be written, it is not told.
+        // `down` reports it. An error of writing it is ignored.
         running.killed += killed;
         let _ = running.write(layout);
     }
     killed
 }
 
-/// Nobody runs any more.
+/// Removes the record of running processes.
 fn remove_running_file(layout: &Layout) {
     // It may be gone already.
     let _ = fs::remove_file(layout.running_file());
 }
 
 fn not_running() -> Failure {
-    Failure::with(Exit::Unavailable, "unavailable", "the cluster does not run")
+    Failure::with(Exit::Unavailable, "unavailable", "the cluster is not running")
 }

@@ -1,4 +1,4 @@
-//! Processes of this machine: which one a number means, and how it is ended.
+//! Processes of this machine: found by number, and ended.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Process {
         state_of(pid).map(|(_, started)| Self { pid, started })
     }
 
-    /// Whether it is still there. One that has ended and that nobody has asked about is not.
+    /// Whether it still runs. A zombie does not.
     pub(super) fn is_running(&self) -> bool {
         state_of(self.pid).is_some_and(|(state, started)| started == self.started && !matches!(state, 'Z' | 'X'))
     }
@@ -62,7 +62,7 @@ pub(super) async fn end(processes: &[Process]) -> Vec<Process> {
 pub(super) async fn end_within(processes: &[Process], patience: Duration) -> Vec<Process> {
     for process in processes {
         process.signal(Signal::TERM);
-        // One that was stopped hears nothing.
+        // A stopped process (SIGSTOP) handles no signal.
         process.signal(Signal::CONT);
     }
     let until = Instant::now() + patience;
@@ -79,7 +79,7 @@ pub(super) async fn end_within(processes: &[Process], patience: Duration) -> Vec
     killed
 }
 
-/// What the system says of a process: its state, and when it began.
+/// The state of a process, and its start time, from /proc.
 fn state_of(pid: u32) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.

@@ -17,6 +17,7 @@ use super::Up;
 use super::layout::{ClusterSize, Layout, ProcessFiles};
 use super::overview::{self, ProcessState, RunningProcesses};
 use super::process::Process;
+use crate::commands::node;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Output, Report};
 use crate::serving::Signals;
@@ -31,7 +32,7 @@ const MAIN_SPACE: &str = "main";
 /// Bytes of a log that are shown when its process has failed.
 const LOG_TAIL_BYTES: usize = 2000;
 
-/// What is said when all are healthy.
+/// The report of a cluster whose processes are all healthy.
 #[derive(Serialize)]
 struct Ready {
     /// Where clients connect: any of these peer servers.
@@ -94,7 +95,7 @@ pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
     ran?;
     match killed {
         0 => Ok(()),
-        killed => Err(Failure::new(format!("{killed} processes had to be killed; they recover when they are started"))),
+        killed => Err(Failure::new(format!("{killed} processes were killed; they recover at their next start"))),
     }
 }
 
@@ -103,7 +104,7 @@ fn refuse_second(dir: &Path) -> Result {
     let Ok(layout) = Layout::read(dir) else { return Ok(()) };
     match RunningProcesses::read(&layout).up.filter(Process::is_running) {
         Some(up) => {
-            Err(Failure::conflict(format!("the cluster in {} runs already, by process {}", dir.display(), up.pid))
+            Err(Failure::conflict(format!("the cluster in {} is already run by process {}", dir.display(), up.pid))
                 .hint("`mortar cluster status` shows it, `mortar cluster down` ends it."))
         }
         None => Ok(()),
@@ -125,25 +126,19 @@ impl RunningCluster {
             if role == ProcessRole::Brick {
                 self.skip_removed(output.json()).await;
             }
-            let mut ready = JoinSet::new();
+            let mut starting = JoinSet::new();
             for part in self.layout.with_role(role).cloned().collect::<Vec<_>>() {
                 let (child, said) = self.start(&part)?;
-                started.push(StartedProcess {
-                    name: part.name.clone(),
-                    role,
-                    pid: child.id().unwrap_or_default(),
-                    address: part.address.to_string(),
-                    http: part.http.clone(),
-                    config: part.config.display().to_string(),
-                    log: part.log.display().to_string(),
-                });
                 children.spawn(wait_exit(part.clone(), child));
-                ready.spawn(async move { (said.await, part) });
+                starting.spawn(async move { (said.await, part) });
             }
-            while let Some(one) = ready.join_next().await {
-                let Ok((is_ready, part)) = one else { continue };
-                if !is_ready || Instant::now() > until {
-                    return Err(start_failure(&part));
+            while let Some(one) = starting.join_next().await {
+                match one {
+                    Ok((Some(ready), part)) if Instant::now() <= until => {
+                        started.push(self.on_ready(&part.name, &ready)?);
+                    }
+                    Ok((_, part)) => return Err(start_failure(&part)),
+                    Err(_) => {}
                 }
             }
             if role == ProcessRole::Brick {
@@ -151,6 +146,8 @@ impl RunningCluster {
             }
         }
         self.wait_healthy(until).await?;
+        let place = |name: &str| self.layout.processes.iter().position(|part| part.name == name);
+        started.sort_by_key(|one| place(&one.name));
         let ready = Ready {
             url: self.layout.url(),
             data: self.layout.dir.display().to_string(),
@@ -165,7 +162,7 @@ impl RunningCluster {
         while let Some(ended) = children.join_next().await {
             if let Ok((part, how)) = ended {
                 let message = format!(
-                    "{} has ended ({how}); start it again with: mortar node --config {}",
+                    "{} ended ({how}); start it again with: mortar node --config {}",
                     part.name,
                     part.config.display()
                 );
@@ -176,13 +173,13 @@ impl RunningCluster {
         std::future::pending().await
     }
 
-    /// Leaves those bricks out that somebody has taken out of the cluster: they would not be let in.
+    /// Leaves out bricks that were removed from the cluster: they would be refused.
     async fn skip_removed(&mut self, json: bool) {
-        // If that cannot be found out, they say themselves what is wrong.
+        // If the catalogue cannot be read, these bricks report the problem themselves.
         let removed = overview::CatalogMembers::fetch(&self.layout).await.unwrap_or_default().removed;
         for part in self.layout.processes.iter().filter(|part| removed.contains(&part.name)) {
             let message = format!(
-                "{} was removed from the cluster, and is not started; without {} it is not looked at any more",
+                "{} was removed from the cluster and is not started; delete {} to end this warning",
                 part.name,
                 part.config.display()
             );
@@ -191,8 +188,30 @@ impl RunningCluster {
         self.layout.processes.retain(|part| !removed.contains(&part.name));
     }
 
-    /// Starts a process. What it gives says whether it has become ready.
-    fn start(&mut self, part: &ProcessFiles) -> Result<(Child, impl Future<Output = bool> + Send + use<>)> {
+    /// Keeps the addresses that a process has chosen at its first start.
+    fn on_ready(&mut self, name: &str, ready: &node::Ready) -> Result<StartedProcess> {
+        let part = self.layout.processes.iter_mut().find(|part| part.name == name);
+        let part = part.ok_or_else(|| Failure::new(format!("{name} is no process of this cluster")))?;
+        part.set_addresses(&ready.addresses, ready.http.as_deref())?;
+        Ok(StartedProcess {
+            name: part.name.clone(),
+            role: part.role,
+            pid: ready.pid,
+            address: part.address.to_string(),
+            http: part.http.clone(),
+            config: part.config.display().to_string(),
+            log: part.log.display().to_string(),
+        })
+    }
+
+    /// Starts a process. The future gives its report when it is ready; nothing if it ends before.
+    fn start(
+        &mut self,
+        part: &ProcessFiles,
+    ) -> Result<(Child, impl Future<Output = Option<node::Ready>> + Send + use<>)> {
+        if let Some(meta) = self.layout.with_role(ProcessRole::Meta).next().filter(|meta| meta.name != part.name) {
+            part.set_meta(&meta.address)?;
+        }
         let cannot = |what: &Path, error: io::Error| Failure::file(format!("cannot write {}", what.display()), &error);
         let log = File::options().create(true).append(true).open(&part.log).map_err(|e| cannot(&part.log, e))?;
         let program = std::env::current_exe().map_err(|e| Failure::file("cannot find this program", &e))?;
@@ -207,10 +226,10 @@ impl RunningCluster {
         }
         let stdout = child.stdout.take();
         let ready = async move {
-            let Some(stdout) = stdout else { return false };
             let mut line = String::new();
-            let said = time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
-            matches!(said, Ok(Ok(bytes)) if bytes > 0)
+            let said = time::timeout(START_TIMEOUT, BufReader::new(stdout?).read_line(&mut line)).await;
+            said.ok()?.ok()?;
+            serde_json::from_str(&line).ok()
         };
         Ok((child, ready))
     }
@@ -248,7 +267,7 @@ impl RunningCluster {
     }
 }
 
-/// Waits for the end of a process, and says how it was.
+/// Waits for the end of a process and describes it.
 async fn wait_exit(part: ProcessFiles, mut child: Child) -> (ProcessFiles, String) {
     let how = match child.wait().await {
         Ok(status) => status.to_string(),

@@ -14,8 +14,10 @@ use node::purpose::Purpose;
 use serde::Serialize;
 use wire::transport::Address;
 
+use super::super::cluster::refuse_foreign_directory;
 use super::super::node::{RunningServer, open, open_catalogue};
 use super::{Dev, explain_start};
+use crate::connection::SOCKET;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::Signals;
@@ -23,8 +25,10 @@ use crate::settings::{AuthSettings, ProcessRole, Settings};
 
 /// The space that a new cluster has.
 const MAIN_SPACE: &str = "main";
+/// The directory of the catalogue in that of the cluster.
+const META_DATA: &str = "meta";
 
-/// What a cluster in one process says once it answers.
+/// The report of a cluster in one process that has started.
 #[derive(Serialize)]
 struct Ready {
     /// Where its peer servers answer, as one URL for the space `main`.
@@ -75,7 +79,7 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
             }
             Err(failure) => Err(failure),
         },
-        () = signals.next() => Err(Failure::interrupted("stopped before it served")),
+        () = signals.next() => Err(Failure::interrupted("stopped during its start")),
     };
     let ending = async {
         // Those that were started last need the others.
@@ -86,7 +90,7 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
     };
     let ended = tokio::select! {
         ended = ending => ended,
-        () = signals.next() => Err(Failure::interrupted("stopped by a second signal; all recovers when it is started")),
+        () = signals.next() => Err(Failure::interrupted("stopped by a second signal; the cluster recovers at its next start")),
     };
     served.and(ended)
 }
@@ -94,8 +98,11 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
 /// Starts the meta-server, bricks and peer servers, in this order, into `parts`.
 async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Result<Ready> {
     let (bricks, peers) = (args.bricks.unwrap_or(1), args.peers.unwrap_or(1));
+    if !args.memory && args.data.exists() && !args.data.join(META_DATA).exists() {
+        refuse_foreign_directory(&args.data, "a cluster", |name| name == SOCKET)?;
+    }
     let loopback: Address = "127.0.0.1:0".parse()?;
-    // They are one process: nobody else has to know it.
+    // They are one process: no other process needs it.
     let doors = AuthSettings::with_shared_secret(Secret::generate());
     let settings = |role: ProcessRole, name: &str, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
         role,
@@ -113,7 +120,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         log: None,
         log_format: args.log_format,
     };
-    let own = settings(ProcessRole::Meta, "meta", vec![loopback.clone()], None);
+    let own = settings(ProcessRole::Meta, META_DATA, vec![loopback.clone()], None);
     let (store, catalogue) = open_catalogue(&own)?;
     let server = MetaServer::start(catalogue.clone(), own.config()?).await.map_err(explain_start)?;
     let meta = join_addresses(server.addresses());
