@@ -122,7 +122,8 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     let by_kind = ["index", "create", "by_kind", "--class", "Pet", "--field", "kind", "--unique"];
     let flawed = cluster.run(&by_kind);
     assert_eq!(flawed.code, 1, "{}", flawed.stderr);
-    for words in ["is made, and is not ready", "have the same values", "index build by_kind", "index remove by_kind"] {
+    for words in ["was created but is not ready", "have the same values", "index build by_kind", "index remove by_kind"]
+    {
         assert!(flawed.stderr.contains(words), "{words}: {}", flawed.stderr);
     }
     assert!(cluster.run(&["index", "list"]).ok().contains("building: "));

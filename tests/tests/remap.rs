@@ -67,7 +67,7 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     let cancelled = world.run(&["remap", "--cancel", "--json"]).json();
     assert_eq!((cancelled[0]["brick"].as_u64(), cancelled[1]["cancelled"].as_u64()), (Some(from as u64 + 1), Some(1)));
     let nothing = world.run(&["remap", "--cancel"]);
-    assert_eq!((nothing.ok(), nothing.stderr.as_str()), ("no moves were under way", ""));
+    assert_eq!((nothing.ok(), nothing.stderr.as_str()), ("there were no moves to cancel", ""));
     // What was asked then is answered by nobody, and given up.
     let until = Instant::now() + TEST_TIMEOUT;
     while !world.log().contains("a move of a logical node") {

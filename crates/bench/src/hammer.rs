@@ -42,7 +42,7 @@ where
     let barrier = Barrier::new(threads + 1);
     let work = |index| {
         let callee = prepare(index);
-        // Everybody comes here, also who failed: else the others would wait for ever.
+        // Failed threads reach this point, too; otherwise the others would wait for ever.
         barrier.wait();
         let result = callee.and_then(|callee| call_until_stopped(callee, &phase, &failed, every));
         failed.fetch_or(result.is_err(), Ordering::Relaxed);

@@ -28,7 +28,7 @@ use crate::figure::Figure;
 use crate::machine::Machine;
 use crate::run::Run;
 
-/// Errors of a benchmark end it with their text; nobody decides by their kind.
+/// An error ends the benchmark with its text.
 type Result<T, E = BoxedError> = std::result::Result<T, E>;
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;

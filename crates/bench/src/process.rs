@@ -36,7 +36,7 @@ pub(crate) struct Memory {
 }
 
 impl Address {
-    /// A loopback address that nobody listens on at the moment.
+    /// A loopback address that is free at the moment.
     pub(crate) fn free_tcp() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Ok(Self::Tcp(listener.local_addr()?))

@@ -10,6 +10,6 @@ static STARTED: OnceLock<Instant> = OnceLock::new();
 /// Writes one line with the time since the first.
 pub(crate) fn line(text: Arguments<'_>) {
     let seconds = STARTED.get_or_init(Instant::now).elapsed().as_secs_f64();
-    // Nobody may be reading; a benchmark does not fail for that.
+    // A closed error stream does not fail a benchmark.
     let _ = writeln!(io::stderr(), "[{seconds:7.1} s] {text}");
 }

@@ -1,12 +1,12 @@
-//! Who allocates: the C library, or mimalloc, for small blocks or for all.
+//! The global allocator: the C library, or mimalloc for small blocks or for all.
 //!
-//! A store in memory allocates a row for each write, and a peer server what each message brings; mimalloc does that quicker.
+//! A store in memory allocates a row for each write, and a peer server allocates for each message; mimalloc is faster at both.
 //! It keeps blocks of each size apart and for long: a durable store, which holds rows only until they are in the B-tree, would
-//! take three times what it has in use. A durable brick has mimalloc for small blocks alone, which are those of messages and of what
-//! the machines of the protocol remember. docs/decisions/allocator.md has the metrics.
+//! take three times the memory in use. A durable brick uses mimalloc for small blocks only: those of messages and of the
+//! machines of the protocol. docs/decisions/allocator.md has the figures.
 //!
-//! So a process begins with the C library's allocator and may change to mimalloc, once; what was allocated before is told
-//! by where it lies.
+//! A process begins with the C library's allocator and may change to mimalloc once; the address of a block says which
+//! allocator made it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,18 +34,18 @@ const MMAP_THRESHOLD_BYTES: i32 = 128 << 10;
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD_BYTES: i32 = 4 << 20;
 
-/// Sets this process up for rows in memory, or for passing messages on: quick. Call it before there are threads.
+/// Configures the allocator for speed: for stores in memory and peer servers. Call it before there are threads.
 pub(crate) fn configure_for_memory() {
     MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
 }
 
-/// Sets this process up for a durable store, and for passing messages on to it. Call it before there are threads.
+/// Configures the allocator for a durable brick of a cluster. Call it before there are threads.
 pub(crate) fn configure_for_messages_and_disk() {
     configure_for_disk();
     MIMALLOC_MAX_BYTES.store(SMALL, Ordering::Relaxed);
 }
 
-/// Sets this process up for a durable store: its memory stays near to what it uses. Call it before there are threads.
+/// Configures the allocator for a durable store: its memory stays close to what it uses. Call it before there are threads.
 pub(crate) fn configure_for_disk() {
     #[cfg(target_env = "gnu")]
     for (parameter, name, value) in [
@@ -53,7 +53,7 @@ pub(crate) fn configure_for_disk() {
         (libc::M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", MMAP_THRESHOLD_BYTES),
         (libc::M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", TRIM_THRESHOLD_BYTES),
     ] {
-        // Who starts the server may know better.
+        // The environment overrides this.
         if std::env::var_os(name).is_none() {
             // SAFETY: mallopt takes two numbers; if it refuses one, things stay as they were.
             unsafe { libc::mallopt(parameter, value) };
@@ -75,26 +75,26 @@ fn is_mimalloc_block(block: *const u8) -> bool {
 // SAFETY: each block is freed by the allocator that made it; the rest is theirs to keep.
 unsafe impl GlobalAlloc for SwitchingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { if is_for_mimalloc(layout.size()) { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe {
             if is_for_mimalloc(layout.size()) { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) }
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe {
             if is_mimalloc_block(block) { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) }
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on; what outgrows its allocator is copied to a block of the other one, which
+        // SAFETY: the caller's guarantee is passed on; what outgrows its allocator is copied to a block of the other one, which
         // has room for it, and freed where it was made.
         unsafe {
             match (is_mimalloc_block(block), is_for_mimalloc(size)) {

@@ -1,4 +1,4 @@
-//! Which server a command talks to, and how it gets there.
+//! The server that a command uses, and the connection to it.
 
 use std::fs;
 use std::io;
@@ -15,18 +15,18 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::password;
 
-/// Where `mortar dev` keeps its data unless told otherwise.
+/// Where `mortar dev` keeps its data by default.
 pub(crate) const DATA: &str = "mortar-data";
 /// The socket in a data directory.
 pub(crate) const SOCKET: &str = "mortar.sock";
-/// Where `mortar dev` listens unless told otherwise.
+/// Where `mortar dev` listens by default.
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
 /// The URL of that.
 const DEFAULT_URL: &str = "mortar://127.0.0.1:6678/main";
 /// How this program names itself to servers.
 const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
-/// What every command that talks to a server has: where to print, and whom to ask.
+/// The context of a command that uses a server: its output and its connection options.
 pub(crate) struct CommandContext {
     /// Where results go.
     pub(crate) output: Output,
@@ -34,11 +34,11 @@ pub(crate) struct CommandContext {
     server: Option<String>,
     /// The space, if one was given beside the URL.
     space: Option<String>,
-    /// How long to wait for a connection, and for what a cluster is asked.
+    /// Timeout of connecting and of each request to a cluster.
     timeout: Duration,
-    /// How long what a server cannot do now is tried again, if that is not as usual.
+    /// How long an unavailable request is tried again, if not as long as by default.
     retry: Option<Duration>,
-    /// Who connects, and whom that believes.
+    /// Credentials and trusted authorities.
     identity: Identity,
     /// The password, once it is known.
     password: OnceLock<String>,
@@ -52,7 +52,7 @@ impl CommandContext {
         Self { output, server, space, timeout: global.timeout, retry: None, identity, password: OnceLock::new() }
     }
 
-    /// Whom to believe over TLS, and what is shown there.
+    /// The trusted authorities and the own certificate for TLS.
     fn tls(&self) -> Result<Option<tls::Client>> {
         let Identity { ca, cert, key, .. } = &self.identity;
         let identity = cert.clone().zip(key.clone());
@@ -61,7 +61,7 @@ impl CommandContext {
         Ok(files.map(tls::Client::load).transpose()?)
     }
 
-    /// Who connects to a URL with this user: asks for the password if nobody has told it.
+    /// The credentials for a URL with this user. Asks for the password if none was given.
     fn credentials(&self, user: Option<&str>) -> Result<Option<Credentials>> {
         let Some(user) = self.identity.user.as_deref().or(user) else { return Ok(None) };
         let user = user.to_owned();
@@ -78,29 +78,29 @@ impl CommandContext {
         Ok(Some(Credentials { user, password }))
     }
 
-    /// The user that connects, as far as it is said.
+    /// The user that connects, if one was named.
     pub(crate) fn user(&self) -> Option<String> {
         let url = self.server.as_deref().map(split_hosts).unwrap_or_default();
         let of_url = url.first().and_then(|url| url.parse::<Url>().ok()).and_then(|url| url.user);
         self.identity.user.clone().or(of_url)
     }
 
-    /// How long to wait for a connection, and for what a cluster is asked.
+    /// Timeout of connecting and of each request to a cluster.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// From now on what a server cannot do now is tried again for so long only.
+    /// Limits how long an unavailable request is tried again.
     pub(crate) fn set_retry(&mut self, retry: Duration) {
         self.retry = Some(retry);
     }
 
-    /// The servers that are meant, in the order in which they are tried: those that were named, else the one of the data directory
-    /// here, and the one at the usual port.
+    /// The servers in the order in which they are tried: those that were named, else the one of the local data directory
+    /// and the one at the default port.
     fn candidate_urls(&self) -> Vec<String> {
         match &self.server {
             Some(url) => split_hosts(url),
-            // A socket that nobody answers behind was left by a crash.
+            // A socket without a server was left by a crash.
             None => socket_in(Path::new(DATA))
                 .map(|socket| socket_url(&socket))
                 .into_iter()
@@ -109,12 +109,12 @@ impl CommandContext {
         }
     }
 
-    /// A connection to the first server that answers of those that are meant.
+    /// A connection to the first server that answers.
     pub(crate) async fn connect(&self) -> Result<Client> {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, false).await).await
     }
 
-    /// The same for what concerns the whole cluster, such as its users.
+    /// The same without a space, for requests about the whole cluster such as its users.
     pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, true).await).await
     }
@@ -177,7 +177,7 @@ impl CommandContext {
     }
 }
 
-/// The failure to connect, with what to do if there is nobody.
+/// The failure to connect, with a hint if no server listens.
 fn explain_connect(error: Error) -> Failure {
     let refused = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
     let nobody = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
@@ -192,7 +192,7 @@ fn explain_connect(error: Error) -> Failure {
     }
 }
 
-/// What comes of the first URL behind which somebody answers.
+/// The result for the first URL whose server answers.
 async fn first_that_answers<T>(urls: Vec<String>, connect: impl AsyncFn(String) -> Result<T>) -> Result<T> {
     let mut first = None;
     for url in urls {

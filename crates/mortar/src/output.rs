@@ -1,4 +1,4 @@
-//! The two faces of everything a command prints: lines for a person, JSON objects for a program.
+//! The output of commands: lines of text for a person, or JSON objects for a program.
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 
 /// Something that a command prints.
 ///
-/// With `--json` it becomes one object on one line; otherwise [`Report::write_text`] says it for a person.
+/// With `--json` it becomes one object on one line; otherwise [`Report::write_text`] writes lines for a person.
 pub(crate) trait Report: Serialize {
     /// Writes the lines for a person, each with its end.
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()>;
@@ -33,7 +33,7 @@ impl Output {
         self.json
     }
 
-    /// Whether only failures and what was asked for by name should be told.
+    /// Whether only failures and explicitly requested results are printed.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
@@ -65,12 +65,12 @@ impl Output {
     }
 }
 
-/// Writes a warning to the error stream: something is left out, or not as it should be, and the work goes on.
+/// Writes a warning to the error stream: something is left out or wrong, and the work continues.
 ///
 /// `kind` is the word that a program sees with `--json`.
 pub(crate) fn warn(json: bool, kind: &'static str, message: &str) {
     let mut stderr = io::stderr().lock();
-    // Nobody is left to tell when the error stream itself fails.
+    // An error of the error stream itself cannot be reported.
     let _ = if json {
         writeln!(stderr, "{}", serde_json::json!({ "warning": { "kind": kind, "message": message } }))
     } else {

@@ -10,7 +10,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use crate::failure::{Failure, Result};
 
-/// The variable that has the password of whoever connects.
+/// The environment variable with the password of the user that connects.
 const VARIABLE: &str = "MORTAR_PASSWORD";
 /// The variable that has a password to be set.
 const NEW_VARIABLE: &str = "MORTAR_NEW_PASSWORD";
@@ -24,7 +24,7 @@ pub(crate) fn read_given(file: Option<&Path>) -> Result<Option<String>> {
     }
 }
 
-/// A password to be set: from the environment, a file, or a person, who says it twice.
+/// A new password: from the environment, a file, or a person, who types it twice.
 pub(crate) fn read_new(user: &str, file: Option<&Path>) -> Result<String> {
     if let Ok(password) = std::env::var(NEW_VARIABLE) {
         return validate(password);
@@ -35,13 +35,13 @@ pub(crate) fn read_new(user: &str, file: Option<&Path>) -> Result<String> {
     let hint = format!("Set {NEW_VARIABLE}, or give --new-password-file FILE.");
     // What is too short need not be said again.
     let first = validate(prompt(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?)?;
-    if prompt("The same again: ")? != first {
+    if prompt("Repeat it: ")? != first {
         return Err(Failure::usage("the two passwords differ; nothing was changed"));
     }
     Ok(first)
 }
 
-/// What is to become a password, if it may.
+/// Checks the length of a new password.
 fn validate(password: String) -> Result<String> {
     check_password(&password).map_err(model::Error::from)?;
     Ok(password)
@@ -49,11 +49,11 @@ fn validate(password: String) -> Result<String> {
 
 fn read(file: &Path) -> Result<String> {
     let cannot = |error| Failure::file(format!("the password in {} cannot be read", file.display()), &error);
-    // What is no file, such as a descriptor of the shell, nobody else reads.
+    // Other users cannot read what is not a regular file, such as a descriptor of the shell.
     let about = fs::metadata(file).map_err(cannot)?;
     if about.is_file() && about.mode() & 0o077 != 0 {
-        return Err(Failure::usage(format!("others than its owner may read the password in {}", file.display()))
-            .hint("chmod 600 mends that."));
+        return Err(Failure::usage(format!("users other than the owner can read the password in {}", file.display()))
+            .hint("Run chmod 600 on it."));
     }
     let mut line = String::new();
     File::open(file).and_then(|file| BufReader::new(file).read_line(&mut line)).map_err(cannot)?;
@@ -63,7 +63,7 @@ fn read(file: &Path) -> Result<String> {
 /// Asks a person, without showing what it types.
 pub(crate) fn prompt(prompt: &str) -> Result<String> {
     let nobody = || {
-        Failure::usage("a password is needed, and there is nobody to ask")
+        Failure::usage("a password is needed, and there is no terminal to ask for it")
             .hint(format!("Set {VARIABLE}, or give --password-file FILE."))
     };
     let mut terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| nobody())?;

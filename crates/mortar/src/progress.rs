@@ -1,4 +1,4 @@
-//! How far long work has come: a bar on a terminal, a plain line now and then elsewhere, nothing with `--json`.
+//! Progress of long work: a bar on a terminal, a line every few seconds elsewhere, nothing with `--json`.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away; the command says itself how the work ended.
+    /// Removes the bar; the command reports the result.
     pub(crate) fn end(&self) {
         self.0.end();
     }
@@ -193,7 +193,7 @@ impl Shared {
                 let left = self.left_text();
                 let separator = if left.is_empty() { "" } else { ", " };
                 let line = format!("{}: {}{separator}{left}\n", self.title, self.done_text());
-                // Nobody is left to tell when the error stream itself fails.
+                // An error of the error stream itself cannot be reported.
                 let _ = io::stderr().lock().write_all(line.as_bytes());
             }
             DisplayMode::Hidden => {}

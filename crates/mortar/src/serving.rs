@@ -1,4 +1,4 @@
-//! What all commands that serve have in common: the log, and the signals that end them.
+//! The log and the signals of commands that serve.
 
 use std::io::{self, IsTerminal};
 
@@ -20,7 +20,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Begins the log on the error stream. How much of it there is, the environment says, else `wanted`.
+/// Begins the log on the error stream at the level of `MORTAR_LOG`, else of `wanted`.
 pub(crate) fn start_log(wanted: Option<&str>, format: LogFormat) -> Result {
     let (from, wanted) = match std::env::var("MORTAR_LOG") {
         Ok(text) => ("MORTAR_LOG", text),
@@ -59,7 +59,7 @@ impl Signals {
     }
 }
 
-/// Does something whenever SIGHUP comes, which then ends nothing.
+/// Runs a function for each SIGHUP, which then does not end the process.
 pub(crate) fn on_hangup(mut act: impl FnMut() + Send + 'static) -> Result {
     let mut hangup =
         signal(SignalKind::hangup()).map_err(|error| Failure::file("cannot listen for signals", &error))?;

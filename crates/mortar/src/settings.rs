@@ -1,7 +1,7 @@
-//! How a process of a cluster is run: a file in TOML, and flags that say otherwise.
+//! Settings of a process of a cluster: a file in TOML, and flags that override it.
 //!
-//! Each setting is one field of [`PartialSettings`], which both the file and the command line fill; [`Settings`] is what comes of them.
-//! A key that is not known is an error: it would be a setting that somebody relies on and nobody follows.
+//! Each setting is one field of [`PartialSettings`], which both the file and the command line fill; [`Settings`] is the result.
+//! An unknown key is an error: it would be a setting without effect.
 
 use std::fmt::Write;
 use std::fs;
@@ -24,20 +24,20 @@ use crate::serving::LogFormat;
 
 /// The word for "not at all" in place of an address.
 pub(crate) const NONE: &str = "none";
-/// How much a store in memory may hold unless told otherwise, in MiB.
+/// How much a store in memory may hold by default, in MiB.
 pub(crate) const MEMORY_MIB: u32 = 8192;
-/// Where a meta-server listens unless told otherwise.
+/// Where a meta-server listens by default.
 const DEFAULT_META_ADDRESS: &str = "127.0.0.1:6690";
 
-/// What a process of a cluster is.
+/// The role of a process of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ProcessRole {
     /// Keeps objects
     Brick,
-    /// What clients connect to
+    /// Serves clients
     Peer,
-    /// Knows who takes part and where things live
+    /// Serves the catalogue: members, spaces, placement
     Meta,
 }
 
@@ -81,25 +81,25 @@ impl ProcessRole {
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PartialSettings {
-    /// What the process is
+    /// The role of the process
     #[arg(long)]
     role: Option<ProcessRole>,
-    /// Where it keeps its data; made if it does not exist. Of a brick and a meta-server
+    /// Data directory of a brick or a meta-server; made if it does not exist
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Keep everything in memory: nothing survives the process
+    /// Keep everything in memory; it is lost when the process ends
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     memory: Option<bool>,
-    /// How much a store in memory may hold, in MiB
+    /// The most that a store in memory holds, in MiB
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
     /// Listen here: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Vec<String>>,
-    /// Where others of the cluster reach it, if not where it listens; may be repeated
+    /// Where other processes of the cluster reach it, if not where it listens; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<Vec<String>>,
-    /// Answer /metrics and /health here; none: not at all
+    /// Serve /metrics and /health here, or none
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
     /// The meta-servers: mortar://HOST:PORT or mortars://HOST:PORT; may be repeated. Of a brick and a peer server
@@ -109,10 +109,10 @@ pub(crate) struct PartialSettings {
     /// repeated. Of a meta-server
     #[arg(long, value_name = "URL")]
     etcd: Option<Vec<String>>,
-    /// What all keys in etcd begin with, so that clusters can share one
+    /// Prefix of all keys in etcd, so that clusters can share one
     #[arg(long, value_name = "PREFIX", requires = "etcd")]
     etcd_namespace: Option<String>,
-    /// What the processes of the cluster know each other by: the same file for all, for its owner alone to read
+    /// The secret that authenticates the processes of the cluster: the same file for all, readable only by its owner
     #[arg(long, value_name = "FILE")]
     cluster_secret: Option<PathBuf>,
     /// The certificate that it shows over TLS, in PEM, with those that lead to its authority
@@ -121,25 +121,25 @@ pub(crate) struct PartialSettings {
     /// The key of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The authorities whose certificates it believes of the servers that it connects to
+    /// The authorities that it trusts for servers that it connects to
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The authorities whose certificates it believes of those that connect to it: such a one replaces a password
+    /// The authorities that it trusts for clients: a client certificate replaces a password
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// Send those away that have no certificate
+    /// Refuse clients without a certificate
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "tls_client_ca")]
     tls_require_client_cert: Option<bool>,
-    /// Allow addresses that other machines can reach, although others can listen, or nobody has to say who they are
+    /// Allow addresses that other machines can reach without users or TLS
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
-    /// How much is logged, such as info or warn,store=debug; MORTAR_LOG counts for more
+    /// Log level, such as info or warn,store=debug; MORTAR_LOG overrides it
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// How the log on the error stream looks
+    /// Format of the log on the error stream
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
 }
@@ -192,7 +192,7 @@ impl PartialSettings {
         Ok(given)
     }
 
-    /// This, and where it says nothing, what `other` says.
+    /// These settings, completed by those of `other`.
     pub(crate) fn with_fallback(self, other: Self) -> Result<Self> {
         if let (Some(one), Some(two)) = (self.role, other.role)
             && one != two
@@ -226,11 +226,10 @@ impl PartialSettings {
 }
 
 impl Settings {
-    /// What comes of what is given.
+    /// The settings that follow from the given ones and the defaults.
     pub(crate) fn resolve(given: PartialSettings) -> Result<Self> {
         let role = given.role.ok_or_else(|| {
-            Failure::usage("what the process is to be is not said")
-                .hint("Give --role brick, --role peer or --role meta.")
+            Failure::usage("the role of the process is missing").hint("Give --role brick, --role peer or --role meta.")
         })?;
         let memory = given.memory.unwrap_or(false);
         let refuse = |is_given: bool, what: &str, why: &str| match is_given {
@@ -280,7 +279,7 @@ impl Settings {
         }
         if settings.advertise.is_empty() && settings.listen.iter().any(is_everywhere) {
             return Err(Failure::usage(
-                "it listens at every address of this machine: which of them others use is not said",
+                "it listens at every address of this machine, so the address for other processes is unknown",
             )
             .hint("Give --advertise HOST:PORT."));
         }
@@ -295,12 +294,12 @@ impl Settings {
         Ok(Config { listen, tls, cluster_credentials: membership, http, insecure, threads, ..Config::default() })
     }
 
-    /// What others of the cluster know it by.
+    /// The credentials towards other processes of the cluster.
     pub(crate) fn membership(&self) -> Result<ClusterCredentials> {
         Ok(ClusterCredentials { insecure: self.insecure, ..self.auth.load()?.membership.clone() })
     }
 
-    /// A file that says the same, with words about each setting.
+    /// A file with these settings and a description of each.
     pub(crate) fn to_toml(&self) -> String {
         let mut text = String::new();
         for (about, line) in self.storage_lines().into_iter().chain(self.network_lines()).chain(self.serving_lines()) {
@@ -330,7 +329,7 @@ impl Settings {
         lines.push(comment_unless(self.data.is_some(), data));
         let about = "Keep everything in memory instead: nothing survives the process.";
         lines.push(line(about, "memory", self.memory.to_string()));
-        let about = "How much a store in memory may hold, in MiB.";
+        let about = "The most that a store in memory holds, in MiB.";
         lines.push(line(about, "memory_mib", self.memory_mib.to_string()));
         if self.role == ProcessRole::Meta {
             let etcd = self
@@ -342,7 +341,7 @@ impl Settings {
                 self.etcd.is_some(),
                 line(about, "etcd", toml_list(etcd.members.iter().cloned())),
             ));
-            let about = "What all keys in etcd begin with, so that clusters can share one.";
+            let about = "Prefix of all keys in etcd, so that clusters can share one.";
             let namespace = line(about, "etcd_namespace", toml_string(etcd.namespace.as_deref().unwrap_or("mortar")));
             lines.push(comment_unless(etcd.namespace.is_some(), namespace));
         }
@@ -369,8 +368,7 @@ impl Settings {
     /// How it serves.
     fn serving_lines(&self) -> Vec<SettingLine> {
         let mut lines = self.auth.lines();
-        let about = "Allow addresses that other machines can reach, although others can listen, or nobody has to say who \
-                     they are.";
+        let about = "Allow addresses that other machines can reach without users or TLS.";
         lines.push(line(about, "insecure", self.insecure.to_string()));
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let about = "Threads that serve connections; by default one for every two processors, at most 16.";
@@ -395,7 +393,7 @@ fn line(about: &'static str, key: &str, value: String) -> SettingLine {
     (about, format!("{key} = {value}"))
 }
 
-/// A setting that is only shown if nobody has given it.
+/// A setting that is written as a comment unless it was given.
 fn comment_unless(is_given: bool, (about, line): SettingLine) -> SettingLine {
     (about, if is_given { line } else { format!("# {line}") })
 }

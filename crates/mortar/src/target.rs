@@ -1,4 +1,4 @@
-//! How a command line names an object: by identifier or by name.
+//! Names of objects on the command line: identifiers and names.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Points in time, as they are shown.
+//! Points in time as text.
 
 use jiff::Timestamp;
 

@@ -79,7 +79,8 @@ fn flattened(text: &str) -> String {
 #[test]
 fn public_types_are_named_with_standard_words_and_those_of_the_glossary() {
     let glossary = glossary();
-    let defined = glossary.iter().flat_map(|entry| flattened(entry).split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    let defined =
+        glossary.iter().flat_map(|entry| flattened(entry).split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     let mut known: BTreeSet<String> = STANDARD.split_whitespace().map(str::to_owned).collect();
     known.extend(defined);
     let mut unknown: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -15,7 +15,7 @@ use crate::osbdb::{Collections, Objects, Reopens};
 const MAIN: SpaceId = SpaceId(1);
 /// Objects of one transaction while a store is filled.
 const FILL_BATCH: usize = 256;
-/// Transactions that are under way at most when nobody waits for each.
+/// The most transactions under way when none is waited for.
 const MAX_PENDING: usize = 1024;
 const NAME: &[u8] = b"name";
 

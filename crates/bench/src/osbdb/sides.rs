@@ -1,4 +1,4 @@
-//! Who takes part in the workloads of this paper, and how each is set.
+//! The systems in the workloads of this paper, and their settings.
 
 use tempfile::TempDir;
 

@@ -1,8 +1,8 @@
 //! The disk's limit for durable transactions: append to a file and `fdatasync`, shared by all who wait.
 //!
 //! Committers join the batch that is being filled; the first of a batch is its leader. It waits until the batch before is
-//! forced, closes its own, writes it with one call and forces it, while the next one fills. So nobody forces alone when
-//! others wait, and nobody is woken for a batch that is not its own.
+//! forced, closes its own, writes it with one call and forces it, while the next one fills. So no thread forces alone while
+//! others wait, and no thread is woken for another batch.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -21,7 +21,7 @@ impl Lmdb {
     /// Creates a database of the pairs, in one transaction.
     pub(crate) fn create<'a>(path: &Path, pairs: impl Iterator<Item = ([u8; 16], &'a [u8])>) -> Result<Self> {
         std::fs::create_dir_all(path)?;
-        // SAFETY: nobody else opens or changes this directory, which was just made.
+        // SAFETY: no other process opens or changes this directory, which was just made.
         let env = unsafe {
             // Reading ahead would only cost on random reads; the map is large enough for any set that fits memory.
             EnvOpenOptions::new().map_size(64 << 30).max_readers(64).flags(EnvFlags::NO_READ_AHEAD).open(path)?

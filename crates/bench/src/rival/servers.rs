@@ -31,7 +31,7 @@ pub(crate) fn memcached(directory: &Path, address: &Address) -> Result<Server> {
     let mut command = Command::new(find_program("memcached")?);
     command.args(["-t", "2", "-m", "1024", "-c", "1024", "-U", "0"]);
     if rustix::process::geteuid().is_root() {
-        // It refuses to run as root unless told so.
+        // It refuses to run as root without this option.
         command.args(["-u", "root"]);
     }
     match address {

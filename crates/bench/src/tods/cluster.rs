@@ -156,11 +156,11 @@ impl RunningCluster {
     }
 }
 
-/// Commits what meets nobody.
+/// Commits a transaction that conflicts with no other.
 pub(super) async fn commit(transaction: &Transaction) -> Result<()> {
     match transaction.commit().await? {
         CommitOutcome::Committed(_) => Ok(()),
-        other => Err(format!("a transaction that meets nobody ended with {other:?}").into()),
+        other => Err(format!("a transaction without concurrent ones ended with {other:?}").into()),
     }
 }
 

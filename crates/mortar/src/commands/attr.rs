@@ -58,7 +58,7 @@ enum Action {
         /// The object: a name or an identifier
         target: Target,
     },
-    /// Remove attributes; those that are not there are fine
+    /// Remove attributes; missing ones are ignored
     #[command(after_help = EXAMPLES)]
     Rm {
         /// The object: a name or an identifier
@@ -111,7 +111,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `key = value`; a long value, or one that is no text, is told by its size.
+/// `key = value`; a long or binary value is shown by its size.
 impl fmt::Display for AttributePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_PRINTED_BYTES: usize = 200;

@@ -1,4 +1,4 @@
-//! `mortar backup` and `mortar restore`: the whole store as one archive, and back.
+//! `mortar backup` and `mortar restore`: writes the whole store as one archive, and restores it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -21,8 +21,8 @@ Examples:
   mortar cert certs --host db1 --host 10.0.0.7
   mortar cert certs --for-user ann          with which ann comes without a password
 
-Files: ca.pem, which everybody believes; node.pem and node.key of the servers; ann.pem and ann.key; and ca.key, by which all \
-of them were made: whoever has that can be anybody. They are made once, and left alone then. This is for trying: an \
+Files: ca.pem, which all programs trust; node.pem and node.key of the servers; ann.pem and ann.key; and ca.key, which signed \
+all of them: its owner can impersonate everyone. Existing files are kept. This is for trying: an \
 organisation has an authority already, and its certificates expire.";
 
 /// Make an authority and certificates for trying TLS
@@ -34,7 +34,7 @@ pub(crate) struct Cert {
     /// A name or an address by which the servers are dialled, beside those of this machine; may be repeated
     #[arg(long = "host", value_name = "HOST")]
     hosts: Vec<String>,
-    /// A user for whom there is to be a certificate; may be repeated
+    /// Make a certificate for this user; may be repeated
     #[arg(long = "for-user", value_name = "NAME")]
     users: Vec<String>,
 }
@@ -90,7 +90,7 @@ fn load_or_create_authority(dir: &Path, output: &mut Output) -> Result<Issuer<'s
     Ok(Issuer::new(says, pair))
 }
 
-/// A certificate for somebody, unless there is one.
+/// Makes a certificate unless it exists.
 fn issue(
     dir: &Path,
     (file, name): (&str, &str),
@@ -114,7 +114,7 @@ fn issue(
     write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)
 }
 
-/// Writes a certificate and its key, which nobody else may read.
+/// Writes a certificate and its key, which only the owner can read.
 fn write(certificate: (&Path, &str), key: (&Path, &str), output: &mut Output) -> Result {
     for ((path, text), mode) in [(certificate, 0o644), (key, 0o600)] {
         let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);

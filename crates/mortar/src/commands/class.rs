@@ -96,7 +96,7 @@ struct Change {
     /// Rename a field
     #[arg(long, value_name = "FIELD=NAME")]
     rename: Vec<String>,
-    /// Remove a field: what objects have of it is not read any more
+    /// Remove a field; its values in old objects are no longer read
     #[arg(long, value_name = "FIELD")]
     remove: Vec<String>,
     /// Add a field, which may be null or has a default
@@ -273,7 +273,7 @@ fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
     let mut names = NameBindings::default();
     let value = record_json::value_from_json(&of, &json, &mut names).or_else(|why| match json {
         Json::String(_) => Err(why),
-        // A text that looks like a number.
+        // A text with the form of a number.
         _ => record_json::value_from_json(&of, &plain, &mut names).map_err(|_| why),
     })?;
     match names.unresolved.is_empty() {

@@ -1,4 +1,4 @@
-//! `mortar dev`: a whole store in one process, ready to use; or a whole cluster.
+//! `mortar dev`: a store, or a whole cluster, in one process.
 
 mod cluster;
 
@@ -21,7 +21,7 @@ use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
 use crate::settings::{self, MEMORY_MIB, NONE};
 
-/// Where `/metrics` and `/health` are unless told otherwise.
+/// Where `/metrics` and `/health` are by default.
 const HTTP: &str = "127.0.0.1:6679";
 /// The longest path of a socket that the system takes.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
@@ -41,13 +41,13 @@ Ctrl-C or SIGTERM ends it in good order; after anything else it recovers when it
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Dev {
-    /// Where the data is kept; made if it does not exist
+    /// Data directory; made if it does not exist
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
-    /// Keep everything in memory: nothing survives the process
+    /// Keep everything in memory; it is lost when the process ends
     #[arg(long)]
     memory: bool,
-    /// How much a store in memory may hold; then it takes only what makes room
+    /// The most that a store in memory holds; then it accepts only changes that free room
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, requires = "memory", value_parser = value_parser!(u32).range(1..))]
     memory_mib: u32,
     /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all
@@ -56,10 +56,10 @@ pub(crate) struct Dev {
     /// Listen on this Unix socket; none: not at all [default: mortar.sock in the data directory; with --memory none]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Answer /metrics and /health here; none: not at all
+    /// Serve /metrics and /health here, or none
     #[arg(long, value_name = "ADDRESS", default_value = HTTP)]
     http: String,
-    /// Allow addresses that other machines can reach, although nobody has to say who they are
+    /// Allow addresses that other machines can reach; this server has no users
     #[arg(long)]
     insecure: bool,
     /// Threads that serve connections [default: one for every two processors, at most 16]
@@ -68,16 +68,16 @@ pub(crate) struct Dev {
     /// Run a cluster with so many bricks, all in this process [default, with --peers: 1]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
     bricks: Option<u16>,
-    /// Run a cluster with so many peer servers; the first is where --listen, --socket and --http say [default, with
+    /// Run a cluster with so many peer servers; the first uses --listen, --socket and --http [default, with
     /// --bricks: 1]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
     peers: Option<u16>,
-    /// How the log on the error stream looks; MORTAR_LOG=debug,store=trace says how much of it there is
+    /// Format of the log on the error stream; MORTAR_LOG=debug,store=trace sets its level
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
 
-/// What a server says once it answers.
+/// The report of a server that has started.
 #[derive(Serialize)]
 struct Ready {
     /// Where it answers, each as a client's URL for the space `main`.
@@ -143,7 +143,7 @@ async fn serve(args: &Dev, config: Config, store: Store, output: &mut Output) ->
     tokio::select! {
         ended = brick.shutdown() => Ok(ended?),
         () = signals.next() => {
-            Err(Failure::interrupted("stopped by a second signal; the store recovers when it is opened"))
+            Err(Failure::interrupted("stopped by a second signal; the store recovers at its next start"))
         }
     }
 }
@@ -180,7 +180,9 @@ fn config(args: &Dev) -> Result<Config> {
         listen.push(args.listen.parse()?);
     }
     if listen.is_empty() {
-        return Err(Failure::usage("a server needs a place to listen at").hint("Give --listen or --socket."));
+        return Err(
+            Failure::usage("a server needs an address or a socket to listen on").hint("Give --listen or --socket.")
+        );
     }
     let threads = args.io_threads.map_or(Config::default().threads, usize::from);
     Ok(Config {
@@ -200,7 +202,7 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
         None if args.memory => return Ok(None),
         None => args.data.join(SOCKET),
     };
-    let path = std::path::absolute(path).map_err(|e| Failure::file("cannot tell the current directory", &e))?;
+    let path = std::path::absolute(path).map_err(|e| Failure::file("cannot determine the current directory", &e))?;
     if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
         let message = format!("the socket's path is longer than {MAX_SOCKET_PATH_BYTES} bytes: {}", path.display());
         return Err(Failure::usage(message).hint("Choose a shorter one with --socket PATH, or --socket none."));
@@ -233,7 +235,7 @@ pub(super) fn explain_start(error: Error) -> Failure {
     let failure = Failure::from(error);
     match kind {
         ErrorKind::Io => failure
-            .hint("If another server has the port, choose one with --listen HOST:PORT and --http HOST:PORT, or none."),
+            .hint("If another server uses the port, choose one with --listen HOST:PORT and --http HOST:PORT, or none."),
         _ => failure,
     }
 }

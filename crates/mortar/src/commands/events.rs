@@ -1,4 +1,4 @@
-//! `mortar events`: what happens to a space of a cluster, as it happens.
+//! `mortar events`: the events of a space of a cluster.
 
 use std::io::{self, Write};
 
@@ -20,10 +20,10 @@ Examples:
   mortar events --json | jq 'select(.event == \"brick_failed\")'
   mortar events --count 1                        how things are now, and no more
 
-First comes how things are. It ends if no peer server lets you in any more, with exit code 9. docs/operations.md lists the
+The first event is the current status. The command exits with 9 when no peer server accepts you any more. docs/operations.md lists the
 events.";
 
-/// Follow what happens to a space: bricks that fail and recover, the space that stops and goes on
+/// Follow the events of a space: bricks fail and recover, the space stops and resumes
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Events {

@@ -1,7 +1,7 @@
 //! `mortar evolve`: writes old records as their classes are today.
 //!
-//! Nobody needs it: old records are read through today's class. It makes them smaller and quicker to read, brings defaults into
-//! indexes, and removes what removed fields have left. Each portion is a transaction; whoever changes an object meanwhile comes first.
+//! Reading does not need it: old records are read through the newest class. It makes them smaller and faster to read, brings defaults into
+//! indexes, and removes what removed fields have left. Each portion is a transaction; a concurrent change of an object wins.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub(crate) struct Evolve {
     /// The classes, with those that extend them [default: all]
     #[arg(value_name = "CLASS")]
     classes: Vec<String>,
-    /// Count what is old, and write nothing
+    /// Count old records without writing
     #[arg(long)]
     dry_run: bool,
 }
@@ -55,7 +55,7 @@ struct EvolveReport {
 impl Report for EvolveReport {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { class, objects, rewritten, dry_run } = self;
-        let what = if *dry_run { "would be written anew" } else { "written anew" };
+        let what = if *dry_run { "would be rewritten" } else { "rewritten" };
         writeln!(out, "{}: {} of {} objects {what}", Printable(class), HumanCount(*rewritten), HumanCount(*objects))
     }
 }
@@ -146,7 +146,7 @@ async fn rewrite(transaction: Transaction, schema: &Schema, portion: &[Oid]) -> 
     Ok(rewritten)
 }
 
-/// An object as it would be written today, if that is not how it is.
+/// The object in the newest version of its class, if that differs.
 fn upgrade_object(schema: &Schema, oid: Oid, object: &Object) -> client::Result<Option<Object>> {
     if object.kind != Kind::Record {
         return Ok(None);

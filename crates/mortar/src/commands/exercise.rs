@@ -1,7 +1,7 @@
-//! `mortar exercise`: moves money between accounts at all bricks, and counts it at the end.
+//! `mortar exercise`: transfers coins between accounts at all bricks, and checks their sum at the end.
 //!
-//! Whatever is killed, stopped or cut meanwhile, no coin may be lost or made: what a transfer reads and writes is at two logical
-//! nodes, and it happens at both or at none.
+//! A transfer reads and writes objects at two logical nodes. Whatever process or connection fails meanwhile, it happens at
+//! both or at neither, so the sum stays the same.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -35,10 +35,10 @@ Examples:
   mortar exercise --seconds 60 --clients 32        kill -9 a brick meanwhile, and start it again
   mortar exercise --json
 
-While a brick is away, or the space is stopped, it says so and waits. Exit code 0: all coins are there. 6: some are lost, or there are too many: please report it. What may not be \
-done is not tried again: exit code 9 without the permission to write.";
+While a brick is unreachable, or the space is stopped, it reports that and waits. Exit code 0: the sum is right. 6: it is wrong; please report it. 9: no \
+permission to write.";
 
-/// Transfer coins between accounts at all bricks, and see that none is lost
+/// Transfer coins between accounts at all bricks, and check their sum
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Exercise {
@@ -86,12 +86,8 @@ impl Report for ExerciseReport {
         let Self { accounts, clients, seconds, coins, expected, .. } = self;
         let rate = self.transfers as f64 / seconds;
         writeln!(out, "{} transfers in {seconds:.1} s, {rate:.0}/s, by {clients} clients", HumanCount(self.transfers))?;
-        writeln!(
-            out,
-            "each: {} µs at the median, {} at p99, {} the longest",
-            self.p50_us, self.p99_us, self.longest_us
-        )?;
-        writeln!(out, "{} tries met another one; {} failed, {} unknown", self.conflicts, self.failed, self.unknown)?;
+        writeln!(out, "latency: median {} µs, p99 {} µs, maximum {} µs", self.p50_us, self.p99_us, self.longest_us)?;
+        writeln!(out, "{} conflicts; {} failed, {} unknown", self.conflicts, self.failed, self.unknown)?;
         let verdict = if coins == expected { "all there" } else { "WRONG" };
         writeln!(out, "{coins} coins in {accounts} accounts, {expected} expected: {verdict}")
     }
@@ -186,8 +182,12 @@ fn account_object(count: u64) -> Object {
 async fn balance(t: &Transaction, oid: Oid) -> client::Result<u64> {
     let object = t.get(oid).await?;
     let bytes = object.as_ref().and_then(|object| object.data.as_ref().try_into().ok());
-    let no_account =
-        || Error::new(ErrorKind::NotFound, format!("{oid} is no account: {ACCOUNTS_PREFIX} holds something else"));
+    let no_account = || {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("{oid} is not an account: the name prefix {ACCOUNTS_PREFIX} is used for other objects"),
+        )
+    };
     bytes.map(u64::from_le_bytes).ok_or_else(no_account)
 }
 
@@ -210,8 +210,9 @@ async fn count_coins_with_retry(cluster: &Cluster, accounts: &[Oid]) -> Result<u
         match count_coins(cluster, accounts).await {
             Err(failure) if failure.exit() == Exit::Unavailable && Instant::now() < until => time::sleep(PAUSE).await,
             counted => {
-                return counted
-                    .map_err(|failure| failure.hint("Coins that cannot be counted are not lost: try again."));
+                return counted.map_err(|failure| {
+                    failure.hint("The coins could not be counted; this does not mean that any is lost. Try again.")
+                });
             }
         }
     }
@@ -231,7 +232,7 @@ async fn report_events(cluster: Cluster, progress: Progress, json: bool) {
     }
 }
 
-/// Whether what has failed so may work later, though nobody changes anything at the cluster or the request.
+/// Whether the failure may pass by waiting.
 fn is_transient(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::Conflict | ErrorKind::Full)
 }

@@ -57,7 +57,7 @@ impl FromStr for ByteRange {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = || "a range is written FIRST-LAST, FIRST- or -COUNT, in bytes".to_owned();
+        let wrong = || "a range has the form FIRST-LAST, FIRST- or -COUNT, in bytes".to_owned();
         let number = |digits: &str| digits.parse::<u64>().map_err(|_| wrong());
         match text.split_once('-').ok_or_else(wrong)? {
             ("", count) => Ok(Self::Last(number(count)?)),
@@ -115,7 +115,7 @@ fn refuse_collection(target: &Target, stat: &Stat) -> Result {
     if stat.kind != Kind::Collection {
         return Ok(());
     }
-    Err(Failure::usage(format!("{target} is a collection: it has members, no content"))
+    Err(Failure::usage(format!("{target} is a collection: it has members but no content"))
         .hint("`mortar collection ls` lists the members; `mortar export` writes a whole tree."))
 }
 
@@ -169,7 +169,7 @@ impl Drop for Sink {
         if let Self::File { part, path, .. } = self
             && part != path
         {
-            // It was ours and incomplete; that it stays is no reason to fail for a second reason.
+            // It is incomplete; an error of removing it would hide the first error.
             let _ = fs::remove_file(part);
         }
     }

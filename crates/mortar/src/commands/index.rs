@@ -130,7 +130,7 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
             build(&client, session, index, Instant::now()).await
         }
         Action::Build { name } => {
-            // What stood in the way may be gone, and nobody have looked since.
+            // The equal values may be gone, and not compared since.
             let looked_again = Instant::now() + RECHECK_TIMEOUT;
             let all = ask(&client, &SchemaRequest::Show).await?;
             let index = find_index(all, &name)?;
@@ -138,7 +138,7 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
         }
         Action::Remove { name } => {
             let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
-            // What was wrong with it is over with it.
+            // A problem of the removed index does not matter.
             let index = Index { flaw: None, ..find_index(removed, &name)? };
             let all = ask(&client, &SchemaRequest::Show).await?;
             session.output.print(&IndexLine::of(&index, &all))
@@ -159,7 +159,8 @@ fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
 /// still said at `looked_again`.
 async fn build(client: &Client, session: &mut CommandContext, index: Index, looked_again: Instant) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
-        let hint = format!("The index is made. At a peer server `mortar index build {}` waits for it.", index.name);
+        let hint =
+            format!("The index was created. `mortar index build {}`, at a peer server, waits for it.", index.name);
         Failure::from(error).hint(hint)
     })?;
     let progress = Progress::start_with_unit("building", "nodes", &session.output);
@@ -176,13 +177,13 @@ async fn build(client: &Client, session: &mut CommandContext, index: Index, look
                 // The others go on meanwhile.
                 left.insert(0, node);
             }
-            // A brick that is away comes back; one that has not heard of the index will.
+            // An unreachable brick comes back; a brick that does not know the index will learn of it.
             Err(error) => {
                 let failure = Failure::from(error);
                 let lasts = away.entry(node).or_insert(begun).elapsed() < session.timeout();
                 if !lasts || !matches!(failure.exit(), Exit::Unavailable | Exit::NotFound) {
                     progress.end();
-                    return Err(failure.hint(format!("`mortar index build {}` goes on from there.", index.name)));
+                    return Err(failure.hint(format!("`mortar index build {}` continues.", index.name)));
                 }
                 left.insert(0, node);
                 time::sleep(RETRY_DELAY).await;
@@ -197,9 +198,9 @@ async fn build(client: &Client, session: &mut CommandContext, index: Index, look
 
 /// An index that is there and cannot be ready, as some objects have the same values.
 fn not_unique(name: &str, flaw: &str) -> Failure {
-    let what = format!("the index {name:?} is made, and is not ready: {flaw}");
+    let what = format!("the index {name:?} was created but is not ready: {flaw}");
     let hint = format!(
-        "Change or remove one of them: then the index becomes ready by itself, and `mortar index build {name}` waits for that. Or \
+        "Change or remove one of them: the index then becomes ready; `mortar index build {name}` waits for that. Or \
          give it up: `mortar index remove {name}`. Until then no other object gets these values."
     );
     Failure::with(Exit::Failure, "not_unique", what).hint(hint)
@@ -217,8 +218,7 @@ async fn wait_ready(client: &Client, name: &str, looked_again: Instant) -> Resul
                 return Err(not_unique(name, flaw));
             }
             (IndexState::Building, None) if Instant::now() > until => {
-                let what =
-                    format!("no peer server says that the index {name:?} is ready, though all objects are in it");
+                let what = format!("no peer server reports the index {name:?} as ready, although it has all objects");
                 let hint = format!("`mortar index build {name}` waits again.");
                 return Err(Failure::from(Error::new(ErrorKind::Unavailable, what)).hint(hint));
             }

@@ -137,7 +137,7 @@ async fn check_prefix_exists(client: &Client, below: &str) -> Result {
     if below.trim_end_matches('/').is_empty() || client.resolve(below.trim_end_matches('/')).await?.is_some() {
         return Ok(());
     }
-    let message = format!("no name is, or begins with, {}", Printable(below));
+    let message = format!("no name is equal to, or begins with, {}", Printable(below));
     Err(Failure::not_found(message).hint("`mortar ls` shows the first level of names, `mortar ls -r` all."))
 }
 

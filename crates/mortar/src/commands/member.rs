@@ -1,4 +1,4 @@
-//! `mortar brick` and `mortar peer`: who takes part in a cluster.
+//! `mortar brick` and `mortar peer`: the members of a cluster.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ Examples:
 A brick that serves logical nodes, or is to, or lives, is not removed. Started again, one that was removed is refused: with an
 empty data directory it is a new brick. Names a peer server or a meta-server.";
 
-/// List the bricks of a cluster, and take out those that are gone for good
+/// List the bricks of a cluster, and remove those that have ended for good
 #[derive(Args)]
 #[command(after_help = BRICK_EXAMPLES)]
 pub(crate) struct Brick {
@@ -48,7 +48,7 @@ Examples:
 
 Nothing is kept at peer servers. Started again, one that was removed is a new one. Names a peer server or a meta-server.";
 
-/// List the peer servers of a cluster, and take out those that are gone for good
+/// List the peer servers of a cluster, and remove those that have ended for good
 #[derive(Args)]
 #[command(after_help = PEER_EXAMPLES)]
 pub(crate) struct Peer {
@@ -74,11 +74,11 @@ enum PeerAction {
 /// How a brick is, in a word or two.
 pub(crate) fn state_text(alive: bool, leaving: bool, nodes: u64) -> &'static str {
     match (alive, leaving, nodes) {
-        (true, false, _) => "lives",
-        (true, true, 0) => "is drained",
-        (true, true, _) => "is emptied",
-        (false, true, 0) => "is away, drained",
-        (false, _, _) => "is away",
+        (true, false, _) => "alive",
+        (true, true, 0) => "drained",
+        (true, true, _) => "draining",
+        (false, true, 0) => "down, drained",
+        (false, _, _) => "down",
     }
 }
 
@@ -114,7 +114,7 @@ impl Report for PeerLine {
     }
 }
 
-/// Who is gone.
+/// What was removed.
 #[derive(Serialize)]
 #[serde(tag = "removed", content = "number", rename_all = "snake_case")]
 enum RemovedMember {
@@ -125,7 +125,7 @@ enum RemovedMember {
 impl Report for RemovedMember {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
-            Self::Brick(brick) => writeln!(out, "removed brick {brick}: its data directory is of no use any more"),
+            Self::Brick(brick) => writeln!(out, "removed brick {brick}: its data directory can be deleted"),
             Self::Peer(peer) => writeln!(out, "removed peer server {peer}"),
         }
     }

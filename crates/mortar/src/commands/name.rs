@@ -33,7 +33,7 @@ pub(crate) struct Name {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Bind a name to an object, in place of what it is bound to
+    /// Bind a name to an object, replacing its binding
     #[command(after_help = EXAMPLES)]
     Bind {
         /// The name
@@ -57,7 +57,7 @@ enum Action {
         /// The name
         name: NamePath,
     },
-    /// List names and what they are bound to
+    /// List names with their objects
     #[command(alias = "list", after_help = EXAMPLES)]
     Ls {
         /// Only names that begin with this text

@@ -1,4 +1,4 @@
-//! `mortar put`: content becomes an object.
+//! `mortar put`: stores content as an object.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -59,7 +59,7 @@ pub(crate) struct Put {
 fn key_value(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("an attribute is written KEY=VALUE".to_owned()),
+        _ => Err("an attribute has the form KEY=VALUE".to_owned()),
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
         Some(_) if in_place => {
             return Err(Failure::from(model::Error::new(
                 model::ErrorKind::TooLarge,
-                format!("a part that is written in place has at most {} bytes: split it", limits::TRANSACTION),
+                format!("a write in place has at most {} bytes: split it", limits::TRANSACTION),
             )));
         }
         Some(rest) => {
@@ -154,7 +154,7 @@ fn open(source: &str) -> Result<Box<dyn Read + Send>> {
 async fn find_destination(args: &Put, client: &Client) -> Result<Destination> {
     match &args.target {
         None if args.append || args.offset.is_some() || args.if_version.is_some() => {
-            Err(Failure::usage("--append, --offset and --if-version need the object they are about"))
+            Err(Failure::usage("--append, --offset and --if-version need a target object"))
         }
         None => Ok(Destination::New(None)),
         Some(Target::Path(path)) => match client.resolve(path.as_str()).await? {
@@ -163,7 +163,9 @@ async fn find_destination(args: &Put, client: &Client) -> Result<Destination> {
             None if args.if_version.is_some() => Err(crate::target::no_such_name(path)),
             None => Ok(Destination::New(Some(path.clone()))),
         },
-        Some(Target::Oid(_)) if args.new => Err(Failure::usage("--new is about names: an identifier is never chosen")),
+        Some(Target::Oid(_)) if args.new => {
+            Err(Failure::usage("--new needs a name: identifiers are assigned by the server"))
+        }
         Some(target @ Target::Oid(oid)) => match client.stat(*oid).await? {
             Some(_) => Ok(Destination::Existing(*oid)),
             None => Err(no_such_object(target)),

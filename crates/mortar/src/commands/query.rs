@@ -31,7 +31,7 @@ docs/queries.md tells all that can be asked.";
 pub(crate) struct QueryCommand {
     /// The class
     class: String,
-    /// The condition, and what follows it; or all from `select` on. Without it all objects
+    /// The condition and the clauses after it, or the query from `select` on; all objects if absent
     #[arg(default_value = "", hide_default_value = true)]
     text: String,
     /// The value of a parameter, written as in a query; else it is text
@@ -93,7 +93,7 @@ impl Report for JsonLine {
 
 pub(crate) async fn run(args: QueryCommand, session: &mut CommandContext) -> Result {
     if args.class.contains(char::is_whitespace) {
-        let what = format!("{:?} is no class: the class comes first, and what is asked of it behind it", args.class);
+        let what = format!("{:?} is not a class name: the class comes first, then the query", args.class);
         return Err(Failure::usage(what).hint("Such as: mortar query Person 'select name where age > 30'"));
     }
     let mut query = Query::parse_of(&args.class, &args.text)?;
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: QueryCommand, session: &mut CommandContext) -> Res
         query.limit = args.limit;
     }
     for param in &args.params {
-        let wrong = || Failure::usage(format!("{param:?} is no parameter: write NAME=VALUE"));
+        let wrong = || Failure::usage(format!("{param:?} is not a parameter: write NAME=VALUE"));
         let (name, text) = param.split_once('=').ok_or_else(wrong)?;
         query = query.with(name.trim(), parse_parameter(text.trim()));
     }
@@ -110,9 +110,9 @@ pub(crate) async fn run(args: QueryCommand, session: &mut CommandContext) -> Res
     if args.explain {
         let mut rows = cluster.explain(&query).await?;
         while rows.next().await?.is_some() {}
-        let lost = || Failure::new("the peer server has not said what it has done");
+        let lost = || Failure::new("the peer server did not send its explanation");
         let explained = rows.explanation().ok_or_else(lost)?;
-        let unreadable = |error| Failure::new(format!("the peer server has said in no JSON what it has done: {error}"));
+        let unreadable = |error| Failure::new(format!("the peer server's explanation is not valid JSON: {error}"));
         let json = serde_json::from_str(&explained.json).map_err(unreadable)?;
         return session.output.print(&JsonLine { json, text: explained.text.trim_end().to_owned() });
     }

@@ -36,7 +36,7 @@ waiting, not the moves. Names a peer server, or a meta-server, which does not kn
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Show where logical nodes are, or move them to other bricks while they serve
+/// Show the placement of logical nodes, or move them between bricks while they serve
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").args(["to", "spread", "cancel"]).multiple(false))]
@@ -47,16 +47,16 @@ pub(crate) struct Remap {
     /// The brick that they move to
     #[arg(long, value_name = "BRICK", requires = "nodes")]
     to: Option<u32>,
-    /// Spread each space evenly over the bricks that live
+    /// Spread each space evenly over the bricks that are alive
     #[arg(long, conflicts_with_all = ["nodes", "drain"])]
     spread: bool,
-    /// Move all away from this brick, and give it nothing any more
+    /// Move all logical nodes away from this brick; it gets none until --cancel
     #[arg(long, value_name = "BRICK", conflicts_with_all = ["nodes", "to"])]
     drain: Option<u32>,
-    /// Give moves up: all, or those of --node, or those away from --drain, which gets something again
+    /// Cancel moves: all, or those of --node, or those away from --drain, which can get logical nodes again
     #[arg(long, conflicts_with_all = ["dry_run", "no_wait"])]
     cancel: bool,
-    /// Only say what would be moved
+    /// Only show what would be moved
     #[arg(long)]
     dry_run: bool,
     /// Do not wait until all has moved
@@ -127,7 +127,7 @@ impl Report for NodeLine {
     }
 }
 
-/// What was given up.
+/// The cancelled moves.
 #[derive(Serialize)]
 struct CancelReport {
     /// Moves.
@@ -140,11 +140,11 @@ struct CancelReport {
 impl Report for CancelReport {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self.cancelled {
-            0 => writeln!(out, "no moves were under way")?,
-            some => writeln!(out, "gave up {}", pluralize(some, "move", "moves"))?,
+            0 => writeln!(out, "there were no moves to cancel")?,
+            some => writeln!(out, "cancelled {}", pluralize(some, "move", "moves"))?,
         }
         match self.stays {
-            Some(brick) => writeln!(out, "brick {brick} stays, and may get logical nodes again"),
+            Some(brick) => writeln!(out, "brick {brick} is no longer drained and can get logical nodes again"),
             None => Ok(()),
         }
     }
@@ -157,7 +157,7 @@ struct MoveReport {
     rows: u64,
     bytes: u64,
     seconds: f64,
-    /// The longest time that nobody served a node, if that is known.
+    /// The longest time that a node was not served, if known.
     longest_pause_ms: Option<f64>,
 }
 
@@ -183,7 +183,7 @@ pub(crate) async fn run(args: Remap, session: &mut CommandContext) -> Result {
         (None, Some(brick)) => MoveRequest::Drain { brick, dry_run },
         (None, None) if spread => MoveRequest::Spread { space: session.space_named(), dry_run },
         (None, None) if dry_run || no_wait => {
-            return Err(Failure::usage("what is to be moved is not said: use --spread, --drain or --node with --to"));
+            return Err(Failure::usage("name what to move: --spread, --drain or --node with --to"));
         }
         (None, None) => return show(&client, session).await,
     };
@@ -206,7 +206,7 @@ async fn warn_draining(client: &Client, session: &CommandContext) -> Result {
     for BrickState { brick, .. } in bricks.into_iter().filter(|brick| brick.leaving) {
         if nodes.iter().any(|state| state.brick == brick && state.to.is_none()) {
             let message = format!(
-                "brick {brick} serves something, and gets nothing any more as it was to be drained: `mortar remap --drain {brick}` \
+                "brick {brick} serves logical nodes and is to be drained: `mortar remap --drain {brick}` \
                  goes on with that, `mortar remap --cancel --drain {brick}` takes it back"
             );
             warn(session.output.json(), "drained", &message);
@@ -242,7 +242,7 @@ async fn wait(client: &Client, session: &mut CommandContext, moving: Vec<NodeSta
         match ask(client, &request).await {
             Ok(answer) => (states, heard) = (answer.nodes, Instant::now()),
             Err(failure) if failure.exit() == Exit::Unavailable && heard.elapsed() < UNAVAILABLE_TIMEOUT => {}
-            Err(failure) => return Err(failure.hint("The moves go on; `mortar remap` shows them.")),
+            Err(failure) => return Err(failure.hint("The moves continue; `mortar remap` shows them.")),
         }
         for state in &states {
             let trouble = state.arrival.as_ref().and_then(|arrival| arrival.trouble.clone());
@@ -273,7 +273,7 @@ async fn wait(client: &Client, session: &mut CommandContext, moving: Vec<NodeSta
         0 => Ok(()),
         some => {
             let what = pluralize(some, "logical node was", "logical nodes were");
-            Err(Failure::conflict(format!("{what} not moved: somebody has cancelled that")))
+            Err(Failure::conflict(format!("{what} not moved: the move was cancelled")))
         }
     }
 }

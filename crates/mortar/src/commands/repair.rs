@@ -1,4 +1,4 @@
-//! `mortar repair`: what keeps a damaged store from being opened, what it would cost to go on, and, when told, doing it.
+//! `mortar repair`: why a damaged store does not open, what a repair would lose, and the repair itself.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -21,14 +21,14 @@ Examples:
   cp -a mortar-data mortar-data.kept  before you accept anything
   mortar repair --accept-loss         give that up and make the rest usable";
 
-/// Say what is wrong with a store that does not open, and make it usable at the price of what is damaged
+/// Report why a store does not open, and make it usable without the damaged part
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Repair {
     /// The data directory; no server may run on it
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
-    /// Give up what is damaged, as `mortar repair` without this option tells it
+    /// Give up the damaged part that `mortar repair` without this option reports
     #[arg(long)]
     accept_loss: bool,
 }
@@ -98,13 +98,13 @@ pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
     output.flush()?;
     if !report.usable {
         return Err(Failure::corrupt(format!("the store in {} is damaged; nothing was changed", args.data.display()))
-            .hint("Restore a backup, or give up what is said above with --accept-loss; copy the directory first."));
+            .hint("Restore a backup, or give up the transactions named above with --accept-loss; copy the directory first."));
     }
     match report.damaged.len() as u64 {
         0 => Ok(()),
         damaged => {
             let places = pluralize(damaged, "place", "places");
-            Err(Failure::corrupt(format!("the store can be opened, and is damaged in {places} besides")))
+            Err(Failure::corrupt(format!("the store can be opened, but is damaged in {places}")))
         }
     }
 }

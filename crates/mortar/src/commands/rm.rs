@@ -1,4 +1,4 @@
-//! `mortar rm`: objects are deleted, with all that belongs to them.
+//! `mortar rm`: deletes objects with their attributes, names and memberships.
 
 use std::io::{self, Write};
 
@@ -29,7 +29,7 @@ pub(crate) struct Rm {
     /// Delete the objects of all names below, too
     #[arg(short, long)]
     recursive: bool,
-    /// Objects that are not there are fine
+    /// Ignore missing objects
     #[arg(short, long)]
     force: bool,
 }

@@ -1,4 +1,4 @@
-//! `mortar scrub`: everything is read and its checksums are checked.
+//! `mortar scrub`: reads everything and compares its checksums.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `mortar completions` and `mortar man`: what shells and manual readers need.
+//! `mortar completions` and `mortar man`: shell completions and manual pages.
 
 use std::fs;
 use std::path::PathBuf;

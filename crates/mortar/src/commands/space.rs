@@ -21,7 +21,7 @@ Examples:
   mortar space create photos
   mortar space ls
   mortar --server mortar://127.0.0.1:6690 space create music --nodes 16   of a cluster, by its meta-server
-  mortar space create accounts --policy fail_stop       nobody works with a part of it
+  mortar space create accounts --policy fail_stop       refuses everything while a brick is unreachable
   mortar space show accounts                            its bricks, and whether it serves
   mortar space set accounts --policy continue           counts at once
   mortar space grant photos read --to-group guests
@@ -46,10 +46,10 @@ enum Action {
     Create {
         /// Its name
         name: String,
-        /// Of a cluster: how many logical nodes it is spread over [default: enough for many more bricks than there are]
+        /// In a cluster: the number of logical nodes [default: enough for many more bricks]
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
         nodes: Option<u32>,
-        /// Of a cluster: what happens while a brick of it cannot be reached [default: continue]
+        /// In a cluster: what happens while a brick of the space is unreachable [default: continue]
         #[arg(long)]
         policy: Option<Policy>,
     },
@@ -69,7 +69,7 @@ enum Action {
         /// The space
         #[arg(value_name = "SPACE")]
         name: String,
-        /// What happens while a brick of it cannot be reached
+        /// What happens while a brick of the space is unreachable
         #[arg(long)]
         policy: Policy,
     },
@@ -79,7 +79,7 @@ enum Action {
         /// The space
         #[arg(value_name = "SPACE")]
         name: String,
-        /// What is allowed; each includes the ones before it
+        /// The permission; each includes the ones before it
         permission: Permission,
         #[command(flatten)]
         to: Grantee,
@@ -93,7 +93,7 @@ enum Action {
         #[command(flatten)]
         to: Grantee,
     },
-    /// Show who may do what in a space
+    /// Show the permissions of a space
     #[command(after_help = EXAMPLES)]
     Grants {
         /// The space
@@ -102,13 +102,13 @@ enum Action {
     },
 }
 
-/// What happens while a brick cannot be reached
+/// What happens while a brick is unreachable
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Policy {
-    /// Everything in the space is refused until it is back
+    /// Everything in the space is refused until the brick is back
     #[value(name = "fail_stop", alias = "fail-stop")]
     FailStop,
-    /// What is on other bricks goes on
+    /// The objects of other bricks are served
     Continue,
 }
 
@@ -183,7 +183,7 @@ impl Report for SpaceDetails {
         for brick in &self.status.bricks {
             write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
             match brick.unreachable_since {
-                Some(since) => write!(out, "away since {since}; logical nodes")?,
+                Some(since) => write!(out, "unreachable since {since}; logical nodes")?,
                 None => write!(out, "logical nodes")?,
             }
             brick.nodes.iter().try_for_each(|(node, _)| write!(out, " {:x}", node.0))?;
@@ -238,8 +238,9 @@ async fn show(cluster: &Cluster, session: &mut CommandContext) -> Result {
         }
     };
     let silent = |_| {
-        let what =
-            format!("the peer server has not said for {STATUS_TIMEOUT:?} how things are: it may be an older one");
+        let what = format!(
+            "the peer server did not send the status of the space within {STATUS_TIMEOUT:?}: it may be an older version"
+        );
         Failure::with(Exit::Unavailable, "unavailable", what)
     };
     let shown = time::timeout(STATUS_TIMEOUT, first).await.map_err(silent)??;

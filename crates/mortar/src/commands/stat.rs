@@ -1,4 +1,4 @@
-//! `mortar stat`: all that is known of objects but their content.
+//! `mortar stat`: everything about objects but their content.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ Examples:
   mortar stat /photos/cat.jpg
   mortar stat 1.0.0.2a.3 --json";
 
-/// Show what objects are: kind, size, version, names, collections, attributes
+/// Show kind, size, version, names, collections and attributes of objects
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stat {

@@ -1,4 +1,4 @@
-//! `mortar status`: what a server says of itself.
+//! `mortar status`: the health and the metrics of servers.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ Examples:
 
 Exit code 1: something is wrong, and it says what. 5: no server answers.";
 
-/// Show what a server holds and does
+/// Show the health and the metrics of a server
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Status {}
@@ -85,7 +85,7 @@ pub(crate) async fn run(_: Status, session: &mut CommandContext) -> Result {
         let status = session.connect().await?.status().await?;
         return show(ServerStatus::new(None, status), session)?.map_or(Ok(()), Err);
     }
-    // All are shown that answer; the first that does not, or else that is not well, is told after them.
+    // All servers that answer are shown; the first failure is reported after them.
     let (mut unresponsive, mut unhealthy) = (None, None);
     for server in servers {
         let asked = async { Ok::<_, Failure>(session.connect_to(&server).await?.status().await?) };

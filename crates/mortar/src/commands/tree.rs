@@ -61,7 +61,7 @@ pub(crate) struct Export {
     verify: bool,
 }
 
-/// Compare a tree of files with what is in the store, by checksums of everything
+/// Compare a tree of files with the store, by checksums
 #[derive(Args)]
 #[command(after_help = VERIFY)]
 pub(crate) struct Verify {
@@ -74,7 +74,7 @@ pub(crate) struct Verify {
 struct Tree {
     /// The directory
     dir: PathBuf,
-    /// What names begin with [default: / and the directory's own name]
+    /// Prefix of the names [default: / and the directory's name]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
     /// At most so many bytes of files, in the order of the tree; files that no longer fit are left out

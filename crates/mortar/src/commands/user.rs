@@ -1,4 +1,4 @@
-//! `mortar user`, `mortar group`, and the permissions of `mortar space`: who may do what in a cluster.
+//! `mortar user`, `mortar group`, and the permissions of `mortar space`: who has which permission in a cluster.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use crate::password;
 
 const EXAMPLES: &str = "\
 Examples:
-  mortar user add ann                      the first user is an administrator, and closes the doors
+  mortar user add ann                      the first user is an administrator; then every connection must authenticate
   mortar user add ann --data mortar-meta   before the meta-server starts: no server is asked
   MORTAR_NEW_PASSWORD=... mortar user add indexer --group programs
-  mortar user add backup --no-password     comes with a certificate for the name backup
+  mortar user add backup --no-password     authenticates by certificate
   mortar -s mortars://ann@db1/main --ca ca.pem user passwd          one's own password
   mortar user disable bob
   mortar user list
@@ -44,8 +44,8 @@ struct NewPasswordArgs {
     /// The file with the new password on its first line, for its owner alone to read
     #[arg(long, value_name = "FILE")]
     new_password_file: Option<PathBuf>,
-    /// No password: the user comes with a certificate for its name. The last administrator that has one keeps it, unless an
-    /// administrator says this who came by certificate
+    /// No password: the user authenticates by a certificate with its name. The last administrator with a password keeps it, unless
+    /// the command is run by an administrator with a certificate
     #[arg(long, conflicts_with = "new_password_file")]
     no_password: bool,
 }
@@ -74,19 +74,19 @@ enum UserAction {
         #[command(flatten)]
         new: NewPasswordArgs,
     },
-    /// Let a user log in no more, and end its connections
+    /// Disable a user and end its connections
     #[command(after_help = EXAMPLES)]
     Disable {
         /// The user
         name: String,
     },
-    /// Let a user log in again
+    /// Enable a disabled user
     #[command(after_help = EXAMPLES)]
     Enable {
         /// The user
         name: String,
     },
-    /// Remove a user, who must have no permissions of its own
+    /// Remove a user without permissions of its own
     #[command(after_help = EXAMPLES)]
     Remove {
         /// The user
@@ -121,7 +121,7 @@ enum GroupAction {
         /// Its name
         name: String,
     },
-    /// Remove a group, which must have no members and no permissions
+    /// Remove a group without members and permissions
     #[command(after_help = GROUP_EXAMPLES)]
     Remove {
         /// The group
@@ -135,7 +135,7 @@ enum GroupAction {
         /// The user
         member: String,
     },
-    /// Take a user out
+    /// Remove a user from the group
     #[command(after_help = GROUP_EXAMPLES)]
     Leave {
         /// The group
@@ -148,7 +148,7 @@ enum GroupAction {
     List,
 }
 
-/// What may be allowed in a space.
+/// A permission in a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Permission {
     /// Read objects, and query
@@ -159,7 +159,7 @@ pub(crate) enum Permission {
     Admin,
 }
 
-/// Whom a permission is for.
+/// The user or group that gets a permission.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Grantee {
@@ -214,7 +214,7 @@ impl Report for GroupLine {
     }
 }
 
-/// Who is gone.
+/// What was removed.
 #[derive(Serialize)]
 #[serde(tag = "removed", content = "name", rename_all = "snake_case")]
 enum RemovedAccount {
@@ -355,8 +355,8 @@ async fn add_offline(
 /// Says what has changed with the first user.
 fn warn_first_user(name: &str, session: &CommandContext) {
     let message = format!(
-        "{name} is an administrator, and access control is on: from now on everybody has to say who it is, and processes of the \
-         cluster that have neither the cluster's secret nor a certificate are shut out"
+        "{name} is an administrator, and access control is on: every connection must authenticate from now on, and processes of the \
+         cluster that have neither the cluster's secret nor a certificate are refused"
     );
     warn(session.output.json(), "access_closed", &message);
 }
@@ -402,13 +402,14 @@ pub(crate) async fn grant(
         Some(Permission::Write) => account::Permission::Write,
         Some(Permission::Admin) => account::Permission::Admin,
     };
-    let to = to.into_recipient().ok_or_else(|| Failure::usage("whom the permission is for is not said"))?;
+    let to =
+        to.into_recipient().ok_or_else(|| Failure::usage("name the user or the group: --to-user or --to-group"))?;
     let grant = account::Grant { space, to: Some(to), permission: permission.into() };
     let accounts = ask(Wanted::Grant(grant), session).await?;
     print_grants(accounts, session)
 }
 
-/// Shows who may do what in a space.
+/// Shows the permissions of a space.
 pub(crate) async fn grants(space: String, session: &mut CommandContext) -> Result {
     let accounts = ask(Wanted::ListGrants(account::Name { name: space }), session).await?;
     print_grants(accounts, session)

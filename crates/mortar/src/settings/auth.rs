@@ -1,4 +1,4 @@
-//! What a process shows to others, and whom it believes: files, and what is made of them.
+//! Credentials of a process, and the authorities that it trusts, as files.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use wire::transport::tls::{self, ClientFiles, ClientVerification, Identity, Serv
 use super::{PartialSettings, SettingLine, comment_unless, line, toml_string};
 use crate::failure::{Failure, Result};
 
-/// What a process shows to others, and whom it believes.
+/// Credentials of a process, and the authorities that it trusts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuthSettings {
     secret: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(crate) struct AuthSettings {
     loaded: OnceLock<LoadedAuth>,
 }
 
-/// What is made of the files.
+/// The credentials that the files contain.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedAuth {
     pub(super) tls: Option<tls::Server>,
@@ -98,7 +98,7 @@ impl AuthSettings {
     pub(super) fn lines(&self) -> Vec<SettingLine> {
         let files: [(&'static str, &str, &Option<PathBuf>, &str); 5] = [
             (
-                "What the processes of the cluster know each other by: the same file for all, for its owner alone to read.\n\
+                "The secret that authenticates the processes of the cluster: the same file for all, readable only by its owner.\n\
                  Needed as soon as the cluster has users, unless they have certificates for mortar-node.",
                 "cluster_secret",
                 &self.secret,
@@ -121,7 +121,7 @@ impl AuthSettings {
             .into_iter()
             .map(|(about, key, file, example)| comment_unless(file.is_some(), line(about, key, shown(file, example))))
             .collect();
-        let required = line("Send those away that have no certificate.", "tls_require_client_cert", "true".to_owned());
+        let required = line("Refuse clients without a certificate.", "tls_require_client_cert", "true".to_owned());
         lines.push(comment_unless(self.require_client_cert, required));
         lines
     }

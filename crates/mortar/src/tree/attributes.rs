@@ -1,4 +1,4 @@
-//! What an imported object says of the file it was.
+//! The attributes of an imported file.
 //!
 //! | key | value | on |
 //! | --- | --- | --- |

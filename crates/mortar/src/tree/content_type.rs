@@ -1,4 +1,4 @@
-//! What kind of content a file holds: by its extension, else by its first bytes.
+//! The media type of a file: by its extension, else by its first bytes.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! Objects become a tree of files again.
+//! Writes objects back as a tree of files.
 //!
-//! Names come from whoever wrote to the store, so nothing here trusts them: a name that would lead out of the directory
+//! Names in the store are untrusted: a name that would lead out of the directory
 //! is refused, no symbolic link is ever followed, and links are made last of all. Directories get their modes and times
 //! when everything is in them.
 
@@ -32,7 +32,7 @@ const MAX_ATTRIBUTES: usize = 100;
 /// Pieces of a large object that are read but not written.
 const READ_AHEAD_PIECES: usize = 2;
 
-/// What is to be exported.
+/// An object to be exported.
 pub(crate) struct ExportPlan {
     /// What the names begin with.
     pub(crate) prefix: Prefix,
@@ -42,7 +42,7 @@ pub(crate) struct ExportPlan {
     pub(crate) overwrite: bool,
 }
 
-/// What an export did.
+/// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     /// Regular files written.

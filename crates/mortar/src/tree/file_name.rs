@@ -48,7 +48,7 @@ pub(crate) fn decode(name: &str) -> OsString {
 
 /// The relative path on disk of a name below the prefix, or why it can have none.
 ///
-/// A name comes from whoever wrote to the store: it must never lead out of the directory that is exported to.
+/// Names in the store are untrusted: none may lead out of the export directory.
 pub(crate) fn to_path(relative: &str) -> Result<PathBuf, &'static str> {
     let mut path = PathBuf::new();
     for component in relative.split('/') {

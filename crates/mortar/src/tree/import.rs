@@ -24,10 +24,10 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
-/// How often a transaction that met somebody else's, or a broken connection, is tried.
+/// How often a transaction is tried after a conflict or a broken connection.
 const ATTEMPTS: usize = 5;
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     /// Objects made: files, links and directories.
@@ -92,7 +92,7 @@ fn is_transient(error: &Error) -> bool {
 
 /// The failure of a transaction that was tried [`ATTEMPTS`] times.
 fn attempts_exhausted() -> Failure {
-    Failure::conflict(format!("after {ATTEMPTS} attempts the server is gone, or somebody else changes the same names"))
+    Failure::conflict(format!("after {ATTEMPTS} attempts the server is gone, or another client changes the same names"))
         .hint("Import again: what is there already is passed over.")
 }
 

@@ -71,7 +71,7 @@ impl TreePlan {
         task::spawn_blocking(walk).await.map_err(|e| Failure::new(format!("walking the tree failed: {e}")))
     }
 
-    /// Walks the tree and hands its files and links out; the walk ends with the tree, or when nobody receives any more.
+    /// Walks the tree and hands its files and links out; the walk ends with the tree, or when the receiver is gone.
     pub(crate) fn hand_out(self) -> mpsc::Receiver<Work> {
         let (found, work) = mpsc::channel(MAX_BATCHES);
         task::spawn_blocking(move || hand_out(self, &found));

@@ -1,4 +1,4 @@
-//! Files read whole, and noticed when they change while they are read.
+//! Reads whole files and detects changes during the read.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Is what is in the store what is on disk? Everything is read back and its checksum compared.
+//! Compares a tree on disk with the store: everything is read back and its checksum compared.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::progress::Progress;
 /// How many names are counted at a time.
 const NAMES_PER_REQUEST: usize = 10_000;
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     /// Files, links and directories that are in the store as they are on disk.
@@ -252,7 +252,7 @@ impl Job {
     }
 }
 
-/// What is not in the store is missing there, unless nobody could have imported it.
+/// An entry that is not in the store is missing there, unless it could not have been imported.
 async fn classify_missing(entry: Entry) -> Finding {
     let unreadable = move || match entry.kind {
         EntryKind::File => Source::open(&entry.path).err().map(|error| format!("{}: {error}", entry.path.display())),

@@ -14,7 +14,7 @@ use model::limits;
 use super::attributes::Mtime;
 use super::file_name;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
     /// A regular file.

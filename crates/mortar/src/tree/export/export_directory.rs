@@ -56,7 +56,7 @@ impl ExportDirectory {
             return Ok(());
         }
         self.create_directory(path.parent().ok_or_else(|| io::Error::other("it is not below the root"))?)?;
-        // Nobody else sees into it until it has its own mode at the end.
+        // It is private until it gets its own mode at the end.
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -96,7 +96,7 @@ impl ExportDirectory {
             fs::rename(&part, path)
         })();
         if written.is_err() {
-            // It is incomplete and ours; the error says what matters.
+            // It is incomplete; an error of removing it would hide the first error.
             let _ = fs::remove_file(&part);
         }
         written

@@ -47,7 +47,7 @@ pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
                 job.progress.advance(bytes, entries.len() as u64);
                 return Ok(tally);
             }
-            // Somebody else was quicker, or it is unknown whether we were: see what is there now.
+            // Another import was first, or the outcome is unknown: read the current state.
             Some(Ok(Outcome::Conflict(_))) => look = true,
             Some(Err(error)) if is_transient(&error) => {
                 look = true;

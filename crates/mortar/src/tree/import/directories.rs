@@ -39,7 +39,7 @@ async fn import_group(job: &mut Job, group: &[Entry]) -> Result<Tally> {
         let created = match outcome {
             None => Vec::new(),
             Some(Ok(Outcome::Committed(committed))) => committed.created,
-            // Somebody else was quicker, or it is unknown whether we were: see what is there now.
+            // Another import was first, or the outcome is unknown: read the current state.
             Some(Ok(Outcome::Conflict(_))) => {
                 look = true;
                 continue;

@@ -1,4 +1,4 @@
-//! What the store knows already of a file that is to be imported.
+//! The state in the store of a file that is to be imported.
 
 use client::Client;
 use model::{Kind, Oid, Stat};

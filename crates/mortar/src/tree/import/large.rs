@@ -51,7 +51,7 @@ pub(super) async fn import(job: &Job, mut entry: Entry) -> Result<Tally> {
 enum ImportAttempt {
     /// It is in the store, or reported as impossible.
     Done,
-    /// Somebody else was quicker, or it is unknown whether we were: see what is there now.
+    /// Another import was first, or the outcome is unknown: read the current state.
     Retry,
 }
 
