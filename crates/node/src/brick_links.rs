@@ -11,9 +11,9 @@ use std::time::Duration;
 use model::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
+use wire::connector::{ConnectPolicy, Connector};
 use wire::handshake::Role;
 use wire::link::{self, Answer, Caller, DeferredResponder, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::proto;
@@ -26,10 +26,12 @@ use wire::driving::PeerHandle;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 64 << 20;
-const MIN_BACKOFF: Duration = Duration::from_millis(10);
-const MAX_BACKOFF: Duration = Duration::from_secs(1);
-/// How long one attempt to connect may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How a brick is connected to again.
+const CONNECT_POLICY: ConnectPolicy = ConnectPolicy {
+    attempt_timeout: Duration::from_secs(5),
+    min_backoff: Duration::from_millis(10),
+    max_backoff: Duration::from_secs(1),
+};
 /// Looks in which a brick has said nothing, after which it is asked whether it is there. Leases make it say something more often
 /// than not.
 const PING_AFTER_TICKS: u32 = 4;
@@ -230,15 +232,12 @@ async fn maintain_connection<B: BrickLinkHandler>(
     address: Address,
     below: Weak<B>,
 ) {
-    let (mut pause, mut told) = (MIN_BACKOFF, None);
+    let mut connector = Connector::new(vec![address.clone()], CONNECT_POLICY);
+    let mut last_warning = None;
     while let Some(user) = below.upgrade() {
-        match time::timeout(CONNECT_TIMEOUT, open(&uplinks, brick, &address))
-            .await
-            .unwrap_or_else(|_| Err(connect_timed_out_error(&address)))
-        {
+        match connector.attempt(|address| open(&uplinks, brick, address)).await {
             Ok((stream, max_frame)) => {
-                told = None;
-                pause = MIN_BACKOFF;
+                last_warning = None;
                 let mailbox = Arc::new(Mailbox::default());
                 let post = PeerHandle::new(mailbox.clone());
                 let service = BrickMessageService { brick, handler: below.clone(), handle: post.clone() };
@@ -253,29 +252,29 @@ async fn maintain_connection<B: BrickLinkHandler>(
                 drop(user);
                 let end = link::drive(link).await;
                 info!(brick = brick.0, %address, %end, "the connection to a brick ended");
+                connector.on_disconnected();
                 uplinks.set_connection(brick, None);
                 if let Some(user) = below.upgrade() {
                     user.on_disconnected(brick);
                 }
             }
-            // That a brick is away passes; this somebody has to mend.
+            // Only an operator can end these; a brick that is unavailable may return by itself.
             Err(error) if error.kind() != ErrorKind::Unavailable => {
                 let message = error.to_string();
-                if told.as_ref() != Some(&message) {
-                    warn!(brick = brick.0, %address, %error, "a brick cannot be reached until somebody mends it");
-                    told = Some(message);
+                if last_warning.as_ref() != Some(&message) {
+                    warn!(brick = brick.0, %address, %error, "a brick refuses this process; check its configuration");
+                    last_warning = Some(message);
                 }
             }
             Err(error) => debug!(brick = brick.0, %address, %error, "a brick cannot be reached"),
         }
-        time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_BACKOFF);
+        connector.pause().await;
     }
 }
 
 /// Connects to a brick, if that is who answers: another one may have been started where it was.
-async fn open(uplinks: &BrickLinks, brick: BrickId, address: &Address) -> Result<(Stream, u32)> {
-    let (stream, terms) = uplinks.membership.dial(address, Role::Peer).await?;
+async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<(Stream, u32)> {
+    let (stream, terms) = uplinks.membership.dial(&address, Role::Peer).await?;
     match terms.brick {
         found if found == brick.0 => Ok((stream, terms.max_frame)),
         0 => Err(Error::new(ErrorKind::Invalid, format!("what answers at {address} is no brick of a cluster"))),
@@ -285,10 +284,6 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: &Address) -> Result
             Err(Error::new(ErrorKind::Invalid, what))
         }
     }
-}
-
-fn connect_timed_out_error(address: &Address) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{address} does not answer within {CONNECT_TIMEOUT:?}"))
 }
 
 /// What comes from a brick.

@@ -18,14 +18,16 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{error, info, warn};
+use wire::connector::Backoff;
 use wire::transport::Address;
 
 use crate::cluster_view::ClusterView;
 
 /// The row of a brick's store that says which brick of which cluster it is.
 pub(crate) const IDENTITY_ROW: &[u8] = b"member";
-/// How long it waits after the catalogue could not be changed.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Pauses between attempts to renew the session while the catalogue cannot be reached.
+const MIN_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_millis(750);
 /// How long the end of a session may take when the process ends: it ends by itself too.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -215,9 +217,15 @@ impl Announcer {
 
     /// Keeps saying that the process lives; returns why it no longer can.
     async fn keep_announced(&self, mut session: MetaSession, tell: watch::Sender<Option<MetaSessionId>>) -> String {
-        let mut is_away = false;
+        let (mut is_away, mut backoff) = (false, Backoff::new(MIN_BACKOFF, MAX_BACKOFF));
         loop {
-            time::sleep(if is_away { RETRY_DELAY } else { session.ttl * 2 / 5 }).await;
+            match is_away {
+                true => backoff.pause().await,
+                false => {
+                    backoff.reset();
+                    time::sleep(session.ttl * 2 / 5).await;
+                }
+            }
             if let Some(newer) = self.newer_start() {
                 let (who, start) = (self.identity, self.start);
                 return format!("{who} was started again as number {newer}; this is number {start}: it ends");

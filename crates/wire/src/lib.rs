@@ -6,6 +6,7 @@
 //! | [`convert`] | between those messages and the vocabulary of `model` |
 //! | [`cluster`] | between those messages and the machines of `protocol`; also what is kept of transactions on disk |
 //! | [`driving`] | what drivers of the machines have in common: time, alarm, the way to others |
+//! | [`connector`] | reconnecting: addresses in turn, a time limit for each attempt, pauses between rounds |
 //! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
 //! | [`handshake`] | magic, version, features, who dials, space |
@@ -15,6 +16,7 @@
 //! docs/wire.md describes the bytes.
 
 pub mod cluster;
+pub mod connector;
 pub mod convert;
 pub mod driving;
 pub mod frame;

@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 use tracing::{debug, info};
+use wire::connector::{Backoff, ConnectPolicy, Connector};
 use wire::handshake::Role;
 use wire::link::{self, Answer, AnswerStream, Caller, Limits, Link, Mailbox, NoService};
 use wire::proto;
@@ -34,10 +35,13 @@ use crate::auth::ClusterCredentials;
 
 /// How long a call is tried altogether.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one try may take, and one attempt to connect.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
-const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// The time limit of one attempt of a call, and of one attempt to connect.
+const ATTEMPT_TIMEOUT: Duration = CONNECT_POLICY.attempt_timeout;
+const CONNECT_POLICY: ConnectPolicy = ConnectPolicy {
+    attempt_timeout: Duration::from_secs(4),
+    min_backoff: Duration::from_millis(20),
+    max_backoff: Duration::from_secs(1),
+};
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 16 << 20;
 /// Writes on the way at a time: fewer than a meta-server remembers.
@@ -63,9 +67,9 @@ struct Inner {
     addresses: Vec<Address>,
     membership: ClusterCredentials,
     role: Role,
-    /// The one that is tried next.
-    next: AtomicUsize,
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<ConnectionSlot>,
+    /// The place of the address that worked last: watches begin with it.
+    place: AtomicUsize,
     /// By this the meta-server knows whose write it is.
     writer: [u8; 16],
     last_write: AtomicU64,
@@ -74,12 +78,24 @@ struct Inner {
     runtime: Handle,
 }
 
-/// A connection that there is.
+/// The connection, if there is one, and what makes the next one.
+struct ConnectionSlot {
+    current: Option<Connection>,
+    connector: Connector,
+}
+
+/// An open connection.
 #[derive(Clone)]
 struct Connection {
     caller: Caller,
     /// Which run of which meta-server it leads to.
     run: u64,
+}
+
+impl ConnectionSlot {
+    fn new(addresses: Vec<Address>, place: usize) -> Mutex<Self> {
+        Mutex::new(Self { current: None, connector: Connector::new(addresses, CONNECT_POLICY).starting_at(place) })
+    }
 }
 
 /// How a try to ask something has ended without an answer.
@@ -116,11 +132,11 @@ impl RemoteMetaStore {
             return Err(Error::new(ErrorKind::Invalid, "the address of a meta-server is needed"));
         }
         let inner = Inner {
+            connection: ConnectionSlot::new(addresses.clone(), 0),
+            place: AtomicUsize::new(0),
             addresses,
             membership,
             role,
-            next: AtomicUsize::new(0),
-            connection: Mutex::default(),
             writer: rand::random(),
             last_write: AtomicU64::new(0),
             write_permits: Semaphore::new(MAX_WRITES_IN_FLIGHT),
@@ -131,18 +147,18 @@ impl RemoteMetaStore {
 
     /// Asks what may be asked again, until there is an answer.
     async fn ask<T>(&self, request: Request, understand: impl AsyncFn(&Caller, Request) -> Result<T>) -> Result<T> {
-        let (deadline, mut pause) = (call_timeout::deadline(CALL_TIMEOUT), MIN_BACKOFF);
+        let (deadline, mut backoff) = (call_timeout::deadline(CALL_TIMEOUT), new_backoff());
         loop {
             let error = match self.inner.attempt(async |caller| understand(caller, request.clone()).await).await {
                 Ok(answer) => return Ok(answer),
                 Err(AttemptError::Refused(error)) => return Err(error),
                 Err(AttemptError::Unsent(error) | AttemptError::Lost(_, error)) => error,
             };
+            let pause = backoff.next_pause();
             if Instant::now() + pause > deadline {
                 return Err(no_answer_error(&error));
             }
             time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -178,7 +194,7 @@ impl RemoteMetaStore {
         let (mut write, raw) = codec::write_to_proto(&self.inner.writer, number, &expects, &changes);
         // The run that has got it; whether one has that is no more.
         let (mut sent_to, mut is_doubtful) = (None, false);
-        let (deadline, mut pause) = (call_timeout::deadline(CALL_TIMEOUT), MIN_BACKOFF);
+        let (deadline, mut backoff) = (call_timeout::deadline(CALL_TIMEOUT), new_backoff());
         loop {
             let tried = self.inner.attempt_on_connection(async |connection| {
                 let is_other = sent_to.is_some_and(|run| run != connection.run);
@@ -207,6 +223,7 @@ impl RemoteMetaStore {
                 }
             };
             debug!(%error, took = ?before.elapsed(), "a write to the catalogue is tried again");
+            let pause = backoff.next_pause();
             if Instant::now() + pause > deadline {
                 return match sent_to {
                     Some(_) => Err(write_deduplicator::unknown_outcome_error()),
@@ -214,9 +231,13 @@ impl RemoteMetaStore {
                 };
             }
             time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_BACKOFF);
         }
     }
+}
+
+/// The pauses between attempts of one call.
+fn new_backoff() -> Backoff {
+    Backoff::new(CONNECT_POLICY.min_backoff, CONNECT_POLICY.max_backoff)
 }
 
 /// Whether a write cannot happen a second time: it changes a key that it expects at a revision, which never comes back.
@@ -290,52 +311,35 @@ impl Inner {
         }
     }
 
+    /// The open connection, or a new one to the next meta-server of the list that answers.
     async fn connect(&self) -> Result<Connection> {
-        let mut current = self.connection.lock().await;
-        if let Some(connection) = current.as_ref().filter(|connection| !connection.caller.is_closed()) {
+        let mut slot = self.connection.lock().await;
+        if let Some(connection) = slot.current.as_ref().filter(|connection| !connection.caller.is_closed()) {
             return Ok(connection.clone());
         }
-        let mut first_error = None;
-        for _ in 0..self.addresses.len() {
-            match self.dial().await {
-                Ok(connection) => return Ok(current.insert(connection).clone()),
-                Err(error) => drop(first_error.get_or_insert(error)),
-            }
-        }
-        Err(first_error.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "there is no meta-server")))
+        let connection = slot.connector.attempt_round(|address| self.dial(address)).await?;
+        self.place.store(slot.connector.next_place(), Ordering::Relaxed);
+        Ok(slot.current.insert(connection).clone())
     }
 
-    /// Connects to the next meta-server of the list.
-    async fn dial(&self) -> Result<Connection> {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
-        let address = &self.addresses[at];
-        let dialling = async {
-            let (stream, terms) = self.membership.dial(address, self.role).await?;
-            let mailbox = Arc::new(Mailbox::default());
-            let caller = Caller::new(mailbox.clone(), BUDGET);
-            let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
-            let address = address.clone();
-            self.runtime.spawn(async move {
-                let end = link::drive(link).await;
-                debug!(%address, %end, "a connection to a meta-server ended");
-            });
-            // Given up, it must not stay open.
-            let ungreeted = HangUpGuard(Some(caller.clone()));
-            let greeted = caller.call(Request::MetaGetRun(proto::meta::GetRun {}), Vec::new()).await?.response;
-            let Response::MetaRun(greeted) = greeted else { return Err(unexpected_response_error(&greeted)) };
-            ungreeted.disarm();
-            Ok(Connection { caller, run: greeted.run })
-        };
-        let dialled = time::timeout(ATTEMPT_TIMEOUT, dialling).await.unwrap_or_else(|_| {
-            let what = format!("the meta-server {address} does not answer within {ATTEMPT_TIMEOUT:?}");
-            Err(Error::new(ErrorKind::Unavailable, what))
+    /// Connects to a meta-server, and asks which run of it that is.
+    async fn dial(&self, address: Address) -> Result<Connection> {
+        let (stream, terms) = self.membership.dial(&address, self.role).await?;
+        let mailbox = Arc::new(Mailbox::default());
+        let caller = Caller::new(mailbox.clone(), BUDGET);
+        let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
+        let peer = address.clone();
+        self.runtime.spawn(async move {
+            let end = link::drive(link).await;
+            debug!(address = %peer, %end, "a connection to a meta-server ended");
         });
-        if dialled.is_ok() {
-            // A connection that breaks is made anew to where it was.
-            self.next.store(at, Ordering::Relaxed);
-            info!(%address, "connected to a meta-server");
-        }
-        dialled
+        // Given up, it must not stay open.
+        let ungreeted = HangUpGuard(Some(caller.clone()));
+        let greeted = caller.call(Request::MetaGetRun(proto::meta::GetRun {}), Vec::new()).await?.response;
+        let Response::MetaRun(greeted) = greeted else { return Err(unexpected_response_error(&greeted)) };
+        ungreeted.disarm();
+        info!(%address, "connected to a meta-server");
+        Ok(Connection { caller, run: greeted.run })
     }
 }
 
@@ -358,7 +362,7 @@ impl Drop for HangUpGuard {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.get_mut() {
+        if let Some(connection) = &self.connection.get_mut().current {
             connection.caller.hang_up();
         }
     }
@@ -389,8 +393,8 @@ impl MetaStore for RemoteMetaStore {
             addresses: self.inner.addresses.clone(),
             membership: self.inner.membership.clone(),
             role: self.inner.role,
-            next: AtomicUsize::new(self.inner.next.load(Ordering::Relaxed)),
-            connection: Mutex::default(),
+            connection: ConnectionSlot::new(self.inner.addresses.clone(), self.inner.place.load(Ordering::Relaxed)),
+            place: AtomicUsize::new(0),
             writer: self.inner.writer,
             last_write: AtomicU64::new(0),
             write_permits: Semaphore::new(0),
@@ -465,7 +469,7 @@ impl Watch for RemoteWatch {
 
 /// Hands on what a meta-server sees, whichever can be reached, until nobody waits for more.
 async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Sender<Result<WatchEvent>>) {
-    let mut pause = MIN_BACKOFF;
+    let mut backoff = new_backoff();
     loop {
         let watched = async {
             let connection = inner.connect().await.map_err(connect_error)?;
@@ -475,7 +479,7 @@ async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Se
             let before = after;
             let watched = follow(answers, &mut after, &seen).await.map_err(|error| connection.classify_error(error));
             if after != before {
-                pause = MIN_BACKOFF;
+                backoff.reset();
             }
             if watched.is_err() {
                 connection.caller.hang_up();
@@ -496,8 +500,7 @@ async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Se
                 debug!(%error, "the catalogue cannot be watched; trying again");
             }
         }
-        time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_BACKOFF);
+        backoff.pause().await;
     }
 }
 
