@@ -178,6 +178,12 @@ impl BrickLinks {
         self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_some_and(Connection::is_responsive)
     }
 
+    /// Whether nothing was received from a brick in the last second.
+    pub(crate) fn is_silent(&self, brick: BrickId) -> bool {
+        let is_silent = |up: &Connection| up.ticks_since_message > 0 && !up.mailbox.has_received();
+        self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_none_or(is_silent)
+    }
+
     /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
     pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         match self.caller(brick) {

@@ -24,6 +24,17 @@ mod peer;
 pub mod purpose;
 mod server;
 
+/// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.
+pub mod drivers {
+    /// The machine of a peer server.
+    pub mod peer {
+        pub use crate::peer::cache::{CachedContent, CachedObject};
+        pub use crate::peer::driver::{BrickMessage, ClientMessage, Output, PeerDriver, PeerSettings};
+        pub use crate::peer::peer_client::PeerClient;
+        pub use crate::peer::plant;
+    }
+}
+
 pub use brick::Brick;
 pub use peer::PeerServer;
 pub use server::Config;

@@ -30,6 +30,8 @@ use wire::transport::{Address, Listener, beyond_loopback};
 
 use crate::auth::{Authenticator, Principal};
 pub use config::Config;
+#[cfg(test)]
+pub(crate) use counters::KINDS;
 pub(crate) use counters::{ServerCounters, ThreadCounters, kind_index};
 pub(crate) use metric::Metric;
 pub(crate) use thread::{AGENT, TICK, Thread};

@@ -64,6 +64,12 @@ impl std::fmt::Debug for Login {
 }
 
 impl Principal {
+    /// A user that has proved its name by a certificate.
+    #[cfg(test)]
+    pub(crate) fn of_user(user: &User) -> Self {
+        Self::User(Login::by_certificate(user))
+    }
+
     /// Whether it would still be let in.
     ///
     /// # Errors

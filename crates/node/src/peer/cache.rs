@@ -1,81 +1,101 @@
-//! The object cache of a peer server (TODS, section 5.3): a holder like those below, in the same process.
+//! The object cache of a peer server (TODS, section 5.3): a holder like those below it, in the same process.
 //!
-//! It is a client's machine that only reads, so the rules of coherence are the same ones. Its messages go to and come from
-//! the cache node directly.
+//! It is a client session that only reads, so the coherence rules are the same (D4, P1 to P3). Its messages go to and come from the
+//! cache node directly.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
 use protocol::eviction::EvictionPolicy;
 use protocol::ident::{ClientId, HlcTimestamp, HolderId};
 use protocol::lease::Ms;
+use protocol::memory_size::MemorySize;
 use protocol::page_cache::{AsOf, Lookup};
 use protocol::session::{Output, Session};
 use protocol::tree::{Down, Up};
 use protocol::validate::ReadVersion;
 
-use super::SESSION_BITS;
+use super::plant::{Bug, planted};
 use crate::brick::SKEW_MS;
 
-/// What an object takes in memory beside its data.
-const OVERHEAD: usize = 96;
-/// How long somebody waits for an object, in milliseconds.
+/// Bytes that a cached object takes besides its data.
+const OVERHEAD_BYTES: usize = 96;
+/// How long a read waits for its page, in milliseconds.
 const WAIT_TIMEOUT_MS: Ms = 10_000;
 
-/// What was found.
-pub(crate) struct CachedObject {
-    /// The object, if there is one.
-    pub(super) object: Option<Object>,
-    /// Which state of it this is, and a time at or after which that was committed.
-    pub(super) seen: ReadVersion,
-    pub(super) timestamp: HlcTimestamp,
+/// What a peer server needs to know of objects.
+pub trait CachedContent: Clone + MemorySize {
+    /// Whether this is an object of this class. An identifier with another class names no object.
+    fn is_of_class(&self, class: ClassId) -> bool;
+}
+
+impl CachedContent for Object {
+    fn is_of_class(&self, class: ClassId) -> bool {
+        self.class == class
+    }
+}
+
+/// The state of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedObject<T = Object> {
+    /// The object; `None` if it does not exist.
+    pub object: Option<T>,
+    /// The version of the state.
+    pub seen: ReadVersion,
+    /// A time at or after which the state was committed.
+    pub timestamp: HlcTimestamp,
 }
 
 impl CachedObject {
-    /// The data of the object; nothing if there is none.
+    /// The data of the object; empty if it does not exist.
     pub(super) fn data(&self) -> &Bytes {
         static NOTHING: Bytes = Bytes::new();
         self.object.as_ref().map_or(&NOTHING, |object| &object.data)
     }
 }
 
-/// Somebody who waits for an object.
-struct PendingRead {
+/// A read that waits for its page. `R` is the address of the reader.
+struct PendingRead<R> {
     oid: Oid,
     until: Ms,
-    then: Box<dyn FnOnce(Result<CachedObject>) + Send>,
+    reader: R,
 }
 
-/// The cache.
-pub(super) struct ObjectCache {
-    session: Session<Object>,
+/// A reader, and what it gets.
+pub(super) type FinishedRead<T, R> = (R, Oid, Result<CachedObject<T>>);
+
+/// The cache. `T` is an object, `R` the address of a reader.
+pub(super) struct ObjectCache<T, R> {
+    session: Session<T>,
     residents: EvictionPolicy,
-    waiting: HashMap<PageId, Vec<PendingRead>>,
+    waiting: BTreeMap<PageId, Vec<PendingRead<R>>>,
+    finished: Vec<FinishedRead<T, R>>,
     pub(super) hits: u64,
     pub(super) misses: u64,
 }
 
-impl ObjectCache {
-    /// A cache of so many bytes. `start` is the number of the process.
-    pub(super) fn new(start: u64, bytes: usize, now: Ms) -> Self {
-        let mut session = Session::new(ClientId(start), HolderId(start << SESSION_BITS), SKEW_MS);
+impl<T: CachedContent, R> ObjectCache<T, R> {
+    /// A cache of `bytes` bytes, whose session begins with this holder.
+    pub(super) fn new((client, holder): (ClientId, HolderId), bytes: usize, now: Ms) -> Self {
+        let mut session = Session::new(client, holder, SKEW_MS);
         session.connect(None, now);
-        let (residents, waiting) = (EvictionPolicy::new(bytes), HashMap::new());
-        Self { session, residents, waiting, hits: 0, misses: 0 }
+        let residents = EvictionPolicy::new(bytes);
+        Self { session, residents, waiting: BTreeMap::new(), finished: Vec::new(), hits: 0, misses: 0 }
     }
 
-    /// An object, if it is at hand; else it is fetched.
-    pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<CachedObject> {
+    /// An object, if its page is cached and its lease is valid. If not, the page is fetched.
+    pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<CachedObject<T>> {
         self.residents.record_use(oid.page());
-        let looked = |object, AsOf { seen, timestamp, .. }| CachedObject { object, seen, timestamp };
-        let found = match self.session.peek_versioned(oid, now) {
-            (Lookup::Value(object), as_of) => {
-                Some(looked(Some(object.clone()).filter(|object| object.class == oid.class()), as_of))
+        let checked_at = if planted(Bug::CachedBeyondLease) { 0 } else { now };
+        let found = match self.session.peek_versioned(oid, checked_at) {
+            (Lookup::Value(object), AsOf { seen, timestamp, .. }) => {
+                let object = object.is_of_class(oid.class()).then(|| object.clone());
+                Some(CachedObject { object, seen, timestamp })
             }
-            (Lookup::Absent, as_of) => Some(looked(None, as_of)),
+            (Lookup::Absent, AsOf { seen, timestamp, .. }) => Some(CachedObject { object: None, seen, timestamp }),
             (Lookup::Miss, _) => {
-                // Fetches it.
+                // Asks for the page; the result is the same miss.
                 let _ = self.session.get(oid, now);
                 None
             }
@@ -84,48 +104,59 @@ impl ObjectCache {
         found
     }
 
-    /// Somebody waits for an object that is being fetched.
-    pub(super) fn wait(&mut self, oid: Oid, now: Ms, then: Box<dyn FnOnce(Result<CachedObject>) + Send>) {
-        self.waiting.entry(oid.page()).or_default().push(PendingRead { oid, until: now + WAIT_TIMEOUT_MS, then });
+    /// Reads an object once its page is here, or gives up after [`WAIT_TIMEOUT_MS`].
+    pub(super) fn read(&mut self, oid: Oid, reader: R, now: Ms) {
+        match self.get(oid, now) {
+            Some(found) => self.finished.push((reader, oid, Ok(found))),
+            None => {
+                let until = now + WAIT_TIMEOUT_MS;
+                self.waiting.entry(oid.page()).or_default().push(PendingRead { oid, until, reader });
+            }
+        }
     }
 
-    /// The cache node says something.
-    pub(super) fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<Object>, now: Ms) {
+    /// Takes the reads that have ended.
+    pub(super) fn finished(&mut self) -> Vec<FinishedRead<T, R>> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Handles a message of the cache node.
+    pub(super) fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
-        let is_of_all = matches!(message, Down::Leased { .. } | Down::Closed);
+        let concerns_all_pages = matches!(message, Down::Leased { .. } | Down::Closed);
         self.session.handle_down(node, holder, message, now);
         if let Some(page) = fetched {
-            self.handle_fetched(page);
+            self.make_room_for(page);
             self.retry_pending(page, now);
         }
-        if is_of_all {
+        if concerns_all_pages {
             let pages: Vec<PageId> = self.waiting.keys().copied().filter(|page| page.node == node).collect();
             pages.into_iter().for_each(|page| self.retry_pending(page, now));
         }
     }
 
-    /// A page has come: others may have to go.
-    fn handle_fetched(&mut self, page: PageId) {
-        let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.data.len());
-        let bytes = OVERHEAD + objects.sum::<usize>();
+    /// Evicts other pages if the cache is full.
+    fn make_room_for(&mut self, page: PageId) {
+        let objects =
+            self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD_BYTES + object.memory_size());
+        let bytes = OVERHEAD_BYTES + objects.sum::<usize>();
         self.residents.insert(page, bytes);
-        while let Some(gone) = self.residents.evict(page) {
-            self.session.evict(gone);
+        while let Some(evicted) = self.residents.evict(page) {
+            self.session.evict(evicted);
         }
     }
 
-    /// There may be news of a page for those who wait.
     fn retry_pending(&mut self, page: PageId, now: Ms) {
         for waiting in self.waiting.remove(&page).unwrap_or_default() {
             match self.get(waiting.oid, now) {
-                Some(found) => (waiting.then)(Ok(found)),
+                Some(found) => self.finished.push((waiting.reader, waiting.oid, Ok(found))),
                 None => self.waiting.entry(page).or_default().push(waiting),
             }
         }
     }
 
-    /// What it has to say to the cache node.
-    pub(super) fn outputs(&mut self) -> Vec<(NodeId, HolderId, Up<Object>)> {
+    /// Takes the messages for the cache node.
+    pub(super) fn outputs(&mut self) -> Vec<(NodeId, HolderId, Up<T>)> {
         let up = |output| match output {
             Output::Up(node, holder, message) => Some((node, holder, message)),
             // It begins no transactions, and writes nothing.
@@ -134,21 +165,19 @@ impl ObjectCache {
         self.session.outputs().filter_map(up).collect()
     }
 
-    /// Does what it is time for.
+    /// Does what is due.
     pub(super) fn poll(&mut self, now: Ms) {
         self.session.poll(now);
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || planted(Bug::ReadWaitsForever) {
             return;
         }
-        let mut late = Vec::new();
-        self.waiting.retain(|_, waiting| {
-            late.extend(waiting.extract_if(.., |one| one.until <= now));
-            !waiting.is_empty()
-        });
-        for waiting in late {
-            let what = format!("{} has not come for {WAIT_TIMEOUT_MS} ms: try again", waiting.oid);
-            (waiting.then)(Err(Error::new(ErrorKind::Unavailable, what)));
+        for waiting in self.waiting.values_mut() {
+            for late in waiting.extract_if(.., |one| one.until <= now) {
+                let what = format!("{} has not come for {WAIT_TIMEOUT_MS} ms: try again", late.oid);
+                self.finished.push((late.reader, late.oid, Err(Error::new(ErrorKind::Unavailable, what))));
+            }
         }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
     /// When [`ObjectCache::poll`] has something to do.
@@ -157,7 +186,7 @@ impl ObjectCache {
         self.session.deadline().into_iter().chain(waiting).min().unwrap_or(Ms::MAX)
     }
 
-    /// Bytes of all that it has.
+    /// Bytes of all cached pages.
     pub(super) fn bytes(&self) -> usize {
         self.residents.bytes()
     }

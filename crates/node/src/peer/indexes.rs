@@ -20,14 +20,14 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::PeerDriver;
+use super::PeerProcess;
 
 /// How soon it is looked again how far indexes are, and whether what is in the way is gone.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 const DUPLICATE_RETRY_DELAY: Duration = Duration::from_secs(3);
 
 /// Follows the catalogue for ever.
-pub(super) async fn complete_indexes(peer: &PeerDriver) {
+pub(super) async fn complete_indexes(peer: &PeerProcess) {
     let Some(mut changed) = peer.cluster_view.catalog_changes() else { return };
     loop {
         let (mut is_waiting, mut pause) = (false, RETRY_DELAY);
@@ -55,7 +55,7 @@ pub(super) async fn complete_indexes(peer: &PeerDriver) {
 }
 
 /// The indexes that are not ready.
-fn building(peer: &PeerDriver) -> Vec<(Arc<Space>, Arc<Index>)> {
+fn building(peer: &PeerProcess) -> Vec<(Arc<Space>, Arc<Index>)> {
     let Some(catalog) = peer.cluster_view.catalog() else { return Vec::new() };
     let of_space = |space: &Arc<Space>| {
         let schema = catalog.schema(space.id);
@@ -66,7 +66,7 @@ fn building(peer: &PeerDriver) -> Vec<(Arc<Space>, Arc<Index>)> {
 }
 
 /// Tells the catalogue that an index is ready, if it is, or else what is in the way.
-async fn make_ready(peer: &PeerDriver, space: &Space, index: &Index) -> Result<bool> {
+async fn make_ready(peer: &PeerProcess, space: &Space, index: &Index) -> Result<bool> {
     for node in peer.cluster_view.space(&space.name)?.nodes.iter().copied() {
         if !is_complete_at(peer, node, space, index).await? {
             return Ok(false);
@@ -85,7 +85,7 @@ async fn make_ready(peer: &PeerDriver, space: &Space, index: &Index) -> Result<b
 }
 
 /// Whether all objects of a logical node are in an index. The brick waits a moment until they are.
-async fn is_complete_at(peer: &PeerDriver, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
+async fn is_complete_at(peer: &PeerProcess, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
     let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
     let answer = peer.call_node(node, Request::BuildIndex(build)).await?;
     Ok(matches!(answer.response, Response::Done(_)))

@@ -13,7 +13,7 @@ use wire::proto::moves::{GetMoveIns, Move, MoveIn, MoveIns};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::PeerDriver;
+use super::PeerProcess;
 use crate::cluster_view::moves;
 use crate::node_placement::BrickId;
 
@@ -21,14 +21,14 @@ use crate::node_placement::BrickId;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a client is answered.
-pub(super) async fn handle_move_request(peer: &Arc<PeerDriver>, request: Move) -> Result<Response> {
+pub(super) async fn handle_move_request(peer: &Arc<PeerProcess>, request: Move) -> Result<Response> {
     let mut answer = peer.cluster_view.handle_move_request(&request).await?;
     add_move_ins(peer, &mut answer).await;
     Ok(Response::Moved(moves::encode(&answer)?))
 }
 
 /// Asks the bricks that nodes come to, or have come to. Of those that do not answer nothing is told.
-async fn add_move_ins(peer: &Arc<PeerDriver>, answer: &mut MoveAnswer) {
+async fn add_move_ins(peer: &Arc<PeerProcess>, answer: &mut MoveAnswer) {
     let mut at: BTreeMap<BrickId, Vec<u32>> = BTreeMap::new();
     for state in &answer.nodes {
         at.entry(BrickId(state.to.unwrap_or(state.brick).0)).or_default().push(state.node);
@@ -47,7 +47,7 @@ async fn add_move_ins(peer: &Arc<PeerDriver>, answer: &mut MoveAnswer) {
     }
 }
 
-async fn fetch_move_ins(peer: &PeerDriver, brick: BrickId, nodes: Vec<u32>) -> Vec<MoveIn> {
+async fn fetch_move_ins(peer: &PeerProcess, brick: BrickId, nodes: Vec<u32>) -> Vec<MoveIn> {
     let answer = peer.brick_links.call(brick, Request::GetMoveIns(GetMoveIns { nodes }));
     match time::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(Ok(Answer { response: Response::MoveIns(MoveIns { move_ins: arrivals }), .. })) => arrivals,

@@ -1,152 +1,176 @@
-//! How things are in each space: which of its bricks can be reached, whether it serves, and who is told.
+//! The status of each space: which of its bricks can be reached, whether it serves, and which clients are told.
 //!
-//! A brick is *away* when this peer server has no connection to it, or hears nothing on it ([`BrickLinks::look`]). All that is
-//! told follows from that and from the catalogue, and is worked out anew when either has changed: a [`SpaceStatus`] that is not
-//! what it was is told to whoever watches the space. While one is stopped, it is refused here what clients ask for; a commit
-//! that was taken before is finished.
+//! A brick is *unreachable* when this peer server has no connection to it, or receives nothing on it
+//! ([`BrickLinks::check_liveness`](crate::brick_links::BrickLinks::check_liveness)). A [`SpaceStatus`] follows from that and from the
+//! catalogue. It is computed again when either has changed, and sent to the watchers of the space if it differs. While a space is
+//! stopped, requests of clients are refused here; commits that were taken before are finished.
 //!
-//! Each peer server sees this for itself, and some moments later than it happens: so for a moment one may still serve what
-//! another one refuses. Nothing wrong comes of that: a commit needs all of its bricks, and is validated there.
+//! Each peer server finds this out by itself, some moments late, so for a moment one may serve what another one refuses. That is
+//! safe: a commit needs all of its bricks, and they validate it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use meta::catalog::{Catalog, IndexState, Schema, Space};
 use model::{Error, ErrorKind, Result, SpaceId, Timestamp, checksum};
+use protocol::lease::Ms;
 use tracing::{info, warn};
-use wire::cluster::{BrickStatus, Message, SpaceStatus};
-use wire::driving::PeerHandle;
+use wire::cluster::{BrickStatus, SpaceStatus};
 
-use crate::brick_links::BrickLinks;
+use super::plant::{Bug, planted};
 use crate::node_placement::BrickId;
 
-/// How long a brick may take to be reached for the first time.
-const GRACE: Duration = Duration::from_secs(3);
+/// How long the first connection to a brick may take before the brick counts as unreachable, in milliseconds.
+const GRACE_MS: Ms = 3_000;
 
-/// How things are in all spaces.
-#[derive(Default)]
-pub(super) struct SpaceStatuses {
-    table: Mutex<StatusTable>,
-    /// Why nothing is done in the spaces that are stopped.
-    stopped: ArcSwap<HashMap<SpaceId, Arc<str>>>,
+/// Why the spaces that are stopped are stopped.
+pub(super) type StoppedSpaces = HashMap<SpaceId, Arc<str>>;
+
+/// Refuses work in a space that is stopped.
+///
+/// # Errors
+/// [`ErrorKind::Stopped`], with the reason and what to do.
+pub(super) fn check_not_stopped(stopped: &StoppedSpaces, space: SpaceId) -> Result<()> {
+    match stopped.get(&space) {
+        None => Ok(()),
+        Some(why) => Err(Error::new(ErrorKind::Stopped, &**why)),
+    }
 }
 
-#[derive(Default)]
-struct StatusTable {
+/// The status of all spaces. `A` is the address of a client.
+pub(super) struct SpaceStatuses<A> {
     bricks: BTreeMap<BrickId, Reachability>,
-    spaces: BTreeMap<SpaceId, WatchedSpace>,
+    spaces: BTreeMap<SpaceId, WatchedSpace<A>>,
+    stopped: Arc<StoppedSpaces>,
+    /// What is to be sent, and to which client.
+    unsent: Vec<(A, SpaceStatus)>,
 }
 
 /// Whether a brick can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reachability {
-    /// It was not yet, since then.
-    Expected(Instant),
+    /// It has not been reached yet; since then.
+    Expected(Ms),
     Reachable,
-    /// It cannot, since then.
-    Unreachable(Timestamp),
+    /// It cannot be reached, since then.
+    Unreachable(Ms),
 }
 
-/// A space, and who watches it.
-#[derive(Default)]
-struct WatchedSpace {
+/// A space, and the clients that watch it.
+struct WatchedSpace<A> {
     status: Option<SpaceStatus>,
-    /// The schema whose checksum was worked out.
+    /// The schema whose checksum was computed, with the checksum.
     schema: Option<(Arc<Schema>, u32)>,
-    watchers: Vec<PeerHandle>,
+    watchers: Vec<A>,
 }
 
-impl SpaceStatuses {
-    fn lock(&self) -> MutexGuard<'_, StatusTable> {
-        // Whatever was not finished is worked out anew the next time.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+impl<A> Default for WatchedSpace<A> {
+    fn default() -> Self {
+        Self { status: None, schema: None, watchers: Vec::new() }
+    }
+}
+
+impl<A> Default for SpaceStatuses<A> {
+    fn default() -> Self {
+        Self { bricks: BTreeMap::new(), spaces: BTreeMap::new(), stopped: Arc::default(), unsent: Vec::new() }
+    }
+}
+
+impl<A: Clone + PartialEq> SpaceStatuses<A> {
+    /// The spaces that are stopped.
+    pub(super) fn stopped(&self) -> &Arc<StoppedSpaces> {
+        &self.stopped
     }
 
-    /// Whether anything is done in a space.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Stopped`], with why and what to do.
-    pub(super) fn check(&self, space: SpaceId) -> Result<()> {
-        match self.stopped.load().get(&space) {
-            None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::Stopped, &**why)),
-        }
-    }
-
-    /// How many spaces are stopped.
-    pub(super) fn stopped_count(&self) -> usize {
-        self.stopped.load().len()
-    }
-
-    /// The bricks that serve something and cannot be reached, or not yet.
+    /// The bricks that serve something and cannot be reached, or have not been reached yet.
     pub(super) fn unreachable_bricks(&self) -> Vec<BrickId> {
-        let known = self.lock();
-        known.bricks.iter().filter(|(_, reach)| **reach != Reachability::Reachable).map(|(brick, _)| *brick).collect()
+        self.bricks.iter().filter(|(_, reach)| **reach != Reachability::Reachable).map(|(brick, _)| *brick).collect()
     }
 
-    /// Tells somebody how things are in a space, now and whenever that changes.
-    pub(super) fn watch(&self, space: SpaceId, post: &PeerHandle) {
-        let mut known = self.lock();
-        let followed = known.spaces.entry(space).or_default();
-        if let Some(standing) = &followed.status {
-            post.send(&Message::SpaceStatus(standing.clone()));
+    /// Sends a client the status of a space now, and again at each change.
+    pub(super) fn watch(&mut self, space: SpaceId, client: &A) {
+        let watched = self.spaces.entry(space).or_default();
+        if let Some(status) = &watched.status {
+            self.unsent.push((client.clone(), status.clone()));
         }
-        if !followed.watchers.contains(post) {
-            followed.watchers.push(post.clone());
+        if !watched.watchers.contains(client) {
+            watched.watchers.push(client.clone());
         }
     }
 
-    /// Somebody who may have watched a space has gone.
-    pub(super) fn unwatch(&self, space: SpaceId, post: &PeerHandle) {
-        if let Some(followed) = self.lock().spaces.get_mut(&space) {
-            followed.watchers.retain(|watcher| watcher != post);
+    /// Forgets a client.
+    pub(super) fn unwatch(&mut self, space: SpaceId, client: &A) {
+        if let Some(watched) = self.spaces.get_mut(&space) {
+            watched.watchers.retain(|watcher| watcher != client);
         }
     }
 
-    /// Works out how things are as of this catalogue and these connections, and tells who watches what has changed.
-    pub(super) fn update(&self, catalog: &Catalog, uplinks: &BrickLinks) {
-        // Held while it is told: so everybody hears it in order.
-        let mut known = self.lock();
-        let StatusTable { bricks, spaces } = &mut *known;
+    /// Takes what is to be sent, in order.
+    pub(super) fn unsent(&mut self) -> Vec<(A, SpaceStatus)> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Computes all statuses from this catalogue and these connections.
+    pub(super) fn update(&mut self, catalog: &Catalog, is_responsive: impl Fn(BrickId) -> bool, now: Ms) {
         let serving = catalog.placement_map().nodes().flat_map(|(_, placed)| [placed.brick, placed.destination()]);
         let serving: BTreeSet<BrickId> = serving.map(|brick| BrickId(brick.0)).collect();
-        bricks.retain(|brick, _| serving.contains(brick));
+        self.bricks.retain(|brick, _| serving.contains(brick));
         for brick in serving {
-            let before = bricks.get(&brick).copied();
-            bricks.insert(brick, next_reachability(before, uplinks.is_responsive(brick)));
+            let before = self.bricks.get(&brick).copied();
+            self.bricks.insert(brick, next_reachability(before, is_responsive(brick), now));
         }
         let mut stopped = HashMap::new();
+        let everyone: Vec<A> = match planted(Bug::StatusToAll) {
+            true => self.spaces.values().flat_map(|space| space.watchers.iter().cloned()).collect(),
+            false => Vec::new(),
+        };
         for space in catalog.spaces() {
-            let followed = spaces.entry(space.id).or_default();
-            let standing = space_status(catalog, space, followed.checksum(&catalog.schema(space.id)), bricks);
-            if let Some(why) = standing.why_stopped() {
+            let watched = self.spaces.entry(space.id).or_default();
+            let status = space_status(catalog, space, watched.checksum(&catalog.schema(space.id)), &self.bricks);
+            if let Some(why) = status.why_stopped() {
                 stopped.insert(space.id, Arc::from(why));
             }
-            followed.publish(standing);
+            if watched.status.as_ref() == Some(&status) {
+                continue;
+            }
+            log_change(watched.status.as_ref(), &status);
+            if !(planted(Bug::StatusNotRepeated) && watched.status.is_some()) {
+                let watchers = watched.watchers.iter().chain(&everyone);
+                self.unsent.extend(watchers.map(|watcher| (watcher.clone(), status.clone())));
+            }
+            watched.status = Some(status);
         }
-        self.stopped.store(Arc::new(stopped));
+        if *self.stopped != stopped {
+            self.stopped = Arc::new(stopped);
+        }
     }
 }
 
-/// Whether a brick can be reached, as of what was so before and whether it is heard now.
-fn next_reachability(before: Option<Reachability>, is_heard: bool) -> Reachability {
+/// Whether a brick can be reached, as of what was so before and whether it responds now.
+fn next_reachability(before: Option<Reachability>, is_responsive: bool, now: Ms) -> Reachability {
     match before {
-        _ if is_heard => Reachability::Reachable,
-        None => Reachability::Expected(Instant::now()),
-        Some(Reachability::Expected(since)) if since.elapsed() < GRACE => Reachability::Expected(since),
+        _ if is_responsive => Reachability::Reachable,
+        None => Reachability::Expected(now),
+        Some(Reachability::Expected(since)) if now < since + GRACE_MS => Reachability::Expected(since),
         Some(Reachability::Unreachable(since)) => Reachability::Unreachable(since),
-        Some(Reachability::Expected(_) | Reachability::Reachable) => Reachability::Unreachable(wall_clock()),
+        Some(Reachability::Expected(_) | Reachability::Reachable) => Reachability::Unreachable(now),
     }
 }
 
-fn wall_clock() -> Timestamp {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+fn wall_clock(at: Ms) -> Timestamp {
+    Timestamp::from_millis(i64::try_from(at).unwrap_or(i64::MAX))
 }
 
-/// How things are in a space.
+fn log_change(before: Option<&SpaceStatus>, status: &SpaceStatus) {
+    let was_stopped = before.is_some_and(SpaceStatus::is_stopped);
+    match status.why_stopped() {
+        Some(why) if !was_stopped => warn!("{why}"),
+        None if was_stopped => info!(space = status.space, "the space serves again"),
+        _ => {}
+    }
+}
+
+/// The status of a space.
 fn space_status(catalog: &Catalog, space: &Space, schema: u32, reach: &BTreeMap<BrickId, Reachability>) -> SpaceStatus {
     let mut bricks: BTreeMap<u32, BrickStatus> = BTreeMap::new();
     for node in space.node_ids() {
@@ -155,7 +179,7 @@ fn space_status(catalog: &Catalog, space: &Space, schema: u32, reach: &BTreeMap<
             let entry = catalog.brick(placed.brick).and_then(|brick| brick.entry.as_ref());
             let address = entry.and_then(|entry| entry.addresses.first().cloned()).unwrap_or_default();
             let unreachable_since = match reach.get(&BrickId(placed.brick.0)) {
-                Some(Reachability::Unreachable(since)) => Some(*since),
+                Some(Reachability::Unreachable(since)) => Some(wall_clock(*since)),
                 _ => None,
             };
             BrickStatus { brick: placed.brick.0, address, unreachable_since, nodes: Vec::new() }
@@ -165,7 +189,7 @@ fn space_status(catalog: &Catalog, space: &Space, schema: u32, reach: &BTreeMap<
     SpaceStatus { space: space.name.clone(), policy: space.policy, bricks: bricks.into_values().collect(), schema }
 }
 
-impl WatchedSpace {
+impl<A> WatchedSpace<A> {
     /// A checksum of the classes and indexes of the space.
     fn checksum(&mut self, schema: &Arc<Schema>) -> u32 {
         match &self.schema {
@@ -177,25 +201,9 @@ impl WatchedSpace {
             }
         }
     }
-
-    /// This is how things are in the space.
-    fn publish(&mut self, standing: SpaceStatus) {
-        if self.status.as_ref() == Some(&standing) {
-            return;
-        }
-        let was_stopped = self.status.as_ref().is_some_and(SpaceStatus::is_stopped);
-        match standing.why_stopped() {
-            Some(why) if !was_stopped => warn!("{why}"),
-            None if was_stopped => info!(space = standing.space, "the space goes on"),
-            _ => {}
-        }
-        let message = Message::SpaceStatus(standing.clone());
-        self.watchers.iter().for_each(|watcher| watcher.send(&message));
-        self.status = Some(standing);
-    }
 }
 
-/// A checksum that is another one when a class or an index has changed.
+/// A checksum that changes with the classes and indexes of a schema.
 fn checksum_of(schema: &Schema) -> u32 {
     let mut bytes = Vec::new();
     for shape in schema.classes() {
@@ -215,17 +223,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_brick_that_was_heard_is_away_at_once_and_one_that_never_was_gets_time() {
-        assert_eq!(next_reachability(None, true), Reachability::Reachable);
-        let Reachability::Unreachable(since) = next_reachability(Some(Reachability::Reachable), false) else {
-            panic!("it is not heard any more")
-        };
-        assert_eq!(next_reachability(Some(Reachability::Unreachable(since)), false), Reachability::Unreachable(since));
-        assert_eq!(next_reachability(Some(Reachability::Unreachable(since)), true), Reachability::Reachable);
-        let expected = next_reachability(None, false);
-        assert!(matches!(expected, Reachability::Expected(_)));
-        assert_eq!(next_reachability(Some(expected), false), expected);
-        let late = Instant::now().checked_sub(GRACE).map(Reachability::Expected);
-        assert!(late.is_none_or(|late| matches!(next_reachability(Some(late), false), Reachability::Unreachable(_))));
+    fn brick_that_was_reached_is_unreachable_at_once_and_a_new_one_after_a_grace() {
+        let next = |before, is_responsive, now| next_reachability(before, is_responsive, now);
+        assert_eq!(next(None, true, 5), Reachability::Reachable);
+        assert_eq!(next(Some(Reachability::Reachable), false, 5), Reachability::Unreachable(5));
+        assert_eq!(next(Some(Reachability::Unreachable(5)), false, 9), Reachability::Unreachable(5));
+        assert_eq!(next(Some(Reachability::Unreachable(5)), true, 9), Reachability::Reachable);
+        let expected = next(None, false, 5);
+        assert_eq!(expected, Reachability::Expected(5));
+        assert_eq!(next(Some(expected), false, 4 + GRACE_MS), expected);
+        assert_eq!(next(Some(expected), false, 5 + GRACE_MS), Reachability::Unreachable(5 + GRACE_MS));
     }
 }

@@ -37,6 +37,12 @@ pub(super) fn failure(error: &Error) -> Response {
 }
 
 impl Responder<'_> {
+    /// Whether the request wants no answer. What is answered is dropped then.
+    #[must_use]
+    pub fn is_one_way(&self) -> bool {
+        self.one_way
+    }
+
     /// Answers with a message.
     pub fn send(self, response: Response) {
         self.send_slice(response, &[]);

@@ -10,7 +10,7 @@ use wire::frame::Raw;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use crate::peer::PeerDriver;
+use crate::peer::PeerProcess;
 
 /// Objects of a logical node that are fetched at a time.
 const PORTION: u32 = 500;
@@ -24,7 +24,7 @@ struct EntryStream {
 }
 
 /// Two objects with the same values, if there are any. What changes meanwhile may be seen twice.
-pub(super) async fn find(peer: &PeerDriver, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
+pub(super) async fn find(peer: &PeerProcess, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
     let catalog = peer.cluster_view.catalog().unwrap_or_default();
     let classes: BTreeSet<ClassId> =
         catalog.schema(space.id).family(index.class).map(|shape| shape.class().id).collect();
@@ -52,7 +52,7 @@ pub(super) async fn find(peer: &PeerDriver, space: &Space, index: &Index) -> Res
 
 /// Fetches the next entries of a logical node. Those with null are equal to nothing.
 async fn fetch(
-    peer: &PeerDriver,
+    peer: &PeerProcess,
     space: &Space,
     index: &Index,
     classes: &BTreeSet<ClassId>,

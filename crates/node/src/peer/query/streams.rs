@@ -1,74 +1,91 @@
-//! Candidates from all logical nodes of a space, some of them at a time.
+//! Candidates from all logical nodes of a space: which nodes to ask, in which order, and what to do when one does not answer.
+//!
+//! A stream is what is still to come of one logical node. At most [`MAX_IN_FLIGHT`] of them are asked at a time, each for the page that
+//! follows its last one. A node whose brick cannot be asked, or is silent, is asked again for [`RETRY_TIMEOUT_MS`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::{ClassId, Error, ErrorKind, NodeId, Result, SpaceId};
+use protocol::lease::Ms;
 use query::key::KeyRange;
 use query::{CandidateSource, Plan};
-use tokio::sync::mpsc;
-use tokio::time::{self, Instant};
 use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
-use wire::frame::Raw;
-use wire::link;
-use wire::proto::request::Request;
-use wire::proto::response::Response;
 
-use super::OwnWrites;
+use super::machine::{Bricks, Work};
 use crate::cluster_view::SpaceView;
-use crate::peer::PeerDriver;
+use crate::peer::plant::{Bug, planted};
 
-/// Logical nodes that are asked at a time: what has come and was not judged is bounded by their answers.
-const MAX_IN_FLIGHT: usize = 8;
-/// Candidates of one answer.
-const PORTION: u64 = 1_000;
-/// How long a logical node that cannot be asked now is asked again.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
-const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Logical nodes that are asked at a time: it bounds the candidates that have arrived and were not examined.
+const MAX_IN_FLIGHT: usize = if cfg!(test) { 2 } else { 8 };
+/// Candidates of one answer; few in tests, so that they have several pages.
+const PAGE: u64 = if cfg!(test) { 3 } else { 1_000 };
+/// How long a logical node that cannot be asked is asked again, in milliseconds.
+const RETRY_TIMEOUT_MS: Ms = 10_000;
+const RETRY_DELAY_MS: Ms = 50;
+/// After how long without an answer a logical node of a silent brick counts as unreachable, in milliseconds.
+const STALL_MS: Ms = 1_000;
 
 /// What is still to come of a logical node.
 struct Stream {
     node: NodeId,
-    /// Ranges of the index that follow the one at hand.
+    /// Ranges of the index that follow the current one.
     ranges: VecDeque<KeyRange>,
     range: Option<KeyRange>,
     after: Option<ScanPosition>,
     /// Since when it cannot be asked.
-    unreachable_since: Option<Instant>,
+    unreachable_since: Option<Ms>,
 }
 
-type StreamAnswer = (u32, Result<link::Answer>);
+/// What the streams have next.
+pub(super) enum Next {
+    /// Candidates, perhaps none, of the stream with this number.
+    Page(u32, Scanned),
+    /// Nothing yet: an answer has to arrive, or time to pass.
+    Pending,
+    /// Nothing more: all streams are at their end.
+    Finished,
+}
+
+/// What streams are made from.
+pub(super) struct StreamSettings<'a> {
+    pub(super) space: &'a SpaceView,
+    pub(super) plan: Arc<Plan>,
+    /// The class of the query, if its subclasses are asked for, too.
+    pub(super) family: Option<ClassId>,
+    /// Only guards are wanted, no candidates.
+    pub(super) only_guards: bool,
+    /// How many objects the transaction has written: so many of a brick's candidates may not count.
+    pub(super) own_writes: usize,
+    /// Counted up each time that a query begins anew; answers for another generation are dropped.
+    pub(super) generation: u32,
+}
 
 /// Candidates from all logical nodes.
 pub(super) struct Streams {
-    peer: Arc<PeerDriver>,
     space: SpaceId,
     plan: Arc<Plan>,
-    /// The class asked for, if those below it are too.
     family: Option<ClassId>,
     only_guards: bool,
     counts: bool,
     limit: u32,
-    /// All that are not at their end.
+    generation: u32,
+    /// All streams that are not at their end.
     streams: BTreeMap<u32, Stream>,
-    /// Whom to ask next; when to ask those again who could not be asked.
+    /// The streams to ask next, and those to ask again at a time.
     waiting: VecDeque<u32>,
-    retrying: VecDeque<(Instant, u32)>,
-    in_flight: usize,
-    sender: mpsc::UnboundedSender<StreamAnswer>,
-    answers: mpsc::UnboundedReceiver<StreamAnswer>,
+    retrying: VecDeque<(Ms, u32)>,
+    /// The streams that were asked, and when.
+    in_flight: BTreeMap<u32, Ms>,
+    arrived: VecDeque<(u32, Result<Scanned>)>,
     examined: u64,
+    /// The epochs as of the first question, for the planted mistake that keeps them.
+    first_epochs: BTreeMap<u32, u64>,
 }
 
 impl Streams {
-    pub(super) fn new(
-        peer: Arc<PeerDriver>,
-        space: &SpaceView,
-        (plan, family): (Arc<Plan>, Option<ClassId>),
-        own: &OwnWrites,
-        only_guards: bool,
-    ) -> Self {
+    pub(super) fn new(settings: StreamSettings<'_>) -> Self {
+        let StreamSettings { space, plan, family, only_guards, own_writes, generation } = settings;
         let ranges: Option<VecDeque<KeyRange>> = match plan.source() {
             CandidateSource::Nothing => Some(VecDeque::new()),
             CandidateSource::Extent => None,
@@ -78,7 +95,8 @@ impl Streams {
             }),
         };
         let mut streams = BTreeMap::new();
-        for (number, node) in (0..).zip(&space.nodes) {
+        let nodes = if planted(Bug::QuerySkipsNode) { &space.nodes[..space.nodes.len() - 1] } else { &space.nodes };
+        for (number, node) in (0..).zip(nodes) {
             let mut ranges = ranges.clone();
             let range = match &mut ranges {
                 Some(ranges) => match ranges.pop_front() {
@@ -90,31 +108,24 @@ impl Streams {
             let ranges = ranges.unwrap_or_default();
             streams.insert(number, Stream { node: *node, ranges, range, after: None, unreachable_since: None });
         }
-        // Of what a brick sends, what the transaction has written does not count.
-        let portion = plan.batch_size().map(|portion| portion.saturating_add(own.len() as u64));
-        let limit = if only_guards { 1 } else { portion.unwrap_or(PORTION).clamp(1, PORTION) };
-        let (sender, came) = mpsc::unbounded_channel();
+        let page = plan.batch_size().map(|page| page.saturating_add(own_writes as u64));
+        let limit = if only_guards { 1 } else { page.unwrap_or(PAGE).clamp(1, PAGE) };
         Self {
-            peer,
             space: space.id,
             only_guards,
-            counts: plan.counts_only() && own.len() == 0,
+            counts: plan.counts_only() && own_writes == 0,
             plan,
             family,
             limit: limit as u32,
+            generation,
             waiting: streams.keys().copied().collect(),
             streams,
             retrying: VecDeque::new(),
-            in_flight: 0,
-            sender,
-            answers: came,
+            in_flight: BTreeMap::new(),
+            arrived: VecDeque::new(),
             examined: 0,
+            first_epochs: BTreeMap::new(),
         }
-    }
-
-    /// Whether only guards are looked for.
-    pub(super) fn only_guards(&self) -> bool {
-        self.only_guards
     }
 
     /// Whether bricks only count.
@@ -122,67 +133,104 @@ impl Streams {
         self.counts
     }
 
-    /// Whether nothing more is to come.
+    /// Whether all streams are at their end.
     pub(super) fn is_finished(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// The numbers of those that are not at their end.
+    /// The numbers of the streams that are not at their end.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.streams.keys().copied()
     }
 
-    /// Nothing more is wanted of this one.
+    /// Drops a stream of which nothing more is wanted.
     pub(super) fn drop_stream(&mut self, stream: u32) {
         self.streams.remove(&stream);
     }
 
-    /// How many objects or entries the bricks have looked at.
+    /// How many objects or index entries the bricks have examined.
     pub(super) fn examined(&self) -> u64 {
         self.examined
     }
 
-    /// Logical nodes that could not be asked when they were asked last.
-    pub(super) fn unreachable_nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.streams.values().filter(|stream| stream.unreachable_since.is_some()).map(|stream| stream.node)
+    /// The logical nodes that could not be asked when they were asked last, and those whose brick is silent while an answer of it is
+    /// overdue.
+    pub(super) fn unreachable_nodes(&self, bricks: &impl Bricks, now: Ms) -> Vec<NodeId> {
+        let is_stalled = |number: &u32, stream: &Stream| {
+            let is_overdue = self.in_flight.get(number).is_some_and(|asked| asked + STALL_MS <= now);
+            is_overdue && is_silent(bricks, stream.node) && !planted(Bug::QueryHangUnnamed)
+        };
+        let unreachable = self
+            .streams
+            .iter()
+            .filter(|(number, stream)| stream.unreachable_since.is_some() || is_stalled(number, stream));
+        unreachable.map(|(_, stream)| stream.node).collect()
     }
 
-    /// The next candidates, perhaps none, with the number of the logical node that they are of; `None` when all have come. If the brick
-    /// knows of classes that it was not asked for, all is to be asked anew ([`Scanned::behind`]). May be dropped while it waits, and called again.
+    /// Takes an answer to a question of some generation.
+    pub(super) fn handle_answer(&mut self, (generation, stream): (u32, u32), answer: Result<Scanned>) {
+        if generation == self.generation || planted(Bug::QueryOldAnswer) {
+            self.arrived.push_back((stream, answer));
+        }
+    }
+
+    /// The next page, or what to wait for; questions to bricks go to `out`. If a page
+    /// [has stale classes](Scanned::has_stale_classes), the query has to begin anew.
     ///
     /// # Errors
-    /// If a brick cannot be asked for some time, or cannot read what it has.
-    pub(super) async fn next(&mut self) -> Result<Option<(u32, Scanned)>> {
+    /// If a logical node cannot be asked for [`RETRY_TIMEOUT_MS`], or its brick cannot read what it has.
+    pub(super) fn next(&mut self, bricks: &impl Bricks, now: Ms, out: &mut Vec<Work>) -> Result<Next> {
         loop {
-            while self.retrying.front().is_some_and(|(at, _)| *at <= Instant::now()) {
+            while self.retrying.front().is_some_and(|(at, _)| *at <= now) {
                 self.waiting.extend(self.retrying.pop_front().map(|(_, stream)| stream));
             }
-            while self.in_flight < MAX_IN_FLIGHT {
+            while self.in_flight.len() < MAX_IN_FLIGHT {
                 let Some(stream) = self.waiting.pop_front() else { break };
-                self.ask(stream)?;
+                self.ask(stream, bricks, now, out);
             }
-            let next = match (self.in_flight, self.retrying.front()) {
-                (0, None) => return Ok(None),
-                (0, Some((at, _))) => {
-                    time::sleep_until(*at).await;
-                    continue;
+            match self.arrived.pop_front() {
+                Some((stream, answer)) => {
+                    self.in_flight.remove(&stream);
+                    if let Some(scanned) = self.take_answer(stream, answer, now)? {
+                        return Ok(Next::Page(stream, scanned));
+                    }
                 }
-                (_, Some((at, _))) => match time::timeout_at(*at, self.answers.recv()).await {
-                    Ok(came) => came,
-                    Err(_) => continue,
-                },
-                (_, None) => self.answers.recv().await,
-            };
-            let Some((stream, answer)) = next else { return Ok(None) };
-            self.in_flight -= 1;
-            if let Some(scanned) = self.handle_answer(stream, answer)? {
-                return Ok(Some((stream, scanned)));
+                None if self.streams.is_empty() => return Ok(Next::Finished),
+                None => {
+                    self.check_hangs(bricks, now)?;
+                    return Ok(Next::Pending);
+                }
             }
         }
     }
 
-    fn ask(&mut self, number: u32) -> Result<()> {
-        let Some(stream) = self.streams.get(&number) else { return Ok(()) };
+    /// Gives up if a brick hangs: it is connected, but silent, and an answer of it is overdue.
+    fn check_hangs(&self, bricks: &impl Bricks, now: Ms) -> Result<()> {
+        if planted(Bug::QueryHangs) {
+            return Ok(());
+        }
+        for (number, asked) in &self.in_flight {
+            let Some(stream) = self.streams.get(number).filter(|_| asked + RETRY_TIMEOUT_MS <= now) else { continue };
+            if let Some(place) = bricks.place(stream.node).filter(|_| is_silent(bricks, stream.node)) {
+                let what = format!("brick {} has not answered for {RETRY_TIMEOUT_MS} ms: try again", place.brick.0);
+                return Err(Error::new(ErrorKind::Unavailable, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// When a stream is asked again.
+    pub(super) fn deadline(&self) -> Option<Ms> {
+        self.retrying.front().map(|(at, _)| *at)
+    }
+
+    fn ask(&mut self, number: u32, bricks: &impl Bricks, now: Ms, out: &mut Vec<Work>) {
+        let Some(stream) = self.streams.get(&number) else { return };
+        let Some(place) = bricks.place(stream.node) else {
+            let what = format!("logical node {:x} is served by no brick now: try again", stream.node.0);
+            self.arrived.push_back((number, Err(Error::new(ErrorKind::Unavailable, what))));
+            return;
+        };
         let index = if let CandidateSource::Index(index) = self.plan.source() { Some(index) } else { None };
         let range = stream.range.as_ref().zip(index).map(|(range, index)| IndexRange {
             index: index.index,
@@ -191,11 +239,14 @@ impl Streams {
             reverse: index.reverse,
         });
         let all = model::Filter::And(Vec::new());
-        let place = self.peer.cluster_view.placement.of(stream.node);
+        let epoch = match planted(Bug::QueryStaleEpoch) {
+            true => *self.first_epochs.entry(number).or_insert(place.epoch),
+            false => place.epoch,
+        };
         let scan = Scan {
             space: self.space,
             node: stream.node,
-            epoch: place.map_or(0, |place| place.epoch),
+            epoch,
             classes: self.plan.classes().clone(),
             range,
             after: stream.after.clone(),
@@ -204,46 +255,33 @@ impl Streams {
             count: self.counts && !self.only_guards,
             family: self.family,
         };
-        let request = Request::Scan(scan.into_proto()?);
-        let sender = self.sender.clone();
-        self.in_flight += 1;
-        match place {
-            // Whoever asked may have gone.
-            Some(place) => {
-                self.peer.brick_links.ask(place.brick, request, move |answer| drop(sender.send((number, answer))))
-            }
-            None => {
-                let what = format!("nobody serves logical node {:x} now: try again", stream.node.0);
-                drop(sender.send((number, Err(Error::new(ErrorKind::Unavailable, what)))));
-            }
-        }
-        Ok(())
+        self.in_flight.insert(number, now);
+        out.push(Work::Scan { ticket: (self.generation, number), brick: place.brick, scan });
     }
 
     /// What has come of a logical node, if it counts.
-    fn handle_answer(&mut self, number: u32, answer: Result<link::Answer>) -> Result<Option<Scanned>> {
+    fn take_answer(&mut self, number: u32, answer: Result<Scanned>, now: Ms) -> Result<Option<Scanned>> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(None) };
-        let answer = match answer {
-            Ok(answer) => answer,
+        let mut scanned = match answer {
+            Ok(scanned) => scanned,
             // A brick that has just begun to serve may not know an index yet.
             Err(error) if is_transient(&error, stream.range.is_some()) => {
-                let now = Instant::now();
-                if *stream.unreachable_since.get_or_insert(now) + RETRY_TIMEOUT <= now {
+                if *stream.unreachable_since.get_or_insert(now) + RETRY_TIMEOUT_MS <= now {
                     return Err(error);
                 }
-                self.retrying.push_back((now + RETRY_DELAY, number));
+                self.retrying.push_back((now + RETRY_DELAY_MS, number));
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
         stream.unreachable_since = None;
-        let Response::Scanned(scanned) = answer.response else {
-            return Err(Error::new(ErrorKind::Internal, "a brick has answered something else than it was asked"));
-        };
-        let mut scanned = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
         self.examined += scanned.examined;
-        stream.after = scanned.next.take().filter(|_| !self.only_guards);
-        if stream.after.is_none() {
+        let next = scanned.next.take().filter(|_| !self.only_guards);
+        let is_last = next.is_none();
+        if !planted(Bug::QueryPageRepeated) || is_last || stream.after.is_some() {
+            stream.after = next;
+        }
+        if is_last {
             stream.range = stream.ranges.pop_front();
             if stream.range.is_none() {
                 self.streams.remove(&number);
@@ -253,6 +291,10 @@ impl Streams {
         self.waiting.push_back(number);
         Ok(Some(scanned))
     }
+}
+
+fn is_silent(bricks: &impl Bricks, node: NodeId) -> bool {
+    bricks.place(node).is_some_and(|place| bricks.is_silent(place.brick))
 }
 
 fn is_transient(error: &Error, of_index: bool) -> bool {

@@ -1,0 +1,582 @@
+//! The peer server as a machine: inputs are messages, connections, the catalogue, the placement map and the time; outputs are messages.
+//!
+//! ```text
+//!  client_message ──▶ ┌────────────┐ ──▶ Up, Ask            to bricks
+//!  brick_message  ──▶ │ PeerDriver │ ──▶ Down, Reply, …     to clients
+//!  map, catalogue ──▶ └────────────┘ ──▶ ReadEnded          to readers of the object cache
+//! ```
+//!
+//! It owns the [`CacheNode`] (coordinator and middle of every cache tree), the object cache, the holders and clients below, the
+//! trees that have to be tried again, and the status of spaces. It does no I/O, reads no clock and takes no locks; equal inputs in
+//! equal order give equal outputs. The process around it ([`super::PeerProcess`]) holds the lock, the sockets and the timers; the
+//! simulator runs the same machine.
+//!
+//! 1. A client uses its own sessions and transactions only, and pages of its own space (N1, C3). A client that breaks this is
+//!    disconnected.
+//! 2. When a connection ends, its holders are sent nothing more; they stay listed until their leases end (D4). Its client number is
+//!    free unless a later connection has taken it.
+//! 3. A logical node that is placed elsewhere has a new session in its tree (D4): the old tree is closed first.
+//! 4. In a stopped space no new work is taken, and what was begun is finished in its order (N1).
+
+mod messages;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use meta::catalog::{Catalog, Permission};
+use model::{Error, ErrorKind, NodeId, Oid, Result, SpaceId};
+use protocol::cache_node::{self, CacheNode};
+use protocol::commit::Refusal;
+use protocol::gateway::Call;
+use protocol::ident::{ClientId, HolderId, TxnId};
+use protocol::lease::Ms;
+use protocol::tree::{Down, Up};
+
+use super::cache::{CachedContent, CachedObject, ObjectCache};
+use super::outcome_counts::OutcomeCounts;
+use super::peer_client::{PeerClient, bytes_of, check_call, check_clock, client_of, pages_of, required_permission};
+use super::plant::{Bug, planted};
+use super::space_statuses::{SpaceStatuses, StoppedSpaces};
+use crate::brick::SKEW_MS;
+use crate::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
+
+pub use messages::{BrickMessage, ClientMessage, Output, PeerSettings};
+
+/// Pauses before a tree that its brick did not serve is tried again, in milliseconds. The first one is short, since the logical
+/// node may just have moved.
+const MIN_RETRY_MS: Ms = 20;
+const MAX_RETRY_MS: Ms = 200;
+
+/// When a tree is tried again.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    /// `None` while the answer to the last attempt is awaited.
+    at: Option<Ms>,
+    pause: Ms,
+}
+
+/// The peer server. `A` is the address of a client, `T` an object, `R` the address of a reader of the object cache.
+pub struct PeerDriver<A, T, R> {
+    settings: PeerSettings,
+    node: CacheNode<A, T>,
+    cache: ObjectCache<T, R>,
+    outcome_counts: OutcomeCounts,
+    /// The connection of each holder below.
+    holders: BTreeMap<HolderId, A>,
+    /// The connection of each client that has named its number, and its space.
+    clients: BTreeMap<ClientId, (A, SpaceId)>,
+    retries: BTreeMap<NodeId, Retry>,
+    placement: Arc<PlacementSnapshot>,
+    connected: BTreeSet<BrickId>,
+    catalog: Option<Arc<Catalog>>,
+    statuses: SpaceStatuses<A>,
+    out: Vec<Output<A, T, R>>,
+}
+
+impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
+    /// A peer server that knows of no bricks yet.
+    #[must_use]
+    pub fn new(settings: PeerSettings, now: Ms) -> Self {
+        let PeerSettings { process, session_bits, cache_bytes, backlog_bytes, helpers } = settings;
+        assert!(process >> (u64::BITS - session_bits) == 0, "D1: the number {process} leaves no room for sessions");
+        let first_holder = HolderId(process << session_bits);
+        let node = CacheNode::peer_server(first_holder, helpers, SKEW_MS);
+        Self {
+            settings,
+            node: match backlog_bytes {
+                Some(bytes) => node.with_limit(bytes),
+                None => node,
+            },
+            cache: ObjectCache::new((ClientId(process), first_holder), cache_bytes, now),
+            outcome_counts: OutcomeCounts::default(),
+            holders: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            placement: Arc::default(),
+            connected: BTreeSet::new(),
+            catalog: None,
+            statuses: SpaceStatuses::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes the outputs, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T, R>> {
+        self.out.drain(..)
+    }
+
+    // -------------------------------------------------------------------------------------------- clients
+
+    /// Handles a message of a client.
+    ///
+    /// # Errors
+    /// If a client that follows the rules cannot have sent it: disconnect the client.
+    pub fn client_message(&mut self, client: &mut PeerClient<A>, message: ClientMessage<T>, now: Ms) -> Result<()> {
+        let handled = match message {
+            ClientMessage::Up { node, holder, message } => self.client_up(client, (node, holder), message, now),
+            ClientMessage::Call { txn, call } => self.client_call(client, txn, call, now),
+            ClientMessage::Watch => self.watch(client),
+        };
+        self.drain(now);
+        handled
+    }
+
+    fn client_up(
+        &mut self,
+        client: &mut PeerClient<A>,
+        (node, holder): (NodeId, HolderId),
+        message: Up<T>,
+        now: Ms,
+    ) -> Result<()> {
+        if !planted(Bug::ForeignSession) {
+            self.check_number(client, client_of(holder, self.settings.session_bits))?;
+        }
+        client.check_pages(node, pages_of(&message))?;
+        match &message {
+            Up::Renew { replaces: Some(before), .. } if !planted(Bug::ForeignReplacement) => {
+                self.check_number(client, client_of(*before, self.settings.session_bits))?;
+            }
+            Up::Write { write, writes } => {
+                self.check_number(client, write.client)?;
+                check_clock(write.start, now)?;
+                model::limits::check_writes(writes.len(), bytes_of(writes.values()))?;
+                if let Err(denied) = self.check_write(client) {
+                    self.deny_write(client, (node, holder, *write), &denied);
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        client.check_permission(self.catalog.as_deref(), Permission::Read)?;
+        self.up(client.address(), (node, holder), message, now)
+    }
+
+    /// Checks the permission for a write outside of transactions. It is taken in a stopped space, too: it may be a repeated one, and
+    /// what was begun is finished in its order (N1). Clients begin no new ones then.
+    fn check_write(&self, client: &PeerClient<A>) -> Result<()> {
+        if planted(Bug::WriteUnchecked) {
+            return Ok(());
+        }
+        if planted(Bug::StoppedSpaceDropsWrites) {
+            return client.check_work(self.catalog.as_deref(), self.statuses.stopped(), Permission::Write);
+        }
+        client.check_permission(self.catalog.as_deref(), Permission::Write)
+    }
+
+    fn client_call(&mut self, client: &mut PeerClient<A>, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
+        if !planted(Bug::ForeignTransaction) {
+            self.check_number(client, txn.client)?;
+        }
+        client.check_call_pages(&call)?;
+        check_call(txn, &call, now)?;
+        if let Some((needed, participants)) = required_permission(&call)
+            && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped(), needed)
+        {
+            return self.refuse_call(client, (txn, participants), &refused, now);
+        }
+        self.call(client.address(), txn, call, now)
+    }
+
+    fn watch(&mut self, client: &PeerClient<A>) -> Result<()> {
+        if client.space().nodes.is_empty() {
+            return Err(invalid("a connection that names no space watches none"));
+        }
+        client.check_permission(self.catalog.as_deref(), Permission::Read)?;
+        self.statuses.watch(client.space().id, client.address());
+        Ok(())
+    }
+
+    /// Handles a message in a cache tree whose sender was checked. For a redirector, which speaks for the clients below it.
+    ///
+    /// # Errors
+    /// As [`CacheNode::handle_up`].
+    pub fn up(&mut self, from: &A, (node, holder): (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
+        if matches!(message, Up::Renew { .. }) {
+            self.holders.insert(holder, from.clone());
+        }
+        let handled = self.node.handle_up(node, holder, message, now).map_err(invalid);
+        self.drain(now);
+        handled
+    }
+
+    /// Handles a call whose sender was checked. For a redirector, which passes on the calls of the clients below it.
+    ///
+    /// # Errors
+    /// As [`CacheNode::handle_call`].
+    pub fn call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
+        let handled = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid);
+        self.drain(now);
+        let passed_on = handled?;
+        assert!(passed_on.is_none(), "C2: a peer server is the coordinator of every call");
+        Ok(())
+    }
+
+    /// Checks that a number is the client's own. The first number that a client names becomes its own, unless a client of another
+    /// space has it. A client that connects again takes its number over from its earlier connection.
+    fn check_number(&mut self, client: &mut PeerClient<A>, number: ClientId) -> Result<()> {
+        let foreign = || Error::new(ErrorKind::Denied, "a client uses the sessions or transactions of another one");
+        if let Some(own) = client.number() {
+            return if own == number { Ok(()) } else { Err(foreign()) };
+        }
+        if number.0 == self.settings.process && !planted(Bug::OwnNumberGiven) {
+            return Err(foreign());
+        }
+        match self.clients.get(&number) {
+            Some((_, other)) if *other != client.space().id && !planted(Bug::NumberOfOtherSpace) => {
+                return Err(foreign());
+            }
+            Some((before, _)) if !planted(Bug::OlderConnectionKept) => {
+                self.out.push(Output::Disconnect(before.clone()))
+            }
+            _ => {}
+        }
+        self.clients.insert(number, (client.address().clone(), client.space().id));
+        client.set_number(number);
+        Ok(())
+    }
+
+    /// Tells a client that a write outside of transactions is denied, and that it has ended.
+    fn deny_write(&mut self, client: &PeerClient<A>, (node, holder, write): (NodeId, HolderId, TxnId), why: &Error) {
+        let to = client.address();
+        self.out.push(refusal(to, (node, write), why));
+        let message = Down::Written { write, result: Err(Refusal::TooOld) };
+        self.out.push(Output::Down { to: to.clone(), node, holder, message });
+    }
+
+    /// Tells a client that its call is refused, and finds out how the transaction has ended: an earlier call of it may have been
+    /// taken before that. If none was, the transaction is aborted (C2).
+    fn refuse_call(
+        &mut self,
+        client: &PeerClient<A>,
+        (txn, participants): (TxnId, Vec<NodeId>),
+        why: &Error,
+        now: Ms,
+    ) -> Result<()> {
+        let node = participants.first().copied().unwrap_or(NodeId(0));
+        self.out.push(refusal(client.address(), (node, txn), why));
+        if planted(Bug::RefusedNotResolved) {
+            return Ok(());
+        }
+        self.call(client.address(), txn, Call::Resolve { participants }, now)
+    }
+
+    /// The connection of a client has ended.
+    pub fn client_disconnected(&mut self, client: &PeerClient<A>, now: Ms) {
+        self.statuses.unwatch(client.space().id, client.address());
+        self.disconnected(client.address(), now);
+        let number = client.number();
+        let is_of_it = |at: &A| at == client.address() || planted(Bug::LaterConnectionForgotten);
+        if let Some(number) = number
+            && self.clients.get(&number).is_some_and(|(at, _)| is_of_it(at))
+        {
+            self.clients.remove(&number);
+        }
+    }
+
+    /// A connection from below has ended: its holders are sent nothing more, and its calls need no reply.
+    pub fn disconnected(&mut self, address: &A, now: Ms) {
+        if planted(Bug::HolderNotForgotten) {
+            return;
+        }
+        let gone: BTreeSet<HolderId> =
+            self.holders.extract_if(.., |_, at| at == address).map(|(holder, _)| holder).collect();
+        self.node.handle_disconnected(address, |_, holder| gone.contains(&holder), now);
+        self.drain(now);
+    }
+
+    // -------------------------------------------------------------------------------------------- bricks
+
+    /// There is a connection to a brick.
+    pub fn brick_connected(&mut self, brick: BrickId, now: Ms) {
+        self.connected.insert(brick);
+        for node in self.nodes_of(brick) {
+            self.open_tree(node, now);
+        }
+        self.drain(now);
+    }
+
+    /// The connection to a brick has ended.
+    pub fn brick_disconnected(&mut self, brick: BrickId, now: Ms) {
+        self.connected.remove(&brick);
+        for node in self.nodes_of(brick) {
+            self.node.disconnect(Some(node), now);
+        }
+        self.drain(now);
+    }
+
+    /// Handles a message of a brick.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the brick's clock is further ahead than clocks may differ (L1): disconnect the brick.
+    pub fn brick_message(&mut self, brick: BrickId, message: BrickMessage<T>, now: Ms) -> Result<()> {
+        let handled = match message {
+            BrickMessage::Down { node, holder, message } => {
+                self.node.handle_down(node, holder, message, now);
+                Ok(())
+            }
+            BrickMessage::Answer { node, seen, answer, locked } => {
+                self.node.handle_answer(node, answer, locked, seen, now).map_err(invalid)
+            }
+            BrickMessage::Deferred { node, txn, kind, why } => {
+                let client = match planted(Bug::DeferredToAnyone) {
+                    true => self.clients.values().next(),
+                    false => self.clients.get(&txn.client),
+                };
+                if let Some((to, _)) = client {
+                    self.out.push(Output::Deferred { to: to.clone(), node, txn, kind, why });
+                }
+                Ok(())
+            }
+            BrickMessage::NotServedHere { node } => {
+                self.close_refused_tree(brick, node, now);
+                Ok(())
+            }
+        };
+        self.drain(now);
+        handled
+    }
+
+    /// A brick does not serve a logical node (any more): its tree is closed, and opened again after a pause.
+    fn close_refused_tree(&mut self, brick: BrickId, node: NodeId, now: Ms) {
+        // A brick that served the node before it moved has no say in the tree of the new one.
+        let is_former = self.placement.nodes.get(&node).is_none_or(|place| place.brick != brick);
+        if is_former && !planted(Bug::FormerBrickBelieved) {
+            return;
+        }
+        self.node.disconnect(Some(node), now);
+        let retry = self.retries.entry(node).or_insert(Retry { at: None, pause: MIN_RETRY_MS / 2 });
+        if retry.at.is_none() && !planted(Bug::TreeNotRetried) {
+            retry.pause = (retry.pause * 2).min(MAX_RETRY_MS);
+            retry.at = Some(now + retry.pause);
+        }
+    }
+
+    fn nodes_of(&self, brick: BrickId) -> Vec<NodeId> {
+        self.placement.nodes.iter().filter(|(_, place)| place.brick == brick).map(|(node, _)| *node).collect()
+    }
+
+    /// Opens the tree of a logical node if its brick is connected.
+    fn open_tree(&mut self, node: NodeId, now: Ms) {
+        if self.placement.nodes.get(&node).is_some_and(|place| self.connected.contains(&place.brick)) {
+            self.node.connect(Some(node), now);
+            self.node.retry_now(node);
+        }
+    }
+
+    /// There is a newer placement map: trees of logical nodes that are placed elsewhere begin anew there (D4).
+    pub fn map(&mut self, map: Arc<PlacementSnapshot>, now: Ms) {
+        if planted(Bug::StaleMap) && !self.placement.nodes.is_empty() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.placement, map);
+        let is_moved = |node: &NodeId, place: &NodePlacement| before.nodes.get(node) != Some(place);
+        let moved: Vec<NodeId> =
+            self.placement.nodes.iter().filter(|(node, place)| is_moved(node, place)).map(|(node, _)| *node).collect();
+        for node in moved {
+            self.retries.remove(&node);
+            if !planted(Bug::TreeNotClosed) {
+                self.node.disconnect(Some(node), now);
+            }
+            self.open_tree(node, now);
+        }
+        self.drain(now);
+    }
+
+    /// The placement map.
+    #[must_use]
+    pub fn placement(&self) -> &PlacementSnapshot {
+        &self.placement
+    }
+
+    /// There is a newer catalogue, by which permissions are checked from now on.
+    pub fn set_catalog(&mut self, catalog: &Arc<Catalog>) {
+        if self.catalog.as_ref().is_none_or(|known| !Arc::ptr_eq(known, catalog)) {
+            self.catalog = Some(catalog.clone());
+        }
+    }
+
+    /// Computes the status of all spaces from the catalogue and from which bricks respond.
+    pub fn update_statuses(&mut self, is_responsive: impl Fn(BrickId) -> bool, now: Ms) {
+        if let Some(catalog) = self.catalog.clone() {
+            self.statuses.update(&catalog, is_responsive, now);
+            self.drain(now);
+        }
+    }
+
+    /// The spaces that are stopped, with the reasons.
+    pub(super) fn stopped(&self) -> &Arc<StoppedSpaces> {
+        self.statuses.stopped()
+    }
+
+    /// The bricks that serve something and cannot be reached, or have not been reached yet.
+    #[must_use]
+    pub fn unreachable_bricks(&self) -> Vec<BrickId> {
+        self.statuses.unreachable_bricks()
+    }
+
+    // -------------------------------------------------------------------------------------------- the object cache
+
+    /// An object, if the cache has it. Otherwise its page is fetched.
+    pub fn read_cached(&mut self, oid: Oid, now: Ms) -> Option<CachedObject<T>> {
+        let found = self.cache.get(oid, now);
+        if found.is_none() {
+            self.drain(now);
+        }
+        found
+    }
+
+    /// Reads an object; the reader gets it by [`Output::ReadEnded`].
+    pub fn read(&mut self, oid: Oid, reader: R, now: Ms) {
+        self.cache.read(oid, reader, now);
+        self.drain(now);
+    }
+
+    // -------------------------------------------------------------------------------------------- time
+
+    /// Does what is due.
+    pub fn poll(&mut self, now: Ms) {
+        let is_due = |retry: &Retry| retry.at.is_some_and(|at| at <= now);
+        let due: Vec<NodeId> = self.retries.iter().filter(|(_, retry)| is_due(retry)).map(|(node, _)| *node).collect();
+        for node in due {
+            self.retries.entry(node).and_modify(|retry| retry.at = None);
+            self.open_tree(node, now);
+        }
+        self.node.poll(now);
+        self.cache.poll(now);
+        self.drain(now);
+    }
+
+    /// When [`PeerDriver::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        let retry = self.retries.values().filter_map(|retry| retry.at).min();
+        let cache = Some(self.cache.deadline()).filter(|at| *at < Ms::MAX);
+        self.node.deadline().into_iter().chain(retry).chain(cache).min()
+    }
+
+    // -------------------------------------------------------------------------------------------- outputs
+
+    /// Turns what the cache node and the object cache want into outputs.
+    fn drain(&mut self, now: Ms) {
+        loop {
+            let (outputs, own) = (self.node.outputs(), self.cache.outputs());
+            if outputs.is_empty() && own.is_empty() {
+                break;
+            }
+            for output in outputs {
+                self.handle_node_output(output, now);
+            }
+            for (node, holder, message) in own {
+                let handled = self.node.handle_up(node, holder, message, now);
+                assert!(handled.is_ok(), "D1: the object cache speaks of foreign pages: {handled:?}");
+            }
+        }
+        for (reader, oid, result) in self.cache.finished() {
+            let result = result.map_err(|late| self.add_brick(late, oid.page().node));
+            self.out.push(Output::ReadEnded { reader, result });
+        }
+        let unsent = self.statuses.unsent();
+        self.out.extend(unsent.into_iter().map(|(to, status)| Output::Status { to, status }));
+    }
+
+    fn handle_node_output(&mut self, output: cache_node::Output<A, T>, now: Ms) {
+        let place_of = |node: &NodeId| self.placement.nodes.get(node).copied();
+        match output {
+            // What cannot be sent now is sent again by the machine.
+            cache_node::Output::Up(node, holder, message) => {
+                if let Some(to) = place_of(&node) {
+                    self.out.push(Output::Up { to, node, holder, message });
+                }
+            }
+            cache_node::Output::Ask(node, request) => {
+                if let Some(to) = place_of(&node) {
+                    self.out.push(Output::Ask { to, node, seen: self.node.clock(), request });
+                }
+            }
+            cache_node::Output::Down(node, holder, message)
+                if client_of(holder, self.settings.session_bits).0 == self.settings.process =>
+            {
+                self.cache.handle_down(node, holder, message, now);
+            }
+            cache_node::Output::Down(node, holder, message) => {
+                if let Some(to) = self.holders.get(&holder) {
+                    self.out.push(Output::Down { to: to.clone(), node, holder, message });
+                }
+            }
+            cache_node::Output::Reply(to, txn, reply) => {
+                self.outcome_counts.count(&reply);
+                self.out.push(Output::Reply { to, txn, reply });
+            }
+            cache_node::Output::Busy(to, txn, node) => {
+                let brick = place_of(&node).map_or_else(String::new, |place| format!(" at brick {}", place.brick.0));
+                let why = format!(
+                    "logical node {:x}{brick} does not answer, and the transactions that wait for it have reached their \
+                     limit: nothing of this one was sent there; try later",
+                    node.0
+                );
+                self.out.push(Output::Deferred { to, node, txn, kind: ErrorKind::Unavailable, why });
+            }
+            cache_node::Output::Call(txn, _) => unreachable!("C2: a peer server passes on the call of {txn:?}"),
+        }
+    }
+
+    /// Adds the brick to the error of a read that was not answered in time.
+    fn add_brick(&self, error: Error, node: NodeId) -> Error {
+        match self.placement.nodes.get(&node).filter(|_| error.kind() == ErrorKind::Unavailable) {
+            Some(place) => Error::new(error.kind(), format!("{error}; it is at brick {}", place.brick.0)),
+            None => error,
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- looking
+
+    /// How transactions of clients have ended.
+    pub(super) fn outcome_counts(&self) -> &OutcomeCounts {
+        &self.outcome_counts
+    }
+
+    /// Reads of the object cache that found their object, reads that did not, and bytes of cached pages.
+    #[must_use]
+    pub fn cache_counts(&self) -> (u64, u64, usize) {
+        (self.cache.hits, self.cache.misses, self.cache.bytes())
+    }
+
+    /// How many sessions clients have.
+    #[must_use]
+    pub fn holder_count(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// The cache node, for checkers.
+    #[must_use]
+    pub fn cache_node(&self) -> &CacheNode<A, T> {
+        &self.node
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Errors
+    /// The rule that does not hold, and where.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.node.check_invariants()?;
+        if let Some((node, retry)) = self.retries.iter().find(|(_, retry)| retry.pause > MAX_RETRY_MS) {
+            return Err(format!("D4: the tree of {node:?} is tried again after {} ms", retry.pause));
+        }
+        match self.clients.contains_key(&ClientId(self.settings.process)) {
+            true => Err("C3: a client has the number of the peer server".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Tells a client that its transaction, or write, is refused.
+fn refusal<A: Clone, T, R>(to: &A, (node, txn): (NodeId, TxnId), why: &Error) -> Output<A, T, R> {
+    Output::Deferred { to: to.clone(), node, txn, kind: why.kind(), why: why.message().to_owned() }
+}
+
+fn invalid(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, why.to_string())
+}
+
+#[cfg(test)]
+mod tests;

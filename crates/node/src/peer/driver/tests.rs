@@ -1,0 +1,492 @@
+//! Each test drives the machine by hand, and is run again with the mistakes planted that it has to notice.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use meta::catalog::{CatalogEditor, Grantee, Parameters, SpaceOptions, Storage};
+use meta::{Embedded, MetaStore};
+use model::{ClassId, FailurePolicy, PageId, limits};
+use protocol::commit::{Part, Writes};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
+use protocol::redirect::Helpers;
+use tokio::runtime::Builder;
+
+use super::super::plant::assert_noticed;
+use super::*;
+use crate::auth::Principal;
+use crate::cluster_view::{ClusterView, SpaceView};
+
+const NOW: Ms = 1_000_000;
+const PROCESS: u64 = 9;
+const BITS: u32 = 20;
+
+impl CachedContent for u64 {
+    fn is_of_class(&self, _: ClassId) -> bool {
+        true
+    }
+}
+
+/// A catalogue with two bricks, two spaces, and users of the first space; and the same after all permissions were revoked.
+struct Fixture {
+    catalog: Arc<Catalog>,
+    revoked: Arc<Catalog>,
+    main: Arc<SpaceView>,
+    other: Arc<SpaceView>,
+    placement: PlacementSnapshot,
+}
+
+static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = CatalogEditor::new(store.clone());
+        editor.set_up(&Parameters::generate()).await.unwrap();
+        let view = ClusterView::follow(store).await.unwrap();
+        for port in 1..=2 {
+            let address = [format!("127.0.0.1:{port}")];
+            let brick = editor.add_brick(&address, Storage::Durable).await.unwrap().value.id;
+            let session = editor.store().open_session(Duration::from_secs(60)).await.unwrap().id;
+            editor.announce_brick(brick, editor.start_number().await.unwrap(), session).await.unwrap();
+        }
+        let options = || SpaceOptions { nodes: Some(2), policy: FailurePolicy::FailStop, ..SpaceOptions::default() };
+        let main = view.create_space("main", options()).await.unwrap();
+        let other = view.create_space("other", options()).await.unwrap();
+        editor.create_user("root", Some("a password of root"), &[]).await.unwrap();
+        for (name, permission) in [("reader", Permission::Read), ("writer", Permission::Write)] {
+            editor.create_user(name, None, &[]).await.unwrap();
+            editor.grant("main", Grantee::User(name), Some(permission)).await.unwrap();
+        }
+        let granted = editor.grant("other", Grantee::User("writer"), Some(Permission::Write)).await.unwrap();
+        view.wait_for_revision(granted.revision).await.unwrap();
+        let catalog = view.catalog().unwrap();
+        editor.grant("main", Grantee::User("reader"), None).await.unwrap();
+        let revoked = editor.grant("main", Grantee::User("writer"), None).await.unwrap();
+        view.wait_for_revision(revoked.revision).await.unwrap();
+        let placement = PlacementSnapshot::clone(&view.placement.snapshot());
+        Fixture { catalog, revoked: view.catalog().unwrap(), main, other, placement }
+    })
+});
+
+type Driver = PeerDriver<u8, u64, u32>;
+type Outputs = Vec<Output<u8, u64, u32>>;
+
+/// A peer server with connections to both bricks.
+fn driver() -> Driver {
+    let settings = PeerSettings {
+        process: PROCESS,
+        session_bits: BITS,
+        cache_bytes: 1 << 20,
+        backlog_bytes: None,
+        helpers: Helpers::None,
+    };
+    let mut driver = Driver::new(settings, NOW);
+    driver.set_catalog(&FIXTURE.catalog);
+    for brick in FIXTURE.placement.bricks.keys() {
+        driver.brick_connected(*brick, NOW);
+    }
+    driver.map(Arc::new(FIXTURE.placement.clone()), NOW);
+    driver.update_statuses(|_| true, NOW);
+    driver.outputs().for_each(drop);
+    driver
+}
+
+fn client_in(address: u8, space: &Arc<SpaceView>, user: &str) -> PeerClient<u8> {
+    PeerClient::new(address, space.clone(), Principal::of_user(FIXTURE.catalog.user(user).unwrap()))
+}
+
+fn client(address: u8, user: &str) -> PeerClient<u8> {
+    client_in(address, &FIXTURE.main, user)
+}
+
+fn node() -> NodeId {
+    FIXTURE.main.nodes[0]
+}
+
+fn brick_of(node: NodeId) -> BrickId {
+    FIXTURE.placement.nodes[&node].brick
+}
+
+fn page() -> PageId {
+    PageId { space: FIXTURE.main.id, node: node(), number: 7 }
+}
+
+fn oid() -> Oid {
+    Oid::new(ClassId::NONE, page(), 1)
+}
+
+fn holder(client: u64) -> HolderId {
+    HolderId(client << BITS)
+}
+
+fn txn(client: u64) -> TxnId {
+    TxnId { start: HlcTimestamp::at(NOW), client: ClientId(client) }
+}
+
+fn renew(client: u64, replaces: Option<HolderId>) -> ClientMessage<u64> {
+    let (wanted_ms, subscribe, height) = (10_000, false, 0);
+    let message = Up::Renew { asked: NOW, wanted_ms, open: true, sync: 1, subscribe, height, replaces };
+    ClientMessage::Up { node: node(), holder: holder(client), message }
+}
+
+/// The client opens its session with this number, after the one before was closed.
+fn reopen(client: u64, number: u64) -> ClientMessage<u64> {
+    match renew(client, Some(holder(client))) {
+        ClientMessage::Up { node, holder, message } => {
+            ClientMessage::Up { node, holder: HolderId(holder.0 + number), message }
+        }
+        other => other,
+    }
+}
+
+fn fetch(client: u64, node: NodeId, page: PageId) -> ClientMessage<u64> {
+    ClientMessage::Up { node, holder: holder(client), message: Up::Fetch { page, fetch: FetchId(1), have: None } }
+}
+
+fn writes() -> Writes<u64> {
+    [(oid(), ObjectState::Value(5))].into()
+}
+
+fn write(client: u64) -> ClientMessage<u64> {
+    let message = Up::Write { write: txn(client), writes: writes() };
+    ClientMessage::Up { node: node(), holder: holder(client), message }
+}
+
+fn commit(client: u64, part: Part<u64>) -> ClientMessage<u64> {
+    let call = Call::Commit { parts: [(node(), part)].into(), creates: false };
+    ClientMessage::Call { txn: txn(client), call }
+}
+
+fn writing() -> Part<u64> {
+    Part { writes: writes(), ..Part::default() }
+}
+
+/// Gives the machine a message that it takes, and returns what it wants.
+fn send(driver: &mut Driver, client: &mut PeerClient<u8>, message: ClientMessage<u64>) -> Outputs {
+    driver.client_message(client, message, NOW).unwrap();
+    driver.outputs().collect()
+}
+
+/// The kind of error that ends the connection of a client which says this.
+fn refused(driver: &mut Driver, client: &mut PeerClient<u8>, message: ClientMessage<u64>) -> ErrorKind {
+    driver.client_message(client, message, NOW).expect_err("it ends the connection").kind()
+}
+
+/// Why the transaction of a client is not done, if that is so.
+fn deferred(outputs: &Outputs) -> Option<ErrorKind> {
+    outputs.iter().find_map(|output| match output {
+        Output::Deferred { kind, .. } => Some(*kind),
+        _ => None,
+    })
+}
+
+fn asks(outputs: &Outputs) -> Vec<BrickId> {
+    let ask = |output: &Output<u8, u64, u32>| match output {
+        Output::Ask { to, .. } => Some(to.brick),
+        _ => None,
+    };
+    outputs.iter().filter_map(ask).collect()
+}
+
+/// The sessions that are opened with bricks.
+fn opened(outputs: &Outputs) -> Vec<(BrickId, HolderId)> {
+    let open = |output: &Output<u8, u64, u32>| match output {
+        Output::Up { to, holder, message: Up::Renew { open: true, .. }, .. } => Some((to.brick, *holder)),
+        _ => None,
+    };
+    outputs.iter().filter_map(open).collect()
+}
+
+/// Answers renewals and fetches as bricks do, until there are none; returns the other outputs.
+fn answer_as_bricks(driver: &mut Driver, mut outputs: Outputs, now: Ms) -> Outputs {
+    let mut rest = Vec::new();
+    while !outputs.is_empty() {
+        for output in outputs {
+            let (to, node, holder, message) = match output {
+                Output::Up { to, node, holder, message: Up::Renew { asked, sync, .. } } => {
+                    (to, node, holder, Down::Leased { asked, lease_ms: 10_000, sync })
+                }
+                Output::Up { to, node, holder, message: Up::Fetch { page, fetch, .. } } => {
+                    let version = Version { moves: 0, position: 3 };
+                    let image = PageImage { version, timestamp: HlcTimestamp::at(5), objects: [(1, 5)].into() };
+                    (to, node, holder, Down::Fetched { page, fetch, reply: FetchReply::Page(image) })
+                }
+                other => {
+                    rest.push(other);
+                    continue;
+                }
+            };
+            driver.brick_message(to.brick, BrickMessage::Down { node, holder, message }, now).unwrap();
+        }
+        outputs = driver.outputs().collect();
+    }
+    rest
+}
+
+/// A driver with a client whose session is open.
+fn driver_with_client(client: &mut PeerClient<u8>, number: u64) -> Driver {
+    let mut driver = driver();
+    let outputs = send(&mut driver, client, renew(number, None));
+    answer_as_bricks(&mut driver, outputs, NOW);
+    driver
+}
+
+/// The placement after the first logical node has moved to the other brick.
+fn moved() -> Arc<PlacementSnapshot> {
+    let mut map = FIXTURE.placement.clone();
+    let other = map.bricks.keys().copied().find(|brick| *brick != brick_of(node())).unwrap();
+    let place = map.nodes.get_mut(&node()).unwrap();
+    *place = NodePlacement { brick: other, epoch: place.epoch + 1, moves: place.moves + 1 };
+    Arc::new(map)
+}
+
+#[test]
+fn what_a_client_may_do_depends_on_its_permission() {
+    assert_noticed(&[Bug::WriteUnchecked, Bug::CommitNeedsReadOnly, Bug::TouchNeedsReadOnly], || {
+        let touching = || Part { touches: [oid()].into(), ..Part::default() };
+        let messages = [write(7), commit(7, writing()), commit(7, touching())];
+        for message in messages {
+            for (user, expected) in [("reader", Some(ErrorKind::Denied)), ("writer", None)] {
+                let mut client = client(1, user);
+                let mut driver = driver_with_client(&mut client, 7);
+                let outputs = send(&mut driver, &mut client, message.clone());
+                assert_eq!(deferred(&outputs), expected, "{user}: {message:?}");
+            }
+        }
+        let mut reader = client(1, "reader");
+        let outputs = send(&mut driver(), &mut reader, commit(7, Part::default()));
+        assert_eq!(deferred(&outputs), None, "it has only read");
+    });
+}
+
+#[test]
+fn permission_is_that_of_the_newest_catalogue() {
+    assert_noticed(&[Bug::PermissionNotRefreshed], || {
+        let (mut driver, mut writer) = (driver(), client(1, "writer"));
+        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), None);
+        driver.set_catalog(&FIXTURE.revoked);
+        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), Some(ErrorKind::Denied));
+    });
+}
+
+#[test]
+fn client_reaches_its_own_space_only() {
+    assert_noticed(&[Bug::ForeignPage, Bug::ForeignNode], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver_with_client(&mut client, 7);
+        let elsewhere = PageId { space: FIXTURE.other.id, ..page() };
+        assert_eq!(refused(&mut driver, &mut client, fetch(7, node(), elsewhere)), ErrorKind::Denied);
+        let node = FIXTURE.other.nodes[0];
+        assert_eq!(refused(&mut driver, &mut client, fetch(7, node, PageId { node, ..page() })), ErrorKind::NotFound);
+        let read = Part { touches: [Oid::new(ClassId::NONE, elsewhere, 1)].into(), ..Part::default() };
+        assert_eq!(refused(&mut driver, &mut client, commit(7, read)), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn client_uses_its_own_sessions_and_transactions_only() {
+    assert_noticed(&[Bug::ForeignSession, Bug::ForeignTransaction, Bug::ForeignReplacement], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver_with_client(&mut client, 7);
+        for message in [renew(8, None), renew(7, Some(holder(8))), commit(8, writing())] {
+            assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::Denied);
+        }
+        driver.check_invariants().unwrap();
+    });
+}
+
+#[test]
+fn numbers_of_others_are_not_given() {
+    assert_noticed(&[Bug::NumberOfOtherSpace, Bug::OwnNumberGiven], || {
+        let mut driver = driver_with_client(&mut client(1, "writer"), 7);
+        let mut stranger = client_in(2, &FIXTURE.other, "writer");
+        let of_other = |client| ClientMessage::Call { txn: txn(client), call: Call::Resolve { participants: vec![] } };
+        assert_eq!(refused(&mut driver, &mut stranger, of_other(7)), ErrorKind::Denied);
+        assert_eq!(refused(&mut driver, &mut client(3, "writer"), renew(PROCESS, None)), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn client_that_connects_again_takes_the_place_of_its_earlier_connection() {
+    assert_noticed(&[Bug::OlderConnectionKept, Bug::LaterConnectionForgotten], || {
+        let (mut before, mut after) = (client(1, "writer"), client(2, "writer"));
+        let mut driver = driver_with_client(&mut before, 7);
+        let outputs = send(&mut driver, &mut after, renew(7, Some(holder(7))));
+        assert!(outputs.iter().any(|output| matches!(output, Output::Disconnect(1))), "{outputs:?}");
+        driver.client_disconnected(&before, NOW);
+        let (txn, kind, why) = (txn(7), ErrorKind::Full, "no room".to_owned());
+        driver.brick_message(brick_of(node()), BrickMessage::Deferred { node: node(), txn, kind, why }, NOW).unwrap();
+        let told: Outputs = driver.outputs().collect();
+        assert!(told.iter().any(|output| matches!(output, Output::Deferred { to: 2, .. })), "{told:?}");
+    });
+}
+
+#[test]
+fn reason_for_a_delay_goes_to_the_client_of_the_transaction() {
+    assert_noticed(&[Bug::DeferredToAnyone], || {
+        let mut driver = driver_with_client(&mut client(1, "writer"), 7);
+        send(&mut driver, &mut client(2, "writer"), commit(8, writing()));
+        let (txn, kind, why) = (txn(8), ErrorKind::Full, "no room".to_owned());
+        driver.brick_message(brick_of(node()), BrickMessage::Deferred { node: node(), txn, kind, why }, NOW).unwrap();
+        let told: Outputs = driver.outputs().collect();
+        assert!(told.iter().all(|output| matches!(output, Output::Deferred { to: 2, .. })) && told.len() == 1);
+    });
+}
+
+#[test]
+fn holder_is_forgotten_when_its_connection_ends() {
+    assert_noticed(&[Bug::HolderNotForgotten], || {
+        let mut client = client(1, "reader");
+        let mut driver = driver_with_client(&mut client, 7);
+        let outputs = send(&mut driver, &mut client, fetch(7, node(), page()));
+        let answered = answer_as_bricks(&mut driver, outputs, NOW);
+        assert!(matches!(answered[..], [Output::Down { to: 1, message: Down::Fetched { .. }, .. }]), "{answered:?}");
+        driver.client_disconnected(&client, NOW);
+        assert_eq!(driver.holder_count(), 0);
+    });
+}
+
+#[test]
+fn times_in_the_future_and_large_commits_end_the_connection() {
+    assert_noticed(&[Bug::FutureTime, Bug::FutureCheck, Bug::OversizedCommit], || {
+        let (mut driver, mut client) = (driver(), client(1, "writer"));
+        let future = HlcTimestamp::at(NOW + SKEW_MS);
+        let call = Call::Release { participants: vec![node()] };
+        let message = ClientMessage::Call { txn: TxnId { start: future, ..txn(7) }, call };
+        assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::Invalid);
+        let call = Call::Check { reads: [(node(), Vec::new())].into(), seen: future };
+        assert_eq!(refused(&mut driver, &mut client, ClientMessage::Call { txn: txn(7), call }), ErrorKind::Invalid);
+        let in_page = |number: u64| PageId { number: 100 + number / 1_000, ..page() };
+        let objects = 0..=limits::CLUSTER_OBJECTS as u64;
+        let oid = |number| Oid::new(ClassId::NONE, in_page(number), (number % 1_000) as u16);
+        let writes = objects.map(|number| (oid(number), ObjectState::Value(1))).collect();
+        let message = commit(7, Part { writes, ..Part::default() });
+        assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::TooLarge);
+    });
+}
+
+#[test]
+fn outcome_of_a_refused_commit_is_found_out() {
+    assert_noticed(&[Bug::RefusedNotResolved], || {
+        let outputs = send(&mut driver(), &mut client(1, "reader"), commit(7, writing()));
+        assert_eq!(deferred(&outputs), Some(ErrorKind::Denied));
+        assert_eq!(asks(&outputs), [brick_of(node())], "an earlier call may have been taken");
+    });
+}
+
+#[test]
+fn stopped_space_takes_no_new_work_and_finishes_what_was_begun() {
+    assert_noticed(&[Bug::StoppedSpaceServed, Bug::StoppedSpaceDropsWrites], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver_with_client(&mut client, 7);
+        driver.update_statuses(|brick| brick != brick_of(node()), NOW);
+        assert!(driver.stopped().contains_key(&FIXTURE.main.id));
+        assert_eq!(deferred(&send(&mut driver, &mut client, write(7))), None, "it may be a repeated one");
+        assert_eq!(deferred(&send(&mut driver, &mut client, commit(7, writing()))), Some(ErrorKind::Stopped));
+        driver.update_statuses(|_| true, NOW);
+        assert_eq!(deferred(&send(&mut driver, &mut client, commit(7, writing()))), None);
+    });
+}
+
+#[test]
+fn tree_of_a_node_that_has_moved_begins_anew_at_its_new_brick() {
+    assert_noticed(&[Bug::StaleMap, Bug::TreeNotClosed], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver();
+        let outputs = send(&mut driver, &mut client, renew(7, None));
+        let (_, before) = opened(&outputs)[0];
+        answer_as_bricks(&mut driver, outputs, NOW);
+        let map = moved();
+        let new = map.nodes[&node()].brick;
+        driver.map(map, NOW);
+        let closed: Outputs = driver.outputs().collect();
+        assert!(matches!(closed[..], [Output::Down { to: 1, message: Down::Closed, .. }]), "{closed:?}");
+        let outputs = send(&mut driver, &mut client, reopen(7, 1));
+        let [(brick, session)] = opened(&outputs)[..] else { panic!("{outputs:?}") };
+        assert!(brick == new && session != before, "{session:?} at {brick:?}");
+        assert_eq!(asks(&send(&mut driver, &mut client, commit(7, writing()))), [new]);
+    });
+}
+
+#[test]
+fn tree_that_its_brick_does_not_serve_is_tried_again() {
+    assert_noticed(&[Bug::TreeNotRetried], || {
+        let mut client = client(1, "writer");
+        let (mut driver, mut now) = (driver_with_client(&mut client, 7), NOW);
+        for (number, pause) in (1..).zip([20, 40, 80, 160, 200, 200]) {
+            driver.brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node() }, now).unwrap();
+            driver.client_message(&mut client, reopen(7, number), now).unwrap();
+            driver.poll(now + pause - 1);
+            assert_eq!(opened(&driver.outputs().collect()), [], "after {pause} ms");
+            now += pause;
+            driver.poll(now);
+            assert_eq!(opened(&driver.outputs().collect()).len(), 1, "after {pause} ms");
+            driver.check_invariants().unwrap();
+        }
+    });
+}
+
+#[test]
+fn brick_that_served_a_node_before_does_not_close_its_tree() {
+    assert_noticed(&[Bug::FormerBrickBelieved], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver_with_client(&mut client, 7);
+        driver.map(moved(), NOW);
+        driver.outputs().for_each(drop);
+        let outputs = send(&mut driver, &mut client, reopen(7, 1));
+        answer_as_bricks(&mut driver, outputs, NOW);
+        driver.brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node() }, NOW).unwrap();
+        let outputs: Outputs = driver.outputs().collect();
+        assert!(outputs.is_empty(), "{outputs:?}");
+    });
+}
+
+#[test]
+fn cached_object_is_served_within_its_lease_only() {
+    assert_noticed(&[Bug::CachedBeyondLease], || {
+        let mut driver = driver();
+        driver.read(oid(), 3, NOW);
+        let outputs = driver.outputs().collect();
+        let ended = answer_as_bricks(&mut driver, outputs, NOW);
+        let [Output::ReadEnded { reader: 3, result: Ok(CachedObject { object: Some(5), .. }) }] = ended[..] else {
+            panic!("{ended:?}")
+        };
+        assert!(driver.read_cached(oid(), NOW + 100).is_some());
+        assert!(driver.read_cached(oid(), NOW + 60_000).is_none(), "its lease has ended");
+    });
+}
+
+#[test]
+fn read_of_a_brick_that_does_not_answer_ends_and_names_it() {
+    assert_noticed(&[Bug::ReadWaitsForever], || {
+        let mut driver = driver();
+        driver.read(oid(), 3, NOW);
+        driver.outputs().for_each(drop);
+        driver.poll(NOW + 10_000);
+        let late = driver.outputs().find_map(|output| match output {
+            Output::ReadEnded { reader: 3, result: Err(error) } => Some(error),
+            _ => None,
+        });
+        let late = late.expect("it has ended");
+        assert_eq!(late.kind(), ErrorKind::Unavailable);
+        assert!(late.message().ends_with(&format!("brick {}", brick_of(node()).0)), "{late}");
+    });
+}
+
+#[test]
+fn watchers_get_each_status_of_their_space() {
+    assert_noticed(&[Bug::StatusToAll, Bug::StatusNotRepeated], || {
+        let mut driver = driver();
+        send(&mut driver, &mut client(1, "reader"), ClientMessage::Watch);
+        send(&mut driver, &mut client_in(2, &FIXTURE.other, "writer"), ClientMessage::Watch);
+        driver.update_statuses(|brick| brick != brick_of(node()), NOW);
+        let told: Vec<(u8, String, bool)> = driver
+            .outputs()
+            .filter_map(|output| match output {
+                Output::Status { to, status } => Some((to, status.space.clone(), status.is_stopped())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [(1, "main".to_owned(), true), (2, "other".to_owned(), true)]);
+    });
+}

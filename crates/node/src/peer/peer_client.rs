@@ -1,0 +1,223 @@
+//! What a peer server knows of one client, and what the client may say because of it.
+//!
+//! All checks are functions of this state, the catalogue and the time. They do no I/O.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use meta::Revision;
+use meta::catalog::{Catalog, Permission};
+use model::{Error, ErrorKind, NodeId, PageId, Result, limits};
+use protocol::gateway::Call;
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
+use protocol::lease::Ms;
+use protocol::locks::LockMode;
+use protocol::memory_size::MemorySize;
+use protocol::page_cache::ObjectState;
+use protocol::tree::Up;
+
+use super::plant::{Bug, planted};
+use super::space_statuses::{StoppedSpaces, check_not_stopped};
+use crate::auth::Principal;
+use crate::brick::SKEW_MS;
+use crate::cluster_view::SpaceView;
+
+/// A client of a peer server. `A` is the address of its connection.
+#[derive(Clone, Debug)]
+pub struct PeerClient<A> {
+    address: A,
+    space: Arc<SpaceView>,
+    principal: Principal,
+    /// The number in the client's sessions and transactions, once it has named one.
+    number: Option<ClientId>,
+    /// The permission in the space, as of a revision of the catalogue.
+    permission: Cell<Option<(Revision, Option<Permission>)>>,
+}
+
+impl<A> PeerClient<A> {
+    /// A client that is admitted to a space. Space 0 without logical nodes is for what concerns the whole cluster.
+    pub(crate) fn new(address: A, space: Arc<SpaceView>, principal: Principal) -> Self {
+        Self { address, space, principal, number: None, permission: Cell::new(None) }
+    }
+
+    /// A client that may do everything in a space.
+    #[must_use]
+    pub fn unrestricted(address: A, space: Arc<SpaceView>) -> Self {
+        Self::new(address, space, Principal::Member)
+    }
+
+    /// The address of its connection.
+    #[must_use]
+    pub fn address(&self) -> &A {
+        &self.address
+    }
+
+    pub(super) fn space(&self) -> &Arc<SpaceView> {
+        &self.space
+    }
+
+    pub(super) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    pub(super) fn number(&self) -> Option<ClientId> {
+        self.number
+    }
+
+    pub(super) fn set_number(&mut self, number: ClientId) {
+        assert!(self.number.is_none_or(|own| own == number), "C3: a client has one number");
+        self.number = Some(number);
+    }
+
+    // -------------------------------------------------------------------------------------------- permissions
+
+    /// Checks the client's permission in its space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`].
+    pub(super) fn check_permission(&self, catalog: Option<&Catalog>, needed: Permission) -> Result<()> {
+        let Some(catalog) = catalog else { return Ok(()) };
+        let permission = match self.permission.get() {
+            Some((at, permission)) if at == catalog.revision() || planted(Bug::PermissionNotRefreshed) => permission,
+            _ => {
+                let permission = self.principal.permission(Some(catalog), &self.space.name);
+                self.permission.set(Some((catalog.revision(), permission)));
+                permission
+            }
+        };
+        if permission >= Some(needed) {
+            return Ok(());
+        }
+        self.principal.check_permission(needed, Some(catalog), &self.space.name)
+    }
+
+    /// Checks the client's permission, and that its space is not stopped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`]; [`ErrorKind::Stopped`].
+    pub(super) fn check_work(
+        &self,
+        catalog: Option<&Catalog>,
+        stopped: &StoppedSpaces,
+        needed: Permission,
+    ) -> Result<()> {
+        self.check_permission(catalog, needed)?;
+        match planted(Bug::StoppedSpaceServed) {
+            true => Ok(()),
+            false => check_not_stopped(stopped, self.space.id),
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- places
+
+    /// Checks that a logical node is one of the client's space, and that pages are of both.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] for a page, [`ErrorKind::NotFound`] for a node.
+    pub(super) fn check_pages(&self, node: NodeId, pages: impl IntoIterator<Item = PageId>) -> Result<()> {
+        let is_foreign =
+            |page: &PageId| page.node != node || (page.space != self.space.id && !planted(Bug::ForeignPage));
+        if let Some(page) = pages.into_iter().find(is_foreign) {
+            let what = format!("page {page:?} is not of space {} and logical node {:x}", self.space.name, node.0);
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
+        if !self.space.nodes.contains(&node) && !planted(Bug::ForeignNode) {
+            let what = format!("space {} has no logical node {:x}", self.space.name, node.0);
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        Ok(())
+    }
+
+    /// Checks that a call is about the client's space only.
+    ///
+    /// # Errors
+    /// As [`PeerClient::check_pages`].
+    pub(super) fn check_call_pages<T>(&self, call: &Call<T>) -> Result<()> {
+        match call {
+            Call::Commit { parts, .. } => parts.iter().try_for_each(|(node, part)| {
+                let reads = part.reads.iter().map(|read| read.oid.page());
+                let changes = part.writes.keys().chain(&part.touches);
+                self.check_pages(*node, reads.chain(changes.map(|oid| oid.page())))
+            }),
+            Call::Check { reads, .. } => reads
+                .iter()
+                .try_for_each(|(node, reads)| self.check_pages(*node, reads.iter().map(|read| read.oid.page()))),
+            Call::Lock { oid, .. } => self.check_pages(oid.page().node, [oid.page()]),
+            Call::Resolve { participants } | Call::Release { participants } => {
+                participants.iter().try_for_each(|node| self.check_pages(*node, []))
+            }
+        }
+    }
+}
+
+/// Checks that a time is not further ahead than the clocks of clients may be. That is less than the clocks of processes may be,
+/// so that a client's wrong clock does not make processes disbelieve each other (L2).
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub(super) fn check_clock(at: HlcTimestamp, now: Ms) -> Result<()> {
+    let ahead = at.ms();
+    if ahead <= now + SKEW_MS / 2 {
+        return Ok(());
+    }
+    let what = format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - now);
+    Err(Error::new(ErrorKind::Invalid, what))
+}
+
+/// Checks times and sizes in a call.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] for a time in the future, [`ErrorKind::TooLarge`].
+pub(super) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> Result<()> {
+    if !planted(Bug::FutureTime) {
+        check_clock(txn.start, now)?;
+    }
+    match call {
+        Call::Commit { parts, .. } if !planted(Bug::OversizedCommit) => {
+            let contents = parts.values().flat_map(|part| part.writes.values());
+            let objects = parts.values().map(|part| part.writes.len() + part.touches.len()).sum();
+            limits::check_writes(objects, bytes_of(contents))
+        }
+        Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, now),
+        _ => Ok(()),
+    }
+}
+
+/// The permission that a call needs, and its participants; `None` for calls that only end what was begun.
+pub(super) fn required_permission<T>(call: &Call<T>) -> Option<(Permission, Vec<NodeId>)> {
+    match call {
+        Call::Commit { parts, .. } => {
+            let writes = parts.values().any(|part| !part.writes.is_empty()) && !planted(Bug::CommitNeedsReadOnly);
+            let touches = parts.values().any(|part| !part.touches.is_empty()) && !planted(Bug::TouchNeedsReadOnly);
+            let needed = if writes || touches { Permission::Write } else { Permission::Read };
+            Some((needed, parts.keys().copied().collect()))
+        }
+        Call::Check { reads, .. } => Some((Permission::Read, reads.keys().copied().collect())),
+        Call::Lock { oid, mode, .. } => {
+            let needed = if *mode == LockMode::Shared { Permission::Read } else { Permission::Write };
+            Some((needed, vec![oid.page().node]))
+        }
+        Call::Resolve { .. } | Call::Release { .. } => None,
+    }
+}
+
+/// The bytes of all values.
+pub(super) fn bytes_of<'a, T: MemorySize + 'a>(contents: impl Iterator<Item = &'a ObjectState<T>>) -> usize {
+    contents.map(MemorySize::memory_size).sum()
+}
+
+/// The pages that a message is about.
+pub(super) fn pages_of<T>(message: &Up<T>) -> Vec<PageId> {
+    match message {
+        Up::Renew { .. } => Vec::new(),
+        Up::Fetch { page, .. } | Up::Acknowledge { page, .. } | Up::Evict { page, .. } | Up::Helped { page, .. } => {
+            vec![*page]
+        }
+        Up::Write { writes, .. } => writes.keys().map(|oid| oid.page()).collect(),
+    }
+}
+
+/// The client whose session this is, if sessions have this many bits below the number of their client.
+pub(super) fn client_of(holder: HolderId, session_bits: u32) -> ClientId {
+    ClientId(holder.0 >> session_bits)
+}

@@ -1,0 +1,347 @@
+//! The machine against simulated bricks: answers that are late, fail, or come from a brick that does not serve the node any more.
+
+use std::collections::BTreeMap;
+
+use model::{ClassId, Object, PageId, RecordRef, SpaceId, Value};
+use query::{Class, Field, Query, Schema, Type};
+use wire::cluster::ScanPosition;
+
+use super::*;
+use crate::peer::plant::assert_noticed;
+
+const SPACE: SpaceId = SpaceId(1);
+const PERSON: ClassId = ClassId(1);
+const STUDENT: ClassId = ClassId(2);
+/// More inputs than any of these queries takes.
+const MAX_INPUTS: usize = 20_000;
+
+fn schema(has_students: bool) -> Arc<QuerySchema> {
+    let field = |number, name: &str, ty| Field {
+        number: FieldNumber(number),
+        name: name.to_owned(),
+        ty,
+        default: Value::Null,
+        initial: Value::Null,
+        required: false,
+    };
+    let fields = vec![field(1, "age", Type::Int64), field(2, "boss", Type::Reference(Some(PERSON)))];
+    let person = Class { id: PERSON, name: "Person".to_owned(), parent: None, version: 1, fields };
+    let student =
+        Class { id: STUDENT, name: "Student".to_owned(), parent: Some(PERSON), version: 1, fields: Vec::new() };
+    let classes = [Some(person), has_students.then_some(student)].into_iter().flatten();
+    Arc::new(QuerySchema { classes: Schema::new(classes).unwrap(), indexes: Vec::new() })
+}
+
+fn person(class: ClassId, age: i64, boss: Option<Oid>) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set_value(FieldNumber(1), &Value::Int64(age)).unwrap();
+    record.set_value(FieldNumber(2), &boss.map_or(Value::Null, Value::Reference)).unwrap();
+    Object::record(class, record.build().unwrap())
+}
+
+fn oid(space: SpaceId, node: u32, class: ClassId, slot: u16) -> Oid {
+    Oid::new(class, PageId { space, node: NodeId(node), number: 1 }, slot)
+}
+
+/// The simulated cluster: each logical node is at the brick with its number.
+struct World {
+    random: u64,
+    space: Arc<SpaceView>,
+    objects: BTreeMap<Oid, Object>,
+    epochs: BTreeMap<NodeId, u64>,
+    /// Changes of each guard, one after each answer.
+    guards: BTreeMap<NodeId, u64>,
+    /// What the peer server knows of classes, and what bricks and the catalogue know.
+    known: Arc<QuerySchema>,
+    actual: Arc<QuerySchema>,
+    /// The brick that hangs.
+    hanging: Option<NodeId>,
+    /// In how many of a hundred cases an answer fails, or the node moves before it is asked.
+    trouble: u64,
+}
+
+impl Bricks for World {
+    fn place(&self, node: NodeId) -> Option<NodePlacement> {
+        Some(NodePlacement { brick: BrickId(node.0), epoch: *self.epochs.get(&node)?, moves: 0 })
+    }
+
+    fn is_reachable(&self, _: BrickId) -> bool {
+        true
+    }
+
+    fn is_silent(&self, brick: BrickId) -> bool {
+        self.hanging == Some(NodeId(brick.0))
+    }
+}
+
+/// What came of a query.
+#[derive(Debug, Default)]
+struct Answer {
+    rows: BTreeMap<Oid, usize>,
+    reads: Vec<Read>,
+    waited_for: BTreeSet<NodeId>,
+}
+
+impl World {
+    fn new(seed: u64, nodes: u32) -> Self {
+        let nodes: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
+        let space = Arc::new(SpaceView { id: SPACE, name: "main".to_owned(), nodes: nodes.clone() });
+        let epochs = nodes.iter().map(|node| (*node, 1)).collect();
+        let (known, guards) = (schema(false), BTreeMap::new());
+        let actual = known.clone();
+        let (random, objects) = (seed * 2 + 1, BTreeMap::new());
+        Self { random, space, objects, epochs, guards, known, actual, hanging: None, trouble: 0 }
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % most
+    }
+
+    fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Gives each logical node some persons.
+    fn populate(&mut self, most: u64, class: ClassId) {
+        for node in self.space.nodes.clone() {
+            for slot in 0..self.below(most) as u16 {
+                let age = self.below(60) as i64;
+                self.objects.insert(oid(SPACE, node.0, class, slot), person(class, age, None));
+            }
+        }
+    }
+
+    /// What a brick answers.
+    fn scan(&mut self, scan: &Scan) -> Result<Scanned> {
+        if self.percent(self.trouble) {
+            *self.epochs.get_mut(&scan.node).unwrap() += 1;
+        }
+        if self.percent(self.trouble) || scan.epoch != self.epochs[&scan.node] {
+            return Err(Error::new(ErrorKind::Unavailable, "this brick does not serve the node"));
+        }
+        if scan.family.is_some() && self.actual.classes.classes().any(|class| !scan.classes.contains(&class.id)) {
+            return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
+        }
+        let is_wanted = |oid: &Oid, object: &Object| {
+            let is_behind = scan.after.as_ref().is_none_or(|after| after.oid < *oid);
+            let record = RecordRef::new(&object.data).unwrap();
+            let passes = scan.filter.as_ref().is_none_or(|filter| filter.matches(&record).unwrap());
+            oid.page().node == scan.node
+                && oid.space() == SPACE
+                && is_behind
+                && scan.classes.contains(&oid.class())
+                && passes
+        };
+        let mut found: Vec<(Oid, Version, Object)> = self
+            .objects
+            .iter()
+            .filter(|(oid, object)| is_wanted(oid, object))
+            .map(|(oid, object)| (*oid, Version::ZERO, object.clone()))
+            .collect();
+        let has_more = found.len() > scan.limit as usize;
+        found.truncate(scan.limit as usize);
+        let last = found.last().map(|(oid, ..)| ScanPosition { key: Bytes::new(), oid: *oid });
+        let changes = self.guards.entry(scan.node).or_default();
+        let seen = ReadVersion::At(Version { moves: 0, position: *changes });
+        *changes += 1;
+        let guards = vec![Read { oid: guards::of_class(SPACE, scan.node, PERSON), seen }];
+        Ok(Scanned { next: last.filter(|_| has_more), guards, examined: 1, found, ..Scanned::default() })
+    }
+
+    fn event(&mut self, work: Work) -> Option<Event> {
+        Some(match work {
+            Work::Scan { scan, .. } if self.hanging == Some(scan.node) => return None,
+            Work::Scan { ticket, brick, scan } => {
+                assert_eq!(brick.0, scan.node.0, "the brick that serves the node is asked");
+                Event::Scanned { ticket, answer: self.scan(&scan) }
+            }
+            Work::Read { generation, oid } => {
+                assert_eq!(oid.space(), SPACE, "only objects of the query's space are followed");
+                let object = self.objects.get(&oid).cloned();
+                let seen = ReadVersion::At(Version::ZERO);
+                Event::Read { generation, oid, found: Ok(CachedObject { object, seen, timestamp: HlcTimestamp::ZERO }) }
+            }
+            Work::RefreshSchema => Event::Schema(Ok(self.actual.clone())),
+            Work::Step(mut run) => {
+                let progress = run.step();
+                Event::Stepped(Some((run, progress)))
+            }
+            Work::AcquireTurn => Event::Turn,
+            Work::ReleaseTurn => return None,
+        })
+    }
+
+    /// Asks a query, and answers the machine's questions in random order, until it ends.
+    fn ask(&mut self, query: &str, own_writes: BTreeMap<Oid, Option<Object>>) -> Result<Answer> {
+        let query = Query::parse_of("Person", query).unwrap().encode().unwrap().into();
+        let asked = cluster::QueryRequest { query, own_writes, report_reads: true, ..cluster::QueryRequest::default() };
+        let mut machine = QueryMachine::new(&self.space, self.known.clone(), asked)?;
+        let (mut now, mut answer, mut open) = (1_000, Answer::default(), Vec::new());
+        machine.request(now);
+        for _ in 0..MAX_INPUTS {
+            if let Some((rows, is_last)) = machine.take_portion(self, now)? {
+                for oid in rows.oids {
+                    *answer.rows.entry(oid).or_default() += 1;
+                }
+                answer.reads.extend(rows.reads);
+                answer.waited_for.extend(rows.waits_for);
+                if is_last {
+                    return Ok(answer);
+                }
+                machine.request(now);
+            }
+            let activity = machine.advance(self, now)?;
+            open.extend(machine.work());
+            if activity == Activity::Worked {
+                continue;
+            }
+            match open.is_empty() {
+                true => now = now.max(machine.deadline()),
+                false => {
+                    let chosen = self.below(open.len() as u64) as usize;
+                    let work = open.swap_remove(chosen);
+                    if let Some(event) = self.event(work) {
+                        machine.handle(event, now)?;
+                    }
+                }
+            }
+        }
+        panic!("the query does not end")
+    }
+}
+
+/// Asks with and without trouble, and checks rows and guards against what the bricks have.
+fn check_random_queries(trouble: u64) {
+    for seed in 1..60 {
+        let mut world = World::new(seed, 4);
+        world.trouble = trouble;
+        world.populate(12, PERSON);
+        let is_changed = |slot: u16| slot.is_multiple_of(3);
+        let changed: BTreeMap<Oid, Option<Object>> = world
+            .objects
+            .keys()
+            .filter(|oid| is_changed(oid.slot()))
+            .map(|oid| (*oid, oid.slot().is_multiple_of(2).then(|| person(PERSON, 70, None))))
+            .collect();
+        let is_expected = |oid: &Oid, object: &Object| {
+            let age = RecordRef::new(&object.data).unwrap().field(FieldNumber(1)).unwrap().unwrap().to_value().unwrap();
+            match changed.get(oid) {
+                Some(own) => own.is_some(),
+                None => matches!(age, Value::Int64(30..)),
+            }
+        };
+        let expected = world.objects.iter().filter(|(oid, object)| is_expected(oid, object));
+        let expected: BTreeMap<Oid, usize> = expected.map(|(oid, _)| (*oid, 1)).collect();
+        let answer = world.ask("age >= 30", changed).unwrap();
+        assert_eq!(answer.rows, expected, "seed {seed}");
+        let guards: BTreeMap<Oid, ReadVersion> = answer.reads.iter().map(|read| (read.oid, read.seen)).collect();
+        assert_eq!(guards.len(), answer.reads.len(), "seed {seed}: a guard is returned once");
+        let first = ReadVersion::At(Version::ZERO);
+        let of_nodes = world.space.nodes.iter().map(|node| (guards::of_class(SPACE, *node, PERSON), first));
+        assert_eq!(guards, of_nodes.collect(), "seed {seed}: guards are those of each node's first page");
+    }
+}
+
+#[test]
+fn answer_is_what_all_nodes_have_with_what_the_transaction_has_written() {
+    use Bug::{
+        QueryGuardDropped, QueryGuardOfLastPage, QueryOwnWritesShadowed, QueryPageRepeated, QuerySkipsNode,
+        QueryStaleEpoch,
+    };
+    assert_noticed(&[QuerySkipsNode, QueryPageRepeated, QueryOwnWritesShadowed], || check_random_queries(0));
+    assert_noticed(&[QueryGuardDropped, QueryGuardOfLastPage, QueryStaleEpoch], || check_random_queries(20));
+}
+
+#[test]
+fn query_begins_anew_when_bricks_know_other_classes() {
+    assert_noticed(&[Bug::QueryStaleClasses, Bug::QueryOldAnswer], || {
+        for seed in 1..200 {
+            let mut world = World::new(seed, 5);
+            (world.actual, world.trouble) = (schema(true), 25);
+            world.populate(9, PERSON);
+            world.populate(9, STUDENT);
+            let expected: BTreeMap<Oid, usize> = world.objects.keys().map(|oid| (*oid, 1)).collect();
+            assert_eq!(world.ask("age >= 0", BTreeMap::new()).unwrap().rows, expected, "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn references_are_followed_within_the_space_only() {
+    assert_noticed(&[Bug::QueryFollowsForeign], || {
+        let mut world = World::new(3, 2);
+        let (boss, foreign) = (oid(SPACE, 2, PERSON, 1), oid(SpaceId(2), 2, PERSON, 1));
+        world.objects.insert(boss, person(PERSON, 55, None));
+        world.objects.insert(foreign, person(PERSON, 55, None));
+        let (one, other) = (oid(SPACE, 1, PERSON, 1), oid(SPACE, 1, PERSON, 2));
+        world.objects.insert(one, person(PERSON, 20, Some(boss)));
+        world.objects.insert(other, person(PERSON, 20, Some(foreign)));
+        let answer = world.ask("boss.age > 50", BTreeMap::new()).unwrap();
+        assert_eq!(answer.rows, BTreeMap::from([(one, 1)]));
+        assert!(answer.reads.iter().any(|read| read.oid == boss), "the answer rests on the boss");
+    });
+}
+
+#[test]
+fn brick_that_hangs_is_named_and_given_up() {
+    assert_noticed(&[Bug::QueryHangs, Bug::QueryHangUnnamed], || {
+        let mut world = World::new(3, 2);
+        world.populate(9, PERSON);
+        world.hanging = Some(NodeId(2));
+        let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
+        let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+        let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+        let (mut now, mut open, mut waited_for) = (1_000, Vec::new(), BTreeSet::new());
+        machine.request(now);
+        let error = loop {
+            if let Some((rows, _)) = machine.take_portion(&world, now).unwrap() {
+                waited_for.extend(rows.waits_for);
+                machine.request(now);
+            }
+            match machine.advance(&world, now) {
+                Ok(Activity::Worked) => {}
+                Ok(Activity::Waits) => now += 100,
+                Err(error) => break error,
+            }
+            open.extend(machine.work());
+            while let Some(event) = open.pop().and_then(|work| world.event(work)) {
+                machine.handle(event, now).unwrap();
+            }
+            assert!(now < 60_000, "it waits for the brick without an end");
+        };
+        assert_eq!(waited_for, BTreeSet::from([NodeId(2)]));
+        assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("brick 2"), "{error}");
+    });
+}
+
+#[test]
+fn sorted_query_waits_for_its_turn_and_releases_it() {
+    let mut world = World::new(5, 3);
+    world.populate(12, PERSON);
+    let query = Query::parse_of("Person", "order by age").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+    machine.request(1_000);
+    assert_eq!(machine.advance(&world, 1_000).unwrap(), Activity::Waits);
+    assert!(matches!(machine.work().collect::<Vec<_>>()[..], [Work::AcquireTurn]));
+    let (rows, is_last) = machine.take_portion(&world, 3_000).unwrap().expect("the client hears that it is worked on");
+    assert!(rows.rows.is_empty() && rows.waits_for.is_empty() && !is_last);
+    machine.handle(Event::Turn, 3_000).unwrap();
+    machine.request(3_000);
+    let mut has_released = false;
+    for _ in 0..MAX_INPUTS {
+        if let Some((_, true)) = machine.take_portion(&world, 3_000).unwrap() {
+            has_released = machine.work().any(|work| matches!(work, Work::ReleaseTurn));
+            break;
+        }
+        machine.advance(&world, 3_000).unwrap();
+        let open: Vec<Work> = machine.work().collect();
+        for event in open.into_iter().filter_map(|work| world.event(work)).collect::<Vec<_>>() {
+            machine.handle(event, 3_000).unwrap();
+        }
+    }
+    assert!(has_released);
+}

@@ -1,0 +1,255 @@
+//! What a client of a peer server may ask: for each request the permission that it needs, what it is about, and what answers it.
+//!
+//! [`row`] is the only place that looks at the kind of a request. Its match is exhaustive, so a new request of the schema does not
+//! compile without a row.
+
+use meta::catalog::Permission;
+use model::{Error, ErrorKind, NodeId, Oid, Result};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::{cluster, convert};
+
+use super::peer_client::PeerClient;
+
+/// Pages that a client may reserve at a time.
+const MAX_RESERVED: u32 = 1 << 16;
+/// Numbers that a client may take at a time.
+const MAX_NUMBERS: u32 = 16;
+
+/// Whether a request wants an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// It wants one.
+    Answered,
+    /// It wants none: what answers it is another message.
+    OneWay,
+    /// The client may choose.
+    Either,
+}
+
+/// The permission that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// None: every client that was admitted may ask.
+    Admitted,
+    /// This one in the client's space.
+    Space(Permission),
+    /// This one in the client's space, which must not be stopped.
+    Work(Permission),
+    /// That of an administrator of the cluster.
+    Administrator,
+    /// What answers the request checks the permission, which depends on more than the kind.
+    CheckedByHandler,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The cluster, or the connection.
+    Cluster,
+    /// The client's space.
+    Space,
+    /// A logical node of a space.
+    Node {
+        /// The number of the space.
+        space: u32,
+        /// The number of the node.
+        node: u32,
+    },
+    /// An object.
+    Object(Option<proto::Oid>),
+}
+
+/// What answers a request.
+#[derive(Clone, Debug)]
+pub(super) enum Handler {
+    /// The machine: a message of the transaction and cache rules.
+    Message(Request),
+    /// Nothing needs to be done.
+    Done,
+    /// The brick of the logical node.
+    Forward(Request),
+    /// The object cache.
+    ReadCached,
+    BeginQuery(proto::query::Query),
+    FetchRows(u64),
+    EndQuery(u64),
+    GetNumbers(u32),
+    GetSpace,
+    GetSchema(proto::schema::GetSchema),
+    Define(proto::schema::Define),
+    Describe(proto::query::Describe),
+    CreateSpace(proto::CreateSpace),
+    SetSpace(proto::SetSpace),
+    ListSpaces,
+    Administer(proto::account::Administer),
+    Move(proto::moves::Move),
+    Member(proto::members::MemberRequest),
+    GetStatus,
+    /// A request for another kind of server: it fails, and the connection goes on.
+    WrongServer(&'static str),
+    /// A message that no client sends: it ends the connection.
+    Violation,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) form: Form,
+    pub(super) access: Access,
+    pub(super) scope: Scope,
+    pub(super) handler: Handler,
+}
+
+const ONE_STORE: &str = "this is a peer server of a cluster, and this is for a store of its own; objects of a cluster are put, got and \
+                         removed by `mortar object`, found by `mortar query`, and listed with their names by `mortar name ls`";
+const BRICK: &str =
+    "this is a peer server, which keeps nothing: ask each brick for that, by the addresses that `mortar remap` lists";
+const META_SERVER: &str = "this is a peer server, and this is for a meta-server: ask that";
+
+/// The row of a request.
+pub(super) fn row(request: Request) -> Row {
+    use Access::{Administrator, Admitted, CheckedByHandler, Space, Work};
+    use Permission::{Admin, Read, Write};
+
+    let answered = |access, scope, handler| Row { form: Form::Answered, access, scope, handler };
+    let wrong_server = |what| answered(Admitted, Scope::Cluster, Handler::WrongServer(what));
+    let node = |space, node| Scope::Node { space, node };
+    match request {
+        // The machine checks permissions and places of these: they depend on the content.
+        Request::Up(_) | Request::Call(_) | Request::Watch(_) => {
+            let handler = Handler::Message(request);
+            Row { form: Form::OneWay, access: CheckedByHandler, scope: Scope::Space, handler }
+        }
+        Request::Down(_)
+        | Request::Reply(_)
+        | Request::Ask(_)
+        | Request::Answer(_)
+        | Request::NotServedHere(_)
+        | Request::Deferred(_)
+        | Request::SpaceStatus(_) => {
+            Row { form: Form::OneWay, access: Admitted, scope: Scope::Cluster, handler: Handler::Violation }
+        }
+        Request::Ping(_) => answered(Admitted, Scope::Cluster, Handler::Done),
+        Request::GetStatus(_) => answered(Admitted, Scope::Cluster, Handler::GetStatus),
+        // Objects.
+        Request::ReadObject(read) if read.cached => answered(Work(Read), Scope::Object(read.oid), Handler::ReadCached),
+        Request::ReadObject(read) => {
+            answered(Work(Read), Scope::Object(read.oid), Handler::Forward(Request::ReadObject(read)))
+        }
+        Request::Scan(scan) => answered(Work(Read), node(scan.space, scan.node), Handler::Forward(Request::Scan(scan))),
+        Request::Reserve(reserve) => {
+            answered(Work(Write), node(reserve.space, reserve.node), Handler::Forward(Request::Reserve(reserve)))
+        }
+        Request::BuildIndex(build) => {
+            answered(Work(Admin), node(build.space, build.node), Handler::Forward(Request::BuildIndex(build)))
+        }
+        // Queries.
+        Request::Query(query) => answered(Work(Read), Scope::Space, Handler::BeginQuery(query)),
+        Request::FetchRows(fetch) => answered(Work(Read), Scope::Space, Handler::FetchRows(fetch.cursor)),
+        Request::EndQuery(end) => {
+            let handler = Handler::EndQuery(end.cursor);
+            Row { form: Form::Either, access: Space(Read), scope: Scope::Space, handler }
+        }
+        // The space of the connection.
+        Request::GetNumbers(numbers) => answered(Space(Read), Scope::Space, Handler::GetNumbers(numbers.count)),
+        Request::GetSpace(_) => answered(Space(Read), Scope::Space, Handler::GetSpace),
+        Request::GetSchema(get) => answered(Space(Read), Scope::Space, Handler::GetSchema(get)),
+        Request::Define(define) => answered(Space(Read), Scope::Space, Handler::Define(define)),
+        Request::Describe(describe) => answered(Space(Read), Scope::Space, Handler::Describe(describe)),
+        // The cluster.
+        Request::ListSpaces(_) => answered(Admitted, Scope::Cluster, Handler::ListSpaces),
+        Request::CreateSpace(create) => answered(Administrator, Scope::Cluster, Handler::CreateSpace(create)),
+        Request::SetSpace(set) => answered(CheckedByHandler, Scope::Cluster, Handler::SetSpace(set)),
+        Request::Administer(wanted) => answered(CheckedByHandler, Scope::Cluster, Handler::Administer(wanted)),
+        Request::Move(wanted) => answered(Administrator, Scope::Cluster, Handler::Move(wanted)),
+        Request::MemberRequest(asked) => answered(Administrator, Scope::Cluster, Handler::Member(asked)),
+        // Other servers.
+        Request::Scrub(_) | Request::Backup(_) | Request::CopyRows(_) | Request::GetMoveIns(_) => wrong_server(BRICK),
+        Request::MetaGetRun(_)
+        | Request::MetaRead(_)
+        | Request::MetaGet(_)
+        | Request::MetaWrite(_)
+        | Request::MetaWatch(_)
+        | Request::MetaOpenSession(_)
+        | Request::MetaKeepSession(_)
+        | Request::MetaEndSession(_) => wrong_server(META_SERVER),
+        Request::Commit(_)
+        | Request::GetStat(_)
+        | Request::Get(_)
+        | Request::Read(_)
+        | Request::GetAttribute(_)
+        | Request::ListAttributes(_)
+        | Request::ListMembers(_)
+        | Request::Contains(_)
+        | Request::Resolve(_)
+        | Request::ListNames(_)
+        | Request::ListNamesOf(_)
+        | Request::ListCollectionsOf(_)
+        | Request::ListObjects(_)
+        | Request::OpenSnapshot(_)
+        | Request::CloseSnapshot(_)
+        | Request::BeginUpload(_)
+        | Request::Upload(_)
+        | Request::AbortUpload(_) => wrong_server(ONE_STORE),
+    }
+}
+
+/// A place that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The whole space or cluster.
+    Whole,
+    /// A logical node of the client's space.
+    Node(NodeId),
+    /// An object of the client's space.
+    Object(Oid),
+}
+
+impl Scope {
+    /// Checks that this is of the client's space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it cannot be read; [`ErrorKind::Denied`] for another space, [`ErrorKind::NotFound`] for a logical
+    /// node that the space does not have.
+    pub(super) fn check<A>(&self, client: &PeerClient<A>) -> Result<Place> {
+        match self {
+            Self::Cluster | Self::Space => Ok(Place::Whole),
+            Self::Node { space, node } => {
+                let node = cluster::node(*node)?;
+                if *space != u32::from(client.space().id.0) {
+                    let what = format!("space {space} is not {:?}, the space of the connection", client.space().name);
+                    return Err(Error::new(ErrorKind::Denied, what));
+                }
+                client.check_pages(node, [])?;
+                Ok(Place::Node(node))
+            }
+            Self::Object(oid) => {
+                let oid = convert::oid(*oid, "object")?;
+                client.check_pages(oid.page().node, [oid.page()])?;
+                Ok(Place::Object(oid))
+            }
+        }
+    }
+}
+
+impl Handler {
+    /// Checks the sizes that a request asks for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`].
+    pub(super) fn check_limits(&self) -> Result<()> {
+        let (what, count, most) = match self {
+            Self::Forward(Request::Reserve(reserve)) => ("pages can be reserved", reserve.pages, MAX_RESERVED),
+            Self::GetNumbers(count) => ("numbers can be taken", *count, MAX_NUMBERS),
+            _ => return Ok(()),
+        };
+        match (1..=most).contains(&count) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Invalid, format!("1 to {most} {what} at a time, not {count}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::SpaceId;
+
+use super::*;
+use crate::cluster_view::SpaceView;
+use crate::server::{KINDS, kind_index};
+
+/// A request of each kind, with nothing in it.
+macro_rules! requests {
+    ($($kind:ident)*) => { [$((stringify!($kind), Request::$kind(Default::default()))),*] };
+}
+
+fn all() -> Vec<(&'static str, Request)> {
+    Vec::from(requests![
+        Ping Commit GetStat Get Read GetAttribute ListAttributes ListMembers Contains Resolve ListNames ListNamesOf
+        ListCollectionsOf ListObjects OpenSnapshot CloseSnapshot BeginUpload Upload AbortUpload CreateSpace ListSpaces
+        GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
+        GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
+        MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
+        MemberRequest
+    ])
+}
+
+#[test]
+fn every_request_of_the_schema_has_its_row() {
+    use Permission::{Admin, Read, Write};
+
+    let all = all();
+    let kinds: BTreeSet<usize> = all.iter().map(|(_, request)| kind_index(request)).collect();
+    assert_eq!(kinds.len(), KINDS.len(), "this test lists every kind of request once");
+    for (name, request) in all {
+        let Row { form, access, scope, handler } = row(request);
+        let expected = match name {
+            "Up" | "Call" | "Watch" => (Form::OneWay, Access::CheckedByHandler, "space"),
+            "Down" | "Reply" | "Ask" | "Answer" | "NotServedHere" | "Deferred" | "SpaceStatus" => {
+                assert!(matches!(handler, Handler::Violation), "{name} is no message of a client");
+                (Form::OneWay, Access::Admitted, "cluster")
+            }
+            "Ping" | "GetStatus" | "ListSpaces" => (Form::Answered, Access::Admitted, "cluster"),
+            "ReadObject" => (Form::Answered, Access::Work(Read), "object"),
+            "Scan" => (Form::Answered, Access::Work(Read), "node"),
+            "Reserve" => (Form::Answered, Access::Work(Write), "node"),
+            "BuildIndex" => (Form::Answered, Access::Work(Admin), "node"),
+            "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), "space"),
+            "EndQuery" => (Form::Either, Access::Space(Read), "space"),
+            "GetNumbers" | "GetSpace" | "GetSchema" | "Define" | "Describe" => {
+                (Form::Answered, Access::Space(Read), "space")
+            }
+            "CreateSpace" | "Move" | "MemberRequest" => (Form::Answered, Access::Administrator, "cluster"),
+            "SetSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, "cluster"),
+            _ => {
+                assert!(matches!(handler, Handler::WrongServer(_)), "{name} is for another server");
+                (Form::Answered, Access::Admitted, "cluster")
+            }
+        };
+        let scope = match scope {
+            Scope::Cluster => "cluster",
+            Scope::Space => "space",
+            Scope::Node { .. } => "node",
+            Scope::Object(_) => "object",
+        };
+        assert_eq!((form, access, scope), expected, "{name}");
+    }
+}
+
+#[test]
+fn read_of_the_cache_is_answered_here_and_another_one_by_the_brick() {
+    for cached in [true, false] {
+        let row = row(Request::ReadObject(proto::ReadObject { cached, ..proto::ReadObject::default() }));
+        assert_eq!(matches!(row.handler, Handler::ReadCached), cached);
+        assert_eq!(matches!(row.handler, Handler::Forward(Request::ReadObject(_))), !cached);
+    }
+}
+
+#[test]
+fn scope_is_of_the_connection_s_space_only() {
+    let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(3)] };
+    let client = PeerClient::unrestricted((), Arc::new(space));
+    let check = |space, node| Scope::Node { space, node }.check(&client).map_err(|error| error.kind());
+    assert_eq!(check(1, 3), Ok(Place::Node(NodeId(3))));
+    assert_eq!(check(2, 3), Err(ErrorKind::Denied));
+    assert_eq!(check(1, 4), Err(ErrorKind::NotFound));
+    assert_eq!(check(1, u32::MAX), Err(ErrorKind::Invalid));
+    assert_eq!(Scope::Object(None).check(&client).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn sizes_are_bounded() {
+    let reserve = |pages| Handler::Forward(Request::Reserve(proto::Reserve { space: 1, node: 3, pages }));
+    for (count, is_allowed) in [(0, false), (1, true), (MAX_RESERVED, true), (MAX_RESERVED + 1, false)] {
+        assert_eq!(reserve(count).check_limits().is_ok(), is_allowed, "{count} pages");
+    }
+    for (count, is_allowed) in [(0, false), (1, true), (MAX_NUMBERS, true), (MAX_NUMBERS + 1, false)] {
+        assert_eq!(Handler::GetNumbers(count).check_limits().is_ok(), is_allowed, "{count} numbers");
+    }
+}

@@ -1,0 +1,275 @@
+//! Clients that speak the protocol and not by its rules: what they send fails, or ends their connection, and harms no other.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::catalog::{CatalogEditor, Grantee, Parameters, Permission, SpaceOptions};
+use meta::{Embedded, MetaStore};
+use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, SpaceId, limits};
+use node::cluster_view::{ClusterView, SpaceView};
+use node::member::{self, Identity, Member};
+use node::node_placement::BrickId;
+use node::{Brick, Config, PeerServer};
+use protocol::commit::Part;
+use protocol::gateway::Call;
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
+use protocol::page_cache::{FetchId, ObjectState};
+use protocol::tree::Up;
+use store::{Options, Store};
+use tokio::task::JoinHandle;
+use tokio::time;
+use wire::cluster::Message;
+use wire::driving::MonotonicClock;
+use wire::handshake::{self, Credentials, Introduction};
+use wire::link::{self, Caller, End, Limits, Link, Mailbox, NoService};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::Stream;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+const PASSWORD: &str = "right one";
+
+/// A cluster of one brick and one peer server with two spaces. `reader` may read in `main`, `writer` write in both.
+struct World {
+    view: Arc<ClusterView>,
+    brick: Brick,
+    peer: PeerServer,
+    _member: Member,
+}
+
+fn config() -> Config {
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+}
+
+impl World {
+    async fn start() -> Self {
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = CatalogEditor::new(catalogue.clone());
+        editor.set_up(&Parameters::generate()).await.unwrap();
+        let view = ClusterView::follow(catalogue).await.unwrap();
+        let store = Store::in_memory(Options::default()).unwrap();
+        let id = member::brick_of(&view, &store, &config().listen).await.unwrap();
+        let brick = Brick::start_in(view.clone(), BrickId(id.0), store, config()).await.unwrap();
+        let start = editor.start_number().await.unwrap();
+        let member = Member::announce(&view, Identity::Brick(id), start, brick.addresses()).await.unwrap();
+        for space in ["main", "other"] {
+            let options = SpaceOptions { nodes: Some(1), ..SpaceOptions::default() };
+            view.create_space(space, options).await.unwrap();
+        }
+        for name in ["root", "reader", "writer"] {
+            editor.create_user(name, Some(PASSWORD), &[]).await.unwrap();
+        }
+        for (space, name, permission) in [
+            ("main", "reader", Permission::Read),
+            ("main", "writer", Permission::Write),
+            ("other", "writer", Permission::Write),
+        ] {
+            let granted = editor.grant(space, Grantee::User(name), Some(permission)).await.unwrap();
+            view.wait_for_revision(granted.revision).await.unwrap();
+        }
+        let start = editor.start_number().await.unwrap();
+        let peer = PeerServer::start(view.clone(), start.0, config()).await.unwrap();
+        Self { view, brick, peer, _member: member }
+    }
+
+    fn space(&self, name: &str) -> Arc<SpaceView> {
+        self.view.space(name).unwrap()
+    }
+
+    async fn connect(&self, user: &str, space: &str) -> Connection {
+        let mut stream = Stream::dial(&self.peer.addresses()[0], None).await.unwrap();
+        let credentials = Some(Credentials { user: user.to_owned(), password: PASSWORD.to_owned() });
+        let introduction = Introduction { credentials, ..Introduction::new(space, "test") };
+        let terms = handshake::introduce(&mut stream, &introduction).await.unwrap();
+        let mailbox = Arc::new(Mailbox::default());
+        let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox.clone());
+        let caller = Caller::new(mailbox.clone(), 64 << 20);
+        Connection { mailbox, caller, end: tokio::spawn(link::drive(link)) }
+    }
+
+    async fn end(self) {
+        self.peer.shutdown().await.unwrap();
+        self.brick.shutdown().await.unwrap();
+    }
+}
+
+/// A connection in the test's own hands.
+struct Connection {
+    mailbox: Arc<Mailbox>,
+    caller: Caller,
+    end: JoinHandle<End>,
+}
+
+impl Connection {
+    async fn ask(&self, request: Request) -> Result<Response, ErrorKind> {
+        let asked = time::timeout(LONG, self.caller.call(request, Vec::new())).await.expect("no answer");
+        asked.map(|answer| answer.response).map_err(|error| error.kind())
+    }
+
+    fn send(&self, message: &Message) {
+        let (request, raw) = message.encode();
+        self.mailbox.send_one_way(request, raw);
+    }
+
+    async fn expect_serving(&self) {
+        assert!(matches!(self.ask(Request::Ping(proto::Ping {})).await, Ok(Response::Done(_))));
+    }
+
+    async fn expect_ended(self, what: &str) {
+        let end = time::timeout(LONG, self.end).await;
+        assert!(end.is_ok(), "the connection goes on: {what}");
+    }
+}
+
+fn page(space: SpaceId, node: NodeId) -> PageId {
+    PageId { space, node, number: 1 }
+}
+
+fn oid(page: PageId) -> Oid {
+    Oid::new(ClassId::NONE, page, 1)
+}
+
+fn txn(client: u64, ms: u64) -> TxnId {
+    TxnId { start: HlcTimestamp::at(ms), client: ClientId(client) }
+}
+
+fn up(client: u64, node: NodeId, message: Up<Object>) -> Message {
+    Message::Up { node, epoch: 1, holder: HolderId(client << 20), message }
+}
+
+fn renew(client: u64, node: NodeId) -> Message {
+    let (wanted_ms, subscribe, height) = (10_000, false, 0);
+    let message = Up::Renew { asked: 1, wanted_ms, open: true, sync: 1, subscribe, height, replaces: None };
+    up(client, node, message)
+}
+
+fn commit(txn: TxnId, node: NodeId, oids: impl IntoIterator<Item = Oid>) -> Message {
+    let writes = oids.into_iter().map(|oid| (oid, ObjectState::Value(Object::blob("x".into()))));
+    let part = Part { writes: writes.collect(), ..Part::default() };
+    Message::Call { txn, call: Call::Commit { parts: BTreeMap::from([(node, part)]), creates: false } }
+}
+
+#[tokio::test]
+async fn messages_that_no_client_sends_end_the_connection() {
+    let world = World::start().await;
+    let bystander = world.connect("writer", "main").await;
+    let one_way = [
+        Request::Down(Default::default()),
+        Request::Reply(Default::default()),
+        Request::Ask(Default::default()),
+        Request::Answer(Default::default()),
+        Request::NotServedHere(Default::default()),
+        Request::Deferred(Default::default()),
+        Request::SpaceStatus(Default::default()),
+        // These want an answer.
+        Request::Ping(proto::Ping {}),
+        Request::Query(Default::default()),
+    ];
+    for request in one_way {
+        let (what, connection) = (format!("{request:?}"), world.connect("writer", "main").await);
+        connection.mailbox.send_one_way(request, Vec::new());
+        connection.expect_ended(&what).await;
+    }
+    // And these want none.
+    for request in
+        [Request::Up(Default::default()), Request::Call(Default::default()), Request::Watch(Default::default())]
+    {
+        let (what, connection) = (format!("{request:?}"), world.connect("writer", "main").await);
+        assert!(connection.ask(request).await.is_err(), "{what}");
+        connection.expect_ended(&what).await;
+    }
+    bystander.expect_serving().await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_is_another_s_ends_the_connection() {
+    let world = World::start().await;
+    let now = MonotonicClock::begin().now();
+    let (main, other) = (world.space("main"), world.space("other"));
+    let (node, foreign_node) = (main.nodes[0], other.nodes[0]);
+    let (own, foreign) = (page(main.id, node), page(other.id, node));
+    let many =
+        || (0..=limits::CLUSTER_OBJECTS as u64).map(|at| Oid::new(ClassId::NONE, PageId { number: at, ..own }, 1));
+    let fetch = |page| Up::Fetch { page, fetch: FetchId(1), have: None };
+    let bad: Vec<(&str, Message)> = vec![
+        ("a page of another space", up(70, node, fetch(foreign))),
+        ("a logical node of another space", up(70, foreign_node, fetch(page(main.id, foreign_node)))),
+        ("a commit in another space", commit(txn(70, now), node, [oid(foreign)])),
+        ("a session of another client", renew(71, node)),
+        ("a transaction of another client", commit(txn(71, now), node, [oid(own)])),
+        ("a transaction in the future", commit(txn(70, now + 60_000), node, [oid(own)])),
+        ("a commit that is too large", commit(txn(70, now), node, many())),
+    ];
+    for (what, message) in bad {
+        let connection = world.connect("writer", "main").await;
+        // It says its number first.
+        connection.send(&renew(70, node));
+        connection.expect_serving().await;
+        connection.send(&message);
+        connection.expect_ended(what).await;
+    }
+    let owner = world.connect("writer", "main").await;
+    owner.send(&renew(80, node));
+    owner.expect_serving().await;
+    let thief = world.connect("writer", "other").await;
+    thief.send(&renew(80, foreign_node));
+    thief.expect_ended("the number of a client of another space").await;
+    owner.expect_serving().await;
+    // The same client, on a new connection.
+    let again = world.connect("writer", "main").await;
+    again.send(&renew(80, node));
+    owner.expect_ended("an earlier connection of the same client").await;
+    again.expect_serving().await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_is_not_permitted_fails_and_the_connection_goes_on() {
+    let world = World::start().await;
+    let (main, other) = (world.space("main"), world.space("other"));
+    let (space, foreign) = (u32::from(main.id.0), u32::from(other.id.0));
+    let node = main.nodes[0].0;
+    let reader = world.connect("reader", "main").await;
+    let read = |page| proto::ReadObject { oid: Some(oid(page).into()), cached: true };
+    let denied = [
+        Request::Reserve(proto::Reserve { space, node, pages: 1 }),
+        Request::BuildIndex(proto::BuildIndex { space, node, index: 1 }),
+        Request::Scan(proto::cluster::Scan { space: foreign, node, ..Default::default() }),
+        Request::ReadObject(read(page(other.id, main.nodes[0]))),
+        Request::CreateSpace(Default::default()),
+        Request::Move(Default::default()),
+        Request::MemberRequest(Default::default()),
+        Request::Describe(proto::query::Describe { space: "other".to_owned(), ..Default::default() }),
+    ];
+    for request in denied {
+        let what = format!("{request:?}");
+        assert_eq!(reader.ask(request).await.unwrap_err(), ErrorKind::Denied, "{what}");
+    }
+    for request in [
+        Request::Backup(Default::default()),
+        Request::MetaRead(Default::default()),
+        Request::Commit(Default::default()),
+    ] {
+        let what = format!("{request:?}");
+        assert_eq!(reader.ask(request).await.unwrap_err(), ErrorKind::Unsupported, "{what}");
+    }
+    reader.expect_serving().await;
+    // A connection about the whole cluster has no space to ask in.
+    let stranger = world.connect("reader", "").await;
+    for request in [
+        Request::Query(Default::default()),
+        Request::FetchRows(Default::default()),
+        Request::GetNumbers(proto::GetNumbers { count: 1 }),
+    ] {
+        let what = format!("{request:?}");
+        assert_eq!(stranger.ask(request).await.unwrap_err(), ErrorKind::Denied, "{what}");
+    }
+    stranger.expect_serving().await;
+    world.end().await;
+}
