@@ -1,8 +1,9 @@
-//! Connections to bricks: made again when they break.
+//! Connections to bricks, which are made again when they break.
 //!
-//! A brick that is killed closes its connection. One that hangs does not, so somebody looks ([`BrickLinks::look`]): a brick that has
-//! said nothing for a while is asked whether it is there, and is heard no more if it does not answer in time. It may be at
-//! work again soon, so the connection stays for some seconds; then it is made anew, and what waited for answers is told.
+//! A brick that is killed closes its connection. One that hangs does not, so liveness is checked once a second
+//! ([`BrickLinks::check_liveness`]): a brick that has been silent for a while is pinged, and counts as unresponsive if nothing is received
+//! from it in time. It may soon work again, so its connection is kept for some more seconds. Then it is closed, which fails the calls that
+//! wait for answers, and made again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -32,42 +33,41 @@ const CONNECT_POLICY: ConnectPolicy = ConnectPolicy {
     min_backoff: Duration::from_millis(10),
     max_backoff: Duration::from_secs(1),
 };
-/// Looks in which a brick has said nothing, after which it is asked whether it is there. Leases make it say something more often
-/// than not.
+/// Checks in which nothing was received from a brick before it is pinged. Renewals of leases are usually more frequent.
 const PING_AFTER_TICKS: u32 = 4;
-/// Looks after which a brick that was asked whether it is there, and has said nothing, is not heard any more.
+/// Checks after a ping without an answer before a brick counts as unresponsive.
 const UNRESPONSIVE_AFTER_TICKS: u32 = 3;
-/// Looks after which its connection is given up.
+/// Checks after a ping without an answer before the connection is closed.
 const DISCONNECT_AFTER_TICKS: u32 = 15;
 
-/// Whoever has connections to bricks.
+/// Handles what happens on connections to bricks.
 pub(crate) trait BrickLinkHandler: Send + Sync + 'static {
     /// There is a connection to a brick.
     fn on_connected(&self, brick: BrickId);
 
-    /// A brick says something.
+    /// Handles a message of a brick.
     ///
     /// # Errors
-    /// If no brick says that: the connection ends.
+    /// If a brick does not send such a message: the connection is closed.
     fn handle_message(&self, brick: BrickId, message: Message) -> Result<()>;
 
-    /// The connection to a brick is gone.
+    /// The connection to a brick has ended.
     fn on_disconnected(&self, brick: BrickId);
 }
 
-/// A connection that there is.
+/// An open connection.
 struct Connection {
     handle: PeerHandle,
     caller: Caller,
     mailbox: Arc<Mailbox>,
-    /// Looks since it has said something.
+    /// Checks since something was received.
     ticks_since_message: u32,
-    /// Looks since it was asked whether it is there, if it has said nothing since.
+    /// Checks since the last ping, if nothing was received since.
     ticks_since_ping: Option<u32>,
 }
 
 impl Connection {
-    /// Somebody looks whether it has said something.
+    /// Counts one check.
     fn count_tick(&mut self) {
         if self.mailbox.take_received() {
             (self.ticks_since_message, self.ticks_since_ping) = (0, None);
@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Asks whether it is there.
+    /// Pings the brick.
     fn send_ping(&mut self) {
         self.ticks_since_ping = Some(0);
         // Any answer will do.
@@ -108,17 +108,17 @@ pub(crate) struct BrickLinks {
 }
 
 impl BrickLinks {
-    /// Those of a process that is known so.
+    /// No connections yet. This process introduces itself to bricks with `membership`.
     pub(crate) fn new(membership: ClusterCredentials) -> Arc<Self> {
         Arc::new(Self { membership, links: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, BrickLink>> {
-        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The map is consistent between any two statements, so a panic elsewhere does no harm.
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps connections to these bricks, and to no others. Called on the runtime that drives them.
+    /// Keeps connections to these bricks, and to no others. Call it on the runtime that is to drive them.
     pub(crate) fn set_bricks(
         self: &Arc<Self>,
         bricks: &BTreeMap<BrickId, Address>,
@@ -147,13 +147,13 @@ impl BrickLinks {
         }
     }
 
-    /// The way to a brick, if there is a connection.
+    /// A handle of the connection to a brick, if it is open.
     pub(crate) fn handle_to(&self, brick: BrickId) -> Option<PeerHandle> {
         self.lock().get(&brick)?.connection.as_ref().map(|up| up.handle.clone())
     }
 
-    /// Looks which bricks have said something: to be called once a second. Of those that have not, the quietest is asked whether it
-    /// is there, so this says one small thing a second at most; so are those that somebody doubts.
+    /// Checks which bricks have sent something; to be called once a second. The brick that has been silent the longest is pinged, and so are
+    /// `doubted` ones that are silent.
     pub(crate) fn check_liveness(&self, doubted: &BTreeSet<BrickId>) {
         let mut links = self.lock();
         let mut quiet: Vec<(BrickId, &mut Connection)> =
@@ -173,7 +173,7 @@ impl BrickLinks {
         }
     }
 
-    /// Whether there is a connection to a brick, and it says something when it is asked to.
+    /// Whether there is a connection to a brick, and the brick answers pings.
     pub(crate) fn is_responsive(&self, brick: BrickId) -> bool {
         self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_some_and(Connection::is_responsive)
     }
@@ -184,7 +184,7 @@ impl BrickLinks {
         self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_none_or(is_silent)
     }
 
-    /// Asks a brick something that it answers once; `then` takes the answer where it arrives.
+    /// Sends a request to a brick. `then` is called with the answer on the thread of the connection.
     pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         match self.caller(brick) {
             Ok(caller) => caller.ask(request, |answer| then(answer.and_then(Answer::check))),
@@ -192,7 +192,7 @@ impl BrickLinks {
         }
     }
 
-    /// Passes a request on to a brick, and its answer back. Whoever has asked checks its bytes.
+    /// Forwards a request to a brick, and its answer back. The receiver checks the bytes.
     pub(crate) fn forward(&self, brick: BrickId, request: Request, deferred: DeferredResponder) {
         match self.caller(brick) {
             Ok(caller) => caller.forward(request, deferred),
@@ -211,14 +211,14 @@ impl BrickLinks {
         Err(Error::new(ErrorKind::Unavailable, what))
     }
 
-    /// Asks a brick something, and waits for its answer.
+    /// Sends a request to a brick, and waits for its answer.
     ///
     /// # Errors
-    /// What the brick answers; [`ErrorKind::Unavailable`] if it cannot be asked, and [`ErrorKind::Unknown`] if the connection ends
-    /// before it has answered.
+    /// The error that the brick answers; [`ErrorKind::Unavailable`] if the request was not sent; [`ErrorKind::Unknown`] if the
+    /// connection ends before the answer.
     pub(crate) async fn call(&self, brick: BrickId, request: Request) -> Result<Answer> {
         let (tell, answer) = oneshot::channel();
-        // Whoever waited may wait no more.
+        // The caller may have given up.
         self.ask(brick, request, |answer| drop(tell.send(answer)));
         let lost = |_| Error::new(ErrorKind::Unknown, format!("brick {} has not answered", brick.0));
         answer.await.map_err(lost)?
@@ -278,7 +278,7 @@ async fn maintain_connection<B: BrickLinkHandler>(
     }
 }
 
-/// Connects to a brick, if that is who answers: another one may have been started where it was.
+/// Connects to a brick, and checks that it is this one: another one may have been started at its address.
 async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<(Stream, u32)> {
     let (stream, terms) = uplinks.membership.dial(&address, Role::Peer).await?;
     match terms.brick {
@@ -292,7 +292,7 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     }
 }
 
-/// What comes from a brick.
+/// Handles the messages of a brick.
 struct BrickMessageService<B> {
     brick: BrickId,
     handler: Weak<B>,

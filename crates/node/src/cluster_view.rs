@@ -1,8 +1,7 @@
-//! What a process knows of its cluster: where logical nodes are served, which spaces there are, and numbers that nobody
-//! else has.
+//! A process's view of its cluster: where logical nodes are served, which spaces exist, and a pool of unique numbers.
 //!
-//! [`ClusterView::follow`] fills it from the catalogue and keeps it current. Whatever keeps the catalogue may be away: then what is
-//! known stays, and so do the numbers in stock.
+//! [`ClusterView::follow`] fills it from the catalogue and keeps it current. While the meta-server is unreachable, the view stays as it
+//! is, and numbers come from the pool.
 
 pub(crate) mod members;
 pub(crate) mod moves;
@@ -40,10 +39,10 @@ pub struct SpaceView {
     pub nodes: Vec<NodeId>,
 }
 
-/// The first of some numbers that nobody else has, when they are there.
+/// The first of some unique numbers, once they were taken.
 pub type PendingNumbers = Pin<Box<dyn Future<Output = Result<u64>> + Send>>;
 
-/// What a process knows of its cluster.
+/// A process's view of its cluster.
 pub struct ClusterView {
     /// Where logical nodes are served.
     pub placement: Arc<CurrentPlacement>,
@@ -51,11 +50,11 @@ pub struct ClusterView {
     number_source: Box<dyn Fn(u64) -> PendingNumbers + Send + Sync>,
     source: Option<CatalogSource>,
     schema_cache: SchemaCache,
-    /// Held while it is filled.
+    /// Held while the view is updated.
     filling: Mutex<()>,
 }
 
-/// The catalogue that a realm is filled from.
+/// The catalogue that a view follows.
 struct CatalogSource {
     editor: CatalogEditor,
     follower: Follower,
@@ -64,12 +63,12 @@ struct CatalogSource {
 
 impl std::fmt::Debug for ClusterView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Realm").field("placement", &self.placement).finish_non_exhaustive()
+        f.debug_struct("ClusterView").field("placement", &self.placement).finish_non_exhaustive()
     }
 }
 
 impl ClusterView {
-    /// A cluster of which nothing is known yet. `numbers` gets so many numbers in a row that nobody else ever gets.
+    /// An empty view without a catalogue. `numbers` takes so many consecutive numbers that are never given again.
     pub fn new(numbers: impl Fn(u64) -> PendingNumbers + Send + Sync + 'static) -> Arc<Self> {
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
         let schemas = SchemaCache::default();
@@ -83,11 +82,11 @@ impl ClusterView {
         })
     }
 
-    /// The cluster that a catalogue tells of, as long as this or a clone of it is there.
+    /// A view that follows a catalogue as long as it exists.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if whatever keeps the catalogue cannot be asked now; [`ErrorKind::NotFound`] if it has not
-    /// been set up, [`ErrorKind::Unsupported`] if a newer program has done that.
+    /// [`ErrorKind::Unavailable`] if the catalogue cannot be read now; [`ErrorKind::NotFound`] if it has not been set up,
+    /// [`ErrorKind::Unsupported`] if a newer program has set it up.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -125,7 +124,7 @@ impl ClusterView {
         Ok(realm)
     }
 
-    /// These are the spaces.
+    /// Replaces the spaces.
     pub fn set_spaces(&self, spaces: impl IntoIterator<Item = SpaceView>) {
         let spaces = spaces.into_iter().map(|space| (space.name.clone(), Arc::new(space)));
         self.spaces.store(Arc::new(spaces.collect()));
@@ -134,7 +133,7 @@ impl ClusterView {
     /// A space, by its name.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], with the names there are.
+    /// [`ErrorKind::NotFound`], with the names that exist.
     pub fn space(&self, name: &str) -> Result<Arc<SpaceView>> {
         let spaces = self.spaces.load();
         spaces.get(name).cloned().ok_or_else(|| {
@@ -150,36 +149,36 @@ impl ClusterView {
         self.spaces.load().values().cloned().collect()
     }
 
-    /// The first of so many numbers in a row that nobody else ever gets.
+    /// Takes so many consecutive numbers that are never given again, and returns the first.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if whoever gives them cannot be reached.
+    /// [`ErrorKind::Unavailable`] if the pool is empty and the catalogue cannot be reached.
     pub async fn take_numbers(&self, count: u64) -> Result<u64> {
         (self.number_source)(count).await
     }
 
     // -------------------------------------------------------------------------------------------- the catalogue
 
-    /// The catalogue as it is known now; `None` if this realm has none.
+    /// The latest known catalogue; `None` if this view has none.
     #[must_use]
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
         self.source.as_ref().map(|catalogue| catalogue.follower.catalog())
     }
 
-    /// The same for a moment: the quick way.
+    /// The same without counting references: for a moment only.
     pub(crate) fn load_catalog(&self) -> Option<Guard<Arc<Catalog>>> {
         self.source.as_ref().map(|catalogue| catalogue.follower.load())
     }
 
-    /// Tells when the catalogue has changed; `None` if this realm has none.
+    /// Notifies of changes of the catalogue; `None` if this view has none.
     pub(crate) fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
         self.source.as_ref().map(|catalogue| catalogue.follower.subscribe())
     }
 
-    /// What changes the catalogue.
+    /// The editor of the catalogue.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if this realm has none.
+    /// [`ErrorKind::Unsupported`] if this view has no catalogue.
     pub fn editor(&self) -> Result<&CatalogEditor> {
         self.source().map(|catalogue| &catalogue.editor)
     }
@@ -189,7 +188,7 @@ impl ClusterView {
         self.source.as_ref().ok_or_else(none)
     }
 
-    /// Makes a space, and waits until it is known here.
+    /// Creates a space, and waits until this view has it.
     ///
     /// # Errors
     /// As [`CatalogEditor::create_space`].
@@ -200,17 +199,17 @@ impl ClusterView {
         self.space(name)
     }
 
-    /// Waits until all up to this revision of the catalogue is known here.
+    /// Waits until this view is as of this revision of the catalogue, or later.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if this realm has no catalogue, [`ErrorKind::Unavailable`] if the process ends.
+    /// [`ErrorKind::Unsupported`] if this view has no catalogue, [`ErrorKind::Unavailable`] if the process ends.
     pub async fn wait_for_revision(&self, revision: Revision) -> Result<()> {
         self.source()?.follower.wait_for_revision(revision).await?;
         self.update_from_catalog();
         Ok(())
     }
 
-    /// Has numbers in stock from now on, for the time when whatever keeps the catalogue is away.
+    /// Keeps a pool of numbers from now on, for when the meta-server is unreachable.
     ///
     /// # Errors
     /// If there is no catalogue, or it cannot be changed now.
@@ -218,7 +217,7 @@ impl ClusterView {
         self.source()?.number_pool.keep_filled().await
     }
 
-    /// Takes over what the catalogue says. One at a time: else who is slow would put an older state in the place of a newer one.
+    /// Updates the view from the catalogue. One thread at a time does so: a slow one would replace a newer state by an older one.
     fn update_from_catalog(&self) {
         let _one = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(catalog) = self.catalog() else { return };
@@ -238,7 +237,7 @@ impl ClusterView {
     }
 }
 
-/// The placement map as the processes of a cluster use it: bricks that serve something or live, and who serves what.
+/// The placement map of a catalogue: the bricks that serve something or are alive, and which brick serves which logical node.
 fn placement_of(catalog: &Catalog) -> PlacementSnapshot {
     let mut map = PlacementSnapshot::default();
     for (node, placed) in catalog.placement_map().nodes() {
@@ -248,7 +247,7 @@ fn placement_of(catalog: &Catalog) -> PlacementSnapshot {
             let (to, sealed) = (BrickId(moving.to.0), is_sealed.then_some(epoch));
             map.moving.insert(node, Transfer { from: brick, to, sealed });
         }
-        // Between two bricks nobody serves it.
+        // Between two bricks, none serves it.
         if !is_sealed {
             map.nodes.insert(node, NodePlacement { brick, epoch, moves: placed.moves });
         }
@@ -262,13 +261,16 @@ fn placement_of(catalog: &Catalog) -> PlacementSnapshot {
         let mut addresses = brick.addresses.iter().map(|address| address.parse::<Address>());
         match addresses.find_map(Result::ok) {
             Some(address) => drop(map.bricks.insert(BrickId(brick.id.0), address)),
-            None => error!(brick = brick.id.0, "the catalogue has no address of this brick that can be read"),
+            None => error!(
+                brick = brick.id.0,
+                "the catalogue has no valid address of this brick: set one, or remove the brick"
+            ),
         }
     }
     map
 }
 
-/// Waits until the catalogue changes; for ever, if there is none.
+/// Waits for a change of the catalogue; without a catalogue it never returns.
 pub(crate) async fn next_change(changed: &mut Option<watch::Receiver<Revision>>) {
     if let Some(changed) = changed
         && changed.changed().await.is_ok()

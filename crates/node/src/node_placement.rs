@@ -12,25 +12,25 @@ use wire::transport::Address;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BrickId(pub u32);
 
-/// Who serves a logical node.
+/// The brick that serves a logical node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePlacement {
     /// The brick.
     pub brick: BrickId,
-    /// Since which epoch. Requests carry it, and are refused by whoever serves the node as of another one.
+    /// The epoch since which it does. Requests carry it, and a brick refuses those of another epoch.
     pub epoch: u64,
-    /// How often the node has moved.
+    /// How often the node has moved; part of the versions of its pages.
     pub moves: u32,
 }
 
-/// A move of a logical node that is under way.
+/// A move of a logical node that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// The brick that serves it, or did until it was sealed.
     pub from: BrickId,
     /// The brick that it moves to.
     pub to: BrickId,
-    /// The epoch since which nobody serves it, if it is sealed.
+    /// The epoch since which no brick serves it, if it is sealed.
     pub sealed: Option<u64>,
 }
 
@@ -39,9 +39,9 @@ pub struct Transfer {
 pub struct PlacementSnapshot {
     /// Where each brick listens.
     pub bricks: BTreeMap<BrickId, Address>,
-    /// Who serves each logical node.
+    /// Which brick serves each logical node. A node that is sealed for a move is not here.
     pub nodes: BTreeMap<NodeId, NodePlacement>,
-    /// The moves that are under way.
+    /// The moves that have not ended.
     pub moving: BTreeMap<NodeId, Transfer>,
 }
 
@@ -59,7 +59,7 @@ impl Default for CurrentPlacement {
 }
 
 impl CurrentPlacement {
-    /// There is a newer map.
+    /// Replaces the map by a newer one.
     pub fn set(&self, map: PlacementSnapshot) {
         self.map.store(Arc::new(map));
         self.changed.send_replace(());
@@ -71,13 +71,13 @@ impl CurrentPlacement {
         self.map.load_full()
     }
 
-    /// Who serves a logical node, if anybody does.
+    /// The brick that serves a logical node, if one does.
     #[must_use]
     pub fn of(&self, node: NodeId) -> Option<NodePlacement> {
         self.map.load().nodes.get(&node).copied()
     }
 
-    /// Sees changes from now on.
+    /// Notifies of changes from now on.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<()> {
         self.changed.subscribe()

@@ -1,4 +1,4 @@
-//! What a store is for. Each kind of server keeps other things in one, and none makes sense of another's.
+//! Which kind of server a store belongs to. The kinds keep different contents, and none can read that of another.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use store::Store;
 
 use crate::member;
 
-/// What a store is for.
+/// The kind of server that a store belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A brick of a cluster.
@@ -30,10 +30,10 @@ impl fmt::Display for Purpose {
 }
 
 impl Purpose {
-    /// Refuses a store that is for something else; a new one is for anything.
+    /// Checks that a store belongs to this kind of server. A new store belongs to any.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it is; as reading it.
+    /// [`ErrorKind::Invalid`] if it belongs to another kind; the errors of reading it.
     pub fn check(self, store: &Store) -> Result<()> {
         match Self::detect(store)? {
             Some(found) if found != self => {

@@ -1,4 +1,4 @@
-//! Who takes part in the cluster, as somebody outside wants it.
+//! Requests about the members of the cluster.
 
 use meta::catalog::{CatalogEditor, Follower, MemberAnswer, MemberRequest};
 use model::{Error, ErrorKind, Result};
@@ -6,10 +6,10 @@ use wire::proto::members;
 
 use super::{CatalogSource, ClusterView};
 
-/// Does what a request wants, by what the catalogue says now, and waits until what was changed is known here.
+/// Carries out a request with the latest catalogue, and waits until `follower` has seen the change.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if it cannot be read; those of the operation.
+/// [`ErrorKind::Invalid`] if the request cannot be read; the errors of the operation.
 pub(crate) async fn handle_member_request(
     editor: &CatalogEditor,
     follower: &Follower,
@@ -28,10 +28,10 @@ pub(crate) async fn handle_member_request(
 }
 
 impl ClusterView {
-    /// Does what a request wants, so that it is known here: see [`answer`].
+    /// Carries out a request, and updates this view.
     ///
     /// # Errors
-    /// As [`answer`].
+    /// As [`handle_member_request`].
     pub(crate) async fn handle_member_request(&self, asked: &members::MemberRequest) -> Result<members::MemberAnswer> {
         let CatalogSource { editor, follower, .. } = self.source()?;
         let answered = handle_member_request(editor, follower, asked).await?;

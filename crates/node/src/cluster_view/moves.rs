@@ -1,4 +1,4 @@
-//! Where logical nodes are, and that they move, as somebody outside wants it.
+//! Requests about the placement of logical nodes, and moves.
 
 use meta::catalog::{CatalogEditor, Follower, MoveAnswer, MoveRequest};
 use model::{Error, ErrorKind, Result};
@@ -6,10 +6,10 @@ use wire::proto::moves;
 
 use super::{CatalogSource, ClusterView};
 
-/// Does what a request wants, by what the catalogue says now, and waits until what was changed is known here.
+/// Carries out a request with the latest catalogue, and waits until `follower` has seen the change.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if it cannot be read; those of the operation.
+/// [`ErrorKind::Invalid`] if the request cannot be read; the errors of the operation.
 pub(crate) async fn handle_move_request(
     editor: &CatalogEditor,
     follower: &Follower,
@@ -27,10 +27,10 @@ pub(crate) async fn handle_move_request(
 }
 
 impl ClusterView {
-    /// Does what a request wants, so that it is known here: see [`answer`].
+    /// Carries out a request, and updates this view.
     ///
     /// # Errors
-    /// As [`answer`].
+    /// As [`handle_move_request`].
     pub(crate) async fn handle_move_request(&self, request: &moves::Move) -> Result<MoveAnswer> {
         let CatalogSource { editor, follower, .. } = self.source()?;
         let answer = handle_move_request(editor, follower, request).await?;
@@ -38,19 +38,19 @@ impl ClusterView {
         Ok(answer)
     }
 
-    /// Waits until all is known here that the catalogue says now of where logical nodes are.
+    /// Waits until this view has the placement map that the catalogue has now.
     ///
     /// # Errors
-    /// If whatever keeps the catalogue cannot be asked now.
+    /// If the catalogue cannot be read now.
     pub(crate) async fn refresh_placement(&self) -> Result<()> {
         self.wait_for_revision(self.editor()?.placement_revision().await?).await
     }
 }
 
-/// An answer as it is sent.
+/// Encodes an answer.
 ///
 /// # Errors
-/// None, unless there is a mistake here.
+/// [`ErrorKind::Internal`] if it cannot be encoded, which is a mistake here.
 pub(crate) fn encode(answer: &MoveAnswer) -> Result<moves::Moved> {
     let answer = serde_json::to_vec(answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
     Ok(moves::Moved { answer: answer.into() })

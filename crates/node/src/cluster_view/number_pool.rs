@@ -1,4 +1,4 @@
-//! Numbers that nobody else gets, taken from the catalogue many at a time.
+//! Unique numbers, taken from the catalogue many at a time.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,18 +12,18 @@ use tracing::debug;
 
 /// Numbers that are taken at a time.
 const BATCH: u64 = 1024;
-/// With fewer in stock more are fetched.
+/// With fewer in the pool more are taken.
 const REFILL_BELOW: u64 = BATCH / 2;
-/// The counter of the catalogue: that of the starts of processes, as both are told apart by these numbers.
+/// The counter of the catalogue. It is also that of process starts: clients and processes never share a number.
 const COUNTER: &str = "starts";
-/// How long it waits after the catalogue could not be changed.
+/// The pause after the catalogue could not be changed.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Numbers in stock.
+/// A pool of numbers.
 pub(super) struct NumberPool {
     editor: CatalogEditor,
     numbers: Mutex<Vec<Range<u64>>>,
-    /// Whoever has it fetches more.
+    /// Held by the task that takes more numbers.
     refilling: tokio::sync::Mutex<()>,
     low: Notify,
 }
@@ -35,11 +35,11 @@ impl NumberPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
-        // A list that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The list is consistent between any two statements, so a panic elsewhere does no harm.
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first of so many numbers in a row.
+    /// Takes so many consecutive numbers, and returns the first.
     pub(super) async fn take(&self, count: u64) -> Result<u64> {
         if let Some(first) = self.take_pooled(count) {
             return Ok(first);
@@ -67,7 +67,7 @@ impl NumberPool {
         Some(first)
     }
 
-    /// Fills the stock, and keeps it filled as long as it is there.
+    /// Fills the pool, and keeps it filled as long as it exists.
     pub(super) async fn keep_filled(self: &Arc<Self>) -> Result<()> {
         self.refill().await?;
         tokio::spawn(keep_filled(Arc::downgrade(self)));
@@ -83,12 +83,12 @@ impl NumberPool {
 
 async fn keep_filled(stock: Weak<NumberPool>) {
     while let Some(kept) = stock.upgrade() {
-        // Looked at now and then, so that nobody keeps a stock that is of no use any more.
+        // Ends now and then, so that a pool that is not used any more is dropped.
         if time::timeout(60 * RETRY_DELAY, kept.low.notified()).await.is_err() {
             continue;
         }
         while let Err(error) = kept.refill().await {
-            debug!(%error, "no numbers can be taken from the catalogue now");
+            debug!(%error, "cannot take numbers from the catalogue now; trying again");
             time::sleep(RETRY_DELAY).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Clients ask what classes there are, and bring those of their programs.
+//! Answers requests for the classes of a space, and adds the classes of clients' programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use wire::proto::schema;
 
 use crate::cluster_view::{ClusterView, SpaceView};
 
-/// How long a revision of the catalogue is waited for.
+/// How long a request waits for a revision of the catalogue.
 const REVISION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Brings classes up to those of a client's program. `may_change` is why it may not change any, if it may not.
+/// Adopts the classes of a client's program. `may_change` is the error if the client may not change classes.
 pub(super) async fn handle_define(
     realm: &ClusterView,
     space: &SpaceView,
@@ -30,7 +30,7 @@ pub(super) async fn handle_define(
     schema_at_revision(realm, space, adopted.revision).await
 }
 
-/// The classes of a space, at this revision or a later one.
+/// The classes of a space, as of this revision or a later one.
 pub(super) async fn schema_at_revision(realm: &ClusterView, space: &SpaceView, revision: Revision) -> Result<Response> {
     let late = || {
         let what = format!("the peer server has not heard of revision {} of the catalogue yet: try again", revision.0);
@@ -41,7 +41,7 @@ pub(super) async fn schema_at_revision(realm: &ClusterView, space: &SpaceView, r
     schema_to_proto(&catalog.schema(space.id), catalog.revision()).map(Response::Schema)
 }
 
-// ---------------------------------------------------------------------------------------------- telling
+// ---------------------------------------------------------------------------------------------- encoding
 
 fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
     let classes = schema.classes().map(|shape| class_to_proto(shape.class())).collect::<Result<_>>()?;
@@ -79,7 +79,7 @@ fn field_to_proto(field: &Field) -> Result<schema::Field> {
     })
 }
 
-// ---------------------------------------------------------------------------------------------- being told
+// ---------------------------------------------------------------------------------------------- decoding
 
 fn class_from_proto(definition: schema::ClassDefinition) -> Result<WantedClass> {
     let schema::ClassDefinition { name, parent, fields, indexes } = definition;

@@ -1,11 +1,11 @@
-//! Says of indexes that they are ready.
+//! Records in the catalogue which indexes are ready.
 //!
-//! Bricks enter all objects into a new index by themselves. A peer server that sees one which is being built asks all logical
-//! nodes, and when each has answered that its objects are in it, the catalogue is told. Any number of peer servers may
-//! do so at once: what the second one says changes nothing.
+//! Bricks enter all objects into a new index by themselves. A peer server that sees an index being built asks all logical nodes, and
+//! records that the index is ready when each has answered that its objects are in it. Several peer servers may do so at once: the
+//! second record changes nothing.
 //!
-//! One that is to be unique is looked through before: from when bricks have it nobody gets values that somebody has, but
-//! objects from before may be alike. Then the catalogue is told which are, and it is looked at again later.
+//! A unique index is searched for duplicates first. Once bricks have the index, they refuse new duplicates, but older objects may have
+//! equal values. Then the catalogue records which, and the index is searched again later.
 
 mod duplicates;
 
@@ -22,11 +22,11 @@ use wire::proto::response::Response;
 
 use super::PeerProcess;
 
-/// How soon it is looked again how far indexes are, and whether what is in the way is gone.
+/// How soon bricks are asked again about an index, and how soon one with duplicates is searched again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 const DUPLICATE_RETRY_DELAY: Duration = Duration::from_secs(3);
 
-/// Follows the catalogue for ever.
+/// Completes indexes until the process ends.
 pub(super) async fn complete_indexes(peer: &PeerProcess) {
     let Some(mut changed) = peer.cluster_view.catalog_changes() else { return };
     loop {
@@ -38,9 +38,9 @@ pub(super) async fn complete_indexes(peer: &PeerProcess) {
             match make_ready(peer, &space, &index).await {
                 Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
                 Ok(false) => is_waiting = true,
-                // A brick that is away comes back, and so does whoever keeps the catalogue.
+                // An unreachable brick or meta-server returns.
                 Err(error) => {
-                    debug!(space = space.name, index = index.name, %error, "it is not known how far an index is");
+                    debug!(space = space.name, index = index.name, %error, "the progress of an index is not known");
                     is_waiting = true;
                 }
             }
@@ -54,7 +54,7 @@ pub(super) async fn complete_indexes(peer: &PeerProcess) {
     }
 }
 
-/// The indexes that are not ready.
+/// The indexes that are being built.
 fn building(peer: &PeerProcess) -> Vec<(Arc<Space>, Arc<Index>)> {
     let Some(catalog) = peer.cluster_view.catalog() else { return Vec::new() };
     let of_space = |space: &Arc<Space>| {
@@ -65,7 +65,7 @@ fn building(peer: &PeerProcess) -> Vec<(Arc<Space>, Arc<Index>)> {
     catalog.spaces().flat_map(of_space).collect()
 }
 
-/// Tells the catalogue that an index is ready, if it is, or else what is in the way.
+/// Records that an index is ready, if it is, or else its duplicates. Returns whether it is ready.
 async fn make_ready(peer: &PeerProcess, space: &Space, index: &Index) -> Result<bool> {
     for node in peer.cluster_view.space(&space.name)?.nodes.iter().copied() {
         if !is_complete_at(peer, node, space, index).await? {
@@ -79,12 +79,12 @@ async fn make_ready(peer: &PeerProcess, space: &Space, index: &Index) -> Result<
     }
     let is_ready = flaw.is_none();
     let told = peer.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
-    // Until it is known here, it would be asked for again.
+    // Until this process knows it, it would ask again.
     peer.cluster_view.wait_for_revision(told.revision).await?;
     Ok(is_ready)
 }
 
-/// Whether all objects of a logical node are in an index. The brick waits a moment until they are.
+/// Whether all objects of a logical node are in an index. The brick waits a moment for that.
 async fn is_complete_at(peer: &PeerProcess, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
     let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
     let answer = peer.call_node(node, Request::BuildIndex(build)).await?;

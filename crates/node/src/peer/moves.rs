@@ -1,4 +1,4 @@
-//! Has logical nodes moved, and tells how far their new bricks are.
+//! Answers requests about moves of logical nodes, with the progress that the new bricks report.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::PeerProcess;
 use crate::cluster_view::moves;
 use crate::node_placement::BrickId;
 
-/// How long a brick may take to tell how far it is.
+/// How long a brick may take to report its progress.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a client is answered.
+/// Answers a request about moves.
 pub(super) async fn handle_move_request(peer: &Arc<PeerProcess>, request: Move) -> Result<Response> {
     let mut answer = peer.cluster_view.handle_move_request(&request).await?;
     add_move_ins(peer, &mut answer).await;
     Ok(Response::Moved(moves::encode(&answer)?))
 }
 
-/// Asks the bricks that nodes come to, or have come to. Of those that do not answer nothing is told.
+/// Adds the progress that destination bricks report. Bricks that do not answer are left out.
 async fn add_move_ins(peer: &Arc<PeerProcess>, answer: &mut MoveAnswer) {
     let mut at: BTreeMap<BrickId, Vec<u32>> = BTreeMap::new();
     for state in &answer.nodes {

@@ -1,4 +1,4 @@
-//! How the transactions of a peer server's clients end, counted.
+//! Counts how the transactions of a peer server's clients end.
 
 use protocol::commit::Refusal;
 use protocol::commit::coordinator;
@@ -6,7 +6,7 @@ use protocol::gateway::Reply;
 
 use crate::server::Metric;
 
-/// How many transactions have ended how.
+/// How many transactions have ended in each way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OutcomeCounts {
     committed: u64,
@@ -18,7 +18,7 @@ pub(super) struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
-    /// A client is answered.
+    /// Counts a reply to a client.
     pub(super) fn count<T>(&mut self, reply: &Reply<T>) {
         let (counter, refusal) = match reply {
             Reply::Ended(coordinator::CommitReply::Committed(_)) => (&mut self.committed, None),
@@ -41,11 +41,23 @@ impl OutcomeCounts {
             Metric::counter(
                 "transactions_read_only_total",
                 self.read_only,
-                "Transactions that have only read, and may.",
+                "Transactions that have only read and were confirmed.",
             ),
-            Metric::counter("transactions_conflicts_total", self.conflicts, "Transactions that met another one."),
-            Metric::counter("transactions_aborted_total", self.aborted, "Transactions given up, wounded or finished."),
-            Metric::counter("transactions_too_old_total", self.unknown, "Transactions that nobody knows any more."),
+            Metric::counter(
+                "transactions_conflicts_total",
+                self.conflicts,
+                "Transactions that conflicted with another one.",
+            ),
+            Metric::counter(
+                "transactions_aborted_total",
+                self.aborted,
+                "Transactions that were aborted: given up, wounded, or finished by others.",
+            ),
+            Metric::counter(
+                "transactions_too_old_total",
+                self.unknown,
+                "Transactions whose outcome no brick remembers any more.",
+            ),
             Metric::counter("locks_granted_total", self.locks, "Locks granted to datastore transactions."),
         ]
     }

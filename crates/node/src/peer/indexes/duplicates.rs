@@ -23,7 +23,7 @@ struct EntryStream {
     next: Option<Option<ScanPosition>>,
 }
 
-/// Two objects with the same values, if there are any. What changes meanwhile may be seen twice.
+/// Two objects with the same values, if there are any. An object that changes meanwhile may be seen twice.
 pub(super) async fn find(peer: &PeerProcess, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
     let catalog = peer.cluster_view.catalog().unwrap_or_default();
     let classes: BTreeSet<ClassId> =
@@ -74,12 +74,12 @@ async fn fetch(
     };
     let answer = peer.call_node(entries.node, Request::Scan(scan.into_proto()?)).await?;
     let Response::Scanned(scanned) = answer.response else {
-        return Err(Error::new(ErrorKind::Internal, "the brick has answered something else"));
+        return Err(Error::new(ErrorKind::Internal, "the brick has answered something else than it was asked"));
     };
     let Scanned { found, next, has_stale_classes: behind, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
     if behind {
         peer.cluster_view.refresh_schema(space.id).await?;
-        let what = format!("classes have come below that of index {:?}: it is looked through again", index.name);
+        let what = format!("classes were added below that of index {:?}: it is searched again", index.name);
         return Err(Error::new(ErrorKind::Unavailable, what));
     }
     for (oid, _, object) in found {

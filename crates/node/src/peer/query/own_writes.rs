@@ -1,4 +1,4 @@
-//! What the transaction that asks has written: it takes the place of what bricks and caches have.
+//! Objects that the querying transaction has written: they take the place of what bricks and caches have.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use model::{Kind, Object, Oid, RecordRef, Result};
 use query::key::IndexEntry;
 use query::{CandidateSource, Plan, QueryRun};
 
-/// What the transaction has written.
+/// The objects that the transaction has written.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
     objects: BTreeMap<Oid, Option<Object>>,
-    /// Those that are candidates, in the order of the plan's index; until they are offered.
+    /// The candidates among them, in the order of the plan's index, until they are offered.
     candidates: Vec<(Oid, Bytes)>,
 }
 
 impl OwnWrites {
-    /// What `objects` mean for a plan.
+    /// Finds the candidates of a plan among `objects`.
     ///
     /// # Errors
     /// If one of them is damaged.
@@ -54,13 +54,13 @@ impl OwnWrites {
         self.objects.contains_key(&oid)
     }
 
-    /// The record of an object that it has written: what is known of the object then.
+    /// The record of an object that it has written; `Some(None)` if it has deleted the object or it is no record.
     pub(super) fn get(&self, oid: Oid) -> Option<Option<Bytes>> {
         let object = self.objects.get(&oid)?.as_ref();
         Some(object.filter(|object| object.kind == Kind::Record).map(|object| object.data.clone()))
     }
 
-    /// Offers its candidates, once, as a stream of their own. Says whether there were any.
+    /// Offers the candidates, once, as a stream of their own. Returns whether there were any.
     pub(super) fn offer(&mut self, run: Option<&mut QueryRun>) -> bool {
         let Some(run) = run.filter(|_| !self.candidates.is_empty()) else { return false };
         for (oid, record) in self.candidates.drain(..) {
