@@ -140,7 +140,7 @@ fn a_brick_that_has_just_ended_at_another_address_is_not_called_removed() {
     let log = std::fs::File::create(world.data().join("elsewhere.log")).unwrap();
     let mut node = mortar(&["node", "--listen", "127.0.0.1:0", "--config"]);
     let mut elsewhere = node.arg(config).stdout(log).spawn().unwrap();
-    world.status_until(|shown| shown.iter().any(|one| one["name"] == "outside" && one["state"] == "healthy"));
+    world.status_until(|shown| state_of(shown, "brick-1") == "healthy");
     send(&elsewhere, Signal::KILL);
     wait(&mut elsewhere, TEST_TIMEOUT).unwrap();
     let status = world.run_at(&["cluster", "status", "--json", "--data"]);

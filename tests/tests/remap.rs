@@ -87,7 +87,7 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     world.signal("brick-1", Signal::STOP);
     world.run(&["remap", "--drain", &(from + 1).to_string(), "--no-wait"]).ok();
     let given_up = world.run(&["remap", "--cancel"]);
-    assert!(given_up.ok().ends_with("gave up 3 moves"), "{}", given_up.text());
+    assert!(given_up.ok().ends_with("cancelled 3 moves"), "{}", given_up.text());
     assert!(given_up.stderr.contains(&format!("mortar remap --cancel --drain {}", from + 1)), "{}", given_up.stderr);
     assert_eq!(world.run(&["remap", "--cancel", "--drain", &(from + 1).to_string()]).stderr, "");
     world.signal("brick-1", Signal::CONT);
