@@ -46,7 +46,9 @@ impl Clock {
 
     /// A timestamp above all that were given or learned, and not before `physical_ms`.
     pub fn tick(&mut self, physical_ms: u64) -> HlcTimestamp {
-        self.last = self.last.next().max(HlcTimestamp::at(physical_ms));
+        let before = self.last;
+        self.last = before.next().max(HlcTimestamp::at(physical_ms));
+        assert!(self.last > before, "L1: the clock gives {:?} after {before:?}", self.last);
         self.last
     }
 

@@ -93,6 +93,10 @@ impl Directory {
         if lease_ms == 0 || self.is_silent(holder, now) {
             return 0;
         }
+        assert!(
+            lease_ms <= own_ms || planted(Bug::GrantBeyondOwn),
+            "D4: {holder:?} is granted {lease_ms} ms, and this node has {own_ms} ms"
+        );
         let entry = self.holders.entry(holder).or_default();
         entry.height = entry.height.max(height.min(MAX_HEIGHT));
         entry.expires = entry.expires.max(holder_expiry(now, lease_ms));
@@ -123,7 +127,10 @@ impl Directory {
         let expired = self.expiring.due(now).into_iter();
         let expired: Vec<(HolderId, Vec<PageId>)> =
             expired.map(|holder| (holder, self.pages(holder).collect())).collect();
-        expired.iter().for_each(|(holder, _)| self.remove(*holder));
+        for (holder, _) in &expired {
+            assert!(self.knows(*holder), "D4: the lease of {holder:?} outlives its entry");
+            self.remove(*holder);
+        }
         expired
     }
 
@@ -206,6 +213,7 @@ impl Directory {
     pub fn mark_sent(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
+        assert!(entry.pages.contains(&page), "D1: {holder:?} is listed for {page:?} on one side only");
         holding.sent = holding.sent.max(version);
         if holding.is_pending() {
             entry.pending.entry(page).or_insert(now);

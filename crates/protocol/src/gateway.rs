@@ -339,6 +339,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             self.coordinators.remove(&txn);
             self.backlog.end(txn);
         }
+        let (coordinators, counted) = (self.coordinators.len(), self.backlog.len());
+        assert!(coordinators == counted, "C3: {coordinators} transactions are coordinated, and {counted} are counted");
     }
 
     fn check(&mut self, from: A, txn: TxnId, reads: BTreeMap<NodeId, Vec<Read>>, now: Ms) {
@@ -356,6 +358,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
 
     fn send_checks(&mut self, txn: TxnId, now: Ms) {
         let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
+        assert!(!checking.open.is_empty(), "V4: the check of {txn:?} waits for no participant");
         checking.repeat = now + REPEAT_MS;
         self.asking.set(txn, Some(checking.repeat));
         for node in &checking.open {

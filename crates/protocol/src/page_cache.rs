@@ -254,7 +254,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     pub fn begin(&mut self, txn: TxnId) {
         let running = RunningTxn { reads: BTreeMap::new(), writes: BTreeMap::new(), doomed: None };
         let before = self.running.insert(txn, running);
-        assert!(before.is_none() && !self.committing.contains_key(&txn), "{txn:?} has begun already");
+        assert!(before.is_none() && !self.committing.contains_key(&txn), "C3: {txn:?} begins twice");
     }
 
     /// Reads an object in a transaction: its own write, else the copy. The version is fixed by the first read (P3).
@@ -358,6 +358,10 @@ impl<T: Clone + MemorySize> PageCache<T> {
             }
             (first, Some((closed, _))) => {
                 let latest = first.map_or(closed, |(until, _)| closed.min(HlcTimestamp(until.0 - 1)));
+                assert!(
+                    latest >= from || planted(Bug::BeyondClosed),
+                    "G2: {txn:?} may read from {from:?} to {latest:?}"
+                );
                 SnapshotCheck::At(latest.max(from))
             }
             (_, None) => SnapshotCheck::At(from),

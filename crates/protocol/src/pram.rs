@@ -77,6 +77,8 @@ impl<T: Clone> Pram<T> {
         if self.sent.is_some() || elsewhere && !planted(Bug::NextWriteAtOnce) {
             return None;
         }
+        let last = self.written.last_key_value().map(|(last, _)| *last);
+        assert!(last < Some(write), "N1: write {write:?} is sent after {last:?}");
         let batch = self.queue.pop_front()?;
         self.sent = Some((write, batch));
         self.sent.as_ref().map(|(_, batch)| batch)
@@ -97,6 +99,12 @@ impl<T: Clone> Pram<T> {
         if planted(Bug::LastWriteSettles) {
             self.written.clear();
         }
+        let other = self.written.values().find(|other| other.node != batch.node).map(|other| other.node);
+        assert!(
+            other.is_none() || planted(Bug::NextWriteAtOnce),
+            "N1: a write to {:?} is durable before all at {other:?} have heard of theirs",
+            batch.node
+        );
         self.written.insert(write, batch);
         numbers
     }

@@ -183,6 +183,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
             let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
             let renew = self.upstream.sync(now, height, subscribe);
             self.send_up(renew);
+            let (last, asked) = (self.syncing.back().map(|(number, _)| *number), self.upstream.last_sync());
+            assert!(last <= Some(asked), "N1: question {last:?} is waited for, and {asked} is the last that was asked");
         }
     }
 

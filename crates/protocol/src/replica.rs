@@ -438,6 +438,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             };
             let records: Vec<_> = self.log.after(peer.sent).take(settings.batch).cloned().collect();
             peer.sent += records.len() as u64;
+            assert!(peer.sent <= end, "M1.11: {to:?} is sent {} of {end} records", peer.sent);
             let message = Message::Append { epoch, log: peer.log, previous, records, durable };
             self.out.push(Output::Send(to, message));
         }
@@ -481,6 +482,11 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.announce_durable(held);
         if !self.leads && !self.is_sealed() {
             self.leads = true;
+            let (start, announced) = (self.start_position, self.announced);
+            assert!(
+                announced >= start || planted(Bug::LeadsBeforeStarted),
+                "M1.10: the epoch began at {start}, and {announced} is held by all"
+            );
             let moves = self.group.as_ref().map_or(0, |group| group.moves);
             self.out.push(Output::Lead { moves });
         }
@@ -516,6 +522,9 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     fn announce_durable(&mut self, position: u64) {
         if position > self.announced {
+            let forced = self.log.forced();
+            let is_planted = planted(Bug::TellsUnforced) || planted(Bug::DurableByMajority);
+            assert!(position <= forced || is_planted, "M1.9: {position} is told durable, and {forced} is forced here");
             self.announced = position;
             self.out.push(Output::Durable(position));
         }

@@ -33,6 +33,7 @@ impl<K: Copy + Ord> Schedule<K> {
         if let Some(at) = at {
             self.due.insert((at, key));
         }
+        assert!(self.due.len() == self.at.len(), "D4, C2: a deadline is missed, or comes twice");
     }
 
     /// When it is to be done.

@@ -222,7 +222,8 @@ impl<T: Clone + MemorySize> Session<T> {
     /// Begins a transaction.
     pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
         let txn = self.next_txn(now);
-        self.running.insert(txn, RunningTxn::new(level));
+        let before = self.running.insert(txn, RunningTxn::new(level));
+        assert!(before.is_none(), "C3: {txn:?} begins twice");
         if !matches!(level, Level::Locks { .. }) {
             self.cache.begin(txn);
         }
@@ -432,6 +433,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.remove_call(txn);
         self.locking.remove(&txn);
         let running = self.running.remove(&txn);
+        assert!(running.is_some(), "C3: {txn:?} ends as {ended:?}, and has ended before");
         match ended {
             TxnOutcome::Committed(timestamp) => {
                 self.last = self.last.max(timestamp);
@@ -518,6 +520,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.retry = None;
         let write = self.next_txn(now);
         if let Some(batch) = self.pram.send(write) {
+            assert!(batch.node == node, "N1: writes to {:?} go to {node:?}", batch.node);
             let writes = batch.writes.clone();
             self.send_up(node, Up::Write { write, writes });
         }

@@ -94,7 +94,11 @@ impl Upstream {
     }
 
     /// Asks for a lease now, so that the answer comes from the root.
+    ///
+    /// # Panics
+    /// If no session is open (N1).
     pub fn sync<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Up<T> {
+        assert!(self.open, "N1: the root is asked in session {:?}, which is not open", self.holder);
         let sync = self.next_sync();
         Up::Renew { asked: now, wanted_ms: LEASE_MS, open: false, sync, subscribe, height, replaces: None }
     }

@@ -230,6 +230,7 @@ impl Validator {
             }
             entry.raise_floor(oldest, false);
         }
+        assert!(entry.floor <= version, "V1: the floor of {page:?} is {:?}, above {version:?}", entry.floor);
         before
     }
 

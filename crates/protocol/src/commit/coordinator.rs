@@ -70,7 +70,11 @@ pub struct Coordinator<T> {
 
 impl<T: Clone> Coordinator<T> {
     /// Commits a transaction.
+    ///
+    /// # Panics
+    /// If it has no participants (C1).
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
+        assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
         let stages = parts.keys().map(|node| (*node, ParticipantStage::Asked)).collect();
         let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now };
         coordinator.poll(now, out);
@@ -156,6 +160,7 @@ impl<T: Clone> Coordinator<T> {
         if self.stages.values().all(|stage| *stage == ParticipantStage::TooOld) {
             // Nobody will ever know.
             self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
+            assert!(self.reply.is_none(), "C3: the client of {:?} is answered twice", self.txn);
             self.reply = Some(CommitReply::Refused(Refusal::TooOld));
             out.push(Output::Reply(CommitReply::Refused(Refusal::TooOld)));
             return;
@@ -183,6 +188,7 @@ impl<T: Clone> Coordinator<T> {
     /// it (C2): committed if all have prepared it, else never.
     pub fn give_up(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
         if self.has_parts() {
+            assert!(self.outcome.is_none(), "C2: {:?} is decided, and keeps what is to be prepared", self.txn);
             self.parts.clear();
             if planted(Bug::GivenUpIsAborted) {
                 return self.decide(Outcome::Aborted, CommitReply::Refused(Refusal::Aborted), now, out);
@@ -242,7 +248,10 @@ impl<T: Clone> Coordinator<T> {
         let txn = self.txn;
         match (self.outcome, self.parts.get(&node)) {
             (Some(outcome), _) => Request::Decide { txn, outcome },
-            (None, Some(part)) if self.parts.len() == 1 => Request::Commit { txn, part: part.clone() },
+            (None, Some(part)) if self.parts.len() == 1 => {
+                assert!(self.stages.len() == 1, "C1: {txn:?} commits at one of {} participants", self.stages.len());
+                Request::Commit { txn, part: part.clone() }
+            }
             (None, Some(part)) => {
                 let participants = self.parts.keys().copied().collect();
                 Request::Prepare { txn, participants, part: part.clone() }

@@ -38,6 +38,11 @@ impl Backlog {
         Self { limit, bytes: 0, by_txn: BTreeMap::new(), by_participant: BTreeMap::new() }
     }
 
+    /// How many transactions wait.
+    pub(super) fn len(&self) -> usize {
+        self.by_txn.len()
+    }
+
     /// About how many bytes are kept.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -66,7 +71,8 @@ impl Backlog {
             self.by_participant.entry(*node).or_default().insert((now, txn));
         }
         self.bytes += bytes;
-        self.by_txn.insert(txn, PendingTxn { since: now, bytes, nodes });
+        let before = self.by_txn.insert(txn, PendingTxn { since: now, bytes, nodes });
+        assert!(before.is_none(), "C3: {txn:?} waits twice");
     }
 
     /// It waits for these only, and keeps what it writes or nothing any more. Who has answered once is not overdue because of it any more.
@@ -92,7 +98,14 @@ impl Backlog {
     pub(super) fn end(&mut self, txn: TxnId) {
         self.update(txn, std::iter::empty(), false);
         if let Some(waiting) = self.by_txn.remove(&txn) {
+            assert!(self.bytes >= waiting.bytes, "C3: {txn:?} has {} of {} bytes", waiting.bytes, self.bytes);
             self.bytes -= waiting.bytes;
         }
+        assert!(
+            !self.by_txn.is_empty() || self.bytes == 0 && self.by_participant.is_empty(),
+            "C3: no transaction waits, and {} bytes are counted for {:?}",
+            self.bytes,
+            self.by_participant
+        );
     }
 }

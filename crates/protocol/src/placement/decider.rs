@@ -305,6 +305,15 @@ impl Decider {
 
     /// Begins an epoch, and tells all whom it concerns; who does not hear it will with its next lease.
     fn announce(&mut self, before: &Group, node: NodeId, group: Group, holders: BTreeSet<MemberId>) {
+        let unchanged = self.map.lookup(node).filter(|now| now.epoch >= group.epoch);
+        assert!(unchanged.is_none(), "M1.1: {node:?} goes from {unchanged:?} to {group:?}");
+        let first = group.first().filter(|first| !holders.contains(&first.id));
+        assert!(
+            first.is_none() || planted(Bug::AnyoneFirst),
+            "M1.3: {first:?} is to be the first of {node:?}, and may not hold all: {holders:?}"
+        );
+        let distinct: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
+        assert!(distinct.len() == group.members.len(), "M1.1: a brick is a member of {node:?} twice: {group:?}");
         let ids = |group: &Group| group.members.iter().map(|seat| seat.id).chain(group.joining()).collect::<Vec<_>>();
         let concerned: BTreeSet<MemberId> = ids(before).into_iter().chain(ids(&group)).collect();
         self.begin(node, group.clone(), holders);

@@ -82,6 +82,10 @@ impl<T: Clone + MemorySize> Redirector<T> {
         let is_bare = fetching.waiters.iter().any(|waiter| waiter.have.is_none());
         let helper = if is_bare { self.helper(page) } else { None };
         let Some(helper) = helper else { return self.fetch_above(page) };
+        assert!(
+            fetching.waiters.iter().all(|waiter| waiter.holder != helper),
+            "R1: {helper:?} waits for {page:?}, and is asked to help with it"
+        );
         self.last_fetch += 1;
         let help = FetchId(self.last_fetch);
         *self.help_counts.entry(helper).or_default() += 1;

@@ -50,12 +50,16 @@ impl<T: Clone + MemorySize> RetainedUpdates<T> {
         {
             self.remove(oldest);
         }
+        let (updates, order) = (self.updates.len(), self.order.len());
+        assert!(updates == order, "R2: {updates} updates are retained, and {order} can be dropped");
     }
 
     fn remove(&mut self, txn: TxnId) -> bool {
-        let update = self.updates.remove(&txn);
-        self.bytes -= update.as_ref().map_or(0, |update| update.bytes);
-        update.is_some()
+        let Some(update) = self.updates.remove(&txn) else { return false };
+        assert!(self.bytes >= update.bytes, "R2: {txn:?} has {} of {} retained bytes", update.bytes, self.bytes);
+        self.bytes -= update.bytes;
+        assert!(self.bytes == 0 || !self.updates.is_empty(), "R2: nothing is retained in {} bytes", self.bytes);
+        true
     }
 
     /// The update of a page, which is proven now. There is one invalidation for each page.

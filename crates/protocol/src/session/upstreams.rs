@@ -100,6 +100,7 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// A session is open: what was put aside is validated, and what may not have arrived is written again.
     pub(super) fn handle_opened(&mut self, node: NodeId, now: Ms) {
+        assert!(self.is_valid(node, now), "D4: the session for {node:?} is open, and has no lease");
         let aside: Vec<PageId> = self.cache.suspended_pages(node).collect();
         aside.into_iter().for_each(|page| self.fetch(page));
         let again: Vec<(TxnId, crate::commit::Writes<T>)> =
