@@ -106,7 +106,8 @@ impl Directory {
 
     /// Whether a holder has left something unanswered for too long.
     fn is_silent(&self, holder: HolderId, now: Ms) -> bool {
-        let Some(entry) = self.holders.get(&holder) else { return false };
+        let known = self.holders.get(&holder).filter(|_| !planted(Bug::SilentRenewed));
+        let Some(entry) = known else { return false };
         let patience_ms = ACK_TIMEOUT_MS + u64::from(entry.height) * ACK_TIMEOUT_PER_LEVEL_MS;
         entry.pending.values().min().is_some_and(|since| since + patience_ms <= now)
     }
@@ -124,7 +125,11 @@ impl Directory {
 
     /// The same, with the pages that each of them had.
     pub fn expire_with_pages(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
-        let expired = self.expiring.due(now).into_iter();
+        let mut expired = self.expiring.due(now);
+        if planted(Bug::HolderNeverExpires) {
+            std::mem::take(&mut expired).into_iter().for_each(|holder| self.expiring.set(holder, None));
+        }
+        let expired = expired.into_iter();
         let expired: Vec<(HolderId, Vec<PageId>)> =
             expired.map(|holder| (holder, self.pages(holder).collect())).collect();
         for (holder, _) in &expired {
@@ -231,6 +236,7 @@ impl Directory {
     /// A holder says that its copy's version is at least this one. From one that has expired it means nothing.
     pub fn acknowledge(&mut self, holder: HolderId, page: PageId, version: Version) {
         if let Some(holding) = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder)) {
+            let version = if planted(Bug::OneAcknowledgesAll) { holding.sent } else { version };
             holding.acknowledged = holding.acknowledged.max(version);
             if !holding.is_pending()
                 && let Some(entry) = self.holders.get_mut(&holder)

@@ -36,8 +36,12 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    const fn conflicts(self, other: Self) -> bool {
-        !matches!((self, other), (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch))
+    fn conflicts(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch) => false,
+            (Self::Shared, Self::Touch) | (Self::Touch, Self::Shared) => !planted(Bug::GuardShared),
+            _ => true,
+        }
     }
 
     /// Whether whoever holds this may do what the other is for.
@@ -114,7 +118,8 @@ impl Locks {
             return None;
         }
         let holders = lock.holders.iter().map(|(holder, held)| (*holder, *held));
-        let waiters = lock.waiters.values().map(|waiter| (waiter.txn, waiter.mode));
+        let waiters = lock.waiters.values().filter(|_| !planted(Bug::PrepareIgnoresWaiters));
+        let waiters = waiters.map(|waiter| (waiter.txn, waiter.mode));
         let mut others = holders.chain(waiters).filter(|(other, _)| *other != txn);
         others.find(|(_, held)| held.conflicts(mode)).map(|(other, _)| other)
     }

@@ -208,10 +208,12 @@ impl<T: Clone + MemorySize> Redirector<T> {
     pub fn handle_disconnected(&mut self, holder: HolderId, now: Ms) {
         self.help_counts.remove(&holder);
         self.subscribers.remove(&holder);
-        self.complete.retain(|_, holders| {
-            holders.remove(&holder);
-            !holders.is_empty()
-        });
+        if !planted(Bug::GoneHelperAsked) {
+            self.complete.retain(|_, holders| {
+                holders.remove(&holder);
+                !holders.is_empty()
+            });
+        }
         self.writers.retain(|_, writer| *writer != holder);
         let pages: Vec<PageId> = self.fetching.keys().copied().collect();
         for page in pages {
@@ -257,6 +259,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         match message {
             Down::Leased { asked, lease_ms, sync } => {
                 self.upstream.handle_leased(asked, lease_ms, now);
+                let sync = if planted(Bug::AnyLeaseOpens) { u64::MAX } else { sync };
                 while let Some((_, opening)) = self.syncing.pop_front_if(|(number, _)| *number <= sync) {
                     self.grant(opening, now);
                 }
@@ -304,7 +307,13 @@ impl<T: Clone + MemorySize> Redirector<T> {
             self.complete.remove(&message.page);
         }
         let page = message.page;
+        let fetching = self.fetching.get(&page).filter(|_| planted(Bug::FetchersNotTold));
+        let fetching: Vec<HolderId> =
+            fetching.iter().flat_map(|fetching| &fetching.waiters).map(|waiter| waiter.holder).collect();
         for holder in self.directory.mark_passed_on(page, message.version, now) {
+            if fetching.contains(&holder) {
+                continue;
+            }
             self.send_down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
         }
         self.buffer_message(page, message, contents);

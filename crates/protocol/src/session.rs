@@ -549,8 +549,9 @@ impl<T: Clone + MemorySize> Session<T> {
     pub fn handle_reply(&mut self, txn: TxnId, reply: Reply<T>) {
         match (reply, self.calls.get(&txn)) {
             (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. }))
-                if *oid == locked.oid && locked.mode.covers(*mode) =>
+                if *oid == locked.oid && (locked.mode.covers(*mode) || planted(Bug::AnyModeGranted)) =>
             {
+                let granted = if planted(Bug::AnyModeGranted) { *mode } else { locked.mode };
                 self.remove_call(txn);
                 if let Some(running) = self.running.get_mut(&txn) {
                     self.locking.insert(txn);
@@ -558,8 +559,8 @@ impl<T: Clone + MemorySize> Session<T> {
                     // meanwhile, and what is granted now be less.
                     let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != LockMode::Touch);
                     match before.filter(|_| !planted(Bug::RaisedAnew)) {
-                        Some((held, _)) => *held = held.join(locked.mode),
-                        None => drop(running.locked.insert(locked.oid, (locked.mode, locked))),
+                        Some((held, _)) => *held = held.join(granted),
+                        None => drop(running.locked.insert(locked.oid, (granted, locked))),
                     }
                 }
             }

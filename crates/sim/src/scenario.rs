@@ -98,7 +98,7 @@ impl Scenario {
         Ok(Self { plan, catches, expected })
     }
 
-    /// Runs it, and says what is not as it should be: another outcome than is expected, or a mistake that it does not
+    /// Runs the scenario. Returns every difference from the expected result, and every bug in `catches` that it does not
     /// notice.
     #[must_use]
     pub fn mismatches(&self) -> Vec<String> {
@@ -120,9 +120,16 @@ impl Scenario {
                 }
             }
         }
-        let unnoticed = self.catches.iter().filter(|bug| run(self.plan.clone(), Some(**bug), false).wrong.is_none());
-        complaints.extend(unnoticed.map(|bug| format!("{bug:?} is planted, and nothing is found wrong")));
+        let unnoticed = self.catches.iter().filter(|bug| !self.notices(**bug, &found));
+        complaints.extend(unnoticed.map(|bug| format!("{bug:?} is planted, and the result is the same")));
         complaints
+    }
+
+    /// Whether the run has another result with this bug planted: a violation, or another outcome of an operation. `correct` is
+    /// the result without a bug.
+    #[must_use]
+    pub fn notices(&self, bug: Bug, correct: &[String]) -> bool {
+        expectation(&self.plan, &run(self.plan.clone(), Some(bug), false)) != correct
     }
 
     /// The text with another expectation: comments and everything else stay as they are.

@@ -26,7 +26,7 @@ fn choice(bug: Bug) -> Choice {
     let (workload, faults) = match bug.rule() {
         // A window that is full.
         _ if bug == Bug::WindowDropsEntries => (Some(Workload::Lists), Some(Faults::All)),
-        _ if matches!(bug, Bug::TouchUnseen | Bug::TouchUnchecked | Bug::TouchUnheld) => {
+        _ if matches!(bug, Bug::TouchUnseen | Bug::TouchUnchecked | Bug::TouchUnheld | Bug::GuardShared) => {
             (Some(Workload::Phantoms), Some(Faults::All))
         }
         "N1" | "D2" => (Some(Workload::Pram), Some(Faults::All)),
@@ -37,7 +37,7 @@ fn choice(bug: Bug) -> Choice {
         "C1" | "C2" | "C3" | "C4" | "L1" => (None, Some(Faults::All)),
         _ => (None, None),
     };
-    let topology = if bug.rule() == "R1" { Some(Topology::Group) } else { None };
+    let topology = if matches!(bug.rule(), "R1" | "R2" | "R4") { Some(Topology::Group) } else { None };
     Choice { topology, workload, faults }
 }
 

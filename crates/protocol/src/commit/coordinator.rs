@@ -99,7 +99,9 @@ impl<T: Clone> Coordinator<T> {
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
         let Some(stage) = self.stages.get_mut(&node) else { return };
         match answer {
-            Answer::Prepared { txn, proposal, round, .. } if txn == self.txn && round == self.round => {
+            Answer::Prepared { txn, proposal, round, .. }
+                if txn == self.txn && (round == self.round || planted(Bug::AnyRound)) =>
+            {
                 // Asked again, it says again what it said before; one that is done says so.
                 if *stage == ParticipantStage::Asked {
                     *stage = ParticipantStage::Prepared(proposal);

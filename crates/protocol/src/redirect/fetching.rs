@@ -55,7 +55,9 @@ impl<T> PageFetch<T> {
 impl<T: Clone + MemorySize> Redirector<T> {
     /// A holder wants a page: it is listed, before anybody is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: FetchWaiter, now: Ms) {
-        self.directory.list(page, waiter.holder, waiter.fetch);
+        if waiter.have.is_none() || !planted(Bug::UnlistedRevalidation) {
+            self.directory.list(page, waiter.holder, waiter.fetch);
+        }
         // What it had it does not have now.
         self.mark_incomplete(page, waiter.holder);
         let Some(fetching) = self.fetching.get_mut(&page) else {

@@ -77,7 +77,8 @@ impl<T: Clone + MemorySize> Session<T> {
             Down::Written { write, result: Err(Refusal::TooOld) } => {
                 // If it was written, it was so long ago that all have heard of it, or have expired.
                 let numbers = self.pram.handle_settled(write);
-                self.out.extend(numbers.into_iter().map(Output::Unknown));
+                let outcome = if planted(Bug::TooOldIsWritten) { Output::Written } else { Output::Unknown };
+                self.out.extend(numbers.into_iter().map(outcome));
             }
             Down::Written { write, .. } => {
                 self.pram.handle_refused(write);
@@ -105,7 +106,7 @@ impl<T: Clone + MemorySize> Session<T> {
         aside.into_iter().for_each(|page| self.fetch(page));
         let again: Vec<(TxnId, crate::commit::Writes<T>)> =
             self.pram.unsettled_at(node).map(|(write, batch)| (write, batch.writes.clone())).collect();
-        for (write, writes) in again {
+        for (write, writes) in again.into_iter().filter(|_| !planted(Bug::NotWrittenAgain)) {
             self.send_up(node, Up::Write { write, writes });
         }
         self.send_writes(now);

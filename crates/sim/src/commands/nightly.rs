@@ -14,7 +14,7 @@ use crate::{CommandResult, Result, interrupt};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The seeds: A..B without B.
-    #[arg(long, value_name = "A..B", default_value = "0..10000", value_parser = super::run::seeds)]
+    #[arg(long, value_name = "A..B", default_value = "0..20000", value_parser = super::run::seeds)]
     seeds: Range<u64>,
     /// Threads; default: one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

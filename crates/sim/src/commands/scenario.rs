@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
                 found = CommandResult::Failed;
             }
         } else if arguments.all_bugs {
-            let noticed =
-                Bug::ALL.iter().filter(|bug| run_plan(scenario.plan.clone(), Some(**bug), false).wrong.is_some());
+            let correct = expectation(&scenario.plan, &run_plan(scenario.plan.clone(), None, false));
+            let noticed = Bug::ALL.iter().filter(|bug| scenario.notices(**bug, &correct));
             let noticed: Vec<String> = noticed.map(|bug| format!("{bug:?}")).collect();
             result(format_args!("{name}: {}", noticed.join(" ")));
         } else if arguments.rewrite {
