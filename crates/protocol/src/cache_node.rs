@@ -1,7 +1,8 @@
-//! A peer server or a redirector: a node in the middle of many trees, through which calls pass.
+//! A peer server or a redirector: a cache node in the trees of many logical nodes, which also forwards calls.
 //!
-//! For each logical node it has a [`Redirector`] of its own; connections carry the messages of all of them. A peer server is
-//! also a [`Gateway`]: calls end at it. At a redirector they go on to the node above, and what they commit is retained (R2).
+//! It has a [`Redirector`] for each logical node; a connection carries the messages of all of them. A peer server is
+//! also a [`Gateway`], which handles calls. A redirector forwards calls to the node above and retains the writes of
+//! commits (R2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -20,48 +21,48 @@ use crate::redirect::{self, Helpers, Redirector};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 
-/// Something that a node in the middle wants done, in this order. `A` is the address of a client.
+/// An output of a cache node. Outputs are carried out in order. `A` is the address of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Tell the node above, in this session of the tree of this logical node.
+    /// Send a message to the node above, in this session of the tree of this logical node.
     Up(NodeId, HolderId, Up<T>),
-    /// Tell a holder below.
+    /// Send a message to a holder.
     Down(NodeId, HolderId, Down<T>),
-    /// Ask the participant of a logical node.
+    /// Send a question to the participant of a logical node.
     Ask(NodeId, Request<T>),
-    /// Pass a call on to the node above.
+    /// Forward a call to the node above.
     Call(TxnId, Call<T>),
     /// Answer a call.
     Reply(A, TxnId, Reply<T>),
-    /// Tell a client that its call was not taken: see [`gateway::Output::Busy`].
+    /// Tell a client that its call was not accepted: see [`gateway::Output::Busy`].
     Busy(A, TxnId, NodeId),
 }
 
-/// The node.
+/// The cache node.
 #[derive(Clone, Debug)]
 pub struct CacheNode<A, T> {
     helpers: Helpers,
-    /// Session numbers are counted from here, in each tree.
+    /// The number of the first session in each tree.
     first_holder: HolderId,
     trees: BTreeMap<NodeId, Redirector<T>>,
-    /// When each has something to do, and those that something was done with since the last outputs were taken.
+    /// The deadline of each tree, and the trees that may have outputs.
     polling: Schedule<NodeId>,
     touched: BTreeSet<NodeId>,
     gateway: Option<Gateway<A, T>>,
-    /// Who waits for the reply to a call that was passed on.
+    /// Clients that wait for the reply to a forwarded call.
     callers: BTreeMap<TxnId, A>,
     connected: bool,
 }
 
 impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
-    /// A redirector, below a peer server.
+    /// A redirector below a peer server.
     #[must_use]
     pub fn redirector(first_holder: HolderId) -> Self {
         Self::new(first_holder, Helpers::All, None)
     }
 
     fn new(first_holder: HolderId, helpers: Helpers, gateway: Option<Gateway<A, T>>) -> Self {
-        // A peer server is connected to each brick by itself.
+        // A peer server has a connection to each brick.
         let connected = gateway.is_some();
         Self {
             helpers,
@@ -75,27 +76,27 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         }
     }
 
-    /// A peer server, above which are bricks. It believes clocks that are at most so far ahead. With [`Helpers::All`]
-    /// it is its clients' redirector too.
+    /// A peer server below bricks. It accepts timestamps that are at most `skew_ms` ahead. With [`Helpers::All`] it is
+    /// also the redirector of its clients.
     #[must_use]
     pub fn peer_server(first_holder: HolderId, helpers: Helpers, skew_ms: u64) -> Self {
         Self::new(first_holder, helpers, Some(Gateway::new(skew_ms)))
     }
 
-    /// With another bound for what waits for participants that do not answer: see [`Gateway::with_limit`].
+    /// Sets the memory limit for calls that wait for participants: see [`Gateway::with_limit`].
     #[must_use]
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.gateway = self.gateway.map(|gateway| gateway.with_limit(bytes));
         self
     }
 
-    /// About how many bytes are kept of transactions that are brought to their end here.
+    /// The approximate memory of pending transactions, in bytes.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.gateway.as_ref().map_or(0, Gateway::waiting_bytes)
     }
 
-    /// Does something with a tree, which is there from then on.
+    /// Calls a function with a tree, which is created if necessary.
     fn with_tree(&mut self, node: NodeId, now: Ms, act: impl FnOnce(&mut Redirector<T>)) {
         let tree = self.trees.entry(node).or_insert_with(|| {
             let mut tree = Redirector::new(self.helpers, self.first_holder);
@@ -109,7 +110,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self.touched.insert(node);
     }
 
-    /// Does something with the tree of a node, or with all that there are.
+    /// Calls a function with the tree of a node, or with all trees.
     fn with_trees(&mut self, node: Option<NodeId>, act: impl Fn(NodeId, &mut Redirector<T>)) {
         let nodes =
             node.map_or((Bound::Unbounded, Bound::Unbounded), |node| (Bound::Included(node), Bound::Included(node)));
@@ -123,29 +124,29 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
     /// A holder below says something.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it: nothing has happened. Whoever sent it is disconnected here; passed on,
-    /// its lie would be this node's own.
+    /// If no process that follows the rules sends this message. The state is unchanged; disconnect the sender. If the
+    /// message were forwarded, this node would break the rules.
     pub fn handle_up(&mut self, node: NodeId, holder: HolderId, message: Up<T>, now: Ms) -> Result<(), Rejected> {
         if let Some(page) = message.foreign_page(node) {
             return Err(Rejected::Foreign(page));
         }
         self.with_tree(node, now, |tree| {
             tree.handle_up(holder, message, now);
-            // A tree that is new, or was not used, has a session to open.
+            // A new or unused tree has to open a session.
             tree.poll(now);
         });
         Ok(())
     }
 
-    /// The node above says something.
+    /// Handles a message from the node above.
     pub fn handle_down(&mut self, node: NodeId, session: HolderId, message: Down<T>, now: Ms) {
         self.with_tree(node, now, |tree| tree.handle_down(session, message, now));
     }
 
-    /// A client, or a redirector for one, calls.
+    /// Handles a call of a client, or of a redirector for a client.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have called so: nothing has happened.
+    /// If no process that follows the rules sends this call. The state is unchanged.
     pub fn handle_call(
         &mut self,
         from: A,
@@ -161,14 +162,14 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
             && !is_busy
         {
             for (node, part) in parts {
-                // Without a tree there is nobody below who could want it.
+                // Without a tree there is no holder that could need the update.
                 self.with_trees(Some(*node), |_, tree| tree.retain(txn, &part.writes));
             }
         }
         match &mut self.gateway {
             Some(gateway) => gateway.handle_call(from, txn, call, now).map(|()| None),
             None => {
-                // Nobody answers that locks are let go of.
+                // A release has no answer.
                 if !matches!(call, Call::Release { .. }) {
                     self.callers.insert(txn, from);
                 }
@@ -177,7 +178,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         }
     }
 
-    /// A call that was passed on is answered.
+    /// Handles the answer to a forwarded call.
     pub fn handle_reply(&mut self, txn: TxnId, reply: Reply<T>) -> Option<Output<A, T>> {
         if matches!(reply, Reply::Ended(coordinator::CommitReply::Refused(_))) {
             self.trees.values_mut().for_each(|tree| tree.forget_update(txn));
@@ -187,10 +188,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         to.map(|to| Output::Reply(to, txn, reply))
     }
 
-    /// A participant has answered; `seen` is the largest timestamp that its brick knows.
+    /// Handles the answer of a participant; `seen` is the largest timestamp that its brick knows.
     ///
     /// # Errors
-    /// If that is further ahead than clocks may differ: the answer does not count.
+    /// If `seen` is further ahead than clocks may differ: the answer is ignored.
     pub fn handle_answer(
         &mut self,
         node: NodeId,
@@ -211,7 +212,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self.gateway.as_ref().map_or(HlcTimestamp::ZERO, Gateway::clock)
     }
 
-    /// The connection to a client or redirector below is gone.
+    /// The connection to a client or redirector below is lost.
     pub fn handle_disconnected(&mut self, below: &A, holders: impl Fn(NodeId, HolderId) -> bool, now: Ms) {
         if let Some(gateway) = &mut self.gateway {
             gateway.handle_disconnected(below);
@@ -223,7 +224,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         });
     }
 
-    /// There is a connection to the node above: to the brick of one logical node, or to a peer server for all.
+    /// The connection to the node above is open: to the brick of one logical node, or to a peer server for all.
     pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
         self.connected |= node.is_none();
         self.with_trees(node, |_, tree| {
@@ -232,20 +233,20 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         });
     }
 
-    /// That connection is gone.
+    /// That connection is lost.
     pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
         self.connected &= node.is_some();
         self.with_trees(node, |_, tree| tree.disconnect(now));
     }
 
-    /// The participant of a logical node can be reached again: see [`Gateway::retry_now`].
+    /// The participant of a logical node is reachable again: see [`Gateway::retry_now`].
     pub fn retry_now(&mut self, node: NodeId) {
         if let Some(gateway) = &mut self.gateway {
             gateway.retry_now(node);
         }
     }
 
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub fn poll(&mut self, now: Ms) {
         self.polling.due(now).into_iter().for_each(|node| self.with_trees(Some(node), |_, tree| tree.poll(now)));
         if let Some(gateway) = &mut self.gateway {
@@ -253,14 +254,14 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         }
     }
 
-    /// When [`CacheNode::poll`] has something to do.
+    /// When [`CacheNode::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let gateway = self.gateway.as_ref().and_then(Gateway::deadline);
         self.polling.first().into_iter().chain(gateway).min()
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> Vec<Output<A, T>> {
         let mut out = Vec::new();
         for node in std::mem::take(&mut self.touched) {
@@ -286,10 +287,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self.trees.get(&node)
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.trees.values().try_for_each(Redirector::check_invariants)?;
         match self.trees.iter().find(|(node, tree)| self.polling.at(**node) != tree.deadline()) {

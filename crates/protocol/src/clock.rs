@@ -1,4 +1,5 @@
-//! Hybrid logical clocks (rule L1; Kulkarni and others 2014): near to physical time, and behind nothing that was ever learned.
+//! Hybrid logical clocks (rule L1; Kulkarni and others 2014): close to physical time, and never behind a learned
+//! timestamp.
 
 use std::error::Error;
 use std::fmt;
@@ -6,24 +7,23 @@ use std::fmt;
 use crate::ident::HlcTimestamp;
 use crate::plant::{Bug, planted};
 
-/// How far a brick's clock may be ahead of its physical one after a restart, in milliseconds: it starts above all that it
-/// may have promised, and promises are made so far ahead at most (V4).
+/// How far a brick's clock may be ahead of its physical clock after a restart, in milliseconds: it starts above
+/// everything that it may have promised, and promises are at most this far ahead (V4).
 pub const LEAD_MS: u64 = 1_000;
 
-/// The clock of one node. It does not tick by itself: each call says what the physical clock shows, in milliseconds since
-/// 1970, which may go back.
+/// The clock of one node. Each call passes the physical time in milliseconds since 1970, which may go back.
 #[derive(Clone, Debug)]
 pub struct Clock {
     last: HlcTimestamp,
     skew_ms: u64,
 }
 
-/// A timestamp that is further ahead than any right clock can be.
+/// A timestamp is further ahead than any correct clock can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSkewError {
     /// The timestamp.
     pub seen: HlcTimestamp,
-    /// The latest that would have been believed.
+    /// The latest timestamp that would have been accepted.
     pub latest: HlcTimestamp,
 }
 
@@ -37,14 +37,14 @@ impl fmt::Display for ClockSkewError {
 impl Error for ClockSkewError {}
 
 impl Clock {
-    /// A clock that gives nothing at or below `above`, and believes others that are ahead by at most `skew_ms`, by which
-    /// physical clocks may differ, and [`LEAD_MS`].
+    /// A clock that returns only timestamps above `above`, and accepts timestamps that are ahead by at most `skew_ms`
+    /// (the maximum difference of physical clocks) plus [`LEAD_MS`].
     #[must_use]
     pub fn new(above: HlcTimestamp, skew_ms: u64) -> Self {
         Self { last: above, skew_ms }
     }
 
-    /// A timestamp above all that were given or learned, and not before `physical_ms`.
+    /// Returns a timestamp above all that were returned or learned, and not before `physical_ms`.
     pub fn tick(&mut self, physical_ms: u64) -> HlcTimestamp {
         let before = self.last;
         self.last = before.next().max(HlcTimestamp::at(physical_ms));
@@ -52,11 +52,11 @@ impl Clock {
         self.last
     }
 
-    /// Learns of a timestamp: what is given from now on is larger.
+    /// Learns a timestamp: later ones of this clock are larger.
     ///
     /// # Errors
-    /// If it is beyond the physical clock by more than the allowed skew; the clock stays as it was. Whoever sent it must
-    /// not be believed, or time would run away.
+    /// If it exceeds the physical time by more than the allowed skew; the clock is unchanged. Accepting it would push
+    /// all clocks ahead.
     pub fn learn(&mut self, seen: HlcTimestamp, physical_ms: u64) -> Result<(), ClockSkewError> {
         let latest = HlcTimestamp::at(physical_ms.saturating_add(self.skew_ms).saturating_add(LEAD_MS)).max(self.last);
         if seen > latest {
@@ -68,12 +68,12 @@ impl Clock {
         Ok(())
     }
 
-    /// Goes on above a timestamp of this node's own past, however far ahead it is.
+    /// Continues above a timestamp of this node's own past, however far ahead it is.
     pub fn advance_past(&mut self, own: HlcTimestamp) {
         self.last = self.last.max(own);
     }
 
-    /// The largest timestamp that was given or learned.
+    /// The largest timestamp that was returned or learned.
     #[must_use]
     pub fn last(&self) -> HlcTimestamp {
         self.last

@@ -1,20 +1,20 @@
-//! Who holds copies of which pages, and what they have still to hear.
+//! Which holders have copies of which pages, and which invalidations they have not acknowledged.
 //!
-//! A brick has a [`Directory`] of the nodes directly below it, and each of those of the nodes below it. It is the directory
-//! of BuddyCache (section 3.1), made sound and given leases:
+//! Each brick and each cache node has a [`Directory`] of the nodes directly below it. It is the directory of BuddyCache
+//! (section 3.1) with leases:
 //!
-//! - **D1.** A holder is listed when its fetch, or a request for help on its behalf, is *sent on*, before the page is read:
-//!   no change falls between the reading and the listing. Evictions are told lazily, and name the fetch that they end: one
-//!   that crosses a later fetch of the page ends nothing.
-//! - **D2.** An invalidation stays pending until the holder has acknowledged it, by saying that its copy's version is at
-//!   least this one. A node in the middle acknowledges upward when all below that it concerns have.
-//! - **D4.** A holder whose lease has run out is expired: nobody waits for it, and it uses nothing until it has come back.
-//!   A lease is never longer than what is left of the node's own. One who has left an invalidation unanswered for longer
-//!   than [`ACK_TIMEOUT_MS`] gets no other lease: else it could keep everybody waiting who waits for its acknowledgement (N1).
+//! - **D1.** A holder is listed when its fetch, or a help request on its behalf, is *forwarded*, before the page is
+//!   read: no change falls between reading and listing. Evictions are reported lazily and name the fetch that they end:
+//!   one that crosses a later fetch of the page has no effect.
+//! - **D2.** An invalidation stays pending until the holder acknowledges that its copy has at least this version. A
+//!   cache node acknowledges upward when all affected holders below it have acknowledged.
+//! - **D4.** A holder whose lease has ended is expired: no node waits for it, and it uses no copy until it has a new
+//!   session. A lease never exceeds the rest of the node's own lease. A holder that leaves an invalidation unanswered
+//!   for longer than [`ACK_TIMEOUT_MS`] gets no other lease: otherwise it could block every writer that waits for its
+//!   acknowledgement (N1).
 //!
-//! What it says to others: [`Directory::settled`], up to which version of a page nobody has still to hear of a change. The
-//! validator retires entries by it (V3), non-transactional writes are released by it (N1), and acknowledgements go upward
-//! by it.
+//! [`Directory::settled`] returns the version of a page up to which every holder has acknowledged. The validator
+//! retires entries by it (V3), it releases non-transactional writes (N1), and it determines acknowledgements upward.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,23 +27,22 @@ use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
 use crate::upstream::LEASE_MS;
 
-/// How long an invalidation may stay unanswered before a client that has to answer it gets no other lease, in milliseconds. A
-/// node in the middle has so much more time for each level below it that those there are expired before: it does not
-/// suffer for them (R3).
+/// How long an invalidation may stay unanswered before a client gets no other lease, in milliseconds. A cache node has
+/// additional time for each level below it, so that silent holders there expire first and do not affect it (R3).
 pub const ACK_TIMEOUT_MS: u64 = 10_000;
 const ACK_TIMEOUT_PER_LEVEL_MS: u64 = 2 * ACK_TIMEOUT_MS + LEASE_MS;
 
-/// How many levels may be below a node, at most: whoever says that there are more is not waited for longer.
+/// The maximum number of levels below a node. A larger reported number adds no waiting time.
 const MAX_HEIGHT: u8 = 4;
 
-/// The copy of a page that a holder may have.
+/// A copy that a holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ListedCopy {
-    /// The fetch that brought, or will bring, it.
+    /// The fetch that returned it, or will return it.
     fetch: FetchId,
-    /// The newest version that it was told of.
+    /// The newest version that was sent.
     sent: Version,
-    /// The newest version that it has acknowledged. Between the two it has still to hear something.
+    /// The newest version that it has acknowledged. If this is less than `sent`, an invalidation is pending.
     acknowledged: Version,
 }
 
@@ -56,27 +55,27 @@ impl ListedCopy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Holder {
     pages: BTreeSet<PageId>,
-    /// Pages of which it has still to hear something, and since when.
+    /// Pages with pending invalidations, and since when.
     pending: BTreeMap<PageId, Ms>,
-    /// When nobody waits for it any more.
+    /// When the holder expires.
     expires: Ms,
-    /// How many levels are below it.
+    /// The number of levels below it.
     height: u8,
 }
 
-/// Who holds what, directly below one node.
+/// The holders directly below one node, and their copies.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     pages: BTreeMap<PageId, BTreeMap<HolderId, ListedCopy>>,
     holders: BTreeMap<HolderId, Holder>,
     /// When holders expire.
     expiring: Schedule<HolderId>,
-    /// What is to be acknowledged upward, and the pages of which that may have changed.
+    /// Acknowledgements that are owed upward, and the pages for which they may have changed.
     upward: BTreeMap<PageId, Upward>,
     touched: BTreeSet<PageId>,
 }
 
-/// How far a page's changes were acknowledged upward, and how far they go.
+/// The acknowledged and the newest version of a page, towards the node above.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Upward {
     acknowledged: Version,
@@ -86,8 +85,8 @@ struct Upward {
 impl Directory {
     // ------------------------------------------------------------------------------------------ holders
 
-    /// Grants a holder a lease, new or renewed: `wanted_ms`, but no more than `own_ms`, what is left of this node's own.
-    /// Returns how long the lease is: 0 if there is none to be had.
+    /// Grants a holder a new or renewed lease of `wanted_ms`, but at most `own_ms`, the rest of this node's own lease.
+    /// Returns its length in milliseconds; 0 means that no lease is granted.
     pub fn grant(&mut self, holder: HolderId, height: u8, now: Ms, wanted_ms: u64, own_ms: u64) -> u64 {
         let lease_ms = if planted(Bug::GrantBeyondOwn) { wanted_ms } else { wanted_ms.min(own_ms) };
         if lease_ms == 0 || self.is_silent(holder, now) {
@@ -104,7 +103,7 @@ impl Directory {
         lease_ms
     }
 
-    /// Whether a holder has left something unanswered for too long.
+    /// Whether a holder has left an invalidation unanswered for too long.
     fn is_silent(&self, holder: HolderId, now: Ms) -> bool {
         let known = self.holders.get(&holder).filter(|_| !planted(Bug::SilentRenewed));
         let Some(entry) = known else { return false };
@@ -118,12 +117,12 @@ impl Directory {
         self.holders.contains_key(&holder)
     }
 
-    /// Expires the holders whose leases have run out. Returns them: they come back under another number.
+    /// Removes the holders whose leases have ended and returns them. A holder that comes back has another number.
     pub fn expire(&mut self, now: Ms) -> Vec<HolderId> {
         self.expire_with_pages(now).into_iter().map(|(holder, _)| holder).collect()
     }
 
-    /// The same, with the pages that each of them had.
+    /// The same, with the pages of each holder.
     pub fn expire_with_pages(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
         let mut expired = self.expiring.due(now);
         if planted(Bug::HolderNeverExpires) {
@@ -144,13 +143,13 @@ impl Directory {
         self.holders.get(&holder).into_iter().flat_map(|entry| entry.pages.iter().copied())
     }
 
-    /// When [`Directory::expire`] has something to do.
+    /// When [`Directory::expire`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         self.expiring.first()
     }
 
-    /// Removes a holder that has said itself that it holds nothing any more.
+    /// Removes a holder that has reported that it holds nothing.
     pub fn remove(&mut self, holder: HolderId) {
         self.expiring.set(holder, None);
         for page in self.holders.remove(&holder).unwrap_or_default().pages {
@@ -160,8 +159,8 @@ impl Directory {
 
     // ------------------------------------------------------------------------------------------ pages
 
-    /// Lists a holder for a page, before that is read for it (D1). Says whether the holder is known; one that is not must
-    /// come back first.
+    /// Lists a holder for a page, before the page is read for it (D1). Returns whether the holder is known; an unknown
+    /// one must open a session first.
     pub fn list(&mut self, page: PageId, holder: HolderId, fetch: FetchId) -> bool {
         let Some(entry) = self.holders.get_mut(&holder) else { return false };
         entry.pages.insert(page);
@@ -171,7 +170,7 @@ impl Directory {
         true
     }
 
-    /// A holder has evicted the copy that this fetch brought.
+    /// A holder has evicted the copy that this fetch returned.
     pub fn evict(&mut self, page: PageId, holder: HolderId, fetch: FetchId) {
         let holding = self.pages.get(&page).and_then(|holders| holders.get(&holder));
         if holding.is_some_and(|holding| holding.fetch <= fetch || planted(Bug::EvictionEndsLaterFetch)) {
@@ -183,7 +182,7 @@ impl Directory {
         }
     }
 
-    /// What is to be said upward of a page may have changed.
+    /// The acknowledgement upward of a page may have changed.
     fn mark_touched(&mut self, page: PageId) {
         if self.upward.contains_key(&page) {
             self.touched.insert(page);
@@ -200,21 +199,22 @@ impl Directory {
         }
     }
 
-    /// Who may have a copy of a page.
+    /// Holders that may have a copy of a page.
     pub fn holders(&self, page: PageId) -> impl Iterator<Item = HolderId> {
         self.pages.get(&page).into_iter().flat_map(|holders| holders.keys().copied())
     }
 
     // ------------------------------------------------------------------------------------------ changes
 
-    /// A page has changed: these have to be told. Each of them is pending until it acknowledges this version.
+    /// A page has changed. Returns the holders to notify; the invalidation is pending until each acknowledges this
+    /// version.
     pub fn mark_changed(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let holders: Vec<HolderId> = self.holders(page).collect();
         holders.iter().for_each(|holder| self.mark_sent(*holder, page, version, now));
         holders
     }
 
-    /// A holder of a page is told of a change, alone: it has joined those who wait for the page.
+    /// One holder of a page is notified of a change: it has joined a fetch of the page.
     pub fn mark_sent(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
@@ -225,7 +225,7 @@ impl Directory {
         }
     }
 
-    /// The same at a node in the middle: when all below have heard of it, it is to be acknowledged upward.
+    /// The same at a cache node: it acknowledges upward when all holders below have acknowledged.
     pub fn mark_passed_on(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let upward = self.upward.entry(page).or_default();
         upward.newest = version.max(upward.newest);
@@ -233,7 +233,8 @@ impl Directory {
         self.mark_changed(page, version, now)
     }
 
-    /// A holder says that its copy's version is at least this one. From one that has expired it means nothing.
+    /// A holder acknowledges that its copy has at least this version. An acknowledgement from an expired holder has no
+    /// effect.
     pub fn acknowledge(&mut self, holder: HolderId, page: PageId, version: Version) {
         if let Some(holding) = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder)) {
             let version = if planted(Bug::OneAcknowledgesAll) { holding.sent } else { version };
@@ -247,38 +248,38 @@ impl Directory {
         }
     }
 
-    /// Forgets everybody and everything: this node's own session above is over. Returns who was there.
+    /// Removes all holders and pages: this node's own session is over. Returns the holders.
     pub fn clear(&mut self) -> Vec<HolderId> {
         let holders = std::mem::take(&mut self.holders).into_keys().collect();
         *self = Self::default();
         holders
     }
 
-    /// How many levels are below this node, at most.
+    /// The maximum number of levels below this node.
     #[must_use]
     pub fn height(&self) -> u8 {
         self.holders.values().map(|holder| holder.height.saturating_add(1)).max().unwrap_or(1)
     }
 
-    /// Everybody who is known.
+    /// All holders.
     pub fn all_holders(&self) -> impl Iterator<Item = HolderId> {
         self.holders.keys().copied()
     }
 
-    /// Up to which version of a page nobody has still to hear of a change; `None` if there is nobody who has.
+    /// The version of a page up to which every holder has acknowledged; `None` if no invalidation is pending.
     #[must_use]
     pub fn settled(&self, page: PageId) -> Option<Version> {
         let holders = self.pages.get(&page)?;
         holders.values().filter(|holding| holding.is_pending()).map(|holding| holding.acknowledged).min()
     }
 
-    /// Whether everybody has heard of this version of a page, or has expired.
+    /// Whether every holder has acknowledged this version of a page, or has expired.
     #[must_use]
     pub fn is_settled(&self, page: PageId, version: Version) -> bool {
         self.settled(page).is_none_or(|settled| settled >= version)
     }
 
-    /// What can be acknowledged upward now: each page with the version up to which all below have heard.
+    /// The acknowledgements to send upward: each page with the version up to which all holders have acknowledged.
     pub fn acknowledge_upward(&mut self) -> Vec<(PageId, Version)> {
         let mut ripe = Vec::new();
         for page in std::mem::take(&mut self.touched) {

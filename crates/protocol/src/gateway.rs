@@ -1,18 +1,18 @@
-//! Where clients hand in what they have done: the coordinating part of a peer server (TODS, sections 4.2 and 4.5).
+//! The coordinating part of a peer server, which handles the calls of clients (TODS, sections 4.2 and 4.5).
 //!
-//! A client calls, and repeats its call until it is answered; every call names its transaction, so that a repeated one is
-//! the same one (C3). A gateway keeps nothing durable. If it is gone, its clients call another one.
+//! A client repeats each call until it is answered; every call names its transaction, so repetitions are recognized
+//! (C3). A gateway keeps no durable state. If it fails, its clients call another one.
 //!
-//! - **C1, C2, C3.** A commit, and the finding out of an outcome, is a [`Coordinator`]'s work.
-//! - **Read-only transactions.** Their time is the largest of this clock and the timestamps of all that was read. Each
-//!   participant checks that every read is current and that nothing that is prepared writes it, and promises that nothing
-//!   commits at or before that time any more: one round trip, no force.
-//! - A commit that its client does not want any more, be it that it is gone or that it only asks how it has ended, is gone on with as by
-//!   anyone who finishes it (C2): what is not prepared never will be, and what it writes is kept no longer.
-//! - What waits for participants that cannot be reached has a bound ([`Gateway::with_limit`]). Above it a call is treated as if it had
-//!   been lost, and who called is told so: nothing of it was sent, at least not from here.
-//! - **W1.** Locks are asked for at the participant of the object. Whoever gives up, or has only read, lets go of them by
-//!   an abort.
+//! - **C1, C2, C3.** A [`Coordinator`] commits a transaction, or resolves its outcome.
+//! - **Read-only transactions.** Their time is the maximum of this clock and the timestamps of all reads. Each
+//!   participant checks that every read is current and that no prepared transaction writes it, and promises that no
+//!   later commit gets a timestamp at or below that time: one round trip, no force.
+//! - A client abandons a commit if it disappears or only asks for the outcome. The gateway then finishes the
+//!   transaction as any coordinator may (C2): it prepares no further participant and drops the writes.
+//! - The memory of calls that wait for unreachable participants has a limit ([`Gateway::with_limit`]). Above it a call
+//!   is treated as lost, and its client is informed: this gateway sent nothing for it.
+//! - **W1.** Locks are requested from the participant of the object. A transaction that gives up, or has only read,
+//!   releases them by an abort.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,53 +35,54 @@ mod backlog;
 
 use backlog::Backlog;
 
-/// How long an answer is waited for before the question is repeated, in milliseconds.
+/// How long the gateway waits for an answer before it repeats a question, in milliseconds.
 const REPEAT_MS: u64 = 200;
-/// How long a commit is wanted that its client has not called for again, in milliseconds: clients repeat their calls each second.
+/// A commit is abandoned after this time without a call from its client, in milliseconds: clients repeat their calls
+/// each second.
 const ABANDON_AFTER_MS: Ms = 10_000;
-/// Bytes of transactions that wait for participants which do not answer.
+/// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
-/// What a client calls for.
+/// A call of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<T> {
-    /// Commit this.
+    /// Commit a transaction.
     Commit {
-        /// What was done at each logical node.
+        /// The reads and writes at each logical node.
         parts: BTreeMap<NodeId, Part<T>>,
-        /// It creates objects, whose real names are not known yet (R2).
+        /// It creates objects with temporary identifiers (R2).
         creates: bool,
     },
-    /// How has it ended, or else abort it: whoever called for its commit does not know.
+    /// Return the outcome of a commit whose client does not know it, or abort the transaction.
     Resolve {
-        /// Where it was to commit.
+        /// The participants of the commit.
         participants: Vec<NodeId>,
     },
-    /// It has only read this: was all of it the newest at one time?
+    /// Check a read-only transaction: were all reads current at one time?
     Check {
         /// What was read at each logical node.
         reads: BTreeMap<NodeId, Vec<Read>>,
-        /// The largest timestamp of what was read.
+        /// The largest timestamp of the reads.
         seen: HlcTimestamp,
     },
-    /// Lock an object, and say what is in it.
+    /// Lock an object and return its state.
     Lock {
-        /// The first try of the transaction (W1).
+        /// The first attempt of the transaction (W1).
         first: TxnId,
         /// The object.
         oid: Oid,
         /// What for.
         mode: LockMode,
     },
-    /// Let go of what it has locked.
+    /// Release the locks of a transaction.
     Release {
-        /// Where it has locked something.
+        /// The nodes where it may hold locks.
         participants: Vec<NodeId>,
     },
 }
 
 impl<T: MemorySize> Call<T> {
-    /// About how many bytes are kept of it until it is done.
+    /// The approximate memory of the call until it is complete, in bytes.
     fn memory_size(&self) -> usize {
         match self {
             Self::Commit { parts, .. } => parts.values().map(Part::memory_size).sum(),
@@ -91,7 +92,7 @@ impl<T: MemorySize> Call<T> {
 }
 
 impl<T> Call<T> {
-    /// Whether nothing of it is to be stored. What only deletes may be what others wait for: it makes room.
+    /// Whether the call stores nothing. A call that only deletes makes room, for which others may wait.
     fn stores_nothing(&self) -> bool {
         match self {
             Self::Commit { parts, .. } => parts
@@ -102,7 +103,7 @@ impl<T> Call<T> {
         }
     }
 
-    /// Whether all that it says of a logical node is of that node.
+    /// Whether every object in the part of a logical node belongs to that node.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         match self {
@@ -115,44 +116,44 @@ impl<T> Call<T> {
     }
 }
 
-/// What a client is answered.
+/// The answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<T> {
-    /// How the transaction has ended.
+    /// The outcome of the transaction.
     Ended(coordinator::CommitReply),
-    /// It has happened at this time, or something stands against it.
+    /// The transaction committed at this time, or was refused.
     Checked(Result<HlcTimestamp, Refusal>),
     /// An object is locked.
     Locked(LockedObject<T>),
 }
 
-/// Something that a gateway wants done.
+/// An output of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Ask the participant of a logical node, with the time that this gateway knows.
+    /// Send a question to the participant of a logical node, with the gateway's clock.
     Ask(NodeId, Request<T>),
     /// Answer a client.
     Reply(A, TxnId, Reply<T>),
-    /// Tell a client that its call was not taken: too much waits for this participant, which does not answer.
+    /// Tell a client that its call was not accepted: too many calls wait for this participant, which does not answer.
     Busy(A, TxnId, NodeId),
 }
 
-/// A transaction that has only read.
+/// A read-only transaction.
 #[derive(Clone, Debug)]
 struct PendingCheck<A> {
     from: A,
     at: HlcTimestamp,
     reads: BTreeMap<NodeId, Vec<Read>>,
-    /// Who has still to answer.
+    /// Participants that have not answered.
     open: BTreeSet<NodeId>,
     repeat: Ms,
 }
 
-/// A transaction that is brought to its end.
+/// A transaction that is committing.
 #[derive(Clone, Debug)]
 struct PendingCommit<A, T> {
     client: A,
-    /// When it has called last.
+    /// The time of its last call.
     last_call: Ms,
     coordinator: Coordinator<T>,
 }

@@ -1,5 +1,5 @@
-//! How long a holder may use what it has without hearing from above (rule D4; Gray and Cheriton 1989). BuddyCache (section
-//! 3.3) does without leases for its invalidations, and does not bound how long a copy may be old.
+//! Leases: how long a holder may use its copies without hearing from the node above (rule D4; Gray and Cheriton 1989).
+//! BuddyCache (section 3.3) has no leases, and no bound on the age of a copy.
 //!
 //! ```text
 //!   holder     sends the renewal ────────┬──────────── uses its copies ───────────┤ sent + lease
@@ -7,19 +7,19 @@
 //!   upstream                               answers ─────────── waits for it ──────────────┤ answered + lease × (1 + drift)
 //! ```
 //!
-//! Both count by their own clocks, which may run differently fast, but not by more than the *drift*. The holder counts
-//! from when it sent the renewal, the upstream from its answer, which is later: so the holder has stopped before the
-//! upstream stops to wait for it.
+//! Both use their own clocks, whose rates may differ by at most the *drift*. The holder counts from the time when it
+//! sent the renewal, the upstream from its answer, which is later: so the holder stops using its copies before the
+//! upstream stops waiting for it.
 
 use crate::plant::{Bug, planted};
 
-/// Milliseconds by the clock of the node that counts them.
+/// Milliseconds by the local clock.
 pub type Ms = u64;
 
-/// How fast two clocks may differ: one part in so many.
+/// The maximum difference of two clock rates: one part in this number.
 const DRIFT: u64 = 20;
 
-/// When the upstream may stop to wait for a holder that it has answered now.
+/// When the upstream may stop waiting for a holder that it answers now.
 #[must_use]
 pub fn holder_expiry(answered: Ms, lease_ms: u64) -> Ms {
     if planted(Bug::NoDrift) {
@@ -28,34 +28,34 @@ pub fn holder_expiry(answered: Ms, lease_ms: u64) -> Ms {
     answered + lease_ms + lease_ms.div_ceil(DRIFT)
 }
 
-/// A lease as its holder sees it. Each renewal says when it was sent, and its answer says it again: so answers may be late,
-/// or come in another order.
+/// A lease from the view of its holder. Each renewal carries its time, which the answer repeats: so answers may be late
+/// or reordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Until when what is held may be used, not beyond.
+    /// The time at which the lease ends (exclusive).
     until: Ms,
 }
 
 impl Lease {
-    /// The answer to a renewal that was sent at `asked`: so long from then.
+    /// Handles the answer to a renewal that was sent at `asked`: the lease lasts `lease_ms` from then.
     pub fn extend(&mut self, asked: Ms, lease_ms: u64, now: Ms) {
         let asked = if planted(Bug::LeaseFromAnswer) { now } else { asked.min(now) };
         self.until = self.until.max(asked.saturating_add(lease_ms));
     }
 
-    /// Whether what is held may be used now.
+    /// Whether copies may be used now.
     #[must_use]
     pub const fn is_valid(&self, now: Ms) -> bool {
         now < self.until
     }
 
-    /// When it runs out.
+    /// When the lease ends.
     #[must_use]
     pub const fn until(&self) -> Ms {
         self.until
     }
 
-    /// How much of a lease may be granted to others below: no more than is left of this one.
+    /// The longest lease that may be granted to holders below: the rest of this one, in milliseconds.
     #[must_use]
     pub fn remaining_ms(&self, now: Ms) -> u64 {
         self.until.saturating_sub(now)

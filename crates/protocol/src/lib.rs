@@ -1,7 +1,7 @@
-//! The rules of Mortar's transactions and caches, as pure state machines.
+//! The rules of Mortar's transactions and caches as pure state machines.
 //!
-//! Nothing here does I/O, reads a clock, draws a random number or depends on the order of a hash table: equal inputs in
-//! equal order give equal outputs. So a whole cluster of these machines runs in one thread, from one seed, in the simulator.
+//! No machine does I/O, reads a clock, draws random numbers or depends on the order of a hash table: equal inputs in
+//! equal order give equal outputs. So the simulator runs a whole cluster of them in one thread, from one seed.
 //!
 //! | module | decides | rules |
 //! | --- | --- | --- |
@@ -18,7 +18,7 @@
 //! | [`eviction`] | which copies stay when there is not room for all | |
 //! | [`replica`] | what all members of a group hold, so that it counts | M1 |
 //!
-//! and what a process consists of, each put together from these:
+//! These machines are composed of the ones above; a process runs one or more of them:
 //!
 //! | module | is |
 //! | --- | --- |
@@ -28,7 +28,7 @@
 //! | [`tree`] | what they say to each other about pages |
 //! | [`memory_size`] | how much memory objects take that are kept for others |
 //!
-//! [`plant`] has the mistakes that the simulator plants to see whether it would notice.
+//! [`plant`] lists the bugs that the simulator plants to test its checkers.
 
 pub mod brick;
 pub mod cache_node;

@@ -1,18 +1,18 @@
-//! Who holds which objects of a logical node, and who waits for them (rules V2 and W1).
+//! The locks on objects of a logical node: holders and waiters (rules V2 and W1).
 //!
-//! A prepared optimistic transaction and a datastore transaction hold objects in the same table: to validation a lock is
-//! what a prepared record is. Optimistic transactions never wait: they take all that they need, or conflict. Datastore
-//! transactions wait by *wound-wait*: an older one wounds the younger that are in its way, a younger one waits for the
-//! older, so there is no circle of waiting (Rosenkrantz, Stearns and Lewis 1978). They are the transactions of TODS, section
-//! 4.5, which lock at the bricks.
+//! Prepared optimistic transactions and datastore transactions hold objects in the same table: validation treats a lock
+//! like a prepared record. An optimistic transaction never waits: it takes all its objects, or conflicts. Datastore
+//! transactions use *wound-wait*: an older one wounds younger holders, a younger one waits for older holders, so waits
+//! never form a cycle (Rosenkrantz, Stearns and Lewis 1978). They are the transactions of TODS, section 4.5, which lock
+//! at the bricks.
 //!
-//! - **W1.** Prepares never wait. Nobody wounds a transaction that is prepared, and it waits for nothing, so it is soon
-//!   gone. A lock that is waited for bars later prepares: a stream of optimistic transactions cannot keep it waiting for
-//!   ever. A retry has the age of the first try, so it is the oldest in the end.
-//! - What is held is a place: a slot of a page. Two who would put objects of different classes there are in each other's way,
-//!   though their identifiers differ.
-//! - What a datastore transaction has locked does not change, so its read of that stays current, however much else changes in
-//!   the page: with a lock goes the version of the page since when this is so.
+//! - **W1.** Prepares never wait. A prepared transaction is never wounded and waits for nothing, so it ends soon. A
+//!   waiting lock bars later prepares: a stream of optimistic transactions cannot block it for ever. A retry has the
+//!   age of the first attempt, so it becomes the oldest eventually.
+//! - A lock covers a place: a slot of a page. Two transactions that create objects of different classes in one slot
+//!   conflict, although the identifiers differ.
+//! - An object that a datastore transaction has locked does not change, so its read stays current while other objects
+//!   of the page change. Each lock stores the page version since which this holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +24,13 @@ use crate::plant::{Bug, planted};
 /// What an object is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockMode {
-    /// Reading: together with others who read.
+    /// Reading; compatible with other reads.
     Shared,
-    /// Touching a *guard*: together with others who touch it, not with those who read it. A guard is an object without
-    /// content that stands for a set, such as the extent of a class or a range of an index. Who looks for members reads it; who
-    /// changes what belongs to the set touches it, which says no more than that (the gap locks of Mohan's ARIES/KVL 1990, and
-    /// the intention to insert).
+    /// Touching a *guard*; compatible with other touches, not with reads. A guard is an object without content that
+    /// stands for a set, such as the extent of a class or a range of an index. A query for members reads it; a change
+    /// of the membership touches it (compare the gap locks of Mohan's ARIES/KVL 1990, and insert intention locks).
     Touch,
-    /// Writing: alone.
+    /// Writing; exclusive.
     Exclusive,
 }
 
@@ -44,7 +43,7 @@ impl LockMode {
         }
     }
 
-    /// Whether whoever holds this may do what the other is for.
+    /// Whether a holder of this mode may do what the other mode allows.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         matches!((self, other), (Self::Exclusive, _) | (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch))
@@ -61,15 +60,15 @@ impl LockMode {
     }
 }
 
-/// What becomes of a request for a lock.
+/// The result of a lock request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockResult {
-    /// It is held.
+    /// The lock is held.
     Granted,
-    /// It is waited for. These younger transactions are in the way and must be aborted; [`Locks::release`] says when the
-    /// lock is granted.
+    /// The request waits. The younger transactions in `wound` hold the lock and must be aborted; [`Locks::release`]
+    /// returns the grant.
     Waits {
-        /// Who has to go.
+        /// Transactions to abort.
         wound: Vec<TxnId>,
     },
 }
@@ -82,7 +81,7 @@ struct LockWaiter {
     oid: Oid,
 }
 
-/// The identifier that stands for a place, whatever class an object has there.
+/// The identifier of a place, independent of the class of the object in it.
 fn slot_key(oid: Oid) -> Oid {
     if oid.class() == ClassId::NONE { oid } else { Oid::new(ClassId::NONE, oid.page(), oid.slot()) }
 }
@@ -90,7 +89,7 @@ fn slot_key(oid: Oid) -> Oid {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lock {
     holders: BTreeMap<TxnId, LockMode>,
-    /// By age, the oldest first; tries of one transaction are as old as its first.
+    /// By age, the oldest first; all attempts of one transaction have the age of the first.
     waiters: BTreeMap<(TxnId, TxnId), LockWaiter>,
 }
 
@@ -100,17 +99,18 @@ pub struct Locks {
     locks: BTreeMap<Oid, Lock>,
     /// The objects that each transaction holds or waits for.
     by_txn: BTreeMap<TxnId, BTreeSet<Oid>>,
-    /// The first tries of datastore transactions: how old they are.
+    /// The first attempts of datastore transactions, which define their ages.
     ages: BTreeMap<TxnId, TxnId>,
-    /// Those that are prepared.
+    /// Prepared transactions.
     prepared: BTreeSet<TxnId>,
-    /// What datastore transactions hold, by page, and the version that the page had until it changed for the first time since.
+    /// Locks of datastore transactions by page, and the version that the page had before its first change since the
+    /// grant.
     stable_since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
 }
 
 impl Locks {
-    /// Who stands in the way of a prepare: somebody who holds the object, or waits for it, in a mode that conflicts. Nobody,
-    /// if the transaction holds the object already.
+    /// The transaction that bars a prepare: one that holds the object, or waits for it, in a conflicting mode. `None`
+    /// if `txn` holds the object already.
     #[must_use]
     pub fn blocker(&self, txn: TxnId, oid: Oid, mode: LockMode) -> Option<TxnId> {
         let lock = self.locks.get(&slot_key(oid))?;
@@ -124,10 +124,10 @@ impl Locks {
         others.find(|(_, held)| held.conflicts(mode)).map(|(other, _)| other)
     }
 
-    /// Takes an object for a transaction that is about to be prepared.
+    /// Locks an object for a transaction that is about to be prepared.
     ///
     /// # Panics
-    /// If somebody holds it: [`Locks::blocker`] was not asked.
+    /// If another transaction holds it: [`Locks::blocker`] was not called.
     pub fn take(&mut self, txn: TxnId, oid: Oid, mode: LockMode) {
         let oid = slot_key(oid);
         let lock = self.locks.entry(oid).or_default();
@@ -139,7 +139,7 @@ impl Locks {
         self.by_txn.entry(txn).or_default().insert(oid);
     }
 
-    /// Asks for an object for a datastore transaction, of which `first` was the first try.
+    /// Requests a lock for a datastore transaction whose first attempt was `first`.
     pub fn request(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode) -> LockResult {
         let asked = oid;
         let oid = slot_key(oid);
@@ -150,7 +150,7 @@ impl Locks {
         if held.is_some_and(|held| held.covers(mode)) {
             return LockResult::Granted;
         }
-        // Who reads and touches needs it alone.
+        // Reading and touching together require the exclusive mode.
         let mode = held.map_or(mode, |held| held.join(mode));
         lock.waiters.insert((first, txn), LockWaiter { txn, mode, oid: asked });
         if self.grant(oid).iter().any(|(granted, _)| *granted == txn) {
@@ -159,8 +159,8 @@ impl Locks {
         LockResult::Waits { wound: self.to_wound(oid, txn, first, mode) }
     }
 
-    /// The younger transactions that hold what an older one asks for, and are not prepared. Those that wait for it hold
-    /// nothing here, and are granted it after the older one.
+    /// The younger, unprepared holders of an object that an older transaction requests. Younger waiters hold nothing
+    /// here, and are granted the lock after the older one.
     fn to_wound(&self, oid: Oid, txn: TxnId, first: TxnId, mode: LockMode) -> Vec<TxnId> {
         let Some(lock) = self.locks.get(&oid) else { return Vec::new() };
         let younger = |other: &TxnId| self.ages.get(other).is_some_and(|age| *age > first);
@@ -170,17 +170,17 @@ impl Locks {
         holders.filter(|other| younger(other) && !prepared(other) && !planted(Bug::NobodyWounds)).collect()
     }
 
-    /// From now on nobody wounds it, until it is released.
+    /// Marks a transaction as prepared: it is not wounded until it is released.
     pub fn prepare(&mut self, txn: TxnId) {
         self.prepared.insert(txn);
     }
 
-    /// Those whose records are being made durable, or are and wait for an outcome.
+    /// Transactions whose prepared records are being forced, or that wait for an outcome.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
         self.prepared.iter().copied()
     }
 
-    /// Lets go of all that a transaction holds or waits for. Returns who is granted what by that.
+    /// Releases everything that a transaction holds or waits for. Returns the locks that are granted to others.
     pub fn release(&mut self, txn: TxnId) -> Vec<(TxnId, Oid)> {
         self.prepared.remove(&txn);
         let age = self.ages.remove(&txn);
@@ -206,7 +206,7 @@ impl Locks {
         granted
     }
 
-    /// Grants an object to those who wait for it, the oldest first, until one has to wait on.
+    /// Grants an object to its waiters, the oldest first, until one has to keep waiting.
     fn grant(&mut self, oid: Oid) -> Vec<(TxnId, Oid)> {
         let mut granted = Vec::new();
         let Some(lock) = self.locks.get_mut(&oid) else { return granted };
@@ -230,28 +230,29 @@ impl Locks {
         self.held_mode(txn, oid).is_some_and(|held| held.covers(mode))
     }
 
-    /// How a transaction holds an object, if it does.
+    /// The mode in which a transaction holds an object.
     #[must_use]
     pub fn held_mode(&self, txn: TxnId, oid: Oid) -> Option<LockMode> {
         self.locks.get(&slot_key(oid))?.holders.get(&txn).copied()
     }
 
-    /// A page changes, which had this version before.
+    /// Records that a page with this version changes.
     pub fn note_change(&mut self, page: PageId, before: Version) {
         for since in self.stable_since.get_mut(&page).into_iter().flat_map(BTreeMap::values_mut) {
             since.get_or_insert(before);
         }
     }
 
-    /// Whether a datastore transaction has locked an object since its page had this version, or an earlier one: then that
-    /// state of it is still the newest. Of a page that has not changed since it says no: its version tells as much.
+    /// Whether a datastore transaction has held an object since its page had this version, or an earlier one: then that
+    /// state is still current. Returns false if the page has not changed since; its version then shows that the state
+    /// is current.
     #[must_use]
     pub fn is_unchanged_since(&self, txn: TxnId, oid: Oid, version: Version) -> bool {
         let since = self.stable_since.get(&oid.page()).and_then(|of_page| of_page.get(&(txn, slot_key(oid))));
         since.copied().flatten().is_some_and(|since| version >= since)
     }
 
-    /// Whether nobody holds or waits for anything.
+    /// Whether there are no holders and no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_txn.is_empty()

@@ -1,4 +1,4 @@
-//! A client's copies of pages, kept right by messages that come in any order.
+//! A client's copies of pages, which stay correct while messages arrive in any order.
 //!
 //! The *page cache* and *vcache* of BuddyCache, sections 3.3.1 and 3.3.2, with the rules that make them sound:
 //!
@@ -6,14 +6,14 @@
 //!   including v.
 //! - **P2.** A message whose *previous version* is the copy's version advances the copy. Others change the objects that they
 //!   name at once and leave the version alone; the *vcache* says how new such an object is, until the gap closes.
-//! - **P3.** The version of a read is fixed at the read. It rises with its copy on each chained message that does not name
-//!   the object; a message that names it dooms the transaction; another copy, fetched later, does not raise it (but the read
-//!   goes on rising with that, if it was at just its version).
+//! - **P3.** The version of a read is fixed at the read. It rises with its copy on each chained message that does not
+//!   name the object; a message that names it dooms the transaction; a copy that is fetched later does not raise it
+//!   (but if the read was at exactly the version of that copy, it rises with it from then on).
 //! - **P4.** The reply to a commit puts own writes into the vcache under their [`TxnId`], but only over the copy that was
 //!   held at the commit, and only if no message has named the object since. The chained message of that transaction ends
 //!   the entry.
-//! - **D3.** While a fetch is out, messages for the page are kept, and those above the version of the reply are applied to
-//!   what it brings. A reply to another fetch than the one that is out is dropped.
+//! - **D3.** During a fetch, messages for the page are kept, and those above the version of the reply are applied to
+//!   its page. A reply to any other fetch is dropped.
 //!
 //! ```text
 //!   copy v4   a=1 b=1 c=1          message 5→6 names b, with b=9: out of order
@@ -22,22 +22,22 @@
 //!   copy v6   a=1 b=9 c=–          the gap has closed; c is invalid, and a read of a is at 6
 //! ```
 //!
-//! What a transaction writes stays in the transaction until it commits: to undo one is to forget it.
+//! Writes stay in the transaction until it commits, so an abort only forgets them.
 //!
 //! # After the end of a session
 //!
-//! When it is unsure whether a node's messages still come, its copies are put [aside](PageCache::suspend), and nothing of
-//! them is used. A fetch then says which version is there, and if that is current the copy is taken up again (D4, R4):
-//! *revalidation* is a fetch that often needs to bring nothing.
+//! When messages of a node may be lost, its copies are [suspended](PageCache::suspend) and not used. A fetch then names
+//! the version of the suspended copy, which is resumed if it is current (D4, R4). So *revalidation* is a fetch that
+//! often returns no data.
 //!
 //! # Group snapshots
 //!
 //! - **G2.** Each read has an interval of time: from the largest commit timestamp of its copy (of an own write, from that
 //!   commit's) to the next change of the object. A transaction that only reads may commit at a time that lies in all
 //!   intervals, not before its client's last one, and at or below the closed timestamp of every node that it read from.
-//! - **G3.** A closed timestamp counts only for pages that were fetched or validated in the session that it came in. When a
-//!   page is evicted or replaced, the intervals of its reads end at the closed timestamp that is held then: what changes
-//!   later would not be heard.
+//! - **G3.** A closed timestamp counts only for pages that were fetched or validated in the session that it came in.
+//!   When a page is evicted or replaced, the intervals of its reads end at the closed timestamp at that moment: later
+//!   changes would not be received.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ use crate::memory_size::MemorySize;
 use crate::plant::{Bug, planted};
 use crate::validate::{Read, ReadVersion};
 
-/// What a brick says of a durable change of a page (rule D2).
+/// A brick's message about a durable change of a page (rule D2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalidation {
     /// The page.
@@ -77,7 +77,7 @@ pub enum ObjectState<T> {
 /// States of objects of a page, by slot.
 pub type SlotStates<T> = BTreeMap<u16, ObjectState<T>>;
 
-/// Whole pages come with every object that they have.
+/// A page with all its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageImage<T> {
     /// The version of the page.
@@ -93,9 +93,9 @@ pub struct PageImage<T> {
 pub enum FetchReply<T> {
     /// The page.
     Page(PageImage<T>),
-    /// The version that is there is the page's.
+    /// The version at hand is current.
     Current,
-    /// The version that is there is not the page's any more.
+    /// The version at hand is outdated.
     Stale,
 }
 
@@ -103,25 +103,25 @@ pub enum FetchReply<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FetchId(pub u64);
 
-/// What a look at the cache finds.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a, T> {
     /// The object.
     Value(&'a T),
     /// There is no such object.
     Absent,
-    /// It is not here: fetch its page.
+    /// The object is not in the cache: fetch its page.
     Miss,
 }
 
-/// How new an object is that is newer than its copy, and when its state was committed.
+/// The version and commit time of an object that is newer than its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct VcacheEntry {
     seen: ReadVersion,
     timestamp: HlcTimestamp,
 }
 
-/// How new something is that was found in a copy.
+/// The version and time of an object in a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsOf {
     /// The version of the page's copy.
@@ -151,12 +151,12 @@ struct CachedPage<T> {
     ahead: BTreeMap<Version, Invalidation>,
 }
 
-/// How much of the messages is kept that come while a fetch is out, in bytes.
+/// The limit for messages that are kept during a fetch, in bytes.
 pub(crate) const MESSAGES_LIMIT_BYTES: usize = 8 << 20;
-/// What a message takes without new states, in bytes.
+/// The memory of a message without new states, in bytes.
 const MESSAGE_BYTES: usize = 1 << 10;
 
-/// About how many bytes a message takes.
+/// The approximate memory of a message, in bytes.
 pub(crate) fn message_bytes<T: MemorySize>(contents: Option<&SlotStates<T>>) -> usize {
     MESSAGE_BYTES + contents.map_or(0, MemorySize::memory_size)
 }
@@ -165,7 +165,7 @@ pub(crate) fn message_bytes<T: MemorySize>(contents: Option<&SlotStates<T>>) -> 
 struct PendingFetch<T> {
     id: FetchId,
     messages: Vec<(Invalidation, Option<SlotStates<T>>)>,
-    /// About how many bytes they are. If it is too much they are gone, and what the fetch brings is of no use.
+    /// Their approximate memory in bytes. Above the limit they are dropped, and the reply of the fetch is discarded.
     bytes: usize,
 }
 
@@ -187,15 +187,15 @@ struct RunningTxn<T> {
     doomed: Option<Oid>,
 }
 
-/// What a committing transaction writes to one page.
+/// The writes of a committing transaction to one page.
 #[derive(Clone, Debug)]
 struct CommittingWrites<T> {
     copy: u64,
-    /// Without those that a message has named since.
+    /// Without slots that a message has named since.
     writes: SlotStates<T>,
 }
 
-/// What a transaction has done: what its commit sends.
+/// The reads and writes of a finished transaction, for its commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedTxn<T> {
     /// What it read.
@@ -221,9 +221,9 @@ pub enum SnapshotCheck {
 #[derive(Clone, Debug)]
 pub struct PageCache<T> {
     copies: BTreeMap<PageId, CachedPage<T>>,
-    /// Copies of whose pages no messages may have come lately.
+    /// Suspended copies, whose pages may have changed without a message.
     suspended: BTreeMap<PageId, CachedPage<T>>,
-    /// Up to when each node's changes have been heard, in the session that is open (G1).
+    /// The closed timestamp of each node in its open session (G1).
     closed: BTreeMap<NodeId, HlcTimestamp>,
     fetches: BTreeMap<PageId, PendingFetch<T>>,
     running: BTreeMap<TxnId, RunningTxn<T>>,
@@ -274,7 +274,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
         let VcacheEntry { seen, timestamp } = copy.vcache_entry(oid.slot());
         let looked = TrackedRead { seen, copy: copy.number, from: timestamp, until: None };
         let first = running.reads.entry(oid).or_insert(looked);
-        // Another state than the first read's: its message has doomed the transaction, or another copy hides it.
+        // The state differs from that of the first read: a message has doomed the transaction, or another copy replaced
+        // it.
         if first.seen != looked.seen {
             first.until = Some(HlcTimestamp::ZERO);
             running.doomed.get_or_insert(oid);
@@ -282,14 +283,15 @@ impl<T: Clone + MemorySize> PageCache<T> {
         found
     }
 
-    /// Writes an object in a transaction. Others see it when it is committed. Says whether the transaction is running.
+    /// Writes an object in a transaction. Other transactions see it after the commit. Returns whether the transaction
+    /// is running.
     pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> bool {
         let Some(running) = self.running.get_mut(&txn) else { return false };
         running.writes.insert(oid, content);
         true
     }
 
-    /// An object because of which the transaction cannot commit any more.
+    /// The object that prevents the transaction from committing.
     #[must_use]
     pub fn doomed(&self, txn: TxnId) -> Option<Oid> {
         self.running.get(&txn).and_then(|running| running.doomed)
@@ -303,7 +305,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Ends a transaction's reading and writing. What it wrote is kept until [`PageCache::handle_outcome`].
     ///
     /// # Errors
-    /// The object that dooms it; it is forgotten then.
+    /// The object that dooms the transaction, which is then forgotten.
     pub fn finish(&mut self, txn: TxnId) -> Result<FinishedTxn<T>, Option<Oid>> {
         let RunningTxn { reads, writes, doomed } = self.running.remove(&txn).ok_or(None)?;
         if doomed.is_some() {
@@ -312,7 +314,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         let mut committing: BTreeMap<PageId, CommittingWrites<T>> = BTreeMap::new();
         for (oid, content) in &writes {
             let Some(copy) = self.copies.get(&oid.page()) else { continue };
-            // Nothing changes where nothing is: the copy is right as it is, and a brick may send no message for that.
+            // Deleting an absent object changes nothing: the copy is correct, and the brick may send no message.
             if matches!((content, copy.lookup(oid.slot())), (ObjectState::Absent, Lookup::Absent)) {
                 continue;
             }
@@ -334,7 +336,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     pub fn handle_outcome(&mut self, txn: TxnId, committed: Option<HlcTimestamp>) {
         let (Some(pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
         for (page, CommittingWrites { copy: number, writes }) in pages {
-            // Over another copy it could be older than what is there.
+            // In another copy it could replace a newer state.
             let same = |copy: &&mut CachedPage<T>| copy.number == number || planted(Bug::OwnWriteBlind);
             let Some(copy) = self.copies.get_mut(&page).filter(same) else { continue };
             for (slot, content) in writes {
@@ -343,8 +345,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
         }
     }
 
-    /// Ends a transaction that has only read as a group snapshot, not before `last`, if it can be one (G2). It is forgotten,
-    /// unless it has to wait. `None` if there is no such transaction.
+    /// Ends a read-only transaction as a group snapshot at a time not before `last`, if possible (G2). The transaction
+    /// is forgotten unless it has to wait. `None` if there is no such transaction.
     pub fn snapshot(&mut self, txn: TxnId, last: HlcTimestamp) -> Option<SnapshotCheck> {
         let running = self.running.get(&txn)?;
         let from = running.reads.values().map(|looked| looked.from).max().unwrap_or(last).max(last);
@@ -370,7 +372,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         Some(found)
     }
 
-    /// A node has closed a time: all changes of pages that are held, up to then, have come (G1).
+    /// A node has closed a time: all changes of cached pages up to then have arrived (G1).
     pub fn close(&mut self, node: NodeId, at: HlcTimestamp) {
         let closed = self.closed.entry(node).or_default();
         *closed = at.max(*closed);
@@ -382,7 +384,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.closed.get(&node).copied().unwrap_or_default()
     }
 
-    /// A copy goes: the intervals of what was read from it end where changes are known to have been heard (G3).
+    /// A copy is removed: the intervals of its reads end at the closed timestamp (G3).
     fn end_intervals(&mut self, page: PageId, copy: u64) {
         if planted(Bug::EvictionForgotten) {
             return;
@@ -396,8 +398,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     // ------------------------------------------------------------------------------------------ fetching
 
-    /// Begins a fetch of a page, unless one is out already. Returns its number, and the version of the copy that was put
-    /// aside, if one was: it may still be current.
+    /// Begins a fetch of a page, unless one is pending. Returns its number, and the version of the suspended copy if
+    /// there is one: it may still be current.
     pub fn fetch(&mut self, page: PageId) -> Option<(FetchId, Option<Version>)> {
         if self.fetches.contains_key(&page) {
             return None;
@@ -408,8 +410,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
         Some((id, self.suspended.get(&page).map(|copy| copy.version)))
     }
 
-    /// A fetch is answered. Says whether it was the one waited for (D3). If more has come meanwhile than can be kept, what it
-    /// brings is not taken, and whoever needs it fetches it again.
+    /// Handles the reply to a fetch. Returns whether that fetch was pending (D3). If the messages of the meantime
+    /// exceeded the limit, the reply is discarded, and the page has to be fetched again.
     pub fn handle_fetched(&mut self, page: PageId, id: FetchId, reply: FetchReply<T>) -> bool {
         let Some(fetch) = self.fetches.remove(&page) else { return false };
         if fetch.id != id && !planted(Bug::AnyReply) {
@@ -442,8 +444,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         true
     }
 
-    /// A copy takes the place of another. What was read at just its version is in it as it was read, and rises with it from
-    /// now on.
+    /// A copy replaces another one. A read at exactly its version is unchanged in it, and rises with it from now on.
     fn carry_over(&mut self, page: PageId, before: u64, number: u64, version: Version) {
         let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
         for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == before) {
@@ -453,7 +454,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         }
     }
 
-    /// Removes a copy. Says whether there was one.
+    /// Removes a copy. Returns whether there was one.
     pub fn evict(&mut self, page: PageId) -> bool {
         self.suspended.remove(&page);
         let Some(copy) = self.copies.remove(&page) else { return false };
@@ -461,8 +462,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
         true
     }
 
-    /// From now on messages of a node may be missed: its copies are put aside until they are found to be current, and its
-    /// fetches will not be answered.
+    /// Messages of a node may be lost from now on: its copies are suspended until they are revalidated, and its fetches
+    /// are dropped.
     pub fn suspend(&mut self, node: NodeId) {
         self.fetches.retain(|page, _| page.node != node);
         if planted(Bug::SessionNotReset) {
@@ -472,7 +473,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         for page in pages {
             let Some(copy) = self.copies.remove(&page) else { continue };
             self.end_intervals(page, copy.number);
-            // What is newer than the copy's version shows that the version is not the page's any more.
+            // An object that is newer than the copy shows that the copy's version is outdated.
             if copy.vcache.is_empty() {
                 self.suspended.insert(page, copy);
             }
@@ -480,15 +481,15 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.closed.remove(&node);
     }
 
-    /// Pages of a node whose copies are aside.
+    /// The pages of a node with suspended copies.
     pub fn suspended_pages(&self, node: NodeId) -> impl Iterator<Item = PageId> {
         self.suspended.keys().copied().filter(move |page| page.node == node)
     }
 
     // ------------------------------------------------------------------------------------------ messages
 
-    /// A page has changed. `contents` are the new states, if they came along (R2). Returns the version to acknowledge: up to
-    /// which nothing old is left here. Behind a gap that is less than the message's.
+    /// Handles a change of a page. `contents` are the new states, if they were sent (R2). Returns the version to
+    /// acknowledge: nothing older is left here. Behind a gap it is less than the version of the message.
     pub fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>) -> Version {
         self.apply_message(&message, contents.as_ref());
         let heard = self.version(message.page).unwrap_or(message.version);
@@ -504,7 +505,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     fn apply_message(&mut self, message: &Invalidation, contents: Option<&SlotStates<T>>) {
         self.doom_readers(message);
-        // What an own transaction wrote is the update, if none came along.
+        // If no update was sent, the client's own writes are the update.
         let own = || self.committing.get(&message.txn)?.get(&message.page).map(|own| own.writes.clone());
         let own = if contents.is_none() { own() } else { None };
         let contents = contents.or(own.as_ref());
@@ -563,13 +564,13 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.copies.iter().map(|(page, copy)| (*page, copy.version))
     }
 
-    /// Looks at an object outside of any transaction.
+    /// Looks up an object outside of transactions.
     #[must_use]
     pub fn lookup(&self, oid: Oid) -> Lookup<'_, T> {
         self.copies.get(&oid.page()).map_or(Lookup::Miss, |copy| copy.lookup(oid.slot()))
     }
 
-    /// The same, and how new it is.
+    /// The same, with version and time.
     #[must_use]
     pub fn lookup_versioned(&self, oid: Oid) -> (Lookup<'_, T>, AsOf) {
         let Some(copy) = self.copies.get(&oid.page()) else { return (Lookup::Miss, AsOf::default()) };
@@ -577,7 +578,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         (copy.lookup(oid.slot()), AsOf { version: copy.version, seen, timestamp })
     }
 
-    /// The page as another client may have it (R1): only if every object is valid and none is newer than the version says.
+    /// The page for another client (R1): only if every object is valid and none is newer than the version of the copy.
     #[must_use]
     pub fn complete_page(&self, page: PageId) -> Option<PageImage<T>> {
         let copy = self.copies.get(&page)?;
@@ -597,10 +598,10 @@ impl<T: Clone + MemorySize> PageCache<T> {
         })
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (page, copy) in &self.copies {
             for (slot, newer) in &copy.vcache {

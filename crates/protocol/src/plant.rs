@@ -1,8 +1,8 @@
-//! Mistakes that can be planted: each breaks one rule in one plausible way, so that the simulator can show that its checkers
-//! would notice.
+//! Bugs that can be planted. Each breaks one rule in one plausible way, and shows that the simulator's checkers detect
+//! it.
 //!
-//! Only with the feature `planted-bugs`, which the simulator turns on for itself, is there anything to plant. Without it
-//! [`planted`] is `false` when it is compiled, and no trace of a mistake is left.
+//! Bugs can be planted only with the feature `planted-bugs`, which the simulator enables for itself. Without it
+//! [`planted`] is `false` at compile time, and the compiler removes all code of the bugs.
 
 macro_rules! bugs {
     ($($rule:literal $bug:ident $what:literal)*) => {
@@ -28,7 +28,7 @@ macro_rules! bugs {
                 match self { $(Self::$bug => $what),* }
             }
 
-            /// Whether it is one of replica groups: in a cluster without them it does nothing.
+            /// Whether the bug is in replica groups. Without them it has no effect.
             #[must_use]
             pub fn is_of_groups(self) -> bool {
                 self.rule() == "M1"
@@ -157,7 +157,7 @@ mod switch {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Plants a mistake in the machines of this thread, or takes it out again.
+    /// Plants a bug in the machines of this thread, or removes it.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }
@@ -169,7 +169,7 @@ mod switch {
     }
 }
 
-/// Whether a test fails with this mistake planted, as it should.
+/// Whether a test fails with this bug planted, as it should.
 #[cfg(all(test, feature = "planted-bugs"))]
 pub(crate) fn is_noticed(bug: Bug, test: fn()) -> bool {
     plant(Some(bug));

@@ -1,17 +1,16 @@
 //! The order of a client's writes outside of transactions (rule N1).
 //!
-//! Such writes are *PRAM consistent* (Lipton and Sandberg 1988; the access without transactions of TODS, section 4.5, made
-//! to promise something): everyone sees those of one client in the order in which it made them, and the client
-//! itself sees them at once.
+//! These writes are *PRAM consistent* (Lipton and Sandberg 1988; compare the access without transactions of TODS,
+//! section 4.5): every client sees the writes of one client in its order, and the client itself sees them at once.
 //!
 //! ```text
 //!   put x, y at node 1 ── one message ──▶ written ──▶ settled: everybody has heard ──▶ put z at node 2 is sent
 //! ```
 //!
-//! Writes at one node go together, as one message: nobody sees one without those before it. The next write to *another* node
-//! waits until all are settled. The client can go on when its write is written: the wait overlaps with its own work. What it
-//! has put and is not written yet it reads from here; a client that goes on even before, and reads other objects meanwhile,
-//! may see them older than what its own write will have replaced.
+//! Writes to one node are sent in one message: no client sees one without the earlier ones. The next write to *another*
+//! node waits until all are settled. The client may continue when its write is durable, so the wait overlaps with its
+//! own work. It reads its pending writes from here. A client that continues earlier may read other objects in states
+//! older than those that its own write will have replaced.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,24 +21,24 @@ use crate::ident::TxnId;
 use crate::page_cache::ObjectState;
 use crate::plant::{Bug, planted};
 
-/// Writes that go together.
+/// Writes that are sent together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteBatch<T> {
     /// Where.
     pub node: NodeId,
     /// The new states.
     pub writes: Writes<T>,
-    /// The numbers that the client gave its writes.
+    /// The client's numbers of these writes.
     pub numbers: Vec<u64>,
 }
 
-/// The writes of one client that are not settled. `T` is an object.
+/// The unsettled writes of one client. `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Pram<T> {
     queue: VecDeque<WriteBatch<T>>,
-    /// What may not have arrived.
+    /// The batch that may not have arrived.
     sent: Option<(TxnId, WriteBatch<T>)>,
-    /// What is durable, and of which somebody may have still to hear; all of it at one node.
+    /// Durable batches that are not settled; all of one node.
     written: BTreeMap<TxnId, WriteBatch<T>>,
 }
 
@@ -50,7 +49,7 @@ impl<T> Default for Pram<T> {
 }
 
 impl<T: Clone> Pram<T> {
-    /// Writes an object. `number` is given back when it is durable.
+    /// Writes an object. `number` is returned when the write is durable.
     pub fn put(&mut self, oid: Oid, content: ObjectState<T>, number: u64) {
         let node = oid.page().node;
         match self.queue.back_mut().filter(|batch| batch.node == node) {
@@ -62,15 +61,15 @@ impl<T: Clone> Pram<T> {
         }
     }
 
-    /// What was put and is not replied to yet: newer than any copy.
+    /// The client's pending write of an object, which is newer than any copy.
     #[must_use]
     pub fn lookup(&self, oid: Oid) -> Option<&ObjectState<T>> {
         let newest_first = self.queue.iter().rev().chain(self.sent.iter().map(|(_, batch)| batch));
         newest_first.filter_map(|batch| batch.writes.get(&oid)).next()
     }
 
-    /// The batch that can be sent now, under this number, if there is one: the one before is written, and all are settled
-    /// that went elsewhere.
+    /// The batch to send now under this number, if any: the previous one is durable, and all batches of other nodes are
+    /// settled.
     pub fn send(&mut self, write: TxnId) -> Option<&WriteBatch<T>> {
         let next = self.queue.front()?.node;
         let elsewhere = self.written.values().any(|batch| batch.node != next);
@@ -84,15 +83,15 @@ impl<T: Clone> Pram<T> {
         self.sent.as_ref().map(|(_, batch)| batch)
     }
 
-    /// What went to a node and is not settled, in order: to be sent again, when there is a new connection. Written again, it
-    /// is written once, and said to be settled again.
+    /// The unsettled batches of a node, in order, to send again in a new session. A repeated batch is written once and
+    /// reported as settled again.
     pub fn unsettled_at(&self, node: NodeId) -> impl Iterator<Item = (TxnId, &WriteBatch<T>)> {
         let sent = self.sent.iter().map(|(write, batch)| (*write, batch));
         let written = self.written.iter().map(|(write, batch)| (*write, batch));
         written.chain(sent).filter(move |(_, batch)| batch.node == node)
     }
 
-    /// A batch is durable. Returns the client's numbers, the first time.
+    /// A batch is durable. Returns the client's numbers the first time.
     pub fn handle_written(&mut self, write: TxnId) -> Vec<u64> {
         let Some((_, mut batch)) = self.sent.take_if(|(sent, _)| *sent == write) else { return Vec::new() };
         let numbers = std::mem::take(&mut batch.numbers);
@@ -109,28 +108,28 @@ impl<T: Clone> Pram<T> {
         numbers
     }
 
-    /// A batch was not written: something stood against it. It is tried again under another number, before all others.
+    /// A batch was refused because of a conflict. It is retried under another number, before all others.
     pub fn handle_refused(&mut self, write: TxnId) {
         if let Some((_, batch)) = self.sent.take_if(|(sent, _)| *sent == write) {
             self.queue.push_front(batch);
         }
     }
 
-    /// Everybody has heard of a batch, so it is durable too: if that is news, returns the client's numbers. (It is if the
-    /// batch was sent again, and this says it of the first time.)
+    /// A batch is settled, hence also durable. Returns the client's numbers if that is new. (It is new if the batch was
+    /// sent again and this answers the first message.)
     pub fn handle_settled(&mut self, write: TxnId) -> Vec<u64> {
         let numbers = self.handle_written(write);
         self.written.remove(&write);
         numbers
     }
 
-    /// Whether everything that was put is durable, and everybody has heard of it.
+    /// Whether all writes are durable and settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty() && self.sent.is_none() && self.written.is_empty()
     }
 
-    /// Where the next batch goes.
+    /// The node of the next batch.
     #[must_use]
     pub fn next_node(&self) -> Option<NodeId> {
         self.queue.front().map(|batch| batch.node)

@@ -1,20 +1,21 @@
-//! A node in the middle of a cache tree: a peer server or a redirector, for the pages of one logical node.
+//! The part of a cache node (a peer server or a redirector) for the pages of one logical node.
 //!
-//! To the node above it is one holder; to those below it is the node above. It keeps no pages. What makes it a redirector
-//! is that it may ask those below to [help](Helpers) each other: the *peer fetch* and *peer update* of BuddyCache, sections
-//! 3.1, 3.2 and 4.4. A cache at this node itself is one more holder below it, whose connection is short.
+//! To the node above it is one holder; to its holders it is the node above. It stores no pages. A redirector may ask
+//! its holders to [help](Helpers) each other: the *peer fetch* and *peer update* of BuddyCache, sections 3.1, 3.2 and
+//! 4.4. A cache at this node itself is one more holder, with a local connection.
 //!
-//! - **R1.** A helper serves only complete pages, and is alive; the choice spreads the load; if it does not answer in time,
-//!   the fetch goes up. Concurrent fetches of a page are one fetch above. Who joins one that is out first hears what the
-//!   others were told since it began.
-//! - **R2.** The updates of a commit that passes are retained. An invalidation proves the commit: with it the retained
-//!   update goes at once to every listed holder, those that fetch and the writer too, in the order in which the brick says
-//!   it. Without the update, the invalidation goes.
-//! - **R3.** A slow or dead holder costs the others nothing: nobody waits for it but for acknowledging upward.
-//! - **R4.** A holder that comes from another redirector fetches what it has, saying which version that is: it is listed
-//!   here, and here is listed above, before anybody compares. A helper that is gone is asked no more.
-//! - **N1.** A session below opens when the root has answered, so that whatever the holder has seen elsewhere has come here.
-//! - **D4.** No lease is granted beyond the own one, and when the session above ends all below end with it.
+//! - **R1.** A helper serves only complete pages, and is connected; the choice spreads the load; if it does not answer
+//!   in time, the fetch goes up. Concurrent fetches of a page are one fetch above. A holder that joins a pending fetch
+//!   first receives the messages that the others were sent since it began.
+//! - **R2.** The node retains the updates of commits that pass through it. An invalidation proves the commit: the node
+//!   then sends the retained update to every listed holder, including fetching ones and the writer, in the brick's
+//!   order. Without an update it forwards the invalidation.
+//! - **R3.** A slow or dead holder costs the others nothing: only acknowledgements upward wait for it.
+//! - **R4.** A holder that comes from another redirector fetches its pages with their versions: it is listed here, and
+//!   this node is listed above, before the versions are compared. A disconnected holder is not asked for help.
+//! - **N1.** A session below opens after the root has answered, so that everything that the holder has seen elsewhere
+//!   has arrived here.
+//! - **D4.** No granted lease exceeds the node's own one. When the session above ends, all sessions below end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,25 +38,25 @@ mod retained;
 use fetching::{FetchStage, FetchWaiter, PageFetch};
 use retained::RetainedUpdates;
 
-/// Who may be asked to help with a page.
+/// Which holders may be asked to help with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helpers {
-    /// Nobody: this node only passes on.
+    /// None: this node only forwards.
     None,
-    /// Everybody below: this node is a redirector.
+    /// All holders: this node is a redirector.
     All,
 }
 
-/// Something that a redirector wants done, in this order.
+/// An output of a redirector. Outputs are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
-    /// Tell the node above, in this session.
+    /// Send a message to the node above, in this session.
     Up(HolderId, Up<T>),
-    /// Tell a holder below.
+    /// Send a message to a holder.
     Down(HolderId, Down<T>),
 }
 
-/// A session that waits for the root before it opens.
+/// A session that waits for the root's answer before it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OpeningSession {
     holder: HolderId,
@@ -65,33 +66,33 @@ struct OpeningSession {
     sync: u64,
 }
 
-/// A node in the middle. `T` is an object.
+/// A cache node's part of one tree. `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Redirector<T> {
     helpers: Helpers,
     upstream: Upstream,
     directory: Directory,
-    /// Who below has a complete copy, as far as is known here, and how often each has helped.
+    /// Holders with a complete copy, as far as this node knows, and how often each has helped.
     complete: BTreeMap<PageId, BTreeSet<HolderId>>,
     help_counts: BTreeMap<HolderId, u64>,
     fetching: BTreeMap<PageId, PageFetch<T>>,
-    /// Until when helpers are waited for.
+    /// Deadlines of helpers.
     helping: Schedule<PageId>,
     /// The fetch by which this node is listed above, for each page.
     listed: BTreeMap<PageId, FetchId>,
     last_fetch: u64,
     retained: RetainedUpdates<T>,
-    /// Who waits for the answer of the root to which question.
+    /// Opening sessions, each with the number of the question that the root has to answer.
     syncing: VecDeque<(u64, OpeningSession)>,
-    /// Who wants closed timestamps (G1).
+    /// Holders that subscribe to closed timestamps (G1).
     subscribers: BTreeSet<HolderId>,
-    /// Who waits for the reply to a write.
+    /// Holders that wait for the reply to a write.
     writers: BTreeMap<TxnId, HolderId>,
     out: Vec<Output<T>>,
 }
 
 impl<T: Clone + MemorySize> Redirector<T> {
-    /// One that knows nobody. Nobody else ever has the session numbers from `holder` on.
+    /// A node without holders. The session numbers from `holder` on are unique for ever.
     #[must_use]
     pub fn new(helpers: Helpers, holder: HolderId) -> Self {
         Self {
@@ -112,7 +113,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<T>> {
         self.out.drain(..)
     }
@@ -127,7 +128,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
 
     // ------------------------------------------------------------------------------------------ from below
 
-    /// A holder below says something.
+    /// Handles a message from a holder.
     pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) {
         if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
             if !open && !self.directory.knows(holder) {
@@ -164,19 +165,19 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.acknowledge();
     }
 
-    /// A session below opens when the root has answered a question that was asked after this (N1).
+    /// Opens a session after the root has answered a question that was sent after this call (N1).
     fn open(&mut self, opening: OpeningSession, now: Ms) {
         if planted(Bug::OpenedUnsynced) {
             return self.grant(opening, now);
         }
         let next = self.upstream.last_sync() + 1;
-        // Whoever asks again before anything was asked here waits once.
+        // A holder that repeats its request before the question was sent waits once.
         self.syncing.retain(|(number, other)| *number < next || other.holder != opening.holder);
         self.syncing.push_back((next, opening));
         self.ask_root(now);
     }
 
-    /// Asks the root for those who wait for it, if there is a session to ask in, and that is not done.
+    /// Sends the question to the root for waiting sessions, if there is an open session and it is not sent yet.
     fn ask_root(&mut self, now: Ms) {
         let asked = self.upstream.last_sync();
         if self.upstream.is_valid(now) && self.syncing.back().is_some_and(|(number, _)| *number > asked) {
@@ -195,7 +196,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.acknowledge();
     }
 
-    /// A holder is gone, or says that it has nothing of that session any more.
+    /// Removes a holder that has expired, or has nothing left of its session.
     fn remove_holder(&mut self, holder: HolderId, now: Ms) {
         self.directory.remove(holder);
         self.handle_disconnected(holder, now);
@@ -203,8 +204,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
         pages.into_iter().for_each(|page| self.unlist(page));
     }
 
-    /// The connection to a holder is gone: it is not asked for help, and who waits for its help is sent elsewhere (R4).
-    /// What it holds it may still use until its lease runs out.
+    /// The connection to a holder is lost: it is not asked for help, and fetches that wait for its help continue
+    /// elsewhere (R4). It may use its copies until its lease ends.
     pub fn handle_disconnected(&mut self, holder: HolderId, now: Ms) {
         self.help_counts.remove(&holder);
         self.subscribers.remove(&holder);
@@ -225,7 +226,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         }
     }
 
-    /// Nobody below has this page any more: neither has this node.
+    /// Reports an eviction upward when no holder has or fetches the page.
     fn unlist(&mut self, page: PageId) {
         let is_wanted = self.fetching.contains_key(&page) || self.directory.holders(page).next().is_some();
         if !is_wanted && let Some(fetch) = self.listed.remove(&page) {
@@ -242,7 +243,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         }
     }
 
-    /// Acknowledges upward what all below have heard (D2).
+    /// Acknowledges upward what all holders have acknowledged (D2).
     fn acknowledge(&mut self) {
         for (page, version) in self.directory.acknowledge_upward() {
             self.send_up(Up::Acknowledge { page, version });
@@ -251,7 +252,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
 
     // ------------------------------------------------------------------------------------------ from above
 
-    /// The node above says something, in the session of this number.
+    /// Handles a message from the node above in the session with this number.
     pub fn handle_down(&mut self, session: HolderId, message: Down<T>, now: Ms) {
         if session != self.upstream.holder() {
             return;
@@ -276,7 +277,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
                 }
             }
             Down::Invalidate { message, contents } => self.invalidate(message, contents, now),
-            // Nothing is kept here, and those below are not asked for others: that would be a longer way.
+            // This node stores no pages, and does not ask its holders on behalf of others: that path would be longer.
             Down::Help { page, help } => self.send_up(Up::Helped { page, help, copy: None }),
             Down::Close { at } => {
                 let directory = &self.directory;
@@ -321,18 +322,18 @@ impl<T: Clone + MemorySize> Redirector<T> {
 
     // ------------------------------------------------------------------------------------------ the session above
 
-    /// There is a connection to the node above.
+    /// The connection to the node above is open.
     pub fn connect(&mut self, now: Ms) {
         self.upstream.connect(now);
     }
 
-    /// The connection to the node above is gone.
+    /// The connection to the node above is lost.
     pub fn disconnect(&mut self, now: Ms) {
         self.upstream.disconnect(now);
         self.close_all();
     }
 
-    /// The session above is over, and with it all below (D4): what they have came by it.
+    /// The session above is over, and with it all sessions below (D4): their data came through it.
     fn close_all(&mut self) {
         self.fetching.clear();
         self.helping.clear();
@@ -345,14 +346,14 @@ impl<T: Clone + MemorySize> Redirector<T> {
         if planted(Bug::SessionNotReset) {
             return;
         }
-        // Those who wait to be let in ask again: what was asked above for them will not be answered.
+        // Opening sessions ask again: the question that was sent for them will not be answered.
         let waiting = waiting.into_iter().map(|(_, opening)| opening.holder);
         for holder in self.directory.clear().into_iter().chain(waiting) {
             self.send_down(holder, Down::Closed);
         }
     }
 
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub fn poll(&mut self, now: Ms) {
         if self.upstream.has_lapsed(now) {
             self.upstream.close(now);
@@ -375,7 +376,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.acknowledge();
     }
 
-    /// When [`Redirector::poll`] has something to do.
+    /// When [`Redirector::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let upstream = if self.is_used() { self.upstream.deadline() } else { self.upstream.lease_end() };
@@ -383,7 +384,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         others.into_iter().flatten().min()
     }
 
-    /// Whether anybody below has something by this tree, or waits for it. If nobody does, its lease may end: there is nothing that
+    /// Whether any holder has data through this tree, or waits for it. If not, the lease may end: there is no data that
     /// could be used beyond it.
     fn is_used(&self) -> bool {
         let is_held = !self.listed.is_empty() || !self.fetching.is_empty() || !self.writers.is_empty();
@@ -392,8 +393,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
 
     // ------------------------------------------------------------------------------------------ commits that pass
 
-    /// A commit passes on its way up: what it writes here is retained (R2). Not if it creates objects: who has them below
-    /// would not know what they are called in the end. Nor if those below do not help each other: then this node only passes on.
+    /// Retains the writes of a commit on its way up (R2). The caller omits commits that create objects with temporary
+    /// identifiers. A node without helpers retains nothing.
     pub fn retain(&mut self, txn: TxnId, writes: &Writes<T>) {
         if self.helpers == Helpers::None {
             return;
@@ -404,12 +405,12 @@ impl<T: Clone + MemorySize> Redirector<T> {
         }
     }
 
-    /// It was refused: nothing will prove it.
+    /// Forgets the update of a refused commit: no invalidation will prove it.
     pub fn forget_update(&mut self, txn: TxnId) {
         self.retained.forget(txn);
     }
 
-    /// The planted mistake: whoever has the page sees what nobody has committed.
+    /// A planted bug: holders see writes that are not committed.
     fn update_at_once(&mut self, txn: TxnId, writes: &Writes<T>) {
         for (oid, content) in writes {
             let slots: BTreeSet<u16> = [oid.slot()].into();
@@ -432,16 +433,16 @@ impl<T: Clone + MemorySize> Redirector<T> {
         &self.upstream
     }
 
-    /// Who holds what below.
+    /// The directory of the holders.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.directory.check_invariants()?;
         for (page, fetching) in &self.fetching {

@@ -1,4 +1,4 @@
-//! A client: its transactions, its copies, and its sessions with what is above it.
+//! A client: its transactions, its copies, and its sessions with the nodes above it.
 //!
 //! ```text
 //!               begin            commit                     reply
@@ -13,10 +13,10 @@
 //! | [`Level::Snapshot`] | copies | serializable, of a bounded age (G1 to G3) | nothing that is sent |
 //! | [`Level::Locks`] | the bricks | strictly serializable, waits instead of conflicts (W1) | a commit; a check, if nothing was written |
 //!
-//! Outside of transactions objects are read from the copies, and written in order ([`crate::pram`], N1). Whatever the
-//! client calls for it repeats until it is answered; each call names its transaction, so it happens once (C3). A session
-//! that ends puts its copies aside; they are validated in the next (D4, R4). What it says to the nodes above, and hears from
-//! them, is in `upstreams`.
+//! Outside of transactions, objects are read from copies and written in order ([`crate::pram`], N1). The client repeats
+//! each call until it is answered; a call names its transaction, so it takes effect once (C3). At the end of a session
+//! its copies are suspended; the next session revalidates them (D4, R4). The module `upstreams` has the messages from
+//! and to the nodes above.
 
 mod upstreams;
 
@@ -43,43 +43,43 @@ use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
 use crate::validate::{Read, ReadVersion};
 
-/// How long an answer is waited for before a call is repeated, in milliseconds.
+/// How long the client waits for an answer before it repeats a call, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
-/// How long after a write was refused it is tried again, in milliseconds.
+/// The delay before a refused write is retried, in milliseconds.
 const RETRY_MS: u64 = 20;
 
-/// What a transaction wants.
+/// The isolation level of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Read copies, and validate at the end.
+    /// Reads copies and validates them at the commit.
     Optimistic,
-    /// Only read, as of one time, a little ago.
+    /// Only reads, as of one time in the recent past.
     Snapshot,
-    /// Lock at the bricks what is read and written. The first try says how old it is.
+    /// Locks what it reads and writes at the bricks. The first attempt determines its age.
     Locks {
-        /// The first try, if this is a retry.
+        /// The first attempt, if this is a retry.
         first: Option<TxnId>,
     },
 }
 
-/// How a transaction has ended.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was refused has changed nothing"]
 pub enum TxnOutcome {
-    /// It happened, at this time.
+    /// It committed at this time.
     Committed(HlcTimestamp),
-    /// It did not: for this object's sake, as this client knew by itself.
+    /// It did not commit: the client knew that this object had changed.
     Doomed(Oid),
-    /// It did not: a participant refused it.
+    /// It did not commit: a participant refused it.
     Refused(Refusal),
-    /// Whether it happened is not known any more: it is too old (C3).
+    /// The outcome is no longer known: the transaction is too old (C3).
     Unknown,
 }
 
 /// Why an object was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// There is no such transaction, or it is ending.
+    /// The transaction does not exist, or is ending.
     NotRunning,
     /// A group snapshot only reads.
     ReadOnly,
@@ -96,18 +96,18 @@ impl fmt::Display for WriteError {
 
 impl Error for WriteError {}
 
-/// Something that a client wants done, in this order.
+/// An output of a client. Outputs are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
-    /// Tell the node above, in this session, in the tree of this logical node.
+    /// Send a message to the node above, in this session of the tree of this logical node.
     Up(NodeId, HolderId, Up<T>),
-    /// Call a gateway.
+    /// Send a call to a gateway.
     Call(TxnId, Call<T>),
     /// A transaction has ended.
     Ended(TxnId, TxnOutcome),
-    /// A write is durable: the number that it was given.
+    /// The write with this number is durable.
     Written(u64),
-    /// Whether a write happened is not known any more: it was sent too long ago (C3).
+    /// The outcome of this write is no longer known: it was sent too long ago (C3).
     Unknown(u64),
 }
 
@@ -115,14 +115,14 @@ pub enum Output<T> {
 #[derive(Clone, Debug)]
 struct RunningTxn<T> {
     level: Level,
-    /// Where a datastore transaction has asked for locks: it may hold some there that it has not heard of.
+    /// Nodes where a datastore transaction has requested locks: it may hold locks there without knowing.
     asked: BTreeSet<NodeId>,
-    /// What it has locked, and writes.
+    /// Its locked objects, and its writes.
     locked: BTreeMap<Oid, (LockMode, LockedObject<T>)>,
     writes: BTreeMap<Oid, ObjectState<T>>,
-    /// Guards that it touches.
+    /// The guards that it touches.
     touches: BTreeSet<Oid>,
-    /// What it relies on that it has not read here, and a time at or after all of that.
+    /// Reads that others made for it, and a time at or after all of them.
     relied: Vec<Read>,
     relied_at: HlcTimestamp,
 }
@@ -140,7 +140,7 @@ impl<T> RunningTxn<T> {
         }
     }
 
-    /// Whether it has changed nothing.
+    /// Whether it has no writes and no touches.
     fn only_reads(&self) -> bool {
         self.writes.is_empty() && self.touches.is_empty()
     }
@@ -153,33 +153,33 @@ pub struct Session<T> {
     clock: Clock,
     cache: PageCache<T>,
     upstreams: BTreeMap<NodeId, Upstream>,
-    /// Sessions are counted from here.
+    /// The number of the first session.
     first_holder: HolderId,
-    /// The fetch that brought each copy.
+    /// The fetch that returned each copy.
     fetch_ids: BTreeMap<PageId, FetchId>,
     pram: Pram<T>,
-    /// When to try a refused write again.
+    /// When to retry a refused write.
     retry: Option<Ms>,
-    /// When to say that datastore transactions are still there.
+    /// When to renew the locks of datastore transactions.
     next_keepalive: Ms,
     running: BTreeMap<TxnId, RunningTxn<T>>,
     calls: BTreeMap<TxnId, Call<T>>,
-    /// When they are repeated.
+    /// When calls are repeated.
     repeating: Schedule<TxnId>,
-    /// Datastore transactions that hold something.
+    /// Datastore transactions that hold locks.
     locking: BTreeSet<TxnId>,
     /// Group snapshots that wait for closed timestamps.
     waiting: Vec<TxnId>,
-    /// Closed timestamps are wanted.
+    /// Whether the client subscribes to closed timestamps.
     subscribe: bool,
-    /// The largest timestamp of what this client did (G2).
+    /// The largest timestamp of the client's operations (G2).
     last: HlcTimestamp,
     out: Vec<Output<T>>,
 }
 
 impl<T: Clone + MemorySize> Session<T> {
-    /// A client that is not connected. Nobody else ever has its number, nor the session numbers from `first_holder` on, of
-    /// which it needs one for each connection.
+    /// A client that is not connected. Its number and the session numbers from `first_holder` on are unique for ever;
+    /// it uses one session number for each connection.
     #[must_use]
     pub fn new(client: ClientId, first_holder: HolderId, skew_ms: u64) -> Self {
         Self {
@@ -203,12 +203,12 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<T>> {
         self.out.drain(..)
     }
 
-    /// From its next sessions on this client hears closed timestamps, and can take group snapshots.
+    /// Subscribes to closed timestamps from the next session on, so that the client can take group snapshots.
     pub fn subscribe(&mut self) {
         self.subscribe = true;
     }
@@ -230,12 +230,14 @@ impl<T: Clone + MemorySize> Session<T> {
         txn
     }
 
-    /// Reads an object in a transaction. A miss is fetched, or locked; read again when something has come.
+    /// Reads an object in a transaction. On a miss the page is fetched, or the object locked; read again after the next
+    /// input.
     pub fn read(&mut self, txn: TxnId, oid: Oid, now: Ms) -> Lookup<'_, T> {
         self.read_for(txn, oid, LockMode::Shared, now)
     }
 
-    /// Reads an object in a transaction, which will write it if the mode is exclusive: a datastore transaction locks it so.
+    /// Reads an object in a transaction. A datastore transaction locks it in this mode; use the exclusive mode before a
+    /// write.
     pub fn read_for(&mut self, txn: TxnId, oid: Oid, mode: LockMode, now: Ms) -> Lookup<'_, T> {
         match self.running.get(&txn).map(|running| running.level) {
             Some(Level::Locks { first }) => self.read_locked(txn, first.unwrap_or(txn), oid, mode, now),
@@ -271,11 +273,12 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Writes an object in a transaction. A datastore transaction has read it [to write](Session::read_for) before, so that it
-    /// is locked; of what is not, such as a new object in a place of its own, the commit may conflict.
+    /// Writes an object in a transaction. A datastore transaction should have read it [in exclusive
+    /// mode](Session::read_for) before, so that it is locked; for an object that is not, such as a new one, the commit
+    /// may conflict.
     ///
     /// # Errors
-    /// Why it was not written: the transaction goes on without.
+    /// Why the object was not written; the transaction continues without the write.
     pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> Result<(), WriteError> {
         let running = self.running_txn(txn)?;
         match running.level {
@@ -288,12 +291,11 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Touches a guard in a transaction: whoever has read it, to know what belongs to a set, has not seen what this changes
-    /// (V2). Says whether it is done: a datastore transaction locks the guard first, and touches it again when something has
-    /// come.
+    /// Touches a guard in a transaction: it conflicts with transactions that read the guard to query its set (V2).
+    /// Returns whether this is done: a datastore transaction locks the guard first; call again after the next input.
     ///
     /// # Errors
-    /// Why it cannot be touched.
+    /// Why the guard cannot be touched.
     pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool, WriteError> {
         let running = self.running_txn(txn)?;
         match running.level {
@@ -310,12 +312,12 @@ impl<T: Clone + MemorySize> Session<T> {
         Ok(true)
     }
 
-    /// A transaction relies on what others have read for it, at the bricks or in their copies: the guards of what was looked
-    /// through, and objects that were followed. Each counts as of the state that was seen, all at or before a time; they are
-    /// validated with what the transaction reads itself (V1). A copy here that changes does not doom it for their sake.
+    /// Adds reads that other nodes made for a transaction: guards of scanned sets and objects that a query followed.
+    /// Each has the version that was read, at or before the time `at`; the commit validates them with the transaction's
+    /// own reads (V1). A change of a local copy does not doom the transaction for these reads.
     ///
     /// # Errors
-    /// Why it cannot. A group snapshot only knows the times of what it reads from copies.
+    /// Why the reads cannot be added. A group snapshot knows only the times of its own reads from copies.
     pub fn rely_on(
         &mut self,
         txn: TxnId,
@@ -331,19 +333,19 @@ impl<T: Clone + MemorySize> Session<T> {
         Ok(())
     }
 
-    /// A transaction that has not begun to end.
+    /// A transaction whose commit has not begun.
     fn running_txn(&mut self, txn: TxnId) -> Result<&mut RunningTxn<T>, WriteError> {
         let is_ending = !matches!(self.calls.get(&txn), None | Some(Call::Lock { .. }));
         self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(WriteError::NotRunning)
     }
 
-    /// An object because of which a transaction cannot commit any more.
+    /// The object that prevents a transaction from committing.
     #[must_use]
     pub fn doomed(&self, txn: TxnId) -> Option<Oid> {
         self.cache.doomed(txn)
     }
 
-    /// Ends a transaction. The outcome comes as [`Output::Ended`].
+    /// Commits a transaction. [`Output::Ended`] reports the outcome.
     pub fn commit(&mut self, txn: TxnId, now: Ms) {
         let Some(running) = self.running.get(&txn) else { return };
         match running.level {
@@ -355,7 +357,7 @@ impl<T: Clone + MemorySize> Session<T> {
             },
             Level::Locks { .. } => {
                 let seen = |locked: &LockedObject<T>| Read { oid: locked.oid, seen: ReadVersion::At(locked.version) };
-                // What it only touches it has not read: others may touch it too.
+                // An object that is only touched is not read: others may touch it, too.
                 let read = running.locked.values().filter(|(mode, _)| *mode != LockMode::Touch);
                 let reads = read.map(|(_, locked)| seen(locked)).collect();
                 let writes = running.writes.clone();
@@ -392,7 +394,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.send_call(txn, call, now);
     }
 
-    /// Forgets a transaction. Of one that is being committed nobody will say how it ends.
+    /// Forgets a transaction. If it is committing, its outcome is not reported.
     pub fn abort(&mut self, txn: TxnId) {
         self.cache.abort(txn);
         self.cache.handle_outcome(txn, None);
@@ -404,8 +406,8 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Ends this client: lets go of its locks and its copies, so that nobody waits until its leases have run out. What is being
-    /// committed, or was written, goes on.
+    /// Ends this client: releases its locks and copies, so that no writer waits for its leases to end. Commits and
+    /// writes that are under way continue.
     pub fn close(&mut self) {
         let commits = |txn: &TxnId| matches!(self.calls.get(txn), Some(Call::Commit { .. } | Call::Resolve { .. }));
         let running: Vec<TxnId> = self.running.keys().copied().filter(|txn| !commits(txn)).collect();
@@ -414,14 +416,14 @@ impl<T: Clone + MemorySize> Session<T> {
         pages.into_iter().for_each(|page| self.evict(page));
     }
 
-    /// Wants to know at last how a transaction has ended whose commit is not answered: if it has not happened, it never will.
+    /// Resolves a transaction whose commit is not answered: if it has not committed, it never will.
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
         let Some(Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };
         let participants = parts.keys().copied().collect();
         self.send_call(txn, Call::Resolve { participants }, now);
     }
 
-    /// A transaction that may have locked something, and has not written, lets go of it.
+    /// Releases the locks of a transaction that has not written.
     fn release(&mut self, txn: TxnId, running: &RunningTxn<T>) {
         let participants: Vec<NodeId> = running.asked.iter().copied().collect();
         if !participants.is_empty() {
@@ -437,7 +439,7 @@ impl<T: Clone + MemorySize> Session<T> {
         match ended {
             TxnOutcome::Committed(timestamp) => {
                 self.last = self.last.max(timestamp);
-                // Refused only if the clocks of the machines differ too much, which those above have found out before.
+                // This fails only if clocks differ too much, which the nodes above have detected before.
                 let _ = self.clock.learn(timestamp, timestamp.ms());
                 self.cache.handle_outcome(txn, Some(timestamp));
             }
@@ -454,7 +456,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.out.push(Output::Ended(txn, ended));
     }
 
-    /// Ends a group snapshot, now or when enough is closed (G2).
+    /// Ends a group snapshot, now or when the closed timestamps allow it (G2).
     fn snapshot(&mut self, txn: TxnId) {
         match self.cache.snapshot(txn, self.last) {
             Some(SnapshotCheck::At(at)) => self.finish_txn(txn, TxnOutcome::Committed(at)),
@@ -466,7 +468,7 @@ impl<T: Clone + MemorySize> Session<T> {
 
     // ------------------------------------------------------------------------------------------ outside of transactions
 
-    /// Reads an object. A miss is fetched; read again when something has come.
+    /// Reads an object. On a miss the page is fetched; read again after the next input.
     pub fn get(&mut self, oid: Oid, now: Ms) -> Lookup<'_, T> {
         if matches!(self.peek(oid, now), Lookup::Miss) {
             let node = oid.page().node;
@@ -480,7 +482,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.peek(oid, now)
     }
 
-    /// The same of what is at hand; nothing is fetched.
+    /// The same from local copies; fetches nothing.
     #[must_use]
     pub fn peek(&self, oid: Oid, now: Ms) -> Lookup<'_, T> {
         match self.pram.lookup(oid) {
@@ -491,7 +493,7 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// The same, and how new it is by the page's copy: what this client wrote lately is newer.
+    /// The same, with the version of the page's copy; the client's own recent writes are newer.
     #[must_use]
     pub fn peek_versioned(&self, oid: Oid, now: Ms) -> (Lookup<'_, T>, AsOf) {
         match self.pram.lookup(oid) {
@@ -500,13 +502,13 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Writes an object. [`Output::Written`] says this number when it is durable.
+    /// Writes an object. [`Output::Written`] reports this number when the write is durable.
     pub fn put(&mut self, oid: Oid, content: ObjectState<T>, number: u64, now: Ms) {
         self.pram.put(oid, content, number);
         self.send_writes(now);
     }
 
-    /// Whether all writes are durable, and everybody has heard of them.
+    /// Whether all writes are durable and settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pram.is_settled()
@@ -539,7 +541,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.repeating.set(txn, Some(now + REPEAT_MS));
     }
 
-    /// Nothing is called for any more.
+    /// Removes the pending call.
     fn remove_call(&mut self, txn: TxnId) {
         self.calls.remove(&txn);
         self.repeating.set(txn, None);
@@ -555,8 +557,8 @@ impl<T: Clone + MemorySize> Session<T> {
                 self.remove_call(txn);
                 if let Some(running) = self.running.get_mut(&txn) {
                     self.locking.insert(txn);
-                    // What was read before counts as it was then, and still counts as read: its lock may have been lost
-                    // meanwhile, and what is granted now be less.
+                    // An earlier read keeps its version and its mode: its lock may have been lost meanwhile, and the
+                    // new grant may be weaker.
                     let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != LockMode::Touch);
                     match before.filter(|_| !planted(Bug::RaisedAnew)) {
                         Some((held, _)) => *held = held.join(granted),
@@ -578,7 +580,7 @@ impl<T: Clone + MemorySize> Session<T> {
             (Reply::Ended(coordinator::CommitReply::Refused(why)), Some(_)) => {
                 self.finish_txn(txn, TxnOutcome::Refused(why))
             }
-            // It was wounded while it waited for nothing.
+            // It was wounded while no call was pending.
             (Reply::Ended(coordinator::CommitReply::Refused(why)), None) if self.running.contains_key(&txn) => {
                 self.finish_txn(txn, TxnOutcome::Refused(why));
             }
@@ -586,7 +588,7 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// The copies, for checkers.
+    /// The page cache, for checkers.
     #[must_use]
     pub fn cache(&self) -> &PageCache<T> {
         &self.cache
@@ -604,10 +606,10 @@ impl<T: Clone + MemorySize> Session<T> {
         self.is_valid(node, now)
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.cache.check_invariants()
     }

@@ -5,21 +5,21 @@
 //!   opening ───────────▶ open ────────────────────────────────────────────────────▶ opening, with another number
 //! ```
 //!
-//! When a session ends, whatever is held is put aside, and is used again only when it was validated in the next one.
+//! When a session ends, all copies are suspended until they are revalidated in the next one.
 
 use crate::ident::HolderId;
 use crate::lease::{Lease, Ms};
 use crate::plant::{Bug, planted};
 use crate::tree::Up;
 
-/// How long a lease is asked for, in milliseconds.
+/// The requested length of a lease, in milliseconds.
 pub const LEASE_MS: u64 = 10_000;
-/// How soon a lease is renewed at the earliest: one that is short because the upper node's own is about to be renewed.
+/// The minimum time before a renewal, in milliseconds. A lease is short if the upper node's own is about to be renewed.
 const MIN_RENEW_MS: u64 = 100;
-/// Renewals that need not be soon are asked for at whole seconds of the holder's clock: so those of all its trees go together, in
-/// one packet, and nobody who is idle sends more than one a second.
+/// Renewals that are not urgent are sent at whole seconds of the holder's clock: so those of all its trees share a
+/// packet, and an idle holder sends at most one a second.
 const ROUND_MS: u64 = 1_000;
-/// How long an answer is waited for before the lease is asked for again.
+/// How long the holder waits for an answer before it repeats the request, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
 
 /// The session.
@@ -29,42 +29,42 @@ pub struct Upstream {
     lease: Lease,
     open: bool,
     connected: bool,
-    /// The session before, if nothing that came by it is used below this node any more.
+    /// The previous session, which the next request replaces if nothing below uses its data.
     previous: Option<HolderId>,
-    /// When to ask for a lease.
+    /// When to request a lease.
     renew: Ms,
-    /// Questions that the root has to answer.
+    /// The number of questions to the root.
     syncs: u64,
 }
 
 impl Upstream {
-    /// A session that is about to begin. Nobody else ever has the numbers from `holder` on.
+    /// A session that is about to open. The numbers from `holder` on are unique for ever.
     #[must_use]
     pub fn new(holder: HolderId) -> Self {
         Self { holder, lease: Lease::default(), open: false, connected: false, previous: None, renew: 0, syncs: 0 }
     }
 
-    /// The number of the session: messages of others are dropped.
+    /// The number of the session; messages of other sessions are dropped.
     #[must_use]
     pub fn holder(&self) -> HolderId {
         self.holder
     }
 
-    /// There is a connection.
+    /// The connection is open.
     pub fn connect(&mut self, now: Ms) {
         (self.connected, self.renew) = (true, now);
     }
 
-    /// The connection is gone. Says whether a session ends with it.
+    /// The connection is lost. Returns whether a session ends with it.
     pub fn disconnect(&mut self, now: Ms) -> bool {
         self.connected = false;
         self.close(now)
     }
 
-    /// The session is over, if it was open; the next one has another number. Says whether it was.
+    /// Ends the session; the next one has another number. Returns whether it was open.
     pub fn close(&mut self, now: Ms) -> bool {
         let was_open = std::mem::replace(&mut self.open, false);
-        // What was asked for in this session may still be granted to it. One that was open is listed for pages; one that never
+        // Requests of this session may still be granted. A session that was open is listed for pages; one that never
         // opened is not.
         if was_open || self.previous.is_none() {
             self.previous = Some(self.holder);
@@ -75,14 +75,14 @@ impl Upstream {
         was_open
     }
 
-    /// Whether [`Upstream::poll`] would ask for a lease.
+    /// Whether [`Upstream::poll`] would request a lease.
     #[must_use]
     pub fn is_due(&self, now: Ms) -> bool {
         self.connected && now >= self.renew
     }
 
-    /// Asks for a lease, if it is time. `height` is 0 if no other node below may still use what came by an earlier session;
-    /// `subscribe` says that closed timestamps are wanted.
+    /// Requests a lease if it is due. `height` is 0 if no node below may still use data of an earlier session;
+    /// `subscribe` requests closed timestamps.
     pub fn poll<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Option<Up<T>> {
         if !self.is_due(now) {
             return None;
@@ -93,7 +93,7 @@ impl Upstream {
         Some(Up::Renew { asked: now, wanted_ms: LEASE_MS, open: !self.open, sync, subscribe, height, replaces })
     }
 
-    /// Asks for a lease now, so that the answer comes from the root.
+    /// Requests a lease now, with an answer from the root.
     ///
     /// # Panics
     /// If no session is open (N1).
@@ -108,13 +108,14 @@ impl Upstream {
         self.syncs
     }
 
-    /// The number of the last question that the root has to answer.
+    /// The number of the last question to the root.
     #[must_use]
     pub fn last_sync(&self) -> u64 {
         self.syncs
     }
 
-    /// The answer to what was `asked` then: so long a lease. Says whether the session is open by it, and was not before.
+    /// Handles the answer to the request that was sent at `asked`: a lease of this length. Returns whether it opens the
+    /// session.
     pub fn handle_leased(&mut self, asked: Ms, lease_ms: u64, now: Ms) -> bool {
         self.lease.extend(asked, lease_ms, now);
         if lease_ms == 0 || !self.lease.is_valid(now) {
@@ -125,31 +126,31 @@ impl Upstream {
         !std::mem::replace(&mut self.open, true)
     }
 
-    /// Whether there is a session.
+    /// Whether the session is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether what came by this session may be used now.
+    /// Whether data of this session may be used now.
     #[must_use]
     pub fn is_valid(&self, now: Ms) -> bool {
         self.open && (self.lease.is_valid(now) || planted(Bug::UsedBeyondLease))
     }
 
-    /// Whether the lease has run out.
+    /// Whether the session is open and its lease has ended.
     #[must_use]
     pub fn has_lapsed(&self, now: Ms) -> bool {
         self.open && !self.is_valid(now)
     }
 
-    /// How much of a lease may be granted to others below.
+    /// The longest lease that may be granted to holders below, in milliseconds.
     #[must_use]
     pub fn remaining_ms(&self, now: Ms) -> u64 {
         if self.open { self.lease.remaining_ms(now) } else { 0 }
     }
 
-    /// When [`Upstream::poll`] or the lease's end want something done.
+    /// When [`Upstream::poll`] is due, or the lease ends.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let renew = self.connected.then_some(self.renew);

@@ -5,7 +5,7 @@
 //!
 //! # The floor and the window
 //!
-//! Conflicts are told object by object, from one number for a page and a short list:
+//! Conflicts are detected by object, with one version for the page and a short list:
 //!
 //! ```text
 //!   page   version 9     floor 4     window { slot 2 → 7, slot 5 → 9 }
@@ -18,16 +18,15 @@
 //!   sound because a copy of version v reflects every change up to v, or is invalid (P1), and every slot outside the window
 //!   last changed at or below the floor. What the transaction has locked since version v or earlier is current, wherever the
 //!   floor is (W1).
-//! - **V2.** What is *held*, by a transaction that is prepared or is committed and not yet durable, conflicts: nothing may
-//!   be read that one of them writes, nor written that one of them read or writes. Locks of datastore transactions are in
-//!   the same table ([`crate::locks`]).
-//!   A *guard* stands for a set: who looks for its members reads it, who changes what belongs to it *touches* it. Touches are
-//!   like writes to those who read, and do not conflict with each other; so a query finds no phantoms, and those who insert
-//!   do not wait for each other.
-//! - **V3.** An entry is retired, in the order of versions, and the floor rises to it, when nobody has still to hear of it.
-//!   How far that has come is the directory's to know. A holder that never answers keeps entries in the window, and costs
-//!   nobody a conflict. Touches of guards stay as long as there is room. A window that outgrows its bound raises the floor early: some reads are then refused that were
-//!   current, which costs a fetch, and none is let through that was not.
+//! - **V2.** Objects that are *held* by a transaction conflict: by one that is prepared, or committed and not yet
+//!   durable. No other transaction may read what it writes, nor write what it read or writes. Locks of datastore
+//!   transactions are in the same table ([`crate::locks`]). A *guard* stands for a set: a query for members reads it,
+//!   and a change of the membership *touches* it. A touch conflicts with reads as a write does; touches do not conflict
+//!   with each other. So queries see no phantoms, and inserts do not conflict with inserts.
+//! - **V3.** When every holder has acknowledged an entry, the entry is retired in the order of versions, and the floor
+//!   rises to it. The directory knows the acknowledgements. A holder that never answers keeps entries in the window and
+//!   causes no conflict. Touches of guards stay as long as there is room. A window that exceeds its limit raises the
+//!   floor early: some current reads are then refused, which costs a fetch; no outdated read passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +36,7 @@ use crate::ident::{TxnId, Version};
 use crate::locks::{LockMode, Locks};
 use crate::plant::{Bug, planted};
 
-/// What a transaction read, as its client tells it.
+/// A read of a transaction, as its client reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Read {
     /// The object.
@@ -46,12 +45,12 @@ pub struct Read {
     pub seen: ReadVersion,
 }
 
-/// Which state of an object was read. That there was no such object is a state too.
+/// Which state of an object was read. The absence of an object is a state, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadVersion {
     /// That of a page copy of this version (P3).
     At(Version),
-    /// What this transaction wrote, whose position its client does not know yet (P4).
+    /// The state that this transaction wrote; the client does not know its position yet (P4).
     Written(TxnId),
 }
 
@@ -64,12 +63,12 @@ pub struct ValidationConflict {
     pub cause: Cause,
 }
 
-/// What stands against a transaction.
+/// Why a transaction conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It read an old state: since then the object has changed, at this version or earlier.
+    /// The transaction read an old state: the object has changed since, at this version or earlier.
     Stale(Version),
-    /// A transaction that is being committed has read or writes the object.
+    /// A transaction that is committing has read or writes the object.
     Held(TxnId),
 }
 
@@ -89,7 +88,7 @@ pub struct Footprint {
 struct WindowEntry {
     version: Version,
     writer: TxnId,
-    /// It is the change of a guard: it stays as long as there is room.
+    /// It changes a guard: it stays as long as there is room.
     is_guard: bool,
 }
 
@@ -100,10 +99,10 @@ struct PageWindow {
     window: BTreeMap<u16, WindowEntry>,
 }
 
-/// The pages of a logical node, as far as they changed lately, and the transactions that hold objects in them.
+/// The recently changed pages of a logical node, and the transactions that hold objects in them.
 #[derive(Clone, Debug)]
 pub struct Validator {
-    /// Pages of whose changes somebody has still to hear. All others have the version that is stored, which is their floor.
+    /// Pages with unacknowledged changes. Every other page has its stored version, which is also its floor.
     pages: BTreeMap<PageId, PageWindow>,
     locks: Locks,
     /// Entries that the window of a page may have.
@@ -111,15 +110,14 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// A validator to which nothing has happened: after a start, and after a restart. Every page's floor is then its
-    /// stored version.
+    /// A validator after a start or restart. The floor of every page is its stored version.
     #[must_use]
     pub fn new(window_limit: usize) -> Self {
         Self { pages: BTreeMap::new(), locks: Locks::default(), window_limit }
     }
 
-    /// Whether `txn` may commit, as far as this node knows: every read is current (V1), and nobody holds what it read or
-    /// writes (V2). `stored` gives the version of a page, with all changes that were applied before.
+    /// Whether `txn` may commit at this node: every read is current (V1), and no other transaction holds what it read
+    /// or writes (V2). `stored` returns the version of a page, including all changes that were applied before.
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes and the touches.
@@ -167,7 +165,7 @@ impl Validator {
         let current = match read.seen {
             ReadVersion::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,
             ReadVersion::At(version) => version >= newest || self.locks.is_unchanged_since(txn, read.oid, version),
-            // Once its entry is retired, nobody knows any more who wrote last; the client learns the version meanwhile.
+            // After its entry is retired, the last writer is no longer known; the client learns the version meanwhile.
             ReadVersion::Written(writer) => {
                 change.is_some_and(|change| change.writer == writer) || planted(Bug::AnyWriterAccepted)
             }
@@ -175,11 +173,11 @@ impl Validator {
         if current { Ok(()) } else { Err(ValidationConflict { oid: read.oid, cause: Cause::Stale(newest) }) }
     }
 
-    /// Holds what a transaction read and writes until it is released from the locks: it is prepared, or decided and not yet
+    /// Holds what a transaction read and writes until the locks release it: it is prepared, or decided and not yet
     /// durable (V2).
     ///
     /// # Panics
-    /// If another holds what it writes: [`Validator::check`] was not asked.
+    /// If another transaction holds what it writes: [`Validator::check`] was not called.
     pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
         footprint.reads.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Shared));
         footprint.writes.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Exclusive));
@@ -189,18 +187,18 @@ impl Validator {
         self.locks.prepare(txn);
     }
 
-    /// Who holds what, and who waits for it.
+    /// The locks: holders and waiters.
     pub fn locks(&mut self) -> &mut Locks {
         &mut self.locks
     }
 
-    /// Those that [hold](Validator::hold) something.
+    /// Transactions that [hold](Validator::hold) objects.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
         self.locks.prepared()
     }
 
-    /// The slots of a page have changed, by a record that is durable (L1). Returns the version that the page had before:
-    /// what an invalidation has to say (P2).
+    /// Applies a durable change of some slots of a page (L1). Returns the previous version of the page, which the
+    /// invalidation contains (P2).
     ///
     /// # Panics
     /// If records are applied out of their order (L1).
@@ -246,24 +244,24 @@ impl Validator {
         }
     }
 
-    /// Everybody who was sent the invalidations of a page up to `version` has acknowledged them or has expired: entries up
-    /// to there are retired, and the floor rises to the last of them (V3).
+    /// Retires entries up to `version` and raises the floor to the last of them: every holder has acknowledged the
+    /// invalidations of the page up to `version`, or has expired (V3).
     pub fn retire(&mut self, page: PageId, version: Version) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
         entry.raise_floor(version.min(entry.version), true);
         if entry.window.is_empty() {
-            // The floor is the version, which is stored by now.
+            // The floor is the version, which is already stored.
             self.pages.remove(&page);
         }
     }
 
-    /// The version of a page of whose changes somebody has still to hear.
+    /// The version of a page with unacknowledged changes.
     #[must_use]
     pub fn version(&self, page: PageId) -> Option<Version> {
         self.pages.get(&page).map(|page| page.version)
     }
 
-    /// Entries in all windows: what solo commits cost in memory.
+    /// The number of entries in all windows.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.pages.values().map(|page| page.window.len()).sum()
@@ -295,7 +293,7 @@ impl Validator {
 }
 
 impl PageWindow {
-    /// Retires the entries up to `version`, perhaps without those that are kept; the floor rises to the last of them.
+    /// Retires the entries up to `version`, except guards if `keep` is set; the floor rises to the last of them.
     fn raise_floor(&mut self, version: Version, keep: bool) {
         let stays = |change: &WindowEntry| change.version > version || keep && change.is_guard;
         let retired = self.window.values().filter(|change| !stays(change)).map(|change| change.version).max();

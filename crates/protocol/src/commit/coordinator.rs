@@ -1,11 +1,12 @@
-//! A coordinator: whoever brings a transaction to its end at all its participants.
+//! A coordinator: it drives a transaction to its outcome at all participants.
 //!
-//! The peer server that got the commit is one, and anyone who finishes what another has left is one too: the only
-//! difference is the first question, *prepare* or *what do you know?* (C2). It keeps nothing durable: what counts are the
-//! participants' records, and any number of coordinators of one transaction come to the same end.
+//! The peer server that received the commit is a coordinator, and so is any node that finishes the transaction for
+//! another one; only the first question differs: *prepare* or *what do you know?* (C2). A coordinator keeps no durable
+//! state: the records of the participants determine the outcome, which is the same for all coordinators of a
+//! transaction.
 //!
-//! A participant that says that the transaction is older than what it remembers has not decided anything (C3): it never
-//! prepared it, or all have acknowledged the outcome. Which of the two, those tell that are asked after it.
+//! The answer that a transaction is too old decides nothing (C3): either this participant never prepared it, or all
+//! participants have acknowledged the outcome. The participants that are asked afterwards show which.
 //!
 //! ```text
 //!   asking ──▶ decided: the client is answered, once ──▶ all have acknowledged: forgotten
@@ -20,10 +21,10 @@ use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
-/// How long an answer is waited for before the question is repeated.
+/// How long the coordinator waits for an answer before it repeats a question.
 const REPEAT_MS: u64 = 200;
 
-/// Something that a coordinator wants done.
+/// An output of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
     /// Send this to a participant.
@@ -32,24 +33,24 @@ pub enum Output<T> {
     Reply(CommitReply),
 }
 
-/// What a client is told of its transaction.
+/// The answer to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was refused has changed nothing"]
 pub enum CommitReply {
-    /// It happened, at this time.
+    /// The transaction committed at this time.
     Committed(HlcTimestamp),
-    /// It did not, and will not; but of what is [too old](Refusal::TooOld) nobody knows.
+    /// It did not commit and never will; but if it is [too old](Refusal::TooOld), its outcome is unknown.
     Refused(Refusal),
 }
 
-/// Where a participant is.
+/// The state of a participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ParticipantStage {
     Asked,
     Prepared(HlcTimestamp),
-    /// Nothing is known of it there, and it is too old for that to say anything.
+    /// The participant knows nothing, and the transaction is too old for this to decide anything.
     TooOld,
-    /// It is over there.
+    /// The participant has acknowledged an outcome.
     Done,
 }
 
@@ -57,13 +58,13 @@ enum ParticipantStage {
 #[derive(Clone, Debug)]
 pub struct Coordinator<T> {
     txn: TxnId,
-    /// What each has to prepare; nothing once it is only asked how it has ended.
+    /// The part of each participant; empty when only the outcome is resolved.
     parts: BTreeMap<NodeId, Part<T>>,
     stages: BTreeMap<NodeId, ParticipantStage>,
     outcome: Option<Outcome>,
-    /// What the client was told.
+    /// The answer to the client, once sent.
     reply: Option<CommitReply>,
-    /// How often all were asked anew: only answers of this round count.
+    /// The number of restarts of the questions; only answers of this round count.
     round: u32,
     repeat: Ms,
 }
@@ -81,7 +82,7 @@ impl<T: Clone> Coordinator<T> {
         coordinator
     }
 
-    /// Finishes a transaction that another coordinator has left, or finds out how it has ended.
+    /// Finishes a transaction of another coordinator, or resolves its outcome.
     pub fn finish(
         txn: TxnId,
         participants: impl IntoIterator<Item = NodeId>,
@@ -95,14 +96,14 @@ impl<T: Clone> Coordinator<T> {
         coordinator
     }
 
-    /// A participant has answered.
+    /// Handles the answer of a participant.
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
         let Some(stage) = self.stages.get_mut(&node) else { return };
         match answer {
             Answer::Prepared { txn, proposal, round, .. }
                 if txn == self.txn && (round == self.round || planted(Bug::AnyRound)) =>
             {
-                // Asked again, it says again what it said before; one that is done says so.
+                // A repeated question gets the same answer; a participant that is done says so.
                 if *stage == ParticipantStage::Asked {
                     *stage = ParticipantStage::Prepared(proposal);
                 }
@@ -131,7 +132,7 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
-    /// How it ends, if that can be told from what is known.
+    /// The outcome, if the answers determine it.
     fn verdict(&self) -> Option<Outcome> {
         let proposals = self.stages.values().filter_map(|stage| stage.proposal());
         let largest = if planted(Bug::FirstProposal) { proposals.min() } else { proposals.max() }?;
@@ -139,20 +140,21 @@ impl<T: Clone> Coordinator<T> {
         if planted(Bug::OneVoteForAll) || stages.all(|stage| stage.proposal().is_some()) {
             return Some(Outcome::Committed(largest));
         }
-        // It is prepared here, and where it is too old it is not any more, or never was. Had all acknowledged an outcome, it
-        // would not be prepared here.
+        // It is prepared at some participants, and too old at others. If all had acknowledged an outcome, it would not
+        // be prepared anywhere.
         let answered = self.stages.values().all(|stage| *stage != ParticipantStage::Asked);
         (answered && self.stages.values().any(|stage| *stage == ParticipantStage::TooOld)).then_some(Outcome::Aborted)
     }
 
-    /// A participant remembers nothing so old. What others said before counts no more: they are asked again.
+    /// A participant answers that the transaction is too old. Earlier answers no longer count: the others are asked
+    /// again.
     fn handle_too_old(&mut self, node: NodeId, now: Ms, out: &mut Vec<Output<T>>) {
         if self.outcome.is_some() {
             self.stages.insert(node, ParticipantStage::Done);
             return;
         }
-        // Answers to what was asked before may still come, and say nothing of now. What was prepared for this coordinator is known
-        // there, or it never was.
+        // Answers of the previous round may still arrive and are ignored. What was prepared for this coordinator is
+        // known at its participant, or never was.
         self.round += 1;
         self.parts.clear();
         for stage in self.stages.values_mut().filter(|stage| stage.proposal().is_some()) {
@@ -160,7 +162,7 @@ impl<T: Clone> Coordinator<T> {
         }
         self.stages.insert(node, ParticipantStage::TooOld);
         if self.stages.values().all(|stage| *stage == ParticipantStage::TooOld) {
-            // Nobody will ever know.
+            // The outcome is lost.
             self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
             assert!(self.reply.is_none(), "C3: the client of {:?} is answered twice", self.txn);
             self.reply = Some(CommitReply::Refused(Refusal::TooOld));
@@ -171,10 +173,10 @@ impl<T: Clone> Coordinator<T> {
         self.poll(now, out);
     }
 
-    /// The outcome is known: the client is told, and everybody who has still to hear of it.
+    /// The outcome is known: the client and the remaining participants are informed.
     fn decide(&mut self, outcome: Outcome, reply: CommitReply, now: Ms, out: &mut Vec<Output<T>>) {
         match self.outcome {
-            // That of a right participant can only be the same.
+            // Another answer can only contain the same outcome.
             Some(_) => {}
             None => {
                 (self.outcome, self.reply) = (Some(outcome), Some(reply));
@@ -186,8 +188,8 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
-    /// Nobody wants it any more, or only to know how it ends: nothing is prepared for it from now on. It ends as with anyone who finishes
-    /// it (C2): committed if all have prepared it, else never.
+    /// The client has abandoned the commit, or only asks for the outcome: no further participant is prepared. The
+    /// transaction commits if all have prepared it, otherwise never (C2).
     pub fn give_up(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
         if self.has_parts() {
             assert!(self.outcome.is_none(), "C2: {:?} is decided, and keeps what is to be prepared", self.txn);
@@ -200,13 +202,13 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
-    /// Whether it keeps what is to be prepared.
+    /// Whether it keeps parts to prepare.
     #[must_use]
     pub fn has_parts(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Asks again those who have not answered, if it is time.
+    /// Repeats unanswered questions that are due.
     pub fn poll(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
         if now < self.repeat || self.is_done() {
             return;
@@ -216,14 +218,14 @@ impl<T: Clone> Coordinator<T> {
         out.extend(waiting.map(|(node, _)| Output::Send(*node, self.question(*node))));
     }
 
-    /// Asks a participant again that can be reached again, if it has not answered.
+    /// Repeats an unanswered question to a participant that is reachable again.
     pub fn retry_now(&self, node: NodeId, out: &mut Vec<Output<T>>) {
         if self.stages.get(&node).is_some_and(|stage| self.is_unanswered(*stage)) {
             out.push(Output::Send(node, self.question(node)));
         }
     }
 
-    /// Participants that have not answered what they are asked now.
+    /// Participants with an unanswered question.
     pub fn unanswered(&self) -> impl Iterator<Item = NodeId> {
         let stages = self.stages.iter().filter(|(_, stage)| self.is_unanswered(**stage));
         stages.map(|(node, _)| *node)
@@ -262,13 +264,13 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
-    /// When [`Coordinator::poll`] has something to do.
+    /// When [`Coordinator::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         (!self.is_done()).then_some(self.repeat)
     }
 
-    /// Whether every participant has acknowledged the outcome: nothing more is to be done.
+    /// Whether every participant has acknowledged the outcome.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.stages.values().all(|stage| self.is_over(*stage))
@@ -280,13 +282,13 @@ impl<T: Clone> Coordinator<T> {
         self.txn
     }
 
-    /// What its client was told, once it was.
+    /// The answer to the client, once sent.
     #[must_use]
     pub fn reply(&self) -> Option<CommitReply> {
         self.reply
     }
 
-    /// How it has ended, once that is known.
+    /// The outcome, once known.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         self.outcome

@@ -1,7 +1,7 @@
-//! What waits for participants that do not answer, and how much more of it is taken.
+//! Transactions that wait for participants, and whether more are accepted.
 //!
-//! Whoever cannot be reached may be away for long, and clients go on. So there is a bound in bytes for all that is kept: above it
-//! nothing is taken any more that takes part where an answer is overdue. What takes part elsewhere only goes on.
+//! A participant may be unreachable for long while clients continue. So the memory has a limit in bytes. Above it, no
+//! transaction is accepted that has a participant with an overdue answer. Others continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use model::NodeId;
 use crate::ident::TxnId;
 use crate::lease::Ms;
 
-/// How long an answer may take before it is overdue.
+/// An answer is overdue after this time.
 const OVERDUE_MS: Ms = 1_000;
-/// What a transaction takes beside what it reads and writes, in bytes.
+/// The memory of a transaction without its reads and writes, in bytes.
 const TRANSACTION_OVERHEAD_BYTES: usize = 512;
 
-/// What waits.
+/// The transactions that wait.
 #[derive(Clone, Debug)]
 pub(super) struct Backlog {
     limit: usize,
     bytes: usize,
     by_txn: BTreeMap<TxnId, PendingTxn>,
-    /// The same by participants, the oldest first.
+    /// The transactions of each participant, the oldest first.
     by_participant: BTreeMap<NodeId, BTreeSet<(Ms, TxnId)>>,
 }
 
@@ -33,7 +33,7 @@ struct PendingTxn {
 }
 
 impl Backlog {
-    /// With a bound in bytes.
+    /// An empty backlog with a limit in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, bytes: 0, by_txn: BTreeMap::new(), by_participant: BTreeMap::new() }
     }
@@ -43,13 +43,13 @@ impl Backlog {
         self.by_txn.len()
     }
 
-    /// About how many bytes are kept.
+    /// The approximate memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The participant for which no more may wait, if there is one among these. To find out how transactions have ended, or to delete
-    /// objects, takes little, and makes others end: that may take as much again.
+    /// The first of these participants for which no further transaction may wait. Calls that resolve outcomes or delete
+    /// objects need little memory and help others to complete: they may use twice the limit.
     pub(super) fn full_participant(
         &self,
         nodes: impl IntoIterator<Item = NodeId>,
@@ -64,7 +64,7 @@ impl Backlog {
         nodes.into_iter().find(overdue).filter(|_| self.bytes >= limit)
     }
 
-    /// A transaction of which so many bytes are kept waits for these from now on.
+    /// Adds a transaction with this memory that waits for these participants.
     pub(super) fn begin(&mut self, txn: TxnId, bytes: usize, nodes: BTreeSet<NodeId>, now: Ms) {
         let bytes = TRANSACTION_OVERHEAD_BYTES + bytes;
         for node in &nodes {
@@ -75,7 +75,8 @@ impl Backlog {
         assert!(before.is_none(), "C3: {txn:?} waits twice");
     }
 
-    /// It waits for these only, and keeps what it writes or nothing any more. Who has answered once is not overdue because of it any more.
+    /// Sets the participants that a transaction still waits for, and whether it keeps its writes. A participant that
+    /// has answered once is not overdue because of this transaction.
     pub(super) fn update(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>, keeps: bool) {
         let Some(waiting) = self.by_txn.get_mut(&txn) else { return };
         if !keeps {
@@ -94,7 +95,7 @@ impl Backlog {
         waiting.nodes = open;
     }
 
-    /// It has ended.
+    /// Removes a transaction that has ended.
     pub(super) fn end(&mut self, txn: TxnId) {
         self.update(txn, std::iter::empty(), false);
         if let Some(waiting) = self.by_txn.remove(&txn) {

@@ -1,4 +1,4 @@
-//! Fetches that are out: who waits for a page, and who was asked for it (rule R1).
+//! Pending fetches: the holders that wait for a page, and the node that was asked for it (rule R1).
 
 use model::PageId;
 
@@ -10,10 +10,10 @@ use crate::page_cache::{FetchId, FetchReply, Invalidation, MESSAGES_LIMIT_BYTES,
 use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
 
-/// How long a helper may take, in milliseconds: about what the fetch would take that it saves.
+/// How long a helper may take, in milliseconds: about as long as the fetch that it saves.
 const HELP_MS: u64 = 50;
 
-/// Somebody who waits for a page.
+/// A holder that waits for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FetchWaiter {
     pub(super) holder: HolderId,
@@ -21,28 +21,28 @@ pub(super) struct FetchWaiter {
     pub(super) have: Option<Version>,
 }
 
-/// Who was asked.
+/// The node that was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FetchStage {
-    /// One of those below.
+    /// A holder.
     Helping { helper: HolderId, help: FetchId },
-    /// The node above, and whether this version is current.
+    /// The node above; `have` is the version to compare.
     Above { fetch: FetchId, have: Option<Version> },
 }
 
 impl FetchStage {
-    /// Nobody yet.
+    /// No node yet.
     pub(super) const NOT_ASKED: Self = Self::Above { fetch: FetchId(0), have: None };
 }
 
-/// A page that is waited for.
+/// A pending fetch of a page.
 #[derive(Clone, Debug)]
 pub(super) struct PageFetch<T> {
     pub(super) stage: FetchStage,
     pub(super) waiters: Vec<FetchWaiter>,
-    /// What those who waited were told since it began.
+    /// Messages that waiting holders were sent since the fetch began.
     pub(super) buffered: Vec<(Invalidation, Option<SlotStates<T>>)>,
-    /// About how many bytes that is.
+    /// The approximate size of these messages in bytes.
     pub(super) buffered_bytes: usize,
 }
 
@@ -53,12 +53,12 @@ impl<T> PageFetch<T> {
 }
 
 impl<T: Clone + MemorySize> Redirector<T> {
-    /// A holder wants a page: it is listed, before anybody is asked (D1).
+    /// A holder fetches a page: it is listed before any node is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: FetchWaiter, now: Ms) {
         if waiter.have.is_none() || !planted(Bug::UnlistedRevalidation) {
             self.directory.list(page, waiter.holder, waiter.fetch);
         }
-        // What it had it does not have now.
+        // It no longer has its earlier copy.
         self.mark_incomplete(page, waiter.holder);
         let Some(fetching) = self.fetching.get_mut(&page) else {
             self.fetching.insert(page, PageFetch::new(vec![waiter]));
@@ -66,14 +66,14 @@ impl<T: Clone + MemorySize> Redirector<T> {
         };
         fetching.waiters.retain(|one| one.holder != waiter.holder);
         fetching.waiters.push(waiter);
-        // The page that is under way may be older than what the others have heard meanwhile.
+        // The page under way may be older than the messages that the others received meanwhile.
         for (message, contents) in fetching.buffered.clone().into_iter().filter(|_| !planted(Bug::LateJoiner)) {
             self.directory.mark_sent(waiter.holder, page, message.version, now);
             self.send_down(waiter.holder, Down::Invalidate { message, contents });
         }
     }
 
-    /// Asks somebody for a page: a helper, if there is one, else the node above.
+    /// Asks a helper for a page, or the node above if there is none.
     pub(super) fn dispatch(&mut self, page: PageId, now: Ms) {
         let Some(fetching) = self.fetching.get(&page) else { return };
         if fetching.waiters.is_empty() {
@@ -98,7 +98,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.send_down(helper, Down::Help { page, help });
     }
 
-    /// Who of those with a complete copy has helped least.
+    /// The holder with a complete copy that has helped least.
     fn helper(&self, page: PageId) -> Option<HolderId> {
         if self.helpers == Helpers::None {
             return None;
@@ -113,7 +113,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.helping.set(page, None);
         self.last_fetch += 1;
         let fetch = FetchId(self.last_fetch);
-        // Whoever has nothing needs the page; if all have something, they may all have what is current.
+        // A holder without a copy needs the page; if all have copies, these may be current.
         let bare = fetching.waiters.iter().any(|waiter| waiter.have.is_none());
         let have = fetching.waiters.first().and_then(|waiter| waiter.have).filter(|_| !bare);
         fetching.stage = FetchStage::Above { fetch, have };
@@ -121,8 +121,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.send_up(Up::Fetch { page, fetch, have });
     }
 
-    /// Those below were told of a change: whoever joins a fetch that is out has to hear it too. If that becomes too much to keep,
-    /// the fetch is begun anew: what it brings then is newer than all that was told.
+    /// Keeps a message for holders that join the pending fetch later. Above the size limit the fetch starts again: its
+    /// reply is then newer than all these messages.
     pub(super) fn buffer_message(&mut self, page: PageId, message: Invalidation, contents: Option<SlotStates<T>>) {
         let Some(fetching) = self.fetching.get_mut(&page) else { return };
         fetching.buffered_bytes += message_bytes(contents.as_ref());
@@ -133,13 +133,13 @@ impl<T: Clone + MemorySize> Redirector<T> {
         }
     }
 
-    /// An answer for all who wait.
+    /// Answers all waiting holders.
     pub(super) fn handle_arrived(&mut self, page: PageId, reply: FetchReply<T>, now: Ms) {
         let Some(mut fetching) = self.fetching.remove(&page) else { return };
         self.helping.set(page, None);
         let asked = if let FetchStage::Above { have, .. } = fetching.stage { have } else { None };
         let version = if let FetchReply::Page(fetched) = &reply { Some(fetched.version) } else { asked };
-        // An update that was told since is in it as well; an invalidation makes a hole in it.
+        // An update that was sent since is in the copy as well; an invalidation makes a hole in it.
         let hole = |(message, contents): &(Invalidation, Option<SlotStates<T>>)| {
             contents.is_none() && Some(message.version) > version
         };
@@ -149,7 +149,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             let reply = match &reply {
                 FetchReply::Page(fetched) if waiter.have == Some(fetched.version) => FetchReply::Current,
                 FetchReply::Page(fetched) => FetchReply::Page(fetched.clone()),
-                // Said of the version that the first of them had.
+                // The answer is about the version of the first waiting holder.
                 FetchReply::Current | FetchReply::Stale if waiter.have.is_none() => {
                     left.push(waiter);
                     continue;
@@ -168,7 +168,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             self.out.push(Output::Down(holder, Down::Fetched { page, fetch, reply }));
         }
         if left.is_empty() {
-            // Whoever wanted it may be gone meanwhile.
+            // The holders that wanted the page may be gone.
             self.unlist(page);
         } else {
             self.fetching.insert(page, PageFetch { waiters: left, stage: FetchStage::NOT_ASKED, ..fetching });

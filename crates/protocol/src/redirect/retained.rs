@@ -19,7 +19,7 @@ const LIMIT_BYTES: usize = 16 << 20;
 pub(super) struct RetainedUpdates<T> {
     updates: BTreeMap<TxnId, Update<T>>,
     order: VecDeque<TxnId>,
-    /// About how many bytes that is.
+    /// Their approximate size in bytes.
     bytes: usize,
 }
 
@@ -62,7 +62,8 @@ impl<T: Clone + MemorySize> RetainedUpdates<T> {
         true
     }
 
-    /// The update of a page, which is proven now. There is one invalidation for each page.
+    /// Removes and returns the update of a page, which an invalidation has proven. There is one invalidation for each
+    /// page.
     pub(super) fn take(&mut self, txn: TxnId, page: PageId) -> Option<SlotStates<T>> {
         let update = self.updates.get_mut(&txn)?;
         let contents = update.pages.remove(&page);

@@ -1,4 +1,4 @@
-//! A client and the nodes above it: its sessions, what it fetches, hears and acknowledges there.
+//! A client's sessions with the nodes above it: fetches, invalidations and acknowledgements.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.upstreams.get(&node).is_some_and(|upstream| upstream.is_valid(now))
     }
 
-    /// Something of this node is wanted: there has to be a session.
+    /// Opens a session for a logical node, if there is none.
     pub(super) fn open(&mut self, node: NodeId, now: Ms) {
         if !self.upstreams.contains_key(&node) {
             let mut upstream = Upstream::new(self.first_holder);
@@ -29,7 +29,7 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// The node above says something, in the session of this number.
+    /// Handles a message from the node above in the session with this number.
     pub fn handle_down(&mut self, node: NodeId, session: HolderId, message: Down<T>, now: Ms) {
         let Some(upstream) = self.upstreams.get_mut(&node).filter(|upstream| upstream.holder() == session) else {
             return;
@@ -49,7 +49,7 @@ impl<T: Clone + MemorySize> Session<T> {
                     if self.cache.version(page).is_some() {
                         self.fetch_ids.insert(page, fetch);
                     } else {
-                        // What was there is stale, or gone: nobody needs to tell its changes.
+                        // The copy is stale or gone: its changes need not be reported.
                         self.send_up(node, Up::Evict { page, fetch });
                     }
                 }
@@ -75,7 +75,7 @@ impl<T: Clone + MemorySize> Session<T> {
                 self.handle_written(write);
             }
             Down::Written { write, result: Err(Refusal::TooOld) } => {
-                // If it was written, it was so long ago that all have heard of it, or have expired.
+                // If it was written, this was so long ago that every holder has acknowledged it or expired.
                 let numbers = self.pram.handle_settled(write);
                 let outcome = if planted(Bug::TooOldIsWritten) { Output::Written } else { Output::Unknown };
                 self.out.extend(numbers.into_iter().map(outcome));
@@ -99,7 +99,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.out.extend(numbers.into_iter().map(Output::Written));
     }
 
-    /// A session is open: what was put aside is validated, and what may not have arrived is written again.
+    /// A session has opened: suspended copies are revalidated, and writes that may not have arrived are sent again.
     pub(super) fn handle_opened(&mut self, node: NodeId, now: Ms) {
         assert!(self.is_valid(node, now), "D4: the session for {node:?} is open, and has no lease");
         let aside: Vec<PageId> = self.cache.suspended_pages(node).collect();
@@ -117,7 +117,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.fetch_ids.retain(|page, _| page.node != node);
     }
 
-    /// Removes a copy, to make room.
+    /// Removes a copy to make room.
     pub fn evict(&mut self, page: PageId) {
         if self.cache.evict(page)
             && let Some(fetch) = self.fetch_ids.remove(&page)
@@ -126,7 +126,7 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// There is a connection to what serves this node; with peer servers, to one that serves all.
+    /// A connection to the server of this node is open; `None` means a peer server, which serves all nodes.
     pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
         for (at, upstream) in &mut self.upstreams {
             if node.is_none_or(|node| node == *at) {
@@ -137,7 +137,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.poll(now);
     }
 
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
         let nodes: Vec<NodeId> =
             self.upstreams.keys().copied().filter(|at| node.is_none_or(|node| node == *at)).collect();
@@ -160,7 +160,7 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub fn poll(&mut self, now: Ms) {
         let nodes: Vec<NodeId> = self.upstreams.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.poll_upstream(node, now));
@@ -172,7 +172,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.send_writes(now);
     }
 
-    /// Datastore transactions are heard of, so that their locks do not fall.
+    /// Renews the locks of datastore transactions.
     pub(super) fn keep_locks_alive(&mut self, now: Ms) {
         if now < self.next_keepalive {
             return;
@@ -189,12 +189,12 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// When [`Session::poll`] has something to do.
+    /// When [`Session::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let sessions = self.upstreams.values().filter_map(Upstream::deadline);
         let keep = self.locking.first().map(|_| self.next_keepalive);
-        // Without a session there is nothing to try: its opening does.
+        // Without a session nothing is retried; opening one does it.
         let open = |node: &NodeId| self.upstreams.get(node).is_some_and(Upstream::is_open);
         let retry = self.retry.filter(|_| self.pram.next_node().as_ref().is_some_and(open)).into_iter().chain(keep);
         sessions.chain(self.repeating.first()).chain(retry).min()
