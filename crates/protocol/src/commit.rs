@@ -1,8 +1,8 @@
-//! How a transaction commits: all of it, once, or nothing of it.
+//! How a transaction commits: completely and once, or not at all.
 //!
 //! With one participant a commit is one message and one record in its log. With several it is a *parallel commit*: all
-//! prepare at once, and there is no coordinator's log. It does what the two-phase commit of TODS does (section 4.5), whose
-//! peer servers keep the state of each transaction on disk, and recover by it.
+//! prepare at once, and there is no coordinator log. It replaces the two-phase commit of TODS (section 4.5), whose peer
+//! servers keep the state of each transaction on disk.
 //!
 //! ```text
 //!   client ── commit ──▶ peer server ══ Prepare ══▶ every participant: check, hold, log, force
@@ -12,13 +12,14 @@
 //! ```
 //!
 //! - **C1.** Committed iff every participant holds a durable prepared record; the timestamp is the largest proposal.
-//! - **C2.** Anyone may finish a transaction whose coordinator is gone, by asking every participant. One that knows nothing of
-//!   it first makes an *abort mark* durable; so does one that refuses, before it says so. So an answer stays true.
+//! - **C2.** Any node may finish a transaction whose coordinator is gone by asking every participant. A participant
+//!   that knows nothing of it first makes an *abort mark* durable; one that refuses does so before it answers. So an
+//!   answer stays true.
 //! - **C3.** A repeated message gets the first answer. Outcomes and marks are kept until every participant has
 //!   acknowledged the outcome and the horizon, which is logged and only rises, has passed the transaction's start; older
 //!   transactions are refused.
-//! - **C4.** After a restart a participant has its prepared transactions, marks, outcomes and bounds back, and what they hold,
-//!   before it serves anything.
+//! - **C4.** After a restart a participant restores its prepared transactions with their locks, marks, outcomes and
+//!   bounds before it serves requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -47,14 +48,14 @@ pub fn group_by_page<T>(writes: impl IntoIterator<Item = (Oid, ObjectState<T>)>)
     pages
 }
 
-/// What a transaction has done at one participant.
+/// The reads and writes of a transaction at one participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<T> {
-    /// What it read there.
+    /// Its reads.
     pub reads: Vec<Read>,
-    /// What it writes there.
+    /// Its writes.
     pub writes: Writes<T>,
-    /// What it touches there: [guards](LockMode::Touch) of what others may have looked for.
+    /// The [guards](LockMode::Touch) that it touches.
     pub touches: BTreeSet<Oid>,
 }
 
@@ -65,15 +66,14 @@ impl<T> Default for Part<T> {
 }
 
 impl<T> Part<T> {
-    /// Whether all of it is about pages of this logical node.
+    /// Whether all objects are on pages of this logical node.
     #[must_use]
     pub fn is_at(&self, node: NodeId) -> bool {
         let reads = self.reads.iter().map(|read| &read.oid);
         reads.chain(self.writes.keys()).chain(&self.touches).all(|oid| oid.page().node == node)
     }
 
-    /// What it holds until it is over. Who reads what it touches has it alone: neither others who touch it nor others who read
-    /// it may be there.
+    /// What the transaction holds until it ends. A guard that it both reads and touches is held exclusively.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let read: BTreeSet<Oid> = self.reads.iter().map(|read| read.oid).collect();
@@ -85,7 +85,7 @@ impl<T> Part<T> {
     }
 }
 
-/// What a transaction has changed at one participant.
+/// The changes of a transaction at one participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<T> {
     /// The transaction.
@@ -99,7 +99,7 @@ pub struct Change<T> {
 }
 
 impl<T> Change<T> {
-    /// What a transaction has changed that is aborted.
+    /// The changes of an aborted transaction: none.
     pub(crate) fn empty(txn: TxnId) -> Self {
         Self { txn, timestamp: HlcTimestamp::ZERO, writes: Writes::new(), touches: BTreeSet::new() }
     }
@@ -110,8 +110,7 @@ impl<T> Change<T> {
         self.writes.is_empty() && self.touches.is_empty()
     }
 
-    /// The pages that have another version since, each with the slots that changed and the new states. What was touched has no
-    /// state.
+    /// The pages with a new version, each with the changed slots and the new states. Touched slots have no state.
     #[must_use]
     pub fn pages(self) -> BTreeMap<PageId, (BTreeSet<u16>, SlotStates<T>)> {
         let mut pages: BTreeMap<PageId, (BTreeSet<u16>, SlotStates<T>)> = BTreeMap::new();
@@ -125,57 +124,57 @@ impl<T> Change<T> {
     }
 }
 
-/// How a transaction has ended.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it happened, at this time.
+    /// It committed at this time.
     Committed(HlcTimestamp),
-    /// Nothing of it happened, and nothing will.
+    /// It did not commit and never will.
     Aborted,
 }
 
-/// Why a participant does not take part.
+/// Why a participant refuses a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Something stands against it.
+    /// It conflicts.
     Conflict(ValidationConflict),
-    /// It was aborted before: somebody finished it, or it was wounded.
+    /// It was aborted before: another coordinator finished it, or it was wounded.
     Aborted,
-    /// It is older than what is remembered (C3): whether it ever happened is not known any more.
+    /// It is older than the horizon (C3): its outcome is no longer known.
     TooOld,
 }
 
-/// What a participant is asked for.
+/// A request to a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<T> {
-    /// Take part in a transaction of several participants.
+    /// Prepare a transaction of several participants.
     Prepare {
         /// The transaction.
         txn: TxnId,
         /// All of them.
         participants: Vec<NodeId>,
-        /// What is to be done here.
+        /// The reads and writes here.
         part: Part<T>,
     },
     /// Commit a transaction that has no other participant.
     Commit {
         /// The transaction.
         txn: TxnId,
-        /// All that it has done.
+        /// All its reads and writes.
         part: Part<T>,
     },
-    /// A transaction is decided.
+    /// The outcome of a transaction.
     Decide {
         /// The transaction.
         txn: TxnId,
         /// How.
         outcome: Outcome,
     },
-    /// What is known of a transaction? Nothing is a reason to abort it (C2).
+    /// Return the state of a transaction. If nothing is known of it, it is aborted (C2).
     Ask {
         /// The transaction.
         txn: TxnId,
-        /// Which round of questions it is: the answer says it again.
+        /// The round of the question, which the answer repeats.
         round: u32,
     },
     /// Every participant has acknowledged the outcome: it may be forgotten when it is old (C3).
@@ -183,21 +182,22 @@ pub enum Request<T> {
         /// The transaction.
         txn: TxnId,
     },
-    /// Are these reads current, for a transaction that only reads, at this time? If so, nothing is committed at or before
-    /// it any more.
+    /// Check the reads of a read-only transaction at this time. If they are current, no later commit gets a timestamp
+    /// at or before it.
     Check {
         /// The transaction.
         txn: TxnId,
         /// What it read here.
         reads: Vec<Read>,
-        /// When it is to have happened.
+        /// The time of the transaction.
         at: HlcTimestamp,
     },
-    /// Lock an object for a datastore transaction, and look at it. Asked again, it says that the transaction is still there.
+    /// Lock an object for a datastore transaction and return its state. Repeating the request renews the transaction's
+    /// locks.
     Lock {
         /// The transaction.
         txn: TxnId,
-        /// Its first try: how old it is (W1).
+        /// Its first attempt, which determines its age (W1).
         first: TxnId,
         /// The object.
         oid: Oid,
@@ -207,7 +207,7 @@ pub enum Request<T> {
 }
 
 impl<T> Request<T> {
-    /// Whether it is about this logical node, and all that it names.
+    /// Whether the request and all objects in it belong to this logical node.
     #[must_use]
     pub fn is_at(&self, node: NodeId) -> bool {
         match self {
@@ -234,17 +234,16 @@ impl<T> Request<T> {
     }
 }
 
-/// Why a request cannot be from anybody who follows the rules. Nothing has happened, and whoever sent it should be
-/// disconnected.
+/// Why a message breaks the rules. The state is unchanged; disconnect the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// It knows a time that is further ahead than clocks may differ (L1).
+    /// It contains a timestamp that is further ahead than clocks may differ (L1).
     Ahead(ClockSkewError),
-    /// It is about a page of another logical node, or leaves this one out of the participants.
+    /// It names a page of another logical node, or omits this node from the participants.
     Elsewhere(TxnId),
-    /// This page is of another logical node than what is said of it.
+    /// The page belongs to another logical node than the message.
     Foreign(PageId),
-    /// It says that a transaction has ended otherwise than it has, or than it can have (C1).
+    /// It contradicts the outcome of a transaction, or is an impossible outcome (C1).
     Contradiction(TxnId),
 }
 
@@ -267,21 +266,21 @@ impl From<ClockSkewError> for Rejected {
     }
 }
 
-/// What a participant answers.
+/// The answer of a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Its prepared record is durable.
     Prepared {
         /// The transaction.
         txn: TxnId,
-        /// When it may commit, as far as this participant is concerned; not earlier.
+        /// The earliest commit timestamp for this participant.
         proposal: HlcTimestamp,
-        /// All participants: for whoever finishes it.
+        /// All participants, for a coordinator that finishes the transaction.
         participants: Vec<NodeId>,
         /// The round of the question; 0 if that was a prepare.
         round: u32,
     },
-    /// It is over here, durably.
+    /// The outcome is durable here.
     Ended {
         /// The transaction.
         txn: TxnId,
@@ -290,21 +289,21 @@ pub enum Answer {
         /// The version of what it wrote here, if it wrote anything.
         version: Option<Version>,
     },
-    /// It will never commit here.
+    /// The transaction will never commit here.
     Refused {
         /// The transaction.
         txn: TxnId,
         /// Why.
         why: Refusal,
     },
-    /// The reads of a transaction that only reads were checked.
+    /// The reads of a read-only transaction were checked.
     Checked {
         /// The transaction.
         txn: TxnId,
-        /// What stands against it, if anything does.
+        /// The conflict, if there is one.
         verdict: Result<(), ValidationConflict>,
     },
-    /// An object is locked: whoever drives the participant reads it, and sends its state along.
+    /// An object is locked. The driver of the participant reads its state and sends it with the answer.
     Locked {
         /// The transaction.
         txn: TxnId,
@@ -329,7 +328,7 @@ impl Answer {
     }
 }
 
-/// What a participant writes to its log, in this order; what follows from a record happens when it is durable.
+/// A record in the log of a participant. Its effects happen when it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<T> {
     /// Prepared, and waiting for the outcome.
@@ -351,11 +350,11 @@ pub enum Record<T> {
         timestamp: HlcTimestamp,
         /// What it writes.
         writes: Writes<T>,
-        /// What it touches: its pages get another version.
+        /// What it touches: the pages get a new version.
         touches: BTreeSet<Oid>,
     },
-    /// The outcome of a prepared transaction, with all that counts of it from now on: the prepared record is not needed any
-    /// more.
+    /// The outcome of a prepared transaction with everything that matters later: the prepared record is no longer
+    /// needed.
     Decided {
         /// The transaction.
         txn: TxnId,
@@ -365,20 +364,20 @@ pub enum Record<T> {
         writes: Writes<T>,
         /// What it touches: nothing, if it is aborted.
         touches: BTreeSet<Oid>,
-        /// Who has to acknowledge the outcome.
+        /// Participants that have to acknowledge the outcome.
         participants: Vec<NodeId>,
     },
-    /// An abort mark: it has not been here, and is refused from now on.
+    /// An abort mark: the transaction was unknown here, and is refused from now on.
     Marked {
         /// The transaction.
         txn: TxnId,
     },
-    /// Nothing is promised or closed at or above this before a later bound is durable (V4).
+    /// The bound: nothing is promised or closed at or above it before a later bound is durable (V4).
     Bound(HlcTimestamp),
-    /// Transactions that began at or before this are refused if nothing is known of them (C3).
+    /// The horizon: unknown transactions that began at or before it are refused (C3).
     Horizon(HlcTimestamp),
-    /// An outcome, as it counts when its pages are stored: said again when everybody has acknowledged it, when the segment of
-    /// the log that it was in is freed, and when its node moves.
+    /// An outcome whose pages are stored. It is written when all participants have acknowledged the outcome, when its
+    /// log segment is freed, and when the node moves.
     Ended {
         /// The transaction.
         txn: TxnId,
@@ -386,13 +385,13 @@ pub enum Record<T> {
         outcome: Outcome,
         /// The version of what it wrote here, if it wrote anything.
         version: Option<Version>,
-        /// Who has still to acknowledge the outcome, if that is not known of all.
+        /// Participants that have not acknowledged the outcome.
         participants: Vec<NodeId>,
     },
 }
 
 impl<T> Record<T> {
-    /// The transaction that it is about, if it is about one.
+    /// The transaction of the record, if it has one.
     #[must_use]
     pub fn txn(&self) -> Option<TxnId> {
         match self {
@@ -405,7 +404,7 @@ impl<T> Record<T> {
         }
     }
 
-    /// What it changes, if it changes anything.
+    /// The changes of the record, if it has any.
     #[must_use]
     pub fn change(&self) -> Option<Change<T>>
     where
@@ -422,9 +421,9 @@ impl<T> Record<T> {
         (!change.is_empty()).then_some(change)
     }
 
-    /// What a brick keeps of a record that was appended `at` this version, if it stores the pages together with it and has
-    /// no log to read again: one row for each [transaction](Record::txn), one for the bound and one for the horizon, each
-    /// in the place of the row before. What is written is in the pages.
+    /// The row that a brick stores for a record that was appended `at` this version, if it stores the pages together
+    /// with the row and has no log to read again: one row for each [transaction](Record::txn), one for the bound and
+    /// one for the horizon, each replacing the previous row. The writes are in the pages.
     #[must_use]
     pub fn into_row(self, at: Version) -> Self {
         let (txn, outcome, is_changed, participants) = match self {

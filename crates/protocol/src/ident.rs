@@ -1,28 +1,28 @@
-//! Names and numbers: who takes part, what happened when, and how new a copy is.
+//! Identifiers of clients, holders and transactions; timestamps; versions.
 
 use std::fmt;
 
-/// A client, for as long as its session lasts.
+/// A client; the number is valid for one session of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// Whoever holds copies of pages directly below a node: a peer server, a redirector or a client. A holder that comes back
-/// after a crash or an expired lease has another number.
+/// A node that holds copies directly below another one: a peer server, a redirector or a client. After a crash or an
+/// expired lease it has another number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(pub u64);
 
-/// A point in a history: hybrid logical time, 48 bits of milliseconds since 1970 and 16 that count (rule L1).
+/// Hybrid logical time: 48 bits of milliseconds since 1970 and a counter of 16 bits (rule L1).
 ///
-/// Timestamps order transactions. They are never versions: transactions on one page may be applied out of the order of
-/// their timestamps.
+/// Timestamps order transactions. They are never versions: transactions on one page may be applied in another order
+/// than that of their timestamps.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HlcTimestamp(pub u64);
 
-/// Bits of a timestamp that count within a millisecond.
+/// Bits of the counter.
 const COUNTER_BITS: u32 = 16;
 
 impl HlcTimestamp {
-    /// Before all others.
+    /// The smallest timestamp.
     pub const ZERO: Self = Self(0);
 
     /// The first timestamp of a millisecond.
@@ -31,35 +31,34 @@ impl HlcTimestamp {
         Self(ms << COUNTER_BITS)
     }
 
-    /// The millisecond that it is in.
+    /// Its milliseconds since 1970.
     #[must_use]
     pub const fn ms(self) -> u64 {
         self.0 >> COUNTER_BITS
     }
 
-    /// The next larger one.
+    /// The next larger timestamp.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// A transaction. Its client chooses the number, so that it can ask for the outcome whatever is lost (rule C3).
+/// A transaction. Its client chooses the number, so that it can resolve the outcome after any failure (rule C3).
 ///
 /// Ordered by start, then client: the older of two transactions is the smaller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId {
-    /// When it began, by its client's clock; a client begins no two at one time.
+    /// When it began, by its client's clock; unique for each client.
     pub start: HlcTimestamp,
-    /// Who began it.
+    /// Its client.
     pub client: ClientId,
 }
 
-/// How new a page is: how often its logical node has moved, and the log position of the record that last changed the page
-/// (section 2 of the design).
+/// The version of a page: the move count of its logical node and the log position of the record that last changed the
+/// page.
 ///
-/// The brick that serves the page applies records in the order of their positions, so of two versions the larger one
-/// includes the smaller.
+/// The brick applies records in the order of their positions, so the larger of two versions includes the smaller.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Moves of the logical node.
@@ -69,7 +68,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Of a page that was never changed.
+    /// The version of a page that was never changed.
     pub const ZERO: Self = Self { moves: 0, position: 0 };
 }
 

@@ -1,27 +1,27 @@
-//! Which bricks serve a logical node, and from when on.
+//! The placement of logical nodes: which bricks serve each, and from which epoch on.
 //!
-//! Identifiers name *logical* nodes. The [`GroupMap`] says which group of bricks serves each of them, one or several that hold
-//! the same. The meta-server keeps it and changes it: its [`decider`] is the only one that begins an *epoch*. So objects move
-//! while their identifiers stay (the run-time re-mapping of ADHOC, section 3). Elements of ordered collections are placed
-//! over several logical nodes by [`spread`].
+//! Identifiers contain *logical* nodes. The [`GroupMap`] assigns each of them to a group of one or more bricks with the
+//! same state. Only the [`decider`] of the meta-server changes the map and begins *epochs*. So objects move while their
+//! identifiers stay (the run-time re-mapping of ADHOC, section 3). [`spread`] places the elements of ordered
+//! collections over several logical nodes.
 //!
-//! **M1** (section 5 of the design), in parts:
+//! **M1**, in parts:
 //!
-//! 1. A group changes only by a new epoch, and epochs of a node follow each other: each is made from the last one.
-//! 2. A new epoch begins only when the leases of all whom it drops have run out at the meta-server's count, or they are
-//!    known to have restarted: a restarted process takes part in no epoch of its life before. So whoever is dropped has
-//!    stopped to answer before others go on without it.
-//! 3. Its first member is one that holds all that was ever told durable. Those are the members of the last epoch, without
-//!    those that came in with an epoch which has not *started* yet: an epoch has started when all its members hold all that
-//!    its first member had at its beginning.
-//! 4. Who comes back discards its tail and copies, and is named by an epoch when it has almost all. It counts as a holder
-//!    when that epoch has started.
-//! 5. A move seals the group first. When the new members hold all of it, the first of the old ones refuses for ever, says
-//!    so, and only then an epoch names the new ones, with one more move.
-//! 6. A lease counts only for one who knows all that the meta-server had decided when it granted it. Otherwise one that was
-//!    dropped and comes back would go on in its old epoch.
-//! 7. Changes that could wait (joining, moving) begin only when the last epoch has started: so there is never more than one
-//!    under way at a node.
+//! 1. A group changes only by a new epoch, and each epoch of a node is derived from the previous one.
+//! 2. A new epoch begins only when the leases of all dropped members have ended by the meta-server's clock, or these
+//!    members are known to have restarted: a restarted process takes part in no earlier epoch. So a dropped member has
+//!    stopped answering before the others continue.
+//! 3. Its first member holds everything that was ever reported durable. These are the members of the last epoch, except
+//!    those that joined in an epoch that has not *started*: an epoch has started when all its members hold everything
+//!    that its first member had at its beginning.
+//! 4. A returning member discards its tail and copies; an epoch names it when it has almost everything. It counts as a
+//!    holder when that epoch has started.
+//! 5. A move seals the group first. When the new members hold everything, the old first member refuses for ever and
+//!    reports this; only then an epoch names the new members, with the move count increased.
+//! 6. A lease is valid only for a member that knows everything that the meta-server had decided when it granted the
+//!    lease. Otherwise a dropped member that comes back would continue in its old epoch.
+//! 7. Changes that can wait (joining, moving) begin only when the last epoch has started: so a node has at most one
+//!    change under way.
 //!
 //! ```text
 //!               all wanted have copied          all of it is handed over
@@ -30,8 +30,8 @@
 //!   create         └───────────────────────┘ somebody was lost meanwhile
 //! ```
 //!
-//! A request carries the epoch of the node's group as its sender knows it. Who refuses one says why ([`NotServing`]), and by that
-//! what to do about it ([`Remedy`]).
+//! A request carries the epoch of the node's group that its sender knows. A refusal contains the reason
+//! ([`NotServing`]), which determines the remedy ([`Remedy`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,15 +44,15 @@ pub mod decider;
 pub mod member;
 pub mod spread;
 
-/// Counts the changes of the map. A group has the epoch of the change that made it.
+/// The number of a change of the map. A group has the epoch of the change that created it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// A brick, with its store: one that has lost its store comes back under another number.
+/// A brick with its store: after the loss of its store it has another number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u32);
 
-/// Counts the starts of a brick: the number of each process is larger than that of the one before.
+/// The number of a start of a brick, larger than that of each earlier start.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -61,22 +61,22 @@ pub struct Incarnation(pub u64);
 pub struct GroupMember {
     /// The brick.
     pub id: MemberId,
-    /// The only process of it that belongs to the epoch (M1.2).
+    /// Its only process that belongs to the epoch (M1.2).
     pub incarnation: Incarnation,
 }
 
-/// What a group is doing.
+/// The phase of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It serves; who is wanted and not a member copies, and then joins.
+    /// It serves; a wanted brick that is not a member copies and then joins.
     Serving,
-    /// It serves; who is wanted copies, and will then take over.
+    /// It serves; the wanted bricks copy and will then take over.
     Moving,
-    /// It takes nothing new, and hands over.
+    /// It accepts nothing new and hands over.
     Sealed,
 }
 
-/// Who serves a logical node.
+/// The group that serves a logical node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// When it began.
@@ -85,41 +85,41 @@ pub struct Group {
     pub members: Vec<GroupMember>,
     /// How often the logical node has moved: part of its versions.
     pub moves: u32,
-    /// What it is doing.
+    /// Its phase.
     pub phase: Phase,
-    /// Who shall serve the node in the end.
+    /// The bricks that will serve the node.
     pub wanted: Vec<MemberId>,
 }
 
 impl Group {
-    /// Who validates, orders and logs; nobody before the first epoch.
+    /// The member that validates, orders and logs; `None` before the first epoch.
     #[must_use]
     pub fn first(&self) -> Option<GroupMember> {
         self.members.first().copied()
     }
 
-    /// The seat of a brick, if it has one.
+    /// The membership of a brick, if it is a member.
     #[must_use]
     pub fn member(&self, id: MemberId) -> Option<GroupMember> {
         self.members.iter().find(|seat| seat.id == id).copied()
     }
 
-    /// Those who are wanted and have no seat: they copy.
+    /// Wanted bricks that are not members: they copy.
     pub fn joining(&self) -> impl Iterator<Item = MemberId> {
         self.wanted.iter().copied().filter(|id| self.member(*id).is_none())
     }
 }
 
-/// Which group serves each logical node, as far as somebody knows.
+/// The known groups of logical nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupMap {
-    /// All that was decided up to here is in it; some of what came later may be.
+    /// The map contains all changes up to this epoch, and perhaps some later ones.
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Group>,
 }
 
 impl GroupMap {
-    /// Up to where it is complete.
+    /// The epoch up to which it is complete.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -142,7 +142,7 @@ impl GroupMap {
         self.nodes.iter().map(|(node, group)| (*node, group))
     }
 
-    /// Learns of a group. Says whether that is news: messages may come late and twice.
+    /// Learns a group. Returns whether it is new: messages may be late or repeated.
     pub fn learn(&mut self, node: NodeId, group: &Group) -> bool {
         let is_news = self.nodes.get(&node).is_none_or(|known| known.epoch < group.epoch);
         if is_news {
@@ -151,12 +151,12 @@ impl GroupMap {
         is_news
     }
 
-    /// It has all that was decided up to here.
+    /// Marks the map as complete up to an epoch.
     pub fn set_complete(&mut self, epoch: Epoch) {
         self.epoch = self.epoch.max(epoch);
     }
 
-    /// What was decided after an epoch.
+    /// The changes after an epoch.
     #[must_use]
     pub fn changes_since(&self, epoch: Epoch) -> Vec<(NodeId, Group)> {
         self.groups().filter(|(_, group)| group.epoch > epoch).map(|(node, group)| (node, group.clone())).collect()
@@ -166,13 +166,13 @@ impl GroupMap {
 /// Why a brick does not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotServing {
-    /// Whoever asks has an older map: this epoch has begun meanwhile.
+    /// The sender has an older map: this epoch has begun meanwhile.
     StaleRequester(Epoch),
-    /// The brick has an older map than whoever asks.
+    /// The brick has an older map than the sender.
     StaleBrick,
-    /// By its map the brick does not do what it is asked for.
+    /// By its map the brick does not serve this request.
     Elsewhere,
-    /// The brick's lease has run out: others may serve the node by now.
+    /// The brick's lease has ended: others may serve the node now.
     LeaseExpired,
     /// The epoch has not started yet.
     Starting,
@@ -183,14 +183,14 @@ pub enum NotServing {
 /// What to do about a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Fetch the map from the meta-server, then ask whom it names.
+    /// Fetch the map from the meta-server and ask the brick that it names.
     Fetch,
-    /// Ask again in a while; fetch the map if that does not help.
+    /// Repeat the request later; fetch the map if that fails.
     Wait,
 }
 
 impl NotServing {
-    /// What whoever asked should do.
+    /// What the sender should do.
     #[must_use]
     pub const fn remedy(self) -> Remedy {
         match self {
@@ -200,60 +200,60 @@ impl NotServing {
     }
 }
 
-/// What bricks say to the meta-server.
+/// A message from a brick to the meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaRequest {
-    /// This process lives, and wants a lease.
+    /// Requests a lease.
     Renew {
-        /// Which start of the brick it is.
+        /// The start of the brick.
         incarnation: Incarnation,
-        /// When this was sent, by the brick's clock: the lease counts from then.
+        /// When this was sent, by the brick's clock; the lease counts from then.
         asked: Ms,
-        /// Up to where its map is complete.
+        /// The epoch up to which its map is complete.
         epoch: Epoch,
     },
-    /// Something about a group, from its first member.
+    /// A report of a group's first member.
     Report {
         /// The logical node.
         node: NodeId,
-        /// The epoch in which it is so.
+        /// The epoch of the report.
         epoch: Epoch,
-        /// What is so.
+        /// The report.
         report: GroupReport,
     },
 }
 
-/// What the first member of a group says to the meta-server, again and again until something comes of it.
+/// A report of the first member of a group, which is repeated until it has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupReport {
-    /// The epoch has started: all members hold all that there was at its beginning.
+    /// The epoch has started: all members hold everything that existed at its beginning.
     Started,
-    /// One who is wanted has almost all.
+    /// A wanted brick has almost everything.
     CaughtUp(GroupMember),
-    /// All who are wanted hold all that there is and, as the group is sealed, will ever be; all members know that it is
-    /// sealed. Nobody here answers anything any more.
+    /// All wanted bricks hold everything, and the group is sealed, which all members know. No member answers requests
+    /// any more.
     HandedOver,
 }
 
-/// What the meta-server says to bricks.
+/// A message from the meta-server to a brick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaNotice {
     /// A lease.
     Granted {
-        /// To whom.
+        /// The start of the brick that gets the lease.
         incarnation: Incarnation,
-        /// When that asked for it, by its own clock.
+        /// The time of the request, by the brick's clock.
         asked: Ms,
-        /// For how long from then.
+        /// The length from then, in milliseconds.
         lease_ms: u64,
-        /// Up to where the news are complete: the lease counts only with them (M1.6).
+        /// The epoch up to which `news` is complete: the lease is valid only with it (M1.6).
         epoch: Epoch,
         /// All groups that are newer than what the brick knew.
         news: Vec<(NodeId, Group)>,
     },
     /// A new epoch of a node.
     Changed(NodeId, Group),
-    /// It was heard that this epoch has started.
+    /// The meta-server knows that this epoch has started.
     StartAcknowledged(NodeId, Epoch),
 }
 

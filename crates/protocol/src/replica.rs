@@ -1,25 +1,25 @@
 //! A logical node's replica group: several bricks that are *one* participant.
 //!
 //! The epoch's first member validates, orders and logs; a record counts as durable when every member of the epoch holds it
-//! durably. There is no voting and no majority: who the members are, the meta-server alone decides ([`crate::placement`]),
-//! so a group of two survives the loss of one. The shape is that of primary and backups with a configuration master
-//! outside (PacificA); counting votes of members instead of ordering them at one was shown to commit what was refused.
+//! durably. There is no voting and no majority: only the meta-server decides the membership ([`crate::placement`]), so
+//! a group of two survives the loss of one. This is a primary with backups and an external configuration master (as in
+//! PacificA). Counting the votes of members instead of ordering at one was shown to commit refused transactions.
 //!
-//! **M1** (section 5 of the design), in the parts that concern a member; the others are in [`crate::placement`]:
+//! The parts of **M1** that concern a member; the others are in [`crate::placement`]:
 //!
-//! 8. Only the first member appends, and only in the epoch, and in the life, that the epoch names. So a point (epoch and
-//!    position) names one record for ever; see [`log`].
-//! 9. A record is durable when every member of the epoch holds it durably. A member acknowledges only what it has forced, and
-//!    only in its current epoch.
-//! 10. An epoch has *started* when all its members hold all that its first member had at the beginning. Before that nothing
-//!     more is told durable, no member that was not first already leads, and no other member serves reads. So what was
-//!     served once is there for ever, whoever serves next.
+//! 8. Only the first member appends, and only in the epoch, and in the life, that the epoch names. So a point (epoch
+//!    and position) names one record for ever; see [`log`].
+//! 9. A record is durable when every member of the epoch holds it durably. A member acknowledges only what it has
+//!    forced, and only in its current epoch.
+//! 10. An epoch has *started* when all its members hold all that its first member had at the beginning. Before that
+//!     nothing more is reported durable, no member that was not first already leads, and no other member serves reads.
+//!     So everything that was ever served stays available in later epochs.
 //! 11. A member that takes part in an epoch first cuts its log back to what it has in common with the first member's.
-//!     What was told durable is never cut: the first member has it.
-//! 12. A member whose lease has run out tells nothing durable as first, and serves nothing. Nor does one that is sealed;
-//!     its records under way still come to their end, until it has handed over.
-//! 13. Reads are served of what is known to be held by all. That only grows, in the life of a member and from one life to
-//!     the next (by 10).
+//!     What was reported durable is never cut: the first member has it.
+//! 12. A member whose lease has ended reports nothing durable as first, and serves nothing. A sealed one serves nothing
+//!     either; its records under way still complete, until it has handed over.
+//! 13. Reads return what is known to be held by all members. This only grows, within one process and from one to the
+//!     next (by 10).
 //!
 //! ```text
 //!   Outside ──▶ Copying ── Hello, Append … ──▶ Member ── named first ──▶ First, starting ── all hold all ──▶ First, leading
@@ -47,56 +47,56 @@ pub mod log;
 pub mod message;
 mod peer;
 
-/// What a member may do.
+/// What a member may serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
     /// Nothing.
     Nothing,
-    /// Show what all members hold.
+    /// Reads of what all members hold.
     Reads,
-    /// All: it is the first, and leads.
+    /// Everything: it is the first member, and leads.
     All,
 }
 
-/// Something that a member wants done, in order.
+/// An output of a member. Outputs are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<R> {
     /// Append this to the local log, with the epoch.
     Append(LogPoint, R),
-    /// Cut off what is behind this position of the local log, before anything that follows is appended.
+    /// Truncate the local log after this position, before later records are appended.
     Truncate(u64),
     /// Send this to a member.
     Send(MemberId, Message<R>),
-    /// Say this to the meta-server, in this epoch.
+    /// Report this to the meta-server, in this epoch.
     Report(NodeId, Epoch, GroupReport),
-    /// All members hold the log up to here: it may be shown, and answered for.
+    /// All members hold the log up to here: its effects may become visible.
     Durable(u64),
-    /// From now on this is the participant: build it from the log, which all members hold, with this many moves.
+    /// This is the participant from now on: build it from the log, which all members hold, with this move count.
     Lead {
         /// How often the logical node has moved.
         moves: u32,
     },
-    /// This is not the participant any more.
+    /// This is no longer the participant.
     Resign,
-    /// What may be done from now on. Leases end by themselves: at each request ask [`Replica::admit`].
+    /// What may be served from now on. A lease may end meanwhile: call [`Replica::admit`] for each request.
     Serving(Serving),
-    /// Copy the state of this member, whole, up to any point of its log that it has told durable; then call
-    /// [`Replica::handle_copied`]. Comes again until that is done.
+    /// Copy the whole state of this member, up to any point of its log that it has reported durable; then call
+    /// [`Replica::handle_copied`]. The output is repeated until then.
     CopyFrom(MemberId),
 }
 
-/// What a replica is made with.
+/// The settings of a replica.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaSettings {
     /// The logical node.
     pub node: NodeId,
-    /// The brick, and its start: so this process of it.
+    /// This process of the brick.
     pub me: GroupMember,
-    /// After how long what has not been answered is said again.
+    /// The delay before an unanswered message is repeated, in milliseconds.
     pub retry_ms: u64,
     /// Records in one message.
     pub batch: usize,
-    /// Records on their way to one member. One who copies, and lacks no more than this, may join.
+    /// The maximum number of records under way to one member. A copying brick that lacks at most this many may join.
     pub window: u64,
 }
 
@@ -143,8 +143,7 @@ pub struct Replica<R> {
 }
 
 impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
-    /// A member that has just started, with what is left of its log: all of it is durable. It takes part in nothing until
-    /// an epoch names this life of it.
+    /// A member that has just started with its durable log. It takes part in no epoch until one names this process.
     #[must_use]
     pub fn new(settings: ReplicaSettings, log: ReplicaLog<R>) -> Self {
         Self {
@@ -169,7 +168,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<R>> {
         self.out.drain(..)
     }
@@ -238,13 +237,13 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// Appends a record; returns its position.
     ///
     /// # Errors
-    /// If this is not the participant any more: whoever wanted it appended must be forgotten.
+    /// If this is no longer the participant: forget the participant that appended the record.
     pub fn append(&mut self, record: R, now: Ms) -> Result<u64, NotServing> {
         if !self.leads || self.role != MemberRole::First {
             return Err(NotServing::Elsewhere);
         }
         if self.handed_over && !planted(Bug::GoesOnAfterHandOver) {
-            // Its positions are not those of the log any more: another is built if the move comes to nothing.
+            // Its positions are no longer those of the log; another participant is built if the move is cancelled.
             self.leads = false;
             self.out.push(Output::Resign);
             return Err(NotServing::Sealed);
@@ -293,7 +292,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ messages
 
-    /// Another member has said something. What was said in another epoch, or of another log, says nothing.
+    /// Handles a message from another member. Messages of another epoch, or about another log, are ignored.
     pub fn handle(&mut self, from: MemberId, message: Message<R>, now: Ms) {
         match message {
             Message::Hello { epoch, log, runs } if epoch == self.epoch() => self.handle_hello(from, log, &runs),
@@ -321,7 +320,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         follows && (is_first || planted(Bug::AppendOfAnyEpoch)) && log == self.log_id()
     }
 
-    /// Somebody says what it has: it is sent what it lacks.
+    /// A member reports what it has: it is sent what it lacks.
     fn handle_hello(&mut self, from: MemberId, log: LogId, runs: &[LogPoint]) {
         let (common, base, epoch) = (self.log.common_point(runs).position, self.log.base().position, self.epoch());
         let is_member = self.group.as_ref().is_some_and(|group| group.member(from).is_some());
@@ -446,7 +445,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ what holds
 
-    /// Finds out what all members hold, and what follows from it.
+    /// Determines what all members hold, and the consequences.
     fn settle(&mut self, now: Ms) {
         match self.role {
             MemberRole::First => self.settle_first(now),
@@ -532,7 +531,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ time
 
-    /// Says again what was not answered, and notes that a lease has run out.
+    /// Repeats unanswered messages, and notices the end of the lease.
     pub fn poll(&mut self, now: Ms) {
         self.settle(now);
         if now < self.next_retry || !self.is_busy() {
@@ -611,7 +610,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// When [`Replica::poll`] has something to do.
+    /// When [`Replica::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         let again = self.is_busy().then_some(self.next_retry);
@@ -621,7 +620,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ requests
 
-    /// What may be done now (M1.10, M1.12).
+    /// What may be served now (M1.10, M1.12).
     #[must_use]
     pub fn serving(&self, now: Ms) -> Serving {
         let is_leased = now < self.lease_until || planted(Bug::ServesWithoutLease);
@@ -635,7 +634,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// Whether a request may be served that was sent for this epoch of the node, and needs this.
+    /// Checks whether a request may be served that was sent for this epoch of the node, and needs this.
     ///
     /// # Errors
     /// Why it may not: see [`NotServing::remedy`].
@@ -670,10 +669,10 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.announced
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         let (end, forced, me) = (self.log.end(), self.log.forced(), self.settings.me);
         if self.announced > forced || forced > end {

@@ -1,8 +1,8 @@
-//! What goes up and down a cache tree.
+//! The messages of a cache tree.
 //!
-//! The pages of one logical node are cached by a tree: its brick at the root, clients at the leaves, and between them peer
-//! servers and redirectors. One connection carries the messages of many trees; each tree keeps its own order in it, in both
-//! directions.
+//! A tree caches the pages of one logical node: its brick is the root, clients are the leaves, and peer servers and
+//! redirectors are between them. One connection carries the messages of many trees and keeps the order of each tree, in
+//! both directions.
 //!
 //! ```text
 //!   brick ◀── Up ── peer server ◀── Up ── redirector ◀── Up ── client
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Every message belongs to a *session* of the lower node with the upper one, whose number is that of the
-//! [holder](HolderId). A message of another session than the one that is open is dropped. So whatever was under way when a
-//! connection broke, or a lease ran out, cannot be mistaken for news.
+//! [holder](HolderId). A message of any session but the open one is dropped. So messages that were under way when a
+//! connection broke or a lease ended have no effect.
 
 use model::{NodeId, PageId};
 
@@ -20,34 +20,34 @@ use crate::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use crate::lease::Ms;
 use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates};
 
-/// What a holder says to the node above.
+/// A message from a holder to the node above.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Up<T> {
-    /// Wants a lease, new or longer (D4). The first message of a session.
+    /// Requests a new or longer lease (D4). The first message of a session.
     Renew {
-        /// When this is sent, by the holder's clock: the lease counts from then.
+        /// When this is sent, by the holder's clock; the lease counts from then.
         asked: Ms,
-        /// How long, in milliseconds.
+        /// The requested length, in milliseconds.
         wanted_ms: u64,
-        /// There was none in this session yet.
+        /// Whether this opens the session.
         open: bool,
-        /// If it is not 0, the answer has to come from the root, and says this number again: whatever the holder has seen
-        /// elsewhere, by other ways, has then come by this way too (N1).
+        /// If it is not 0, the root has to answer, and the answer repeats this number: everything that the holder has
+        /// seen on other paths has then arrived on this one (N1).
         sync: u64,
-        /// Closed timestamps are wanted (G1).
+        /// Whether the holder subscribes to closed timestamps (G1).
         subscribe: bool,
-        /// How many nodes are below this one, at most, on the way to a client: a client is 0 high.
+        /// The maximum number of nodes below this one on a path to a client; 0 for a client.
         height: u8,
-        /// An earlier session of the same holder, of which it has put everything aside.
+        /// An earlier session of the same holder, whose copies are all suspended.
         replaces: Option<HolderId>,
     },
-    /// Wants a page (D1).
+    /// Fetches a page (D1).
     Fetch {
         /// The page.
         page: PageId,
         /// The number of the fetch.
         fetch: FetchId,
-        /// The version that is there and may still be current (D4).
+        /// The version of the suspended copy, which may be current (D4).
         have: Option<Version>,
     },
     /// Its copy of a page has at least this version (V3).
@@ -57,7 +57,7 @@ pub enum Up<T> {
         /// The version.
         version: Version,
     },
-    /// Has no copy any more of what this fetch brought (D1).
+    /// The copy that this fetch returned is evicted (D1).
     Evict {
         /// The page.
         page: PageId,
@@ -68,14 +68,14 @@ pub enum Up<T> {
     Helped {
         /// The page.
         page: PageId,
-        /// The number of the request for help.
+        /// The number of the help request.
         help: FetchId,
-        /// The page, if it is complete there.
+        /// The page, if the copy is complete.
         copy: Option<PageImage<T>>,
     },
     /// Writes objects outside of any transaction (N1).
     Write {
-        /// Its number: written again, it is written once.
+        /// Its number: a repeated write takes effect once.
         write: TxnId,
         /// The new states.
         writes: Writes<T>,
@@ -83,8 +83,7 @@ pub enum Up<T> {
 }
 
 impl<T> Up<T> {
-    /// A page that it is about and that is not of this logical node: then nobody who follows the rules has sent it in the tree of
-    /// that node.
+    /// A page in the message that belongs to another logical node. A message with such a page breaks the rules.
     #[must_use]
     pub fn foreign_page(&self, node: NodeId) -> Option<PageId> {
         let is_foreign = |page: &PageId| page.node != node;
@@ -99,16 +98,16 @@ impl<T> Up<T> {
     }
 }
 
-/// What a node says to a holder below it.
+/// A message from a node to a holder below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Down<T> {
-    /// The lease is so long from when it was asked for; 0 if there is none to be had now.
+    /// The length of the lease, from the time of the request; 0 if none is granted.
     Leased {
-        /// When it was asked for.
+        /// The time of the request.
         asked: Ms,
         /// Milliseconds.
         lease_ms: u64,
-        /// The number of the question, if the answer comes from the root.
+        /// The number of the question, if the root has answered it.
         sync: u64,
     },
     /// The session is over: open another.
@@ -122,21 +121,21 @@ pub enum Down<T> {
         /// The answer.
         reply: FetchReply<T>,
     },
-    /// A page has changed (D2), with its new states, if they are at hand (R2).
+    /// A page has changed (D2), with its new states if they are available (R2).
     Invalidate {
         /// What has changed.
         message: Invalidation,
-        /// To what.
+        /// The new states.
         contents: Option<SlotStates<T>>,
     },
-    /// Another holder wants this page: is it complete there? (R1)
+    /// Asks for a complete copy of a page for another holder (R1).
     Help {
         /// The page.
         page: PageId,
         /// The number of the request.
         help: FetchId,
     },
-    /// All changes up to this time have been told (G1).
+    /// All changes up to this time have been sent (G1).
     Close {
         /// The closed timestamp.
         at: HlcTimestamp,
@@ -145,10 +144,10 @@ pub enum Down<T> {
     Written {
         /// Its number.
         write: TxnId,
-        /// When it was committed, or why it was not.
+        /// The commit timestamp, or the reason of the refusal.
         result: Result<HlcTimestamp, Refusal>,
     },
-    /// Everybody has heard of a write, or uses nothing that is older (N1).
+    /// A write is settled: every holder has acknowledged it, or has expired (N1).
     Settled {
         /// Its number.
         write: TxnId,

@@ -1,4 +1,4 @@
-//! Whole Mortar clusters in one thread, from one seed, and the checkers that judge what their clients saw.
+//! Simulates whole Mortar clusters in one thread, from one seed, and checks what their clients observed.
 //!
 //! | module | is |
 //! | --- | --- |

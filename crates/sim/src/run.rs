@@ -1,4 +1,4 @@
-//! Runs a plan, with or without a planted bug, and says what has come of it.
+//! Runs a plan, with or without a planted bug, and returns a report.
 
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
@@ -12,27 +12,27 @@ use crate::history::{History, Outcome};
 use crate::plan::Plan;
 use crate::world::{RunCounters, RunFailure, World};
 
-/// What has come of a run.
+/// The report of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// What was found wrong, if anything was.
+    /// The failure, if there was one.
     pub wrong: Option<RunFailure>,
     /// What clients did and saw.
     pub history: History,
-    /// How much has happened.
+    /// The counters.
     pub count: RunCounters,
-    /// All that happened, if it was to be written down.
+    /// The transcript, if it was recorded.
     pub transcript: Vec<String>,
 }
 
 impl RunReport {
-    /// How many operations ended well: a run in which none did means nothing.
+    /// The number of successful operations: a run without any proves nothing.
     #[must_use]
     pub fn succeeded(&self) -> usize {
         self.history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok).count()
     }
 
-    /// A number that two runs share only if they were the same.
+    /// A hash of the run: identical runs have the same digest.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -46,12 +46,12 @@ impl RunReport {
 }
 
 thread_local! {
-    /// What the last panic of this thread said, while a run is going on.
+    /// The message of this thread's last panic during a run.
     static PANICKED: RefCell<Option<String>> = const { RefCell::new(None) };
     static RUNNING: RefCell<bool> = const { RefCell::new(false) };
 }
 
-/// Runs a plan. A machine that stops because it finds itself contradicted has found something wrong.
+/// Runs a plan. A failed assertion of a machine is a failure of the run.
 #[must_use]
 pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> RunReport {
     capture_panics();
@@ -73,7 +73,7 @@ pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> RunReport {
     RunReport { wrong, history, count: world.count(), transcript }
 }
 
-/// What a machine says when it stops belongs into the report, and not on the screen.
+/// Collects panic messages for the report instead of printing them.
 fn capture_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

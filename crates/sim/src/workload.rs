@@ -1,4 +1,4 @@
-//! Plans from seeds: who does what, and what goes wrong meanwhile.
+//! Creates plans from seeds: the operations of clients, and the faults.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -6,20 +6,20 @@ use rand::{RngExt, SeedableRng};
 
 use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology};
 
-/// What clients do.
+/// The operations of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Transactions that append to some lists and read others.
     Lists,
-    /// Transfers between accounts, and readers of all of them.
+    /// Transfers between accounts, and reads of all accounts.
     Bank,
-    /// Transactions that turn a ring of objects round, which must stay one.
+    /// Transactions that rotate a ring of objects, which must stay one ring.
     Ring,
-    /// Each client reads in a transaction what it has written in the one before.
+    /// Each client reads in a transaction what it wrote in the previous one.
     Own,
     /// Pairs of objects, of which each transaction reads both and writes one: write skew, long forks.
     Skew,
-    /// One object that everybody wants to write, and tries again until it has: optimistic, then with locks.
+    /// One object that all clients write, with retries: optimistic first, then with locks.
     Hot,
     /// Transactions over all bricks.
     Wide,
@@ -27,11 +27,11 @@ pub enum Workload {
     Snapshots,
     /// Datastore transactions beside optimistic ones.
     Locks,
-    /// Transactions that look for all members of sets, and put others into them.
+    /// Transactions that query the members of sets and insert others.
     Phantoms,
     /// Writes and reads outside of transactions.
     Pram,
-    /// A group of which one is slow, or dies, or acknowledges nothing; nothing else goes wrong.
+    /// A group with one member that is slow, dies, or acknowledges nothing; there are no other faults.
     Slow,
     /// Some of everything.
     Everything,
@@ -76,14 +76,14 @@ impl Workload {
     }
 }
 
-/// What goes wrong.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Faults {
     /// Nothing.
     None,
-    /// Messages are lost, repeated and late; connections break; nothing passes for a while, perhaps one way only.
+    /// Messages are lost, repeated and late; connections break or block for a while, perhaps in one direction.
     Network,
-    /// Processes die and come back, or are slow, and clocks are wrong.
+    /// Processes crash and restart, or are slow, and clocks are wrong.
     Crashes,
     /// All of it.
     All,
@@ -105,25 +105,26 @@ impl Faults {
     }
 }
 
-/// How long clients begin something, in milliseconds.
+/// How long clients begin operations, in milliseconds.
 const DURATION_MS: u64 = 25_000;
 /// Numbers on each page, after the lists.
 const NUMBERS: u16 = 2;
 /// Accounts of each logical node.
 const ACCOUNTS: u16 = 2;
 
-/// What is chosen freely for a seed, if it is not given.
+/// Fixed choices for a seed; whatever is `None` follows from the seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// How the cluster is put together.
+    /// The topology.
     pub topology: Option<Topology>,
-    /// What clients do.
+    /// The operations of clients.
     pub workload: Option<Workload>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Option<Faults>,
 }
 
-/// The plan of a seed. What is not chosen follows from the seed, so that many seeds cover everything.
+/// The plan of a seed. Everything without a fixed choice follows from the seed, so that many seeds cover all
+/// combinations.
 #[must_use]
 pub fn plan(seed: u64, choice: Choice) -> Plan {
     let turn = |count: usize, stride: u64| (seed / stride) as usize % count;
@@ -164,7 +165,7 @@ impl PlanBuilder {
         let demand = match self.workload {
             Workload::Bank => Demand::Bank(ACCOUNTS),
             Workload::Ring => Demand::Ring,
-            // Who asks by an old map is refused, and asks again: by nobody's fault.
+            // A request with an old map is refused and repeated, which is no fault.
             Workload::Slow if self.cluster.topology != Topology::Replicated => Demand::Solo,
             _ => Demand::None,
         };
@@ -184,7 +185,7 @@ impl PlanBuilder {
                     _ => vec![self.operation(client)],
                 };
                 actions.extend(operations.into_iter().map(|operation| (Some(at), Action::Do(client, operation))));
-                // Who evicts a page hears no more of it, and is refused for what it had read: by nobody's fault but its own.
+                // A client that evicts a page receives no more invalidations, and its reads may be refused.
                 if self.workload != Workload::Slow && self.rng.random_bool(0.1) {
                     let page = self.key().page;
                     actions.push((Some(at), Action::Evict(client, self.node(), page)));
@@ -210,7 +211,7 @@ impl PlanBuilder {
         if self.workload == Workload::Slow || matches!(self.faults, Faults::None | Faults::Crashes) {
             return calm;
         }
-        // What is read outside of transactions is in the order in which a connection brings it.
+        // Reads outside of transactions depend on the order of messages on a connection.
         let keeps_order = matches!(self.workload, Workload::Pram | Workload::Everything);
         let reorder = if keeps_order { 0 } else { self.rng.random_range(0..40) };
         let loss = self.rng.random_range(0..12);
@@ -306,8 +307,8 @@ impl PlanBuilder {
         }
     }
 
-    /// Looks for members of sets and puts others into them: often of one set into another, while somebody does it the other way
-    /// round.
+    /// Queries sets and inserts members: often the members of one set determine an insert into another, while other
+    /// clients do the reverse.
     fn phantoms(&mut self, dice: u32) -> Operation {
         let sets = |maker: &mut Self| Key::guard(maker.node(), maker.rng.random_range(1..=maker.pages));
         let (one, other) = (sets(self), sets(self));
@@ -322,7 +323,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Writes to two pages of one node, and then to another node; or reads of them, the other way round.
+    /// Writes to two pages of one node and then to another node; or reads of them in reverse order.
     fn burst(&mut self) -> Vec<Operation> {
         let (one, slot) = (self.node(), self.lists);
         let other = one % self.cluster.bricks as u32 + 1;

@@ -1,7 +1,7 @@
-//! A cluster in one thread: its processes, its network, its disks, its clocks, and one queue of what happens next.
+//! A cluster in one thread: its processes, network, disks and clocks, and one event queue.
 //!
-//! The processes are the machines of [`protocol`], put together as they are in a real cluster; what is here is what a
-//! machine never does by itself: carrying messages, forcing logs, passing time, dying.
+//! The processes are the machines of [`protocol`], composed as in a real cluster. This module does what a machine
+//! cannot: it carries messages, forces logs, advances time, and crashes processes.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -43,14 +43,14 @@ pub use oracle::RunFailure;
 
 /// How far clocks may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
-/// How long a process needs to notice that a connection is gone, at most, in milliseconds.
+/// The maximum time until a process notices a lost connection, in milliseconds.
 const NOTICE_MS: u64 = 100;
-/// Bytes of what waits at a gateway for participants that do not answer: some transactions.
+/// The backlog limit of a gateway in bytes: some transactions.
 const GATEWAY_LIMIT_BYTES: usize = 2 << 10;
-/// How long it waits before it connects again, at most, in milliseconds.
+/// The maximum delay before a process reconnects, in milliseconds.
 const RECONNECT_MS: u64 = 300;
 
-/// What runs in a process.
+/// The machine of a process.
 enum ProcessMachine {
     Brick(Box<BrickProcess>),
     GroupMember(Box<GroupMemberProcess>),
@@ -65,11 +65,11 @@ struct BrickProcess {
     disk: Disk,
 }
 
-/// A connection upward that a process wants to have.
+/// A connection to an upper process.
 struct Uplink {
-    /// The logical node that it is for, if it is to a brick.
+    /// The logical node that it serves, if it is to a brick.
     node: Option<NodeId>,
-    /// Where it may go, and where it goes.
+    /// The possible upper processes, and the chosen one.
     choices: Vec<Pid>,
     chosen: usize,
     link: Option<LinkId>,
@@ -78,23 +78,23 @@ struct Uplink {
 struct Process {
     place: ProcessName,
     machine: Option<ProcessMachine>,
-    /// What a brick that is dead has on its disk.
+    /// The disk of a brick that is down.
     disk: Option<Disk>,
     logs: BTreeMap<NodeId, GroupLog>,
-    /// Where it believes that logical nodes are served, and when it asked last.
+    /// Its placement map, and when it last fetched it.
     map: GroupMap,
     map_fetched: u64,
-    /// How often it was started.
+    /// The number of its starts.
     incarnation: u64,
     clock: LocalClock,
     uplinks: Vec<Uplink>,
     frozen_until: u64,
-    /// When it is woken next.
+    /// Its next wake-up.
     wake: u64,
     force_ms: u64,
 }
 
-/// What happens next.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
     Deliver(LinkId, bool),
@@ -103,7 +103,7 @@ enum Event {
     Forced(Pid, u64),
     Broken(Pid, u64, LinkId),
     Connect(Pid, u64, usize),
-    /// The same, after one to somebody who was dead.
+    /// The same, after an attempt to connect to a process that was down.
     Reconnect(Pid, u64, usize),
     Resume(Pid, u64),
     Timer(Pid, u64),
@@ -112,7 +112,7 @@ enum Event {
     Act(usize),
 }
 
-/// Something with the time at which it happens; what was said first goes first.
+/// An event with its time; of events at one time, the one that was scheduled first comes first.
 struct Scheduled {
     at: u64,
     number: u64,
@@ -140,14 +140,14 @@ impl PartialEq for Scheduled {
 
 impl Eq for Scheduled {}
 
-/// How much has happened.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCounters {
-    /// Messages that arrived, forces that ended, processes that were woken.
+    /// Delivered messages, completed forces and wake-ups.
     pub events: u64,
-    /// Milliseconds that have passed in the run.
+    /// The simulated time in milliseconds.
     pub simulated_ms: u64,
-    /// Calls that gateways have not taken, as too much waited already.
+    /// Calls that gateways rejected because of their backlog.
     pub turned_away: u64,
 }
 
@@ -156,10 +156,10 @@ pub struct World {
     plan: Plan,
     now: u64,
     processes: Vec<Process>,
-    /// The process with each number: every start of a process has another.
+    /// The process of each member number; every start of a process has another number.
     members: BTreeMap<u64, Pid>,
     last_member: u64,
-    /// Which brick has each logical node, if they stay where they are.
+    /// The brick of each logical node, if nodes do not move.
     serving: BTreeMap<NodeId, Pid>,
     /// What the meta-server has kept, if they do not; and how many roots there were.
     kept: BTreeMap<NodeId, PersistedNode>,
@@ -167,25 +167,25 @@ pub struct World {
     net: Net,
     queue: BinaryHeap<Scheduled>,
     last_event: u64,
-    /// Messages and forces that are under way, and actions that have a time.
+    /// The number of messages and forces under way, and of actions with a time.
     busy: usize,
     planned: usize,
-    /// What is held, by its two processes.
+    /// Held messages, by sender and receiver.
     parked: BTreeMap<(Pid, Pid), VecDeque<Event>>,
-    /// What the disks that are stalled would have done.
+    /// Events of stalled disks.
     stalled: BTreeMap<(Pid, DiskWork), Vec<Event>>,
     history: History,
     last_operation: u64,
     oracle: Oracle,
     count: RunCounters,
-    /// Actions that wait for others to be done.
+    /// Actions that wait for earlier ones to complete.
     waiting: VecDeque<usize>,
     healing: bool,
     trace: Option<Vec<String>>,
 }
 
 impl World {
-    /// A cluster in which nothing has happened.
+    /// A cluster at the start of its run.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         let mut world = Self {
@@ -217,7 +217,7 @@ impl World {
         world
     }
 
-    /// Writes down all that happens, to be shown.
+    /// Records a transcript.
     pub fn trace(&mut self) {
         self.trace = Some(Vec::new());
     }
@@ -321,7 +321,7 @@ impl World {
         self.serving.iter().map(uplink).collect()
     }
 
-    /// To one of several, beginning with another one for each number.
+    /// An uplink to one of several processes; the number selects the first choice.
     fn uplink(choices: &[Pid], number: usize) -> Uplink {
         Uplink { node: None, choices: choices.to_vec(), chosen: number % choices.len().max(1), link: None }
     }
@@ -330,7 +330,7 @@ impl World {
         self.processes.iter().position(|process| process.place == place)
     }
 
-    /// Starts a process, for the first time or again.
+    /// Starts or restarts a process.
     fn start(&mut self, pid: Pid) {
         self.last_member += 1;
         let member = self.last_member;
@@ -381,7 +381,7 @@ impl World {
         self.drain_process(pid);
     }
 
-    /// A gateway has not taken a call. That is as if the call had been lost, and is not told.
+    /// A gateway has rejected a call. The simulator treats it as lost, and does not inform the client.
     fn turn_away(&mut self, pid: Pid, txn: TxnId, node: NodeId) {
         self.count.turned_away += 1;
         self.note(|world| format!("{} takes no more for {}: {txn:?}", world.name(pid), node.0));
@@ -391,12 +391,12 @@ impl World {
         self.processes[pid].place.to_string()
     }
 
-    /// Whether there is a meta-server, and logical nodes may move.
+    /// Whether there is a meta-server, so that logical nodes may move.
     fn is_placed(&self) -> bool {
         self.plan.replicas() > 0
     }
 
-    /// The root of a node's tree, where it is served now: its process, its machine and its pages.
+    /// The current root of a node's tree: its process, machine and pages.
     fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, Object>, &Disk)> {
         self.processes.iter().enumerate().find_map(|(pid, process)| match process.machine.as_ref()? {
             ProcessMachine::GroupMember(host) => {
@@ -410,7 +410,7 @@ impl World {
         })
     }
 
-    /// What the clock of a process shows.
+    /// The time of a process's clock.
     fn local_time(&self, pid: Pid) -> u64 {
         self.processes[pid].clock.show(self.now)
     }
@@ -424,10 +424,10 @@ impl World {
         self.queue.push(Scheduled { at: at.max(self.now), number: self.last_event, event });
     }
 
-    /// Runs all actions, then heals what is broken, runs until nothing is left to do, and judges what has come of it.
+    /// Runs all actions, heals all faults, runs until everything has ended, and checks the result.
     ///
     /// # Errors
-    /// What was found wrong first.
+    /// The first failure.
     pub fn run(&mut self) -> Result<(), RunFailure> {
         loop {
             if self.planned > 0 || self.busy > 0 && !self.waiting.is_empty() {
@@ -455,7 +455,7 @@ impl World {
         Ok(())
     }
 
-    /// The next thing happens.
+    /// Handles the next event.
     fn step(&mut self) -> Result<(), RunFailure> {
         let Some(Scheduled { at, event, .. }) = self.queue.pop() else { return Ok(()) };
         self.busy -= usize::from(event.is_under_way());
@@ -478,7 +478,7 @@ impl World {
         self.oracle.result()
     }
 
-    /// The process that would have to do something and is frozen.
+    /// The frozen process that would have to handle the event.
     fn frozen_process(&self, event: &Event) -> Option<Pid> {
         let pid = match event {
             Event::Deliver(link, up) => {
@@ -551,7 +551,7 @@ impl World {
         }
     }
 
-    /// It is time for something that a process waits for.
+    /// A deadline of a process has passed.
     fn wake(&mut self, pid: Pid) {
         let now = self.local_time(pid);
         match &mut self.processes[pid].machine {
@@ -568,7 +568,7 @@ impl World {
         self.drain_process(pid);
     }
 
-    /// A process has done something: what it wants is done, and it is woken when it says.
+    /// Carries out the outputs of a process, and schedules its next wake-up.
     fn drain_process(&mut self, pid: Pid) {
         match &self.processes[pid].machine {
             Some(ProcessMachine::Brick(_)) => self.drain_brick(pid),
@@ -603,13 +603,13 @@ impl World {
         &self.history
     }
 
-    /// How much has happened.
+    /// The counters of the run.
     #[must_use]
     pub fn count(&self) -> RunCounters {
         RunCounters { simulated_ms: self.now, ..self.count }
     }
 
-    /// All that happened, if it was to be written down.
+    /// The transcript, if it was recorded.
     #[must_use]
     pub fn transcript(&self) -> &[String] {
         self.trace.as_deref().unwrap_or_default()
@@ -617,7 +617,7 @@ impl World {
 }
 
 impl Event {
-    /// What a disk does when this happens.
+    /// The disk operation that this event completes.
     fn work(&self) -> Option<(Pid, DiskWork)> {
         match self {
             Self::Forced(pid, _) => Some((*pid, DiskWork::Forces)),
@@ -626,7 +626,7 @@ impl Event {
         }
     }
 
-    /// Something that goes on until it is done.
+    /// Whether the event is part of an operation under way.
     fn is_under_way(&self) -> bool {
         matches!(
             self,

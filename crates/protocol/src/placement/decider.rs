@@ -1,8 +1,9 @@
-//! The meta-server's decisions: who lives, and which group serves each logical node from when on (M1).
+//! The meta-server's decisions: which bricks are alive, and which group serves each logical node from which epoch on
+//! (M1).
 //!
-//! Nothing else begins an epoch. What a decision rests on: leases that this machine has granted and counts by its own
-//! clock, how often bricks have started, and what the first members of groups report. What it decides comes out as
-//! [`Output::Persist`], which must be durable before what follows it is done; after a restart it goes on from there, and waits
+//! Only this machine begins epochs. Its decisions depend on the leases that it has granted and measures by its own
+//! clock, on the starts of bricks, and on the reports of first members. Each decision is an [`Output::Persist`], which
+//! must be durable before later outputs are carried out. After a restart the machine continues from there, and waits
 //! for the leases that it may have granted before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,19 +14,20 @@ use super::{Epoch, Group, GroupMap, GroupMember, GroupReport, Incarnation, Membe
 use crate::lease::{Ms, holder_expiry};
 use crate::plant::{Bug, planted};
 
-/// What is kept of a logical node.
+/// The durable state of a logical node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersistedNode {
     /// The group that serves it.
     pub group: Group,
-    /// The members that hold all that was ever told durable (M1.3): one of them will be the next first member.
+    /// The members that hold everything that was ever reported durable (M1.3): one of them will be the next first
+    /// member.
     pub holders: BTreeSet<MemberId>,
 }
 
-/// Something that the decider wants done, in order.
+/// An output of the decider. Outputs are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Make this durable, before anything that follows.
+    /// Make this durable before carrying out later outputs.
     Persist(NodeId, PersistedNode),
     /// Send this to a brick.
     Send(MemberId, MetaNotice),
@@ -35,20 +37,20 @@ pub enum Output {
 #[derive(Clone, Debug)]
 pub struct Decider {
     lease_ms: u64,
-    /// How often each brick has started, as far as it has said.
+    /// The last known start of each brick.
     incarnations: BTreeMap<MemberId, Incarnation>,
-    /// Until when those who have a lease are waited for.
+    /// When each lease ends, by this clock.
     leases: BTreeMap<MemberId, Ms>,
     map: GroupMap,
     holders: BTreeMap<NodeId, BTreeSet<MemberId>>,
-    /// Those who have almost all of a node, in its current epoch.
+    /// Bricks that have almost everything of a node, in its current epoch.
     caught_up: BTreeMap<NodeId, BTreeSet<GroupMember>>,
     out: Vec<Output>,
 }
 
 impl Decider {
-    /// One that goes on from what was kept. `lease_ms` is how long leases are, and have been: those that may have been
-    /// granted before the restart are waited for.
+    /// A decider that continues from its durable state. `lease_ms` is the length of leases, now and before the restart:
+    /// it waits for those that may have been granted before.
     #[must_use]
     pub fn new(lease_ms: u64, kept: impl IntoIterator<Item = (NodeId, PersistedNode)>, now: Ms) -> Self {
         let (lives, leases, map) = (BTreeMap::new(), BTreeMap::new(), GroupMap::default());
@@ -69,12 +71,12 @@ impl Decider {
         decider
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output> {
         self.out.drain(..)
     }
 
-    /// Which bricks serve what.
+    /// The map.
     #[must_use]
     pub fn map(&self) -> &GroupMap {
         &self.map
@@ -82,8 +84,8 @@ impl Decider {
 
     // ------------------------------------------------------------------------------------------ wishes
 
-    /// A new logical node, to be served by these bricks: by those of them that live when the first of them does. Says
-    /// whether that can be: the number must be new.
+    /// Creates a logical node on these bricks; it starts with those that are alive when the first of them is. Returns
+    /// false if the number is not new.
     pub fn create(&mut self, node: NodeId, wanted: Vec<MemberId>, now: Ms) -> bool {
         let is_new = self.map.lookup(node).is_none() && !wanted.is_empty();
         if is_new {
@@ -95,8 +97,8 @@ impl Decider {
         is_new
     }
 
-    /// Moves a logical node to these bricks. Says whether that can begin now: not before the node has a group, and not
-    /// while another change is under way (M1.7).
+    /// Moves a logical node to these bricks. Returns whether the move begins now: not before the node has a group, and
+    /// not while another change is under way (M1.7).
     pub fn remap(&mut self, node: NodeId, to: Vec<MemberId>, now: Ms) -> bool {
         let Some(group) = self.map.lookup(node).cloned() else { return false };
         let can = self.has_started(node) && group.phase != Phase::Sealed && !to.is_empty();
@@ -110,7 +112,7 @@ impl Decider {
 
     // ------------------------------------------------------------------------------------------ messages
 
-    /// A brick has said something.
+    /// Handles a message from a brick.
     pub fn handle(&mut self, from: MemberId, ask: MetaRequest, now: Ms) {
         match ask {
             MetaRequest::Renew { incarnation: life, asked, epoch } => self.renew(from, life, asked, epoch, now),
@@ -124,8 +126,8 @@ impl Decider {
         }
     }
 
-    /// A brick lives. If it has restarted, its life before holds no lease any more; what it was a member of goes on by a new
-    /// epoch. Only then it is answered, so that it hears of that with its lease (M1.6).
+    /// A brick renews its lease. If it has restarted, its previous process has no lease any more, and its groups
+    /// continue in new epochs. It is answered afterwards, so that it learns these with its lease (M1.6).
     fn renew(&mut self, from: MemberId, life: Incarnation, asked: Ms, epoch: Epoch, now: Ms) {
         let known = self.incarnations.get(&from).copied();
         if known.is_some_and(|known| life < known) {
@@ -161,7 +163,7 @@ impl Decider {
                 self.caught_up.entry(node).or_default().insert(seat);
             }
             GroupReport::HandedOver if group.phase == Phase::Sealed => {
-                // Whoever of them has restarted meanwhile has it all the same: it said so when it was durable.
+                // A member that has restarted meanwhile holds everything, too: it reported this when it was durable.
                 let to: Option<Vec<GroupMember>> = group.wanted.iter().map(|id| self.live_member(*id)).collect();
                 if let Some(members) = to {
                     let moves = group.moves + u32::from(!planted(Bug::MovesNotCounted));
@@ -179,7 +181,7 @@ impl Decider {
         }
     }
 
-    /// All members of an epoch hold all: each of them may be the next first one.
+    /// All members of an epoch hold everything: each of them may be the next first one.
     fn mark_started(&mut self, node: NodeId, group: &Group) {
         let all: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
         if self.holders.get(&node) != Some(&all) {
@@ -189,19 +191,19 @@ impl Decider {
 
     // ------------------------------------------------------------------------------------------ decisions
 
-    /// Decides what time has brought.
+    /// Makes the decisions that are due.
     pub fn poll(&mut self, now: Ms) {
         let nodes: Vec<NodeId> = self.map.groups().map(|(node, _)| node).collect();
         nodes.into_iter().for_each(|node| self.step(node, now));
     }
 
-    /// When [`Decider::poll`] may have something to do.
+    /// When [`Decider::poll`] may be due.
     #[must_use]
     pub fn deadline(&self, now: Ms) -> Option<Ms> {
         self.leases.values().copied().filter(|expires| *expires > now).min()
     }
 
-    /// The process of a brick that has a lease. Those that have run out [`Decider::step`] has removed.
+    /// The process of a brick that has a lease. [`Decider::step`] has removed expired leases.
     fn live_member(&self, id: MemberId) -> Option<GroupMember> {
         let life = self.incarnations.get(&id).filter(|_| self.leases.contains_key(&id));
         life.map(|life| GroupMember { id, incarnation: *life })
@@ -213,9 +215,9 @@ impl Decider {
         !group.members.is_empty() && group.members.iter().all(holds)
     }
 
-    /// Begins the next epoch of a node if there is reason to.
+    /// Begins the next epoch of a node if necessary.
     fn step(&mut self, node: NodeId, now: Ms) {
-        // A lease that has run out is waited for no more (M1.2).
+        // An expired lease is removed (M1.2).
         self.leases.retain(|_, expires| *expires > now);
         let Some(group) = self.map.lookup(node).cloned() else { return };
         if group.members.is_empty() {
@@ -232,14 +234,14 @@ impl Decider {
             Phase::Serving if self.has_started(node) => self.step_join(node, &group),
             Phase::Moving if self.has_started(node) => self.step_seal(node, &group),
             Phase::Sealed if group.wanted.iter().any(|id| self.live_member(*id).is_none()) => {
-                // It would wait for ever: it serves on, until they are back.
+                // The move would wait for ever: the group serves again until the bricks are back.
                 self.change(node, Group { epoch: self.next_epoch(), phase: Phase::Moving, ..group });
             }
             _ => {}
         }
     }
 
-    /// The first epoch of a node: all who live hold all that there is, which is nothing.
+    /// The first epoch of a node: the log is empty, so every live brick holds all of it.
     fn step_first(&mut self, node: NodeId, group: &Group) {
         let members: Vec<GroupMember> = group.wanted.iter().filter_map(|id| self.live_member(*id)).collect();
         if members.first().map(|seat| seat.id) == group.wanted.first().copied() {
@@ -248,8 +250,8 @@ impl Decider {
         }
     }
 
-    /// Some members have gone or restarted: the others go on, with one at the head that holds all. If none of those lives,
-    /// the node waits for one.
+    /// Some members are gone or have restarted: the others continue, with a first member that holds everything. If no
+    /// such member is alive, the node waits.
     fn step_lost(&mut self, node: NodeId, group: &Group) {
         let holders = self.holders.get(&node);
         let holds = |id| planted(Bug::AnyoneFirst) || holders.is_some_and(|holders| holders.contains(&id));
@@ -260,7 +262,7 @@ impl Decider {
                 _ => {}
             }
         }
-        // One that has not restarted knows more of what is under way.
+        // A member that has not restarted knows more about transactions under way.
         members.sort_by_key(|seat| (!holds(seat.id), !group.members.contains(seat)));
         if members.first().is_some_and(|seat| holds(seat.id)) {
             let phase = if group.phase == Phase::Sealed { Phase::Moving } else { group.phase };
@@ -268,7 +270,7 @@ impl Decider {
         }
     }
 
-    /// Somebody who is wanted has almost all: it joins.
+    /// A wanted brick that has almost everything joins.
     fn step_join(&mut self, node: NodeId, group: &Group) {
         let caught_up = self.caught_up.get(&node);
         let is_ripe = |seat: &GroupMember| caught_up.is_some_and(|caught_up| caught_up.contains(seat));
@@ -279,7 +281,7 @@ impl Decider {
         }
     }
 
-    /// All who are wanted have almost all: nothing new is taken until they have the rest.
+    /// All wanted bricks have almost everything: the group is sealed until they have the rest.
     fn step_seal(&mut self, node: NodeId, group: &Group) {
         let caught_up = self.caught_up.get(&node);
         let is_ripe = |seat: GroupMember| caught_up.is_some_and(|caught_up| caught_up.contains(&seat));
@@ -292,7 +294,7 @@ impl Decider {
         Epoch(self.map.epoch().0 + 1)
     }
 
-    /// An epoch with other members, or another phase: those of the holders who stay are the holders (M1.3).
+    /// Begins an epoch with other members or another phase: the remaining holders are its holders (M1.3).
     fn change(&mut self, node: NodeId, group: Group) {
         let before = self.map.lookup(node).cloned();
         let holders = self.holders.get(&node).cloned().unwrap_or_default();
@@ -303,7 +305,7 @@ impl Decider {
         self.announce(before.as_ref().unwrap_or(&group), node, group.clone(), holders);
     }
 
-    /// Begins an epoch, and tells all whom it concerns; who does not hear it will with its next lease.
+    /// Begins an epoch and informs the bricks concerned; a brick that misses the message learns it with its next lease.
     fn announce(&mut self, before: &Group, node: NodeId, group: Group, holders: BTreeSet<MemberId>) {
         let unchanged = self.map.lookup(node).filter(|now| now.epoch >= group.epoch);
         assert!(unchanged.is_none(), "M1.1: {node:?} goes from {unchanged:?} to {group:?}");
@@ -331,10 +333,10 @@ impl Decider {
         self.out.push(Output::Persist(node, PersistedNode { group, holders }));
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (node, group) in self.map.groups() {
             if group.epoch > self.map.epoch() {

@@ -1,8 +1,9 @@
-//! A brick's side of its ties to the meta-server: its lease, and its map.
+//! A brick's lease from the meta-server, and its map.
 //!
-//! One lease covers all logical nodes of a brick, so it costs the same however many there are. It counts from when it was
-//! asked for, by the brick's own clock ([`crate::lease`]); each answer says which question it is to, because links may lose,
-//! repeat and reorder. What was decided meanwhile comes with the answer and is taken up before the lease is (M1.6).
+//! One lease covers all logical nodes of a brick, so its cost is independent of their number. It counts from the time
+//! of the request by the brick's own clock ([`crate::lease`]); each answer names its request, because links may lose,
+//! repeat and reorder messages. The answer contains the decisions of the meantime, which the brick applies before the
+//! lease (M1.6).
 
 use model::NodeId;
 
@@ -10,16 +11,16 @@ use super::{Epoch, Group, GroupMap, Incarnation, MetaNotice, MetaRequest};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
-/// Something that a member wants done, in order.
+/// An output of a member. Outputs are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send this to the meta-server.
     Send(MetaRequest),
-    /// A node has a new group: tell its replica here, or make one if the brick is a member or wanted.
+    /// A node has a new group: configure its replica here, or create one if the brick is a member or wanted.
     Configure(NodeId, Group),
-    /// The brick may act until then: tell all its replicas.
+    /// The lease lasts until then: inform all replicas.
     Leased(Ms),
-    /// The meta-server has heard that this epoch has started: tell the replica.
+    /// The meta-server knows that this epoch has started: inform the replica.
     StartAcknowledged(NodeId, Epoch),
 }
 
@@ -28,7 +29,7 @@ pub enum Output {
 pub struct Member {
     incarnation: Incarnation,
     map: GroupMap,
-    /// Whether it was answered since it started.
+    /// Whether the map is complete since the start.
     knows_all: bool,
     lease_until: Ms,
     /// When the next renewal is due.
@@ -38,7 +39,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A brick that has just started, and renews its lease so often: several times in the length of a lease.
+    /// A brick that has just started and renews its lease at this interval: several times during a lease.
     #[must_use]
     pub fn new(life: Incarnation, renew_ms: u64) -> Self {
         Self {
@@ -52,12 +53,12 @@ impl Member {
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output> {
         self.out.drain(..)
     }
 
-    /// The meta-server has said something.
+    /// Handles a message from the meta-server.
     pub fn handle(&mut self, notice: MetaNotice) {
         match notice {
             MetaNotice::Granted { incarnation: life, asked, lease_ms, epoch, mut news } if self.is_mine(life) => {
@@ -73,9 +74,10 @@ impl Member {
                     self.out.push(Output::Leased(until));
                 }
             }
-            // An answer to a process that is gone: this one has other clocks, and may know less.
+            // An answer to an earlier process, which had another clock and may have known more.
             MetaNotice::Granted { .. } => {}
-            // Before all is known, one group may be older than what this brick was a member of before it restarted.
+            // Before the map is complete, a group may be older than the one that this brick was a member of before its
+            // restart.
             MetaNotice::Changed(node, group) if self.knows_all => self.learn(node, group),
             MetaNotice::Changed(..) => {}
             MetaNotice::StartAcknowledged(node, epoch) => self.out.push(Output::StartAcknowledged(node, epoch)),
@@ -92,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Renews the lease when it is time.
+    /// Renews the lease if it is due.
     pub fn poll(&mut self, now: Ms) {
         if now >= self.next_renewal {
             self.next_renewal = now + self.renew_ms;
@@ -104,19 +106,19 @@ impl Member {
         }
     }
 
-    /// When [`Member::poll`] has something to do.
+    /// When [`Member::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Ms {
         self.next_renewal
     }
 
-    /// Which bricks serve what, as far as it is known here.
+    /// The map of this brick.
     #[must_use]
     pub fn map(&self) -> &GroupMap {
         &self.map
     }
 
-    /// Whether the brick may act.
+    /// Whether the brick has a lease.
     #[must_use]
     pub fn is_leased(&self, now: Ms) -> bool {
         now < self.lease_until

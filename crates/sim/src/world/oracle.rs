@@ -1,9 +1,9 @@
-//! What is known of a run by nobody in it: every state that ever was, and what follows from it.
+//! The oracle records every state of every page, which no process knows, and checks what processes use against it.
 //!
-//! - **P1.** What a copy has of an object is what the object was at the version that a read of it would have.
-//! - **N1, D2, D4.** When a write is settled, nobody may use what it has replaced.
-//! - **R3, V3.** Nobody is refused for a stale read of an object that has not changed since (solo commit).
-//! - What a machine demands of itself ([`protocol`]'s `check_invariants`).
+//! - **P1.** An object in a copy equals the object at the version that a read of it would have.
+//! - **N1, D2, D4.** When a write is settled, no client may use what it replaced.
+//! - **R3, V3.** No transaction is refused for a stale read of an object that has not changed since (solo commit).
+//! - The invariants of the machines ([`protocol`]'s `check_invariants`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -21,17 +21,17 @@ use crate::history::Operation;
 use crate::object::Content;
 use crate::plan::{Key, ProcessName};
 
-/// How long an operation may take if the only fault is a member that is slow or dead, in milliseconds.
+/// The maximum duration of an operation if the only fault is a slow or dead member, in milliseconds.
 const SOLO_MS: u64 = 3_000;
 
-/// Something that must not be.
+/// A failure of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunFailure {
-    /// A rule does not hold, as the oracle or a machine says.
+    /// The oracle or a machine has found a violated rule.
     Rule(String),
-    /// The history cannot be.
+    /// A checker has rejected the history.
     History(Box<Violation>),
-    /// Something never ends.
+    /// An operation does not end.
     Stuck(String),
 }
 
@@ -52,15 +52,15 @@ impl Error for RunFailure {}
 pub(super) struct Oracle {
     /// All states of each page, by version.
     history: BTreeMap<PageId, BTreeMap<Version, Objects>>,
-    /// All numbers that each object had, in order.
+    /// All numbers that each object contained, in order.
     pub(super) orders: BTreeMap<Key, Vec<i64>>,
-    /// What each transaction has changed: pages and their versions since.
+    /// The pages that each transaction changed, with their new versions.
     changed: BTreeMap<TxnId, Vec<(PageId, Version)>>,
-    /// What transactions said they had read.
+    /// The reads that transactions reported.
     reads: BTreeMap<(NodeId, TxnId), Vec<Read>>,
-    /// Whether nobody may be refused or wait for the sake of a slow member.
+    /// Whether a slow member must not cause refusals or waits.
     pub(super) solo: bool,
-    /// Who is slow or dead.
+    /// Processes that are slow or dead.
     pub(super) slow: BTreeSet<ProcessName>,
     /// The versions of pages when their brick was restarted.
     pub(super) restarted: BTreeMap<NodeId, BTreeMap<PageId, Version>>,
@@ -68,31 +68,31 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    /// What is there at first.
+    /// Records the initial state.
     pub(super) fn begin(&mut self, pages: &BTreeMap<PageId, Page>) {
         for (page, state) in pages {
             self.history.entry(*page).or_default().insert(Version::ZERO, state.objects.clone());
         }
     }
 
-    /// Something must not be: the first that is found counts.
+    /// Reports a violated rule; the first report counts.
     pub(super) fn report(&mut self, wrong: String) {
         self.failure.get_or_insert(RunFailure::Rule(wrong));
     }
 
-    /// What was found wrong.
+    /// The failure, if any.
     pub(super) fn result(&mut self) -> Result<(), RunFailure> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// What a machine demands of itself.
+    /// Reports a violated invariant of a machine.
     pub(super) fn expect_invariants(&mut self, invariants: Result<(), String>) {
         if let Err(what) = invariants {
             self.report(what);
         }
     }
 
-    /// Among processes that follow the rules nobody rejects what another says.
+    /// Reports a rejected message: all processes follow the rules.
     pub(super) fn expect_accepted<E: Error>(&mut self, result: Result<(), E>) {
         if let Err(error) = result {
             self.report(format!("rejected by one that follows the rules: {error}"));
@@ -114,12 +114,12 @@ impl Oracle {
         self.record_state(message.page, message.version, contents, objects);
     }
 
-    /// The pages that a transaction has changed, and their versions since.
+    /// The pages that a transaction has changed, with their new versions.
     pub(super) fn changed(&self, txn: TxnId) -> &[(PageId, Version)] {
         self.changed.get(&txn).map_or(&[], Vec::as_slice)
     }
 
-    /// A client may still use an object as it was before a write of which everybody was said to have heard (N1).
+    /// Checks that a client cannot use an object as it was before a settled write (N1).
     pub(super) fn check_not_stale(
         &mut self,
         place: ProcessName,
@@ -156,7 +156,7 @@ impl Oracle {
         }
     }
 
-    /// A change is found in the log after a restart: perhaps one that was written and not forced, of which nobody knew.
+    /// A change was found in the log after a restart: perhaps one that was written and never reported durable.
     pub(super) fn record_recovered(&mut self, found: RecoveredChange) {
         let RecoveredChange { page, version, contents, objects } = found;
         let past = self.history.entry(page).or_insert_with(|| BTreeMap::from([(Version::ZERO, Objects::default())]));
@@ -165,12 +165,12 @@ impl Oracle {
         }
     }
 
-    /// What an object was at a version of its page.
+    /// The state of an object at a version of its page.
     fn state_at(&self, page: PageId, slot: u16, version: Version) -> Option<&Object> {
         self.history.get(&page)?.range(..=version).next_back()?.1.get(&slot)
     }
 
-    /// A client may use its copy of a page (P1).
+    /// Checks a copy of a page that a client may use (P1).
     pub(super) fn check_copy(&mut self, place: ProcessName, page: PageId, cache: &PageCache<Object>) {
         let mut wrong = None;
         for (slot, state, seen) in cache.valid_objects(page) {
@@ -188,7 +188,7 @@ impl Oracle {
         }
     }
 
-    /// A participant is asked for something.
+    /// Records a request to a participant.
     pub(super) fn record_request(&mut self, node: NodeId, request: &Request<Object>) {
         if !self.solo {
             return;
@@ -210,7 +210,7 @@ impl Oracle {
         conflict: &ValidationConflict,
     ) {
         let Cause::Stale(_) = conflict.cause else { return };
-        // Who is slow itself, and has to come back, may be refused for it.
+        // A slow client that has to reconnect may be refused.
         if client.is_some_and(|client| self.slow.contains(&client)) {
             return;
         }
@@ -224,7 +224,7 @@ impl Oracle {
             self.state_at(page, slot, version),
             self.state_at(page, slot, Version { moves: u32::MAX, position: u64::MAX }),
         );
-        // After a restart the floor is the page's version: at worst a fetch.
+        // After a restart the floor is the page's version, which costs a fetch at most.
         let floor = self.restarted.get(&node).and_then(|pages| pages.get(&page));
         if then == now && floor.is_none_or(|floor| version >= *floor) {
             self.report(format!(
@@ -234,7 +234,7 @@ impl Oracle {
         }
     }
 
-    /// An operation has ended.
+    /// Checks the duration of an operation that has ended.
     pub(super) fn check_duration(&mut self, place: ProcessName, operation: &Operation, took_ms: u64) {
         if self.solo && took_ms > SOLO_MS && !self.slow.contains(&place) {
             let number = operation.number;
