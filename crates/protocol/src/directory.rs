@@ -313,7 +313,9 @@ impl Directory {
         for (page, Upward { acknowledged, newest }) in &self.upward {
             let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
             if settled > *acknowledged && !self.touched.contains(page) {
-                return Err(format!("D2: {page:?} is settled up to {settled:?}, and nobody says so upward"));
+                return Err(format!(
+                    "D2: {page:?} is settled up to {settled:?}, and no acknowledgement is sent upward"
+                ));
             }
         }
         for (holder, entry) in &self.holders {

@@ -110,7 +110,7 @@ impl EvictionPolicy {
     }
 
     /// The next copy to be removed, if there is not room for all. It counts no more. What has just come stays, however large:
-    /// whoever waits for it has not looked at it yet.
+    /// its reader has not used it yet.
     pub fn evict(&mut self, came: PageId) -> Option<PageId> {
         while self.bytes() > self.limit && self.pages.len() > 1 {
             let from_small = self.small_bytes * SMALL_QUEUE_DIVISOR > self.limit || self.main_bytes == 0;

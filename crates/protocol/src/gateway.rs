@@ -167,7 +167,7 @@ pub struct Gateway<A, T> {
     /// When they ask again.
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
-    /// Who locks something, and what it waits for.
+    /// Transactions that request locks, with their clients and pending requests.
     locking: BTreeMap<TxnId, (A, Option<Request<T>>)>,
     backlog: Backlog,
     out: Vec<Output<A, T>>,
@@ -231,7 +231,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.clock.last()
     }
 
-    /// Somebody who was heard knows this time.
+    /// Learns a timestamp from a message.
     ///
     /// # Errors
     /// If it is further ahead than clocks may differ.
@@ -242,7 +242,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     /// A client calls.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have called so: nothing has happened.
+    /// If no process that follows the rules sends this call. The state is unchanged.
     pub fn handle_call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Rejected> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
@@ -261,7 +261,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 let reply = coordinator::CommitReply::Committed(self.clock.tick(now));
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
-            // There is nobody who could know.
+            // No participant can know the outcome.
             Call::Resolve { participants } if participants.is_empty() => {
                 let reply = coordinator::CommitReply::Refused(Refusal::TooOld);
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
@@ -410,8 +410,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
-    /// A client is gone. What it has called for to be committed is brought to its end, for it may call for it elsewhere; nobody waits for
-    /// the rest.
+    /// A client is disconnected. Its commits continue, because it may repeat the call elsewhere; its other calls are
+    /// dropped.
     pub fn handle_disconnected(&mut self, client: &A) {
         let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
         gone.for_each(|(txn, _)| self.asking.set(txn, None));

@@ -408,7 +408,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// What the first member says to be durable: what it has told itself, so that nobody shows more than it does (M1.13).
+    /// The durable position for other members: the one that this member has reported itself, so that no member shows
+    /// more (M1.13).
     fn durable_for_peers(&self) -> Option<u64> {
         if planted(Bug::FollowersToldMore) {
             return self.held_by_all;
@@ -679,7 +680,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             return Err(format!("M1.9: {me:?} has told {}, forced {forced}, and ends at {end}", self.announced));
         }
         let runs = self.log.last_points();
-        // Who copies may have been given what others did in a later epoch.
+        // A copying brick may have received records of a later epoch.
         let takes_part = matches!(self.role, MemberRole::First | MemberRole::Member);
         let is_ahead = takes_part && runs.last().is_some_and(|run| run.epoch > self.epoch());
         if is_ahead || !runs.is_sorted_by_key(|run| run.epoch) {

@@ -1,10 +1,10 @@
-//! Who has something to do when: found without looking at everybody.
+//! Deadlines by key; the first one is found without a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lease::Ms;
 
-/// Times at which something is to be done, at most one for each key.
+/// Deadlines, at most one for each key.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule<K> {
     due: BTreeSet<(Ms, K)>,
@@ -18,7 +18,7 @@ impl<K> Default for Schedule<K> {
 }
 
 impl<K: Copy + Ord> Schedule<K> {
-    /// It is to be done then, and not at another time; or not at all.
+    /// Sets or removes the deadline of a key.
     pub(crate) fn set(&mut self, key: K, at: Option<Ms>) {
         let before = match at {
             Some(at) => self.at.insert(key, at),
@@ -36,17 +36,17 @@ impl<K: Copy + Ord> Schedule<K> {
         assert!(self.due.len() == self.at.len(), "D4, C2: a deadline is missed, or comes twice");
     }
 
-    /// When it is to be done.
+    /// The deadline of a key.
     pub(crate) fn at(&self, key: K) -> Option<Ms> {
         self.at.get(&key).copied()
     }
 
-    /// The first time.
+    /// The first deadline.
     pub(crate) fn first(&self) -> Option<Ms> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// All that is to be done by now, in the order of the keys.
+    /// The keys whose deadlines have passed, in their order.
     pub(crate) fn due(&self, now: Ms) -> BTreeSet<K> {
         self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect()
     }

@@ -232,9 +232,9 @@ impl Validator {
         before
     }
 
-    /// The last changes of these slots of a page are those of guards, and stay in the window as long as there is room. Who reads a
-    /// guard asks a brick and has no copy of its page, so nobody would be waited for (V3), and readers of one guard would conflict
-    /// with who touches another.
+    /// Marks the last changes of these slots of a page as touches of guards, which stay in the window as long as there
+    /// is room. A query reads a guard at the brick and holds no copy, so there is no holder to wait for (V3), and
+    /// readers of one guard would conflict with who touches another.
     pub fn keep_in_window(&mut self, page: PageId, slots: impl IntoIterator<Item = u16>) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
         for slot in slots {

@@ -1,6 +1,6 @@
 //! Many seeds over several threads, each run twice: two runs of one seed must be the same.
 //!
-//! A world never leaves the thread that made it, and a mistake is planted in one thread only.
+//! A world never leaves its thread, and a bug is planted in one thread only.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use sim::workload::{Choice, plan};
 
 use crate::{interrupt, screen};
 
-/// What is to be run.
+/// The seeds to run, and how.
 pub(crate) struct Campaign {
     pub(crate) seeds: Range<u64>,
     pub(crate) choice: Choice,
@@ -23,7 +23,7 @@ pub(crate) struct Campaign {
     pub(crate) threads: usize,
     /// Every seed only once.
     pub(crate) once: bool,
-    /// After so many seeds with something wrong no more are begun.
+    /// The number of failed seeds after which no more begin.
     pub(crate) failures: usize,
 }
 
@@ -100,7 +100,7 @@ struct SeedResult {
 }
 
 impl Campaign {
-    /// Runs the seeds, until all are done, enough have failed, or somebody wants it to stop.
+    /// Runs the seeds until all are done, enough have failed, or the user interrupts.
     pub(crate) fn run(&self) -> CampaignResult {
         let (next, stop) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
         let began = Instant::now();

@@ -333,7 +333,7 @@ impl World {
                 Destination::Client(client) => {
                     if let Event::Ended(Reply::Ended(protocol::commit::coordinator::CommitReply::Refused(why))) = event
                     {
-                        return Err(format!("a transaction that meets nobody was refused: {why:?}"));
+                        return Err(format!("a transaction without conflicts was refused: {why:?}"));
                     }
                     self.done += 1;
                     self.begin(client);
@@ -389,7 +389,7 @@ impl World {
                 cache_node::Output::Reply(to, _, reply) => {
                     self.push(done + hop_us, Destination::Client(to), Event::Ended(reply));
                 }
-                // Nobody has copies here.
+                // No process holds copies here.
                 cache_node::Output::Up(..)
                 | cache_node::Output::Down(..)
                 | cache_node::Output::Call(..)

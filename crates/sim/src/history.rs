@@ -1,15 +1,15 @@
-//! What clients did and saw, as JSON lines: what every checker of [`crate::check`] judges, and what any outside checker
-//! can read. `docs/history.md` describes each field.
+//! Histories: what clients did and observed, as JSON lines. The checkers of [`crate::check`] judge them, and external
+//! checkers can read them. `docs/history.md` describes each field.
 //!
 //! - **H1.** A client does one thing at a time. The numbers of its operations grow in the order in which it invoked
 //!   them.
 //! - **H2.** Times are milliseconds of one clock that only the observer has. Two operations of different clients are
 //!   ordered by it only if one returned in an earlier millisecond than that in which the other was invoked.
-//! - **H3.** What is not known is left out: a read whose value the client did not learn is not among the steps. So the
+//! - **H3.** Unknown values are omitted: a read whose value the client did not learn is not among the steps. So the
 //!   steps of an operation that is `ok` are all its steps.
 //! - **H4.** An element is appended to a list, and a value is written to an object, by one operation only. A client
-//!   that tries again after a failure appends another element. (The accounts of [`crate::check::bank`] are free of
-//!   this.)
+//!   that tries again after a failure appends another element. (The accounts of [`crate::check::bank`] are an
+//!   exception.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -18,29 +18,29 @@ use std::io::{self, BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes that a line may have.
+/// The maximum length of a line in bytes.
 pub const LINE_LIMIT: usize = 1 << 20;
 /// How the name of a set ends: with the slot of its guard.
 const SET: &str = ".1000";
-/// Operations that a history may have.
+/// The maximum number of operations.
 pub const OPERATION_LIMIT: usize = 1_000_000;
-/// Bytes that a key may have.
+/// The maximum length of a key in bytes.
 pub const KEY_LIMIT: usize = 64;
 
-/// What all clients of a run did and saw, in any order.
+/// The operations of all clients of a run, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The operations.
     pub operations: Vec<Operation>,
 }
 
-/// One thing that a client did.
+/// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operation {
     /// Unique in the history; grows with each operation of a client (H1).
     pub number: u64,
-    /// Who did it: a sequential process. A client that was restarted has a new number.
+    /// The client: a sequential process. A restarted client has a new number.
     pub client: u64,
     /// What is promised of it.
     pub kind: Kind,
@@ -51,12 +51,12 @@ pub struct Operation {
     pub returned: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
-    /// What was done and seen, in order.
+    /// What was done and read, in order.
     pub steps: Vec<Step>,
-    /// The commit timestamp, if the client learned it. Timestamps are compared and nothing else.
+    /// The commit timestamp, if the client learned it. Only its order has a meaning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// Of a snapshot: how old the state may be at most that it reads, in milliseconds, if the client was told so.
+    /// The maximum age of the state that a snapshot reads, in milliseconds, if the client knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<u64>,
 }
@@ -79,31 +79,31 @@ pub enum Kind {
     Read,
 }
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It has happened.
+    /// It happened.
     Ok,
-    /// It has not happened and never will.
+    /// It did not happen and never will.
     Failed,
-    /// It may have happened, or may happen yet.
+    /// It may have happened, or may happen later.
     Unknown,
 }
 
-/// A part of an operation.
+/// A step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "StepTuple", into = "StepTuple")]
 pub enum Step {
-    /// This was read.
+    /// A value was read.
     Read(String, Value),
-    /// This was put behind the end of a list.
+    /// An element was appended to a list.
     Append(String, i64),
-    /// This replaced the value.
+    /// A value was replaced.
     Write(String, i64),
 }
 
-/// What a key has.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a value is null, an integer or a list of integers")]
 pub enum Value {
@@ -111,7 +111,7 @@ pub enum Value {
     Nothing,
     /// What was written last.
     Integer(i64),
-    /// All that was appended, in order.
+    /// All appended elements, in order.
     List(Vec<i64>),
 }
 
@@ -275,16 +275,17 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
-/// The key of a member of a set: sets are judged as if each possible member were a list, with the member in it or not. Members
-/// of a list have an order, those of a set have none: transactions that put something into it do not depend on each other.
+/// The key of a member of a set. A set is judged as one list for each possible member, which contains the member or is
+/// empty: elements of a list have an order, but inserts into a set do not depend on each other.
 #[must_use]
 pub fn member(set: &str, element: i64) -> String {
     format!("{set}/{element}")
 }
 
 impl History {
-    /// Makes of each set the lists of its members. While a run goes on a set is a list with the name of its guard: what is in it
-    /// is appended, and all of it is read; who has not found a member that somebody put there has found its list empty.
+    /// Splits each set into the lists of its members. During a run a set is one list with the name of its guard:
+    /// inserts append to it, and queries read all of it. A query that did not return a member has read the empty list
+    /// of that member.
     pub(crate) fn split_sets(&mut self) {
         let is_set = |key: &str| key.ends_with(SET);
         let mut members: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();

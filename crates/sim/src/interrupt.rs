@@ -17,7 +17,7 @@ pub(crate) fn listen() {
     unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
 }
 
-/// Whether somebody wants this to stop.
+/// Whether the user has requested to stop.
 pub(crate) fn is_requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

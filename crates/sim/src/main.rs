@@ -1,4 +1,4 @@
-//! `mortar-sim`: runs whole clusters from seeds and from scenarios, and judges what their clients saw.
+//! `mortar-sim`: runs whole clusters from seeds and scenarios, and checks what their clients observed.
 
 mod campaign;
 mod commands;
@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Errors end a command with their text; nobody decides by their kind.
+/// An error ends a command with its text; its kind is irrelevant.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Runs whole Mortar clusters in one thread each, from one seed, and judges what their clients saw.
+/// Runs whole Mortar clusters, each in one thread from one seed, and checks what their clients observed.
 ///
-/// Exits with 0 if nothing was found wrong, 1 if something was, 2 if it was called wrongly or a file cannot be used. Ctrl-C
-/// stops after the seeds that are running, shows what was done so far, and exits with 130; a second one stops at once.
+/// The exit code is 0 if nothing is wrong, 1 if a check failed, 2 if the arguments or a file are invalid. Ctrl-C stops
+/// after the seeds that are running, prints the results so far, and exits with 130; a second one stops at once.
 #[derive(Parser)]
 #[command(name = "mortar-sim", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -31,7 +31,7 @@ const EXAMPLES: &str = "Examples:
   mortar-sim check seven.jsonl                          judge a history, whoever wrote it
   mortar-sim scenario sim-failures/seed-7.txt --trace   run a schedule, show every message
   mortar-sim cost --bricks 1,2,4,8                      how throughput grows, in a model of costs
-  mortar-sim nightly                                    10,000 seeds, and all scenarios";
+  mortar-sim nightly                                    20,000 seeds, and all scenarios";
 
 #[derive(Subcommand)]
 enum Command {
@@ -43,7 +43,7 @@ enum Command {
     Nightly(commands::nightly::Arguments),
 }
 
-/// What a command has come to.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandResult {
     Clean,

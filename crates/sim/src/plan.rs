@@ -1,7 +1,7 @@
-//! What is to happen in a run: a cluster, and when who does what to whom.
+//! The plan of a run: a cluster, the operations of its clients, and the faults, with their times.
 //!
-//! A [`Plan`] is all that a run depends on. It is made from a seed ([`crate::workload`]), or read from a scenario
-//! ([`crate::scenario`]); leaving some of its actions out gives another plan, which is how failures are made short.
+//! A run depends only on its [`Plan`]. A plan is created from a seed ([`crate::workload`]) or read from a scenario
+//! ([`crate::scenario`]). Shrinking a failure removes actions from its plan.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ pub enum Topology {
     Peer,
     /// Clients below redirectors, which are below peer servers.
     Group,
-    /// Clients below peer servers that are their redirectors too.
+    /// Clients below peer servers that are also their redirectors.
     Site,
     /// A third of the clients each way.
     Mixed,
-    /// Clients below peer servers, which are below logical nodes that are served by groups of two bricks each, or three.
+    /// Clients below peer servers; a group of two or three bricks serves each logical node.
     Replicated,
 }
 
@@ -28,7 +28,7 @@ impl Topology {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed, Self::Replicated];
 
-    /// Its name, as the command line and scenarios have it.
+    /// Its name in the command line and in scenarios.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,10 +42,10 @@ impl Topology {
     }
 }
 
-/// How many there are of each kind, and how they are connected.
+/// The numbers of processes, and how they are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// How it is put together.
+    /// The topology.
     pub topology: Topology,
     /// Bricks, and as many logical nodes.
     pub bricks: usize,
@@ -55,33 +55,33 @@ pub struct Cluster {
     pub redirectors: usize,
     /// Clients.
     pub clients: usize,
-    /// Entries that the window of a page may have (V3).
+    /// The maximum number of entries in the window of a page (V3).
     pub window: usize,
-    /// Clients want closed timestamps.
+    /// Whether clients subscribe to closed timestamps.
     pub snapshots: bool,
 }
 
-/// What happens to messages by chance, in percent, and how long they take.
+/// The random faults of messages in percent, and the delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
-    /// Calls, questions and answers that are lost.
+    /// Calls, questions and answers that are lost, in percent.
     pub loss: u32,
-    /// Those that arrive twice.
+    /// Calls, questions and answers that arrive twice, in percent.
     pub duplicate: u32,
-    /// News that overtake the news before them on their connection.
+    /// Invalidations that overtake the previous one on their connection, in percent.
     pub reorder: u32,
-    /// The shortest and the longest way, in milliseconds.
+    /// The minimum and maximum delay, in milliseconds.
     pub delay_ms: (u64, u64),
-    /// How long a disk takes to force, in milliseconds.
+    /// The duration of a force, in milliseconds.
     pub force_ms: u64,
 }
 
 impl Noise {
-    /// A network in which nothing goes wrong.
+    /// A network without faults.
     pub const NONE: Self = Self { loss: 0, duplicate: 0, reorder: 0, delay_ms: (1, 1), force_ms: 1 };
 }
 
-/// A process of the cluster, counted from 1.
+/// A process of the cluster; numbers begin with 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessName {
     /// A brick.
@@ -108,14 +108,14 @@ impl fmt::Display for ProcessName {
     }
 }
 
-/// The slot of a guard, and the first one of members. Other objects have smaller ones.
+/// The slot of a guard, and the first slot of members. Other objects have smaller slots.
 pub const GUARD: u16 = 1_000;
 const MEMBERS: u16 = 2_000;
 const MEMBER_LIMIT: u64 = 60_000;
-/// How many pages further the other members of a set are.
+/// The distance in pages of the second page of a set's members.
 const FAR_PAGES: u64 = 1_000_000;
 
-/// An object: of a logical node, a page and a slot.
+/// The place of an object: logical node, page and slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The logical node, from 1.
@@ -146,20 +146,20 @@ impl Key {
         Self { node: (number / slots) as u32 + 1, page: 1, slot: (number % slots) as u16 }
     }
 
-    /// The guard of a set. Its members are on this page, and on another one.
+    /// The guard of a set. Its members are on this page and on another one.
     #[must_use]
     pub const fn guard(node: u32, page: u64) -> Self {
         Self { node, page, slot: GUARD }
     }
 
-    /// The member that an operation puts into the set of this guard.
+    /// The member that an operation inserts into the set of this guard.
     #[must_use]
     pub const fn member(self, number: u64) -> Self {
         let page = if number.is_multiple_of(2) { self.page } else { self.page + FAR_PAGES };
         Self { page, slot: MEMBERS + (number % MEMBER_LIMIT) as u16, ..self }
     }
 
-    /// The guard of the set that this is a member of, if it is one.
+    /// The guard of the set, if the key is that of a member.
     #[must_use]
     pub const fn set(self) -> Option<Self> {
         if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, (self.page - 1) % FAR_PAGES + 1)) }
@@ -178,7 +178,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a transaction does, one after the other.
+/// A step of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Reads an object.
@@ -187,110 +187,110 @@ pub enum Step {
     Append(Key),
     /// Writes a number.
     Write(Key, i64),
-    /// Moves an amount from one account to another.
+    /// Transfers an amount from one account to another.
     Move(Key, Key, i64),
-    /// Takes the next one out of a ring of objects, each of which says where the next is, and puts it one further.
+    /// Moves the next object of a ring one place further; each object of the ring contains the number of the next one.
     Rotate(Key),
-    /// Reads the guard of a set, and then asks the brick for all its members.
+    /// Reads the guard of a set, and then queries its members at the brick.
     Count(Key),
-    /// Puts another member into a set, and touches its guard.
+    /// Inserts a member into a set and touches its guard.
     Insert(Key),
-    /// Waits so long, in milliseconds.
+    /// Waits, in milliseconds.
     Think(u64),
-    /// Waits until it is told to go on.
+    /// Waits until [`Action::Go`].
     Pause,
 }
 
-/// What a client does.
+/// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// An optimistic transaction.
     Transact(Vec<Step>),
     /// A datastore transaction.
     Lock(Vec<Step>),
-    /// A transaction that is tried again after a conflict: optimistic for three times, then with locks.
+    /// A transaction that is retried after a conflict: optimistic for three attempts, then with locks.
     Insist(Vec<Step>),
     /// A group snapshot, which only reads.
     Snapshot(Vec<Step>),
-    /// A write outside of transactions; what is written is the number of the operation.
+    /// A write of the operation's number outside of transactions.
     Put(Key),
     /// A read outside of transactions.
     Get(Key),
 }
 
-/// What a disk does.
+/// A kind of disk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskWork {
     /// Forces.
     Forces,
-    /// Hands over pages, as they were when they were read.
+    /// Returns pages as of the time when they were read.
     Reads,
 }
 
-/// Something that happens.
+/// An action of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A client does something, when it has done what came before.
+    /// A client begins an operation after its earlier ones.
     Do(usize, Operation),
-    /// A client that pauses goes on.
+    /// A paused client continues.
     Go(usize),
-    /// A process dies, with all that it has in memory, and what was not forced of its log, but so many records.
+    /// A process crashes: it loses its memory, and all but this number of its unforced records.
     Crash(ProcessName, usize),
     /// It comes back.
     Restart(ProcessName),
     /// The connection between two processes breaks.
     Cut(ProcessName, ProcessName),
-    /// Nothing passes from one process to another for so long, in milliseconds.
+    /// Nothing passes from one process to another for this time, in milliseconds.
     Block(ProcessName, ProcessName, u64),
-    /// From now on what one process says to another waits.
+    /// Messages from one process to another wait from now on.
     Hold(ProcessName, ProcessName),
-    /// It waits no longer: the first so many messages of it, or all.
+    /// Releases this number of waiting messages; `None` releases all and ends the hold.
     Release(ProcessName, ProcessName, Option<usize>),
-    /// Of what waits, the single messages are lost. A connection loses nothing unless it breaks.
+    /// Discards the waiting datagrams. A connection loses nothing unless it breaks.
     Drop(ProcessName, ProcessName),
-    /// A process does nothing for so long, in milliseconds.
+    /// A process does nothing for this time, in milliseconds.
     Freeze(ProcessName, u64),
-    /// A disk takes so long to force from now on, in milliseconds.
+    /// Each force of a disk takes this time from now on, in milliseconds.
     Disk(usize, u64),
-    /// A disk does no more of this, until it is told to go on.
+    /// A disk completes no operation of this kind until [`Action::Unstall`].
     Stall(usize, DiskWork),
-    /// It goes on.
+    /// The disk continues.
     Unstall(usize, DiskWork),
-    /// A clock is set so many milliseconds forward or back, and runs faster or slower by so many parts in a million.
+    /// A clock is ahead by this number of milliseconds, and fast by this number of parts in a million.
     Clock(ProcessName, i64, i64),
-    /// A client acknowledges nothing any more.
+    /// A client stops acknowledging invalidations.
     Mute(usize),
     /// A client evicts a page.
     Evict(usize, u32, u64),
-    /// A brick brings what it has into its B-tree, and frees its log up to there.
+    /// A brick installs its changes into its B-tree and frees its log.
     Install(usize),
-    /// A logical node moves to a brick; in groups, to that brick and those that follow it. Later, if it cannot yet.
+    /// Moves a logical node to a brick as soon as possible; in groups, to that brick and the bricks after it.
     Move(u32, usize),
-    /// So long nothing is done, in milliseconds.
+    /// Waits, in milliseconds.
     Wait(u64),
 }
 
-/// All that a run depends on.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Of what is left to chance.
+    /// The seed of random choices.
     pub seed: u64,
     /// The cluster.
     pub cluster: Cluster,
     /// The network.
     pub noise: Noise,
-    /// What happens when, in milliseconds; without a time: when everything before is done.
+    /// The actions with their times in milliseconds; without a time, an action waits until earlier ones have completed.
     pub actions: Vec<(Option<u64>, Action)>,
-    /// What the objects have at first, and what must always hold of them.
+    /// The initial objects and their invariant.
     pub demand: Demand,
 }
 
 /// Objects of each node in a ring.
 pub const RING_SLOTS: u16 = 3;
-/// What an account has at first.
+/// The initial balance of an account.
 pub const BALANCE: i64 = 100;
 
-/// What must hold of the objects beyond what must hold of all.
+/// An additional invariant of the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Nothing.
@@ -299,13 +299,12 @@ pub enum Demand {
     Bank(u16),
     /// The first [`RING_SLOTS`] slots of the first page of every node are a ring (cycle).
     Ring,
-    /// Nobody waits, and nobody is refused, for the sake of a member that is slow or dead (solo commit).
+    /// A slow or dead member causes no waits and no refusals (solo commit).
     Solo,
 }
 
 impl Plan {
-    /// How many bricks serve each logical node together; 0 if each brick has one logical node for ever, and there is no
-    /// meta-server.
+    /// The number of bricks in the group of a logical node; 0 if nodes do not move and there is no meta-server.
     #[must_use]
     pub fn replicas(&self) -> usize {
         let moves = || self.actions.iter().any(|(_, action)| matches!(action, Action::Move(..)));
@@ -315,7 +314,7 @@ impl Plan {
         }
     }
 
-    /// Whether anything is done to the cluster, and not only by its clients.
+    /// Whether the plan contains faults.
     #[must_use]
     pub fn has_faults(&self) -> bool {
         let is_fault = |action: &Action| {

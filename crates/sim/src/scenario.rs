@@ -1,4 +1,4 @@
-//! Plans as text: schedules that people write and read, and what must come of them.
+//! Scenarios: plans as text with their expected results.
 //!
 //! A scenario reads like a transcript. First the cluster, then what happens, one action a line; after a line `----` what is
 //! expected: every operation as its client saw it, and `right`, or `wrong:` and what was found. `docs/simulator.md` has the
@@ -19,8 +19,8 @@
 //! ```
 //!
 //! - **S1.** What is printed is read as the same plan.
-//! - **S2.** A text is bounded, and so is all that it asks for: whoever is given one by others can run it.
-//! - **S3.** What is expected has no times: a rule that sends one message more changes no scenario by that alone.
+//! - **S2.** The size of a text and of everything in it is bounded: a scenario from others is safe to run.
+//! - **S3.** An expected result has no times: a rule that sends one more message does not change a scenario.
 
 use std::error::Error;
 use std::fmt;
@@ -51,12 +51,12 @@ pub const TIME_LIMIT: u64 = 100_000_000;
 /// What divides what happens from what is expected.
 const DIVIDER: &str = "----";
 
-/// A schedule, and what must come of it.
+/// A plan with its expected result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// What is to happen.
     pub plan: Plan,
-    /// Mistakes that it must notice if they are planted.
+    /// Bugs that it must notice if they are planted.
     pub catches: Vec<Bug>,
     /// The operations as their clients saw them, and the verdict; none if that is not written down.
     pub expected: Option<Vec<String>>,

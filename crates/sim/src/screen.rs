@@ -1,12 +1,11 @@
-//! What the person sees who waits: lines, and a bar that tells how far it has come. Results go to standard output, all else
-//! to standard error.
+//! Output to the terminal: lines and a progress bar. Results go to standard output, everything else to standard error.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A line of a result. Nobody may be reading; that is no failure.
+/// Prints a line of a result. A closed output is no failure.
 pub(crate) fn result(text: Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{text}");
 }
@@ -16,7 +15,7 @@ pub(crate) fn status(text: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A bar for so many of something, which is only there if somebody looks.
+/// A progress bar, which is shown on a terminal only.
 pub(crate) fn bar(many: u64) -> ProgressBar {
     let bar = ProgressBar::new(many);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {

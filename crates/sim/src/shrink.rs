@@ -1,12 +1,12 @@
-//! Finds a short plan that fails as a long one does.
+//! Finds a short plan that fails in the same way as a long one.
 //!
 //! - **K1.** What is found fails: each plan that is kept was run, and something of the same kind was found wrong.
-//! - **K2.** It is found in a bounded number of runs; what is best by then counts.
-//! - **K3.** It depends on nothing but the plan, the planted mistake and the bound.
+//! - **K2.** The number of runs is bounded; the best plan so far counts.
+//! - **K3.** The result depends only on the plan, the planted bug and the bound.
 //!
 //! First the noise goes, then actions: by *delta debugging* (Zeller and Hildebrandt, "Simplifying and isolating
 //! failure-inducing input"), halves first, then ever smaller parts, down to single ones. Then single steps of operations,
-//! processes that nobody needs, and the time before the first action. Then all of it again, until nothing can go.
+//! unused processes, and the time before the first action. All of this is repeated until nothing can be removed.
 
 use std::ops::ControlFlow;
 
@@ -36,8 +36,8 @@ pub struct ShrinkResult {
     pub runs: usize,
 }
 
-/// Shrinks a plan in at most `limit` runs, and tells how far it has come after each: whoever is told says whether to go on.
-/// None if the plan does not fail.
+/// Shrinks a plan in at most `limit` runs. Calls `progress` after each run, which returns whether to continue. `None`
+/// if the plan does not fail.
 #[must_use]
 pub fn shrink(
     plan: Plan,

@@ -435,7 +435,7 @@ impl PlanBuilder {
                         Action::Block(ProcessName::Brick(brick), ProcessName::Meta, ms),
                     ));
                 }
-                // What goes wrong while a node moves, or nobody decides, is what matters.
+                // Faults during moves, or while the meta-server is down, matter most.
                 let victims = [ProcessName::Brick(brick), ProcessName::Brick(self.node() as usize), ProcessName::Meta];
                 for victim in victims.into_iter().filter(|_| crashes) {
                     if self.rng.random_bool(0.3) {

@@ -161,7 +161,7 @@ pub struct World {
     last_member: u64,
     /// The brick of each logical node, if nodes do not move.
     serving: BTreeMap<NodeId, Pid>,
-    /// What the meta-server has kept, if they do not; and how many roots there were.
+    /// The durable state of the meta-server, if nodes move; and the number of roots so far.
     kept: BTreeMap<NodeId, PersistedNode>,
     last_root: u64,
     net: Net,

@@ -353,7 +353,7 @@ impl Decider {
             }
             let ids: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
             if ids.len() != group.members.len() {
-                return Err(format!("M1.1: somebody is a member of {node:?} twice: {:?}", group.members));
+                return Err(format!("M1.1: a brick is a member of {node:?} twice: {:?}", group.members));
             }
         }
         Ok(())

@@ -57,7 +57,10 @@ impl<T: Clone + MemorySize> Session<T> {
             Down::Invalidate { message, contents } => {
                 let (page, asked) = (message.page, message.version);
                 let version = self.cache.invalidate(message, contents);
-                debug_assert!(version <= asked || self.cache.version(page) == Some(version));
+                assert!(
+                    version <= asked || self.cache.version(page) == Some(version),
+                    "V3: {page:?} is acknowledged at {version:?}, after a change to {asked:?}"
+                );
                 self.send_up(node, Up::Acknowledge { page, version });
             }
             Down::Help { page, help } => {

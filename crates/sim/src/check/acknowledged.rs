@@ -1,4 +1,4 @@
-//! What a client was told to be committed is there in the end, whatever crashed meanwhile (L1, C1, C4).
+//! Every acknowledged change is in the final state, whatever crashed meanwhile (L1, C1, C4).
 
 use std::collections::{BTreeMap, BTreeSet};
 

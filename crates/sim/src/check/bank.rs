@@ -1,5 +1,5 @@
-//! Whoever reads all accounts in one transaction reads the same total, however much is transferred meanwhile (V1 to V4,
-//! C1, P1); and so it is in the end.
+//! Every transaction that reads all accounts reads the same total, regardless of concurrent transfers (V1 to V4, C1,
+//! P1); the final state has this total, too.
 //!
 //! Transfers are transactions that write new balances to some accounts. They need not be unique: only sums are judged.
 

@@ -1,10 +1,10 @@
-//! What was done was done once, and all of it: a retry, a repeated message or a recovery that executes something again
-//! leaves an element twice, and one that forgets something leaves a part of a transaction.
+//! Every operation took effect exactly once and completely. A retry, a repeated message or a recovery that executes a
+//! change again leaves a duplicate element; one that forgets a change leaves a partial transaction.
 //!
-//! - What is `ok` has happened, what `failed` has not, what is `unknown` may have (C1).
-//! - Nothing is there twice: not in the end, and not in any list that anybody ever read, in a transaction that
-//!   committed or not (C3).
-//! - Of a transaction, all appends are there in the end or none is (C1).
+//! - An `ok` operation has happened, a `failed` one has not, an `unknown` one may have (C1).
+//! - There are no duplicates, neither in the final state nor in any list that any transaction read, committed or not
+//!   (C3).
+//! - Of each transaction, all appends are in the final state or none is (C1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub fn check(history: &History, finals: &BTreeMap<String, Vec<i64>>) -> Result<S
     for (key, elements) in finals {
         for element in elements {
             let Some(operation) = writers.get(&(key.as_str(), *element)) else {
-                let why = format!("{element} is in {key} in the end, and nobody put it there");
+                let why = format!("{element} is in {key} in the end, and no operation wrote it");
                 return Err(Violation::new(Rule::Phantom, &[], why));
             };
             let is_first = present.insert((key, *element));

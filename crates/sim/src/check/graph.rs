@@ -21,11 +21,11 @@ pub(super) enum Reason<'h> {
     Seen { key: &'h str, element: i64 },
     /// It read without what the other appended.
     Missed { key: &'h str, element: i64 },
-    /// To a point: it appended the last element that anybody read.
+    /// To a point: it appended the last element that any transaction read.
     WroteLast { key: &'h str, element: i64 },
-    /// To a point: it read all that anybody read.
+    /// To a point: it read all elements that any transaction read.
     SawAll,
-    /// From a point: it appended an element that nobody read.
+    /// From a point: it appended an element that no transaction read.
     Unseen { key: &'h str, element: i64 },
     /// The same client did one, and then the other.
     Session,

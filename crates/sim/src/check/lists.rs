@@ -10,8 +10,8 @@
 //!    found all of it and appended more, that belongs to it too.
 //! 3. What was appended by committed transactions and is not known came behind it.
 //!
-//! So whoever appended something comes before the one that appended what is behind it, and before everyone who found
-//! it; and whoever found the list without something comes before the one that appended that.
+//! So the transaction that appended an element precedes the one that appended the next element, and every transaction
+//! that read it; a transaction that read the list without an element precedes the one that appended it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,7 +114,8 @@ impl<'h> Lists<'h> {
         Ok(())
     }
 
-    /// A committed transaction found these elements in a list. Returns who appended those that nobody had found before.
+    /// A committed transaction read these elements of a list. Returns the transactions that appended the elements read
+    /// for the first time.
     fn add_found(&mut self, at: usize, key: &'h str, elements: &'h [i64]) -> Result<Vec<usize>, Violation> {
         let operations = &self.history.operations;
         let list = self.lists.entry(key).or_default();
@@ -141,7 +142,7 @@ impl<'h> Lists<'h> {
         Ok(fresh)
     }
 
-    /// An acknowledged append that nobody saw, though somebody who came later saw or did more.
+    /// Reports an acknowledged append that no transaction read, although a later transaction read or appended more.
     ///
     /// # Errors
     /// The first such append, with one who should have seen it.
@@ -282,7 +283,7 @@ fn lists_found(operation: &Operation) -> Result<BTreeMap<&str, &[i64]>, Violatio
 }
 
 impl List<'_> {
-    /// Each element was appended once, by somebody who did not fail. Returns who did.
+    /// Checks that each element was appended once, by an operation that did not fail. Returns the writers.
     fn check_elements(
         &self,
         operations: &[Operation],
@@ -295,7 +296,7 @@ impl List<'_> {
         let mut writers = Vec::new();
         for element in elements {
             let Some(writer) = self.writers.get(element) else {
-                let why = format!("T{} read {element} in {key}, which nobody appended", reader.number);
+                let why = format!("T{} read {element} in {key}, which no operation appended", reader.number);
                 return Err(Violation::new(Rule::Phantom, &[reader], why));
             };
             let operation = &operations[writer.operation];

@@ -10,9 +10,9 @@
 //! 3. With a write, all that it replaced is in the view. Who replaced what is known if the order of the writes to an
 //!    object is given, as its brick applied them.
 //!
-//! No read gives a value that is older than one in the view, and nobody's write comes before what it had seen: older by
-//! the order that is given; without one, older because the same client wrote it earlier, or because this reader has
-//! read it, and then another.
+//! No read returns a value that is older than one in the view, and no write precedes what its client had seen. Older
+//! means: by the given order; without one, written earlier by the same client, or read by this reader before another
+//! value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ struct View<'h> {
 /// compared with.
 ///
 /// # Errors
-/// A read that fits to no order of writes, or one of something that failed or that nobody wrote.
+/// A read that fits no order of writes, or that returned a value of a failed write or of no write.
 pub fn check(history: &History, orders: &BTreeMap<String, Vec<i64>>) -> Result<Summary, Violation> {
     let writes = Writes::new(history, orders)?;
     let mut clients: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
@@ -177,7 +177,7 @@ impl<'h> View<'h> {
             Value::Integer(value) => match writes.by_value.get(&(key, *value)) {
                 Some(index) => Some(*index),
                 None => {
-                    let why = format!("T{number} read {value} in {key}, which nobody wrote");
+                    let why = format!("T{number} read {value} in {key}, which no operation wrote");
                     return Err(Violation::new(Rule::Phantom, &[reader], why));
                 }
             },

@@ -26,7 +26,7 @@ pub enum Rule {
     Incompatible,
     /// Something was done twice.
     Duplicate,
-    /// Something is there that nobody wrote.
+    /// A value that no operation wrote.
     Phantom,
     /// Something was acknowledged, and is not there.
     Lost,

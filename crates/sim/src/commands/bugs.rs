@@ -5,10 +5,10 @@ use protocol::plant::Bug;
 use crate::screen::result;
 use crate::{CommandResult, Result};
 
-/// List the mistakes that can be planted: the rule, the name, and what it does wrong.
+/// List the bugs that can be planted: rule, name, and description.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only those that break this rule (V1, C3, …).
+    /// Only bugs that break this rule (V1, C3, …).
     #[arg(long, value_name = "RULE")]
     rule: Option<String>,
 }
@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     let wanted = |bug: &&Bug| arguments.rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(bug.rule()));
     let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
     if bugs.is_empty() {
-        return Err("no mistake breaks that rule: leave --rule out to see all".into());
+        return Err("no bug breaks that rule: omit --rule to list all".into());
     }
     for bug in bugs {
         result(format_args!("{:3} {:24} {}", bug.rule(), format!("{bug:?}"), bug.what()));

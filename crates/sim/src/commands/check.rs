@@ -11,13 +11,13 @@ use sim::history::History;
 use crate::screen::result;
 use crate::{CommandResult, Result};
 
-/// Judge histories, whoever wrote them: JSON lines, as docs/history.md describes them.
+/// Check histories from any source: JSON lines, as docs/history.md describes them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The histories.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How old a snapshot may be at most, in milliseconds.
+    /// The maximum age of a snapshot, in milliseconds.
     #[arg(long, value_name = "MS")]
     bound: Option<u64>,
 }

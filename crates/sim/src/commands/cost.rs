@@ -6,20 +6,20 @@ use sim::cost::{Costs, Load, Measurement, Setting, measure};
 use crate::screen::result;
 use crate::{CommandResult, Result};
 
-/// Model how throughput grows with bricks and peer servers that have processors of their own.
+/// Model how throughput grows with the number of bricks and peer servers, each with its own processor.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How many bricks, and as many peer servers.
+    /// The number of bricks, and of peer servers.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,2,4,8",
         value_parser = clap::value_parser!(u16).range(1..=64))]
     bricks: Vec<u16>,
     /// Clients for each brick.
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
-    /// How long, in milliseconds of the model.
+    /// The duration, in milliseconds of the model.
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     length: u64,
-    /// One JSON object a line.
+    /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
 }

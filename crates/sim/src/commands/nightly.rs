@@ -10,7 +10,7 @@ use crate::campaign::{Campaign, CampaignResult};
 use crate::screen::{result, status};
 use crate::{CommandResult, Result, interrupt};
 
-/// Run many seeds over all topologies, workloads and faults, with no mistake planted, and every scenario.
+/// Run many seeds over all topologies, workloads and faults, without planted bugs, and every scenario.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The seeds: A..B without B.
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     /// Threads; default: one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Where the scenarios are.
+    /// The directory of the scenarios.
     #[arg(long, value_name = "DIR", default_value = "crates/sim/tests/scenarios")]
     scenarios: PathBuf,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
         }
         (many, mistakes) = (many + 1, mistakes + scenario.catches.len());
     }
-    result(format_args!("{many} scenarios, in which {mistakes} mistakes are to be noticed"));
+    result(format_args!("{many} scenarios, in which {mistakes} planted bugs must be noticed"));
     let threads = arguments.threads.map_or_else(super::cores, usize::from);
     let (seeds, choice) = (arguments.seeds.clone(), Choice::default());
     let campaign = Campaign { seeds, choice, bug: None, threads, once: false, failures: usize::MAX };

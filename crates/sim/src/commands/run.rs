@@ -17,25 +17,25 @@ use crate::campaign::{Campaign, CampaignResult, FailedSeed, Totals};
 use crate::screen::{self, result, status};
 use crate::{CommandResult, Result, interrupt};
 
-/// Run seeds. What is not chosen follows from the seed, so that many seeds cover everything.
+/// Run seeds. Everything that is not fixed follows from the seed, so that many seeds cover all combinations.
 ///
-/// Every seed is run twice, and both must be the same. Of a seed at which something is found wrong the shortest schedule is
-/// searched that still fails, and written as a scenario, with a transcript of all that happens in it.
+/// Every seed is run twice, and both runs must be identical. For a seed that fails, the shortest failing schedule is
+/// searched and written as a scenario, with a transcript of all its events.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The seeds: A..B without B, or a single one.
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     seeds: Range<u64>,
-    /// How the cluster is put together: direct, peer, group, site or mixed.
+    /// The topology: direct, peer, group, site, mixed or replicated.
     #[arg(long, value_name = "T", value_parser = topology)]
     topology: Option<Topology>,
-    /// What clients do: lists, bank, ring, own, skew, hot, wide, snapshots, locks, phantoms, pram, slow or everything.
+    /// The workload: lists, bank, ring, own, skew, hot, wide, snapshots, locks, phantoms, pram, slow or everything.
     #[arg(long, value_name = "W", value_parser = workload)]
     workload: Option<Workload>,
-    /// What goes wrong: none, network, crashes or all.
+    /// The faults: none, network, crashes or all.
     #[arg(long, value_name = "F", value_parser = faults)]
     faults: Option<Faults>,
-    /// Plant this mistake: is it noticed?
+    /// Plant this bug.
     #[arg(long, value_name = "NAME", value_parser = super::bug)]
     bug: Option<Bug>,
     /// Threads; default: one for each core.
@@ -44,19 +44,19 @@ pub(crate) struct Arguments {
     /// Run every seed only once.
     #[arg(long)]
     once: bool,
-    /// Stop when so many seeds have failed.
+    /// Stop after this number of failed seeds.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     failures: u16,
-    /// Write what the clients of the only seed saw, as JSON lines.
+    /// Write the history of the run as JSON lines; for a single seed only.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Where the schedules go that fail.
+    /// The directory for failing schedules.
     #[arg(long, value_name = "DIR", default_value = "sim-failures")]
     out: PathBuf,
-    /// Do not search for a shorter schedule; the whole plan is written.
+    /// Write the whole plan instead of a shorter schedule.
     #[arg(long)]
     no_shrink: bool,
-    /// Runs in which a shorter schedule is searched at most.
+    /// The maximum number of runs to find a shorter schedule.
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     shrink_runs: usize,
     /// Print a summary as JSON on standard output.

@@ -10,22 +10,22 @@ use sim::scenario::{Scenario, TEXT_LIMIT, expectation};
 use crate::screen::result;
 use crate::{CommandResult, Result};
 
-/// Run schedules from files, and compare with what they expect.
+/// Run schedules from files and compare the results with the expected ones.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The scenarios.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Show every message, and all else that happens.
+    /// Print every event.
     #[arg(long)]
     trace: bool,
-    /// Plant this mistake, and show what comes of it.
+    /// Plant this bug and print the result.
     #[arg(long, value_name = "NAME", value_parser = super::bug)]
     bug: Option<Bug>,
-    /// List all mistakes that this schedule would notice.
+    /// List all bugs that this schedule notices.
     #[arg(long, conflicts_with = "bug")]
     all_bugs: bool,
-    /// Write down what comes of it as what is expected.
+    /// Write the result as the expected result.
     #[arg(long, conflicts_with_all = ["bug", "all_bugs"])]
     rewrite: bool,
 }

@@ -1,4 +1,4 @@
-//! What is done to the cluster: faults, healing, and the judgement at the end.
+//! Actions on the cluster: operations, faults, healing, and the checks at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::history::{self, Outcome};
 use crate::object::Content;
 use crate::plan::{Action, Demand, Key, ProcessName, RING_SLOTS};
 
-/// How long everything may take to end when all is healed, in milliseconds.
+/// The maximum time until everything has ended after healing, in milliseconds.
 const QUIESCE_MS: u64 = 120_000;
-/// How often is looked whether it has, in milliseconds.
+/// The polling interval for that, in milliseconds.
 const QUIESCE_POLL_MS: u64 = 100;
-/// How long after that the last message is under way at most, in milliseconds.
+/// The maximum time until the last message arrives after that, in milliseconds.
 const ARRIVE_MS: u64 = 2_000;
-/// How old a group snapshot may be at most in a cluster in which nothing is broken, in milliseconds.
+/// The maximum age of a group snapshot in a cluster without faults, in milliseconds.
 const STALENESS_MS: u64 = 1_000;
 
 impl World {
-    /// Something is done.
+    /// Performs an action.
     pub(super) fn act(&mut self, action: &Action) {
         self.note(|_| format!("* {action:?}"));
         match *action {
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Does something with a client that is there, and what it wants then.
+    /// Calls a function with a client that is up, and carries out its outputs.
     fn with_client(&mut self, number: usize, act: impl FnOnce(&mut ClientProcess)) {
         let Some(pid) = self.pid(ProcessName::Client(number)) else { return };
         if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
@@ -155,12 +155,12 @@ impl World {
         let parked = self.parked.entry(pair).or_default();
         let count = count.unwrap_or(parked.len()).min(parked.len());
         let released: Vec<Event> = parked.drain(..count).collect();
-        // Handed over at once: what is still held stays so.
+        // These messages are delivered at once; later ones are still held.
         released.into_iter().for_each(|event| self.handle_event(event));
     }
 
-    /// Brings what is durable into the B-tree, copies forward what the log still has to say, and frees the log, in this
-    /// order.
+    /// Installs durable changes into the B-tree, copies forward records that are still needed, and frees the log, in
+    /// this order.
     fn install(&mut self, number: usize) {
         let Some(pid) = self.pid(ProcessName::Brick(number)) else { return };
         let now = self.local_time(pid);
@@ -177,7 +177,7 @@ impl World {
         self.drain_process(pid);
     }
 
-    /// Waits for the disk.
+    /// Forces the log at once.
     fn force_now(&mut self, pid: Pid) {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
@@ -191,7 +191,7 @@ impl World {
 
     // ------------------------------------------------------------------------------------------ the end
 
-    /// Everything works again, and everybody is there.
+    /// Heals all faults and restarts all processes.
     pub(super) fn heal(&mut self) {
         self.healing = true;
         self.note(|_| "* heal".to_owned());
@@ -223,12 +223,12 @@ impl World {
                 return Err(RunFailure::Stuck(busy));
             }
         }
-        // What is under way arrives.
+        // Messages under way arrive.
         self.run_until(self.now.max(self.net.last_arrival) + ARRIVE_MS)?;
         self.check_copies()
     }
 
-    /// What has not ended.
+    /// The first operation, transaction or move that has not ended.
     fn is_busy(&self) -> Option<String> {
         let busy = self.processes.iter().find_map(|process| match process.machine.as_ref()? {
             _ if process.frozen_until > self.now => Some(format!("{} is frozen", process.place)),
@@ -248,7 +248,8 @@ impl World {
         busy.or_else(|| self.pending_move())
     }
 
-    /// When all news have come, every copy that may be used is listed all the way up (D1), and as new as its page (D3).
+    /// After all messages have arrived, every usable copy is listed at all nodes up to the brick (D1), and is as new as
+    /// its page (D3).
     fn check_copies(&self) -> Result<(), RunFailure> {
         for (pid, process) in self.processes.iter().enumerate() {
             let Some(ProcessMachine::Client(client)) = &process.machine else { continue };
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// Judges what clients saw, and what is there in the end.
+    /// Checks what clients observed, and the final state.
     pub(super) fn judge(&mut self) -> Result<(), RunFailure> {
         for process in &mut self.processes {
             if let Some(ProcessMachine::Client(client)) = &mut process.machine {
@@ -327,7 +328,7 @@ impl World {
         self.check_demand()
     }
 
-    /// What each object is in the end: a list, or all numbers that it ever was.
+    /// The final content of each object: a list, or all numbers that it ever contained.
     fn finals(&self) -> BTreeMap<String, Vec<i64>> {
         let mut finals = BTreeMap::new();
         for (key, state) in self.objects() {
@@ -339,7 +340,7 @@ impl World {
                 }
                 Some(Content::List(list)) => list,
                 None => continue,
-                // What transactions write may be equal, and is judged by sums.
+                // Transactions may write equal balances, which are judged by their sum.
                 Some(Content::Number(_)) if matches!(self.plan.demand, Demand::Bank(_) | Demand::Ring) => continue,
                 Some(Content::Number(_)) => self.oracle.orders.get(&key).cloned().unwrap_or_default(),
             };
@@ -348,7 +349,7 @@ impl World {
         finals
     }
 
-    /// What a query for the members of a set finds at its brick, if that is there.
+    /// The result of a query for the members of a set, if its brick is up.
     pub(super) fn members(&self, guard: Key) -> Option<Vec<i64>> {
         let (_, _, disk) = self.root(guard.page().node)?;
         let objects = disk.pages.iter().flat_map(|(page, state)| {
@@ -359,7 +360,7 @@ impl World {
         Some(members.filter_map(|(_, state)| Content::number(state)).collect())
     }
 
-    /// All objects as they are stored.
+    /// All stored objects.
     fn objects(&self) -> BTreeMap<Key, Object> {
         let mut objects = BTreeMap::new();
         for (_, _, disk) in self.serving.keys().filter_map(|node| self.root(*node)) {
@@ -407,7 +408,7 @@ impl World {
         }
     }
 
-    /// How many operations ended well: a run in which nothing did means nothing.
+    /// The number of successful operations: a run without any proves nothing.
     #[must_use]
     pub fn succeeded(&self) -> usize {
         self.history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok).count()

@@ -1,4 +1,4 @@
-//! Connections, and the processes in the middle.
+//! Connections, and the processes of cache nodes.
 
 use model::{NodeId, Object};
 use protocol::cache_node::Output;
@@ -14,7 +14,7 @@ use super::{Event, NOTICE_MS, ProcessMachine, RECONNECT_MS, World};
 impl World {
     // ------------------------------------------------------------------------------------------ connections
 
-    /// A process connects to one above it: the next of its choices if the last was of no use.
+    /// A process connects to an upper one: to its next choice if the last one failed.
     pub(super) fn connect(&mut self, pid: Pid, life: u64, uplink: usize) {
         if self.processes[pid].incarnation != life || self.processes[pid].machine.is_none() {
             return;
@@ -47,7 +47,7 @@ impl World {
         self.drain_process(pid);
     }
 
-    /// A process notices that a connection is gone.
+    /// A process notices a lost connection.
     pub(super) fn handle_broken(&mut self, pid: Pid, life: u64, link: LinkId) {
         if self.processes[pid].incarnation != life || self.processes[pid].machine.is_none() {
             return;
@@ -78,7 +78,7 @@ impl World {
         self.drain_process(pid);
     }
 
-    /// A connection breaks; both notice, one after the other.
+    /// Breaks a connection; both sides notice, at different times.
     pub(super) fn cut(&mut self, link: LinkId) {
         if !self.net.cut(link) {
             return;
@@ -93,8 +93,7 @@ impl World {
 
     // ------------------------------------------------------------------------------------------ messages
 
-    /// Sends a message up, from `pid`, in the tree of a logical node. It says the epoch of the map by which the connection was
-    /// made.
+    /// Sends a message up, from `pid`, in the tree of a logical node, with the epoch of the connection.
     pub(super) fn send_up(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Up<Object>) {
         let uplinks = &self.processes[pid].uplinks;
         let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|at| at == node));
@@ -115,7 +114,7 @@ impl World {
         self.push(at, Event::Deliver(link, false));
     }
 
-    /// Asks the participant of a logical node.
+    /// Sends a question to the participant of a logical node.
     pub(super) fn send_ask(&mut self, from: Pid, node: NodeId, request: Request<Object>, seen: HlcTimestamp) {
         self.refresh_map(from);
         if let Some((to, epoch)) = self.believed_location(from, node) {
@@ -124,7 +123,7 @@ impl World {
         }
     }
 
-    /// Sends a message that may be lost, or come twice.
+    /// Sends a datagram, which may be lost or repeated.
     pub(super) fn send_datagram(&mut self, from: Pid, to: Pid, message: Datagram) {
         if from == to {
             // Within one process.
@@ -190,7 +189,7 @@ impl World {
         self.drain_process(to);
     }
 
-    /// What processes say to each other, whatever they consist of: the messages that are on the wire.
+    /// Handles a datagram with a message that is on the wire.
     fn handle_message(&mut self, from: Pid, to: Pid, message: &Message) {
         let now = self.local_time(to);
         match (message, &mut self.processes[to].machine) {
@@ -260,7 +259,7 @@ impl World {
     }
 }
 
-/// A message, shortly.
+/// A message as transcripts show it.
 fn describe(message: &Message) -> String {
     match message {
         Message::Up { node, holder, message, .. } => format!("[{}/{holder:?}] {message:?}", node.0),

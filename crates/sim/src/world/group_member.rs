@@ -1,11 +1,11 @@
 //! Bricks that serve logical nodes as members of replica groups (M1).
 //!
-//! Such a brick is a [`Member`] with a lease from the meta-server, and has a [`Replica`] and a log for each logical node that
-//! it is, or was, named for. Where a replica leads there is a root: the [`Brick`] of the node, built from the log, with the
-//! pages as the log makes them. It is dropped when the replica resigns, and its connections with it.
+//! Such a brick is a [`Member`] with a lease from the meta-server. It has a [`Replica`] and a log for each logical node
+//! whose group names it, or named it. A replica that leads has a root: the [`Brick`] of the node and its pages, both
+//! built from the log. The root and its connections are dropped when the replica resigns.
 //!
-//! Judged here, beside what the machines demand of themselves: nobody is served where two could serve, and what is told
-//! durable is on the disks of all members.
+//! In addition to the invariants of the machines, this module checks that at most one brick serves a node, and that
+//! everything reported durable is on the disks of all members.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -157,7 +157,7 @@ impl GroupMemberProcess {
         self.nodes.values().filter_map(|hosted| hosted.root.as_ref())
     }
 
-    /// Somebody has answered what one of its roots has asked.
+    /// Handles the answer to a question of one of its roots.
     pub(super) fn handle_answer(&mut self, node: NodeId, answer: &Answer, now: u64) {
         for root in self.nodes.values_mut().filter_map(|hosted| hosted.root.as_mut()) {
             root.brick.handle_answer(node, answer.clone(), now);
@@ -252,13 +252,13 @@ impl World {
         self.oracle.expect_accepted(handled);
     }
 
-    /// Whether a request may be served; nobody else could then.
+    /// Checks whether a request may be served, and that no other brick could serve it.
     fn admit(&mut self, pid: Pid, node: NodeId, epoch: Epoch) -> Result<(), NotServing> {
         let now = self.local_time(pid);
         let hosted = self.node_replica(pid, node).ok_or(NotServing::Elsewhere)?;
         hosted.replica.admit(epoch, Serving::All, now)?;
         if hosted.root.is_none() {
-            self.oracle.report(format!("M1.10: {} admits a request, and nobody is there to do it", self.name(pid)));
+            self.oracle.report(format!("M1.10: {} admits a request without a participant", self.name(pid)));
             return Err(NotServing::Starting);
         }
         let two = (0..self.processes.len()).find(|other| {
@@ -444,8 +444,8 @@ impl World {
         }
     }
 
-    /// What is told durable is on the disks of all members, whether they live or not (M1.9); so is what a root is built from
-    /// (M1.10).
+    /// Checks that everything reported durable is on the disks of all members, including those that are down (M1.9); so
+    /// is what a root is built from (M1.10).
     fn check_held(&mut self, pid: Pid, node: NodeId, position: u64) {
         let Some(ProcessMachine::GroupMember(host)) = &self.processes[pid].machine else { return };
         let Some(group) = host.member.map().lookup(node) else { return };

@@ -1,7 +1,7 @@
-//! The meta-server, and the maps that others have of what it has decided.
+//! The meta-server, and the placement maps of other processes.
 //!
-//! Whoever asks for something goes by its own map, which may be old. It fetches a newer one when it was refused, when a
-//! connection is gone, and now and then.
+//! A process uses its own map, which may be outdated. It fetches a newer one after a refusal, after the loss of a
+//! connection, and periodically.
 
 use std::collections::BTreeMap;
 
@@ -13,47 +13,47 @@ use super::net::{Datagram, Pid};
 use super::{ProcessMachine, World};
 use crate::plan::ProcessName;
 
-/// How long leases of members are, in milliseconds.
+/// The length of members' leases, in milliseconds.
 const LEASE_MS: u64 = 1_500;
-/// How long a map is gone by that nobody has said to be old, in milliseconds.
+/// The age at which a map is refreshed, in milliseconds.
 const MAP_MAX_AGE_MS: u64 = 500;
-/// How soon a map may be fetched again, in milliseconds.
+/// The minimum time between two fetches of the map, in milliseconds.
 const MAP_MIN_AGE_MS: u64 = 20;
-/// How often a wish is tried that could not be fulfilled yet, in milliseconds.
+/// The retry interval of a move that cannot begin yet, in milliseconds.
 const MOVE_RETRY_MS: u64 = 100;
 
 /// The meta-server's process.
 pub(super) struct MetaProcess {
     decider: Decider,
-    /// Where nodes are to move when they can.
+    /// Requested moves that have not begun.
     pending_moves: BTreeMap<NodeId, Vec<MemberId>>,
 }
 
 impl MetaProcess {
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub(super) fn poll(&mut self, now: u64) {
         self.decider.poll(now);
     }
 
-    /// When it has something to do.
+    /// Its next deadline.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
         let wish = self.pending_moves.first_key_value().map(|_| now + MOVE_RETRY_MS);
         self.decider.deadline(now).into_iter().chain(wish).min()
     }
 
-    /// A brick has said something.
+    /// Handles a message from a brick.
     pub(super) fn handle_ask(&mut self, from: MemberId, ask: MetaRequest, now: u64) {
         self.decider.handle(from, ask, now);
     }
 
-    /// What was decided.
+    /// The placement map.
     pub(super) fn map(&self) -> &GroupMap {
         self.decider.map()
     }
 }
 
 impl World {
-    /// The meta-server starts, for the first time or again.
+    /// Creates the meta-server at a start or restart.
     pub(super) fn meta(&self, now: u64) -> MetaProcess {
         let mut decider = Decider::new(LEASE_MS, self.kept.clone(), now);
         if self.kept.is_empty() {
@@ -64,14 +64,14 @@ impl World {
         MetaProcess { decider, pending_moves: BTreeMap::new() }
     }
 
-    /// The group of which a brick is to be the first member.
+    /// The group with this brick as its first member.
     fn group_at(&self, first: usize) -> Vec<MemberId> {
         let bricks = self.plan.cluster.bricks;
         let others = (0..self.plan.replicas().min(bricks)).map(|next| (first - 1 + next) % bricks + 1);
         others.map(|number| MemberId(number as u32)).collect()
     }
 
-    /// A logical node is to move.
+    /// Requests a move of a logical node.
     pub(super) fn request_move(&mut self, node: u32, brick: usize) {
         let bricks = self.plan.cluster.bricks;
         if node as usize > bricks || brick > bricks {
@@ -123,7 +123,7 @@ impl World {
 
     // ------------------------------------------------------------------------------------------ maps
 
-    /// Where somebody believes that a node is served, and since when.
+    /// The brick that serves a node by the map of a process, and its epoch.
     pub(super) fn believed_location(&self, pid: Pid, node: NodeId) -> Option<(Pid, Epoch)> {
         if !self.is_placed() {
             return self.serving.get(&node).map(|at| (*at, Epoch::default()));
@@ -137,10 +137,10 @@ impl World {
         Some((first, group.epoch))
     }
 
-    /// Fetches the map, unless that was done just now.
+    /// Fetches the map, unless it was fetched just before.
     pub(super) fn fetch_map(&mut self, pid: Pid) {
         let process = &mut self.processes[pid];
-        // Bricks hear of everything with their leases.
+        // Bricks receive changes of the map with their leases.
         let is_asker = matches!(process.machine, Some(ProcessMachine::CacheNode(_) | ProcessMachine::Client(_)));
         if is_asker && process.map_fetched + MAP_MIN_AGE_MS <= self.now && self.is_placed() {
             self.processes[pid].map_fetched = self.now;
@@ -155,21 +155,21 @@ impl World {
         }
     }
 
-    /// A map has come, perhaps an old one.
+    /// A map has arrived, perhaps an outdated one.
     pub(super) fn handle_map(&mut self, pid: Pid, map: &GroupMap) {
         for (node, group) in map.groups() {
             self.processes[pid].map.learn(node, group);
         }
     }
 
-    /// A brick has refused something.
+    /// A brick has refused a request.
     pub(super) fn handle_refused(&mut self, pid: Pid, why: NotServing) {
         if why.remedy() == Remedy::Fetch {
             self.fetch_map(pid);
         }
     }
 
-    /// What is not as it is to be in the end: every node is served by all who are wanted.
+    /// The first node that its wanted bricks do not all serve.
     pub(super) fn pending_move(&self) -> Option<String> {
         if !self.is_placed() {
             return None;

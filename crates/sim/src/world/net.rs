@@ -1,7 +1,7 @@
-//! The network: connections that keep their order and break, and single messages that are lost, repeated and late.
+//! The network: connections, which keep their order and may break, and datagrams, which may be lost, repeated and late.
 //!
-//! What happens by chance depends on the seed, the two processes, and how many messages have passed between them: leaving an
-//! action out of a plan changes little else.
+//! Random choices depend on the seed, the two processes, and the number of messages between them: so removing an action
+//! from a plan changes little else.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,19 +14,19 @@ use wire::cluster::Message;
 use super::group_member::Entry;
 use crate::plan::Noise;
 
-/// A process, by its place in the world.
+/// The index of a process in the world.
 pub(super) type Pid = usize;
-/// A connection, of which there is a new one each time.
+/// The index of a connection; each connect creates a new one.
 pub(super) type LinkId = usize;
 
-/// What is sent alone: it may be lost, repeated and overtaken.
+/// A datagram: it may be lost, repeated and reordered.
 #[derive(Clone, Debug)]
 pub(super) enum Datagram {
-    /// What processes of a cluster say to each other: calls, questions, and what answers them.
+    /// A message between processes of a cluster: calls, questions and their answers.
     Cluster(Message),
     /// A brick does not serve a request.
     Refused(NodeId, NotServing),
-    /// To the meta-server: the map is wanted; and the map.
+    /// A request to the meta-server for the map.
     Fetch,
     Map(GroupMap),
     /// Between bricks and the meta-server.
@@ -36,23 +36,23 @@ pub(super) enum Datagram {
     Group(NodeId, MemberId, Box<GroupMessage<Entry>>),
 }
 
-/// A connection between a process and one above it.
+/// A connection between a process and an upper one.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) lower: Pid,
     pub(super) upper: Pid,
-    /// The logical node whose tree it carries; without one, those of all.
+    /// The logical node whose tree it carries; `None`: all.
     pub(super) node: Option<NodeId>,
-    /// What the lower one knew of the node when it connected.
+    /// The epoch of the node that the lower process knew when it connected.
     pub(super) epoch: Epoch,
     pub(super) alive: bool,
     /// Messages of the tree that are under way upward, and downward: they keep their order.
     queues: [VecDeque<Message>; 2],
-    /// When the last message arrives that was sent.
+    /// When the last sent message arrives, in each direction.
     last: [u64; 2],
 }
 
-/// Chance, for each pair of processes its own.
+/// A random generator for each pair of processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dice {
     seed: u64,
@@ -86,14 +86,14 @@ pub(super) struct Net {
     pub(super) noise: Noise,
     dice: Dice,
     pub(super) links: Vec<Link>,
-    /// The connections that are there between two processes, the lower one first, for one tree or for all.
+    /// The live connections between two processes, the lower one first, for one tree or for all.
     between: BTreeMap<(Pid, Pid, Option<NodeId>), LinkId>,
-    /// Until when nothing passes from one process to another.
+    /// The end of the block from one process to another.
     blocked: BTreeMap<(Pid, Pid), u64>,
-    /// When the last message arrives that was sent from one process to another: without noise, all keep their order.
+    /// When the last message from one process to another arrives: without noise, messages keep their order.
     last: BTreeMap<(Pid, Pid), u64>,
     pub(super) held: BTreeSet<(Pid, Pid)>,
-    /// When the last message arrives of all that were ever sent.
+    /// When the last of all messages arrives.
     pub(super) last_arrival: u64,
 }
 
@@ -119,7 +119,7 @@ impl Net {
         self.links.len() - 1
     }
 
-    /// A connection breaks; what was under way is lost. Says whether there was one.
+    /// Breaks a connection; messages under way are lost. Returns whether it was alive.
     pub(super) fn cut(&mut self, link: LinkId) -> bool {
         let Some(one) = self.links.get_mut(link) else { return false };
         one.queues.iter_mut().for_each(VecDeque::clear);
@@ -152,7 +152,7 @@ impl Net {
         *blocked = until.max(*blocked);
     }
 
-    /// Nothing is held, blocked or lost any more.
+    /// Ends all blocks, losses and reordering.
     pub(super) fn heal(&mut self) {
         self.blocked.clear();
         self.noise = Noise { loss: 0, duplicate: 0, reorder: 0, ..self.noise };
@@ -183,7 +183,7 @@ impl Net {
         one.last[side]
     }
 
-    /// The next message of a connection arrives. News may overtake the news before them.
+    /// Removes the next message that arrives on a connection. An invalidation may overtake the previous one.
     pub(super) fn take(&mut self, link: LinkId, up: bool) -> Option<Message> {
         let (lower, upper) = (self.links[link].lower, self.links[link].upper);
         let side = usize::from(!up);
@@ -195,7 +195,7 @@ impl Net {
         self.links[link].queues[side].remove(usize::from(overtakes))
     }
 
-    /// When a single message arrives: never, once, or twice.
+    /// The arrivals of a datagram: none, one, or two.
     pub(super) fn datagram_arrivals(&mut self, from: Pid, to: Pid, now: u64) -> Vec<u64> {
         let Noise { loss, duplicate, .. } = self.noise;
         let is_blocked = self.blocked.get(&(from, to)).is_some_and(|until| *until > now);
@@ -210,7 +210,7 @@ impl Net {
         arrivals
     }
 
-    /// How long something takes, by chance.
+    /// A random duration.
     pub(super) fn chance(&mut self, pid: Pid, range: (u64, u64)) -> u64 {
         self.dice.range(pid, pid, range)
     }
