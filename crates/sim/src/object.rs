@@ -25,12 +25,10 @@ impl Content {
         let written = match self {
             Self::Number(number) => write!(text, "{number}"),
             Self::List(list) => {
-                let elements = list.iter().enumerate();
-                let write = |(index, element): (usize, &i64)| match index {
+                let elements = list.iter().enumerate().try_for_each(|(index, element)| match index {
                     0 => write!(text, "[{element}"),
                     _ => write!(text, ",{element}"),
-                };
-                let elements = elements.map(write).collect::<Result<(), _>>();
+                });
                 text.push_str(if list.is_empty() { "[]" } else { "]" });
                 elements
             }
