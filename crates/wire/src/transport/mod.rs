@@ -11,7 +11,7 @@ mod unix;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -23,6 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::handshake;
+
+/// Connections that may wait to be accepted: as many as the system allows (`net.core.somaxconn`), which lowers any larger
+/// number to that.
+const BACKLOG: u32 = i32::MAX as u32;
 
 /// The port of Mortar over TCP: MORT on a telephone's keys.
 pub const DEFAULT_PORT: u16 = 6678;
@@ -69,14 +73,67 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who is at the other end of a connection, as far as what carries it knows.
+/// The address of the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// Of a TCP connection, with or without TLS.
+    Ip(SocketAddr),
+    /// Of a Unix socket: the user of this machine that the process runs as, from `SO_PEERCRED`.
+    Uid(u32),
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Uid(uid) => write!(f, "unix, uid {uid}"),
+        }
+    }
+}
+
+/// What limits count connections and login attempts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConnectionSource {
+    /// An IPv4 address, or the first 64 bits of an IPv6 address: a customer of a provider has at least that many.
+    Network(IpAddr),
+    /// This machine, over TCP. Every local user and every local proxy shares it.
+    Loopback,
+    /// A user of this machine, over a Unix socket.
+    Uid(u32),
+}
+
+impl From<PeerAddress> for ConnectionSource {
+    fn from(address: PeerAddress) -> Self {
+        let ip = match address {
+            PeerAddress::Uid(uid) => return Self::Uid(uid),
+            PeerAddress::Ip(address) => address.ip().to_canonical(),
+        };
+        match ip {
+            ip if ip.is_loopback() => Self::Loopback,
+            IpAddr::V6(ip) => Self::Network(Ipv6Addr::from(u128::from(ip) >> 64 << 64).into()),
+            ip => Self::Network(ip),
+        }
+    }
+}
+
+impl fmt::Display for ConnectionSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(ip) => write!(f, "address {ip}"),
+            Self::Loopback => f.write_str("this machine"),
+            Self::Uid(uid) => write!(f, "uid {uid} of this machine"),
+        }
+    }
+}
+
+/// What the transport knows of the other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteEndpoint {
-    /// Its address; none if it is on this machine and came by a Unix socket.
-    pub address: Option<SocketAddr>,
-    /// Whom its certificate was issued to, if it has one that is believed.
+    /// Its address; `None` if the connection has ended.
+    pub address: Option<PeerAddress>,
+    /// The subject of its certificate, if it has one that a configured authority issued.
     pub subject: Option<tls::Subject>,
-    /// Nobody between the two can listen: they speak TLS, or are on one machine.
+    /// Whether third parties cannot read the connection: it uses TLS, or both ends are on one machine.
     pub is_private: bool,
 }
 
@@ -119,16 +176,18 @@ impl Stream {
         }
     }
 
-    /// Who is at the other end.
+    /// What is known of the other end.
     #[must_use]
     pub fn peer(&self) -> RemoteEndpoint {
         let address = match self {
-            Self::Tcp(stream) => stream.peer_addr().ok(),
-            Self::Tls(session) => session.tcp().peer_addr().ok(),
-            Self::Unix(_) => None,
+            Self::Tcp(stream) => stream.peer_addr().ok().map(PeerAddress::Ip),
+            Self::Tls(session) => session.tcp().peer_addr().ok().map(PeerAddress::Ip),
+            Self::Unix(stream) => stream.peer_cred().ok().map(|peer| PeerAddress::Uid(peer.uid())),
         };
         let (subject, is_private) = match self {
-            Self::Tcp(_) => (None, address.is_some_and(|address| address.ip().to_canonical().is_loopback())),
+            Self::Tcp(_) => {
+                (None, address.is_some_and(|address| ConnectionSource::from(address) == ConnectionSource::Loopback))
+            }
             Self::Tls(session) => (session.subject(), true),
             Self::Unix(_) => (None, true),
         };
@@ -250,18 +309,21 @@ impl Listener {
         }
     }
 
-    /// Waits for the next connection; the text names the other side in logs.
-    pub async fn accept(&self) -> io::Result<(AcceptedSocket, String)> {
+    /// Waits for the next connection.
+    pub async fn accept(&self) -> io::Result<(AcceptedSocket, PeerAddress)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = tcp::accept(listener).await?;
-                Ok((AcceptedSocket::Tcp(stream), peer.to_string()))
+                Ok((AcceptedSocket::Tcp(stream), PeerAddress::Ip(peer)))
             }
             Self::Tls(listener, server) => {
                 let (stream, peer) = tcp::accept(listener).await?;
-                Ok((AcceptedSocket::Tls(stream, server.clone()), peer.to_string()))
+                Ok((AcceptedSocket::Tls(stream, server.clone()), PeerAddress::Ip(peer)))
             }
-            Self::Unix(socket) => Ok((AcceptedSocket::Unix(socket.accept().await?), "unix".to_owned())),
+            Self::Unix(socket) => {
+                let (stream, uid) = socket.accept().await?;
+                Ok((AcceptedSocket::Unix(stream), PeerAddress::Uid(uid)))
+            }
         }
     }
 

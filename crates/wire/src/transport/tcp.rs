@@ -7,7 +7,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
+
+use super::BACKLOG;
 
 pub(super) async fn connect(host: &str) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(host).await?;
@@ -15,8 +17,24 @@ pub(super) async fn connect(host: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Listens at the first of the addresses behind `host` at which it can.
 pub(super) async fn bind(host: &str) -> io::Result<TcpListener> {
-    TcpListener::bind(host).await
+    let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in lookup_host(host).await? {
+        match listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that restarts does not wait for connections of the last one that the system still keeps.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 pub(super) async fn accept(listener: &TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {

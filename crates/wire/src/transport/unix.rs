@@ -1,11 +1,21 @@
-//! Unix sockets: the shortest way between processes of one machine.
+//! Unix sockets: between processes of one machine.
+//!
+//! The file of a socket has the mode 0600, whatever the umask: only processes of the same user, and root, can connect.
 
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use rustix::net::sockopt;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+
+use super::BACKLOG;
+
+/// The mode of a socket's file.
+const MODE: u32 = 0o600;
 
 /// Bytes that a socket may hold on their way. The system's default holds less than one large frame; the system cuts
 /// this down to what it allows.
@@ -25,22 +35,24 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`. A socket file that nobody answers behind, left by a crash, is replaced.
+    /// Listens at `path`. A socket file that a crashed server left is replaced.
     pub(super) fn bind(path: &Path) -> io::Result<Self> {
-        let listener = match UnixListener::bind(path) {
+        let listener = match listen(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
-                std::fs::remove_file(path)?;
-                UnixListener::bind(path)?
+                fs::remove_file(path)?;
+                listen(path)?
             }
             bound => bound?,
         };
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    pub(super) async fn accept(&self) -> io::Result<std::os::unix::net::UnixStream> {
+    /// Waits for the next connection; also returns the user that its process runs as.
+    pub(super) async fn accept(&self) -> io::Result<(std::os::unix::net::UnixStream, u32)> {
         let (stream, _) = self.listener.accept().await?;
         sockopt::set_socket_send_buffer_size(&stream, BUFFER)?;
-        stream.into_std()
+        let uid = stream.peer_cred()?.uid();
+        Ok((stream.into_std()?, uid))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -48,9 +60,19 @@ impl Socket {
     }
 }
 
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    // Linux creates the file with the mode of the socket, so there is no moment in which others can connect.
+    rustix::fs::fchmod(socket.as_fd(), Mode::from_raw_mode(MODE))?;
+    socket.bind(path)?;
+    // Other systems do not; and a umask may have taken something away.
+    fs::set_permissions(path, Permissions::from_mode(MODE))?;
+    socket.listen(BACKLOG)
+}
+
 /// Whether `path` is a socket that refuses connections: its server is gone.
 fn is_abandoned(path: &Path) -> bool {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     let answer = std::os::unix::net::UnixStream::connect(path);
     is_socket && answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -59,6 +81,6 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // Whoever replaced the file in the meantime keeps theirs only if the path was re-bound; a leftover file is
         // harmless, since the next server replaces it.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.path);
     }
 }

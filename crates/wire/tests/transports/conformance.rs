@@ -23,6 +23,10 @@ use super::{local, meet, run};
 struct Echo(Option<Piece>);
 
 impl Service for Echo {
+    fn accepts_one_way(&self, _: &Request) -> bool {
+        true
+    }
+
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match (incoming.request, &self.0) {
             (Request::Get(_), Some(piece)) => {

@@ -5,6 +5,7 @@
 mod certificates;
 mod conformance;
 mod introductions;
+mod sockets;
 mod tls;
 
 use std::future::Future;
