@@ -100,6 +100,17 @@ pub enum FrameError {
     /// it may depend on it.
     #[error("a message that was refused: {0}")]
     Refused(String),
+    /// A frame was begun and not finished in time.
+    #[error("a frame of which only {received} bytes came in {seconds} s")]
+    Late {
+        /// Bytes that have arrived.
+        received: usize,
+        /// Seconds since its first byte.
+        seconds: u64,
+    },
+    /// The server needs the memory of an unfinished frame for others.
+    #[error("an unfinished frame, for which the server has no memory left: try again")]
+    NoMemory,
     /// The other side ends the connection, and says why.
     #[error("the other side ended the connection: {0}")]
     ClosedByPeer(String),

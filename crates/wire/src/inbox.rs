@@ -37,6 +37,8 @@ pub struct Inbox {
     /// The beginning of a large frame.
     large: Option<Large>,
     spare: Vec<Spare>,
+    /// Frames that were handed out.
+    frames: u64,
 }
 
 #[derive(Debug)]
@@ -104,13 +106,21 @@ impl Inbox {
     /// An empty inbox that takes frames of up to `max_frame` bytes.
     #[must_use]
     pub fn new(max_frame: u32) -> Self {
-        Self { max_frame, pending: Vec::new(), is_paused: false, large: None, spare: Vec::new() }
+        Self { max_frame, pending: Vec::new(), is_paused: false, large: None, spare: Vec::new(), frames: 0 }
     }
 
     /// Whether the bytes so far end between two frames.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         self.pending.is_empty() && self.large.is_none()
+    }
+
+    /// The frame that has begun to arrive and is not whole: its number, and the bytes that are there. `None` if there is none, or
+    /// if what was read waits for the next call.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<(u64, usize)> {
+        let bytes = self.large.as_ref().map_or(self.pending.len(), |large| large.bytes.len());
+        (bytes > 0 && !self.is_paused).then_some((self.frames, bytes))
     }
 
     /// Reads once and hands every frame that is whole to `each`.
@@ -168,6 +178,7 @@ impl Inbox {
             if !self.spare.is_empty() {
                 self.spare = Vec::new();
             }
+            self.frames += 1;
             if each(decode_frame(header, head, Raw::Borrowed(raw))?)? == Next::Pause {
                 self.is_paused = !rest.is_empty();
                 break;
@@ -194,6 +205,7 @@ impl Inbox {
             self.spare.extend(Spare::keep(bytes, frame.len()));
         }
         let head = frame.split_to(header.head_len());
+        self.frames += 1;
         each(decode_frame(header, &head, Raw::Owned(frame))?)?;
         Ok(())
     }

@@ -31,6 +31,10 @@ struct Echo {
 }
 
 impl Service for Echo {
+    fn accepts_one_way(&self, _: &Request) -> bool {
+        true
+    }
+
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match incoming.request {
             Request::Upload(_) => reply.send_slice(content(), incoming.raw.as_slice()),
@@ -469,6 +473,10 @@ struct Watch {
 }
 
 impl Service for Watch {
+    fn accepts_one_way(&self, _: &Request) -> bool {
+        true
+    }
+
     fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
         let mut byte = [0];
         let arrived = self.clients.iter().filter(|client| client.try_read(&mut byte).is_ok()).count();
@@ -509,6 +517,10 @@ struct Listener {
 }
 
 impl Service for Listener {
+    fn accepts_one_way(&self, _: &Request) -> bool {
+        true
+    }
+
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match incoming.request {
             Request::Ping(_) => reply.refuse(&model::Error::new(ErrorKind::Invalid, "no pings here")),

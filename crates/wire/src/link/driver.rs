@@ -21,10 +21,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
 use super::caller::{AnswerSink, answer_lost, connection_ended};
+use super::input_budget::{InputBudget, InputCharge};
 use super::mailbox::{Body, Item, Mailbox};
 use super::responder::{Responder, failure, message};
 use super::unsent_requests::UnsentRequests;
-use super::{Answer, End, Incoming, Limits, Service};
+use super::{Answer, End, Incoming, Limits, Service, is_machine_message};
 use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER};
 use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED_BUFFER_LEN};
 use crate::outbox::Outbox;
@@ -79,6 +80,11 @@ pub struct Link<S> {
     is_write_deferred: bool,
     /// Ends the connection if the other side takes nothing until then.
     write_stall_timer: Option<Pin<Box<time::Sleep>>>,
+    /// What the unfinished frame uses of the server's budget.
+    input_charge: InputCharge,
+    /// The number of the unfinished frame, and since when it is waited for.
+    unfinished_since: Option<(u64, time::Instant)>,
+    frame_timer: Option<Pin<Box<time::Sleep>>>,
     draining: Draining,
     items: Vec<Item>,
     waker: Option<Waker>,
@@ -129,10 +135,20 @@ impl<S: Service> Link<S> {
             is_reading_paused: false,
             is_write_deferred: false,
             write_stall_timer: None,
+            input_charge: InputCharge::default(),
+            unfinished_since: None,
+            frame_timer: None,
             draining: Draining::No,
             items: Vec::new(),
             waker: None,
         }
+    }
+
+    /// Counts unfinished frames towards a budget that the connections of a server share.
+    #[must_use]
+    pub fn with_input_budget(mut self, budget: Arc<InputBudget>) -> Self {
+        self.input_charge = InputCharge::new(budget);
+        self
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
@@ -166,9 +182,40 @@ impl<S: Service> Link<S> {
                 Poll::Ready(Err(InboxError::Io(error))) => return Poll::Ready(End::Broken(error)),
                 Poll::Ready(Err(InboxError::Frame(error))) => return Poll::Ready(self.send_close_reason(error)),
                 Poll::Pending if self.draining == Draining::Reading => self.draining = Draining::Answering,
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => return self.poll_frame_deadline(context),
             }
         }
+    }
+
+    /// Ready if the other side has begun a frame and not finished it in time. Time in which this side does not read does not
+    /// count.
+    fn poll_frame_deadline(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        let unfinished = self.inbox.unfinished().filter(|_| self.may_read());
+        let (Some((number, received)), Some(grace)) = (unfinished, self.limits.frame_grace) else {
+            self.unfinished_since = None;
+            return Poll::Pending;
+        };
+        let since = match self.unfinished_since {
+            Some((known, since)) if known == number => since,
+            _ => time::Instant::now(),
+        };
+        self.unfinished_since = Some((number, since));
+        let earned = Duration::from_secs_f64(received as f64 / f64::from(self.limits.min_frame_rate.max(1)));
+        let deadline = since + grace + earned;
+        // A timer that fires early is set anew: that is rarer than a frame which is read in parts.
+        let timer = self.frame_timer.get_or_insert_with(|| Box::pin(time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        while timer.as_mut().poll(context).is_ready() {
+            let now = time::Instant::now();
+            if now >= deadline {
+                let seconds = (now - since).as_secs();
+                return Poll::Ready(self.send_close_reason(FrameError::Late { received, seconds }));
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
     }
 
     /// Sends what there is, as far as the other side takes it; ready if that ends the connection.
@@ -284,6 +331,9 @@ impl<S: Service> Link<S> {
                 Item::Drain if self.draining == Draining::No => self.draining = Draining::Reading,
                 Item::Drain => {}
                 Item::Overrun => return ControlFlow::Break(End::Overrun),
+                Item::InputBudgetExceeded => {
+                    return ControlFlow::Break(self.send_close_reason(FrameError::NoMemory));
+                }
                 Item::Close => return ControlFlow::Break(End::Closed),
             }
         }
@@ -327,6 +377,7 @@ impl<S: Service> Link<S> {
             pending_answers: asked,
             is_reading_paused: is_stalled,
             limits,
+            input_charge,
             ..
         } = self;
         let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
@@ -344,7 +395,11 @@ impl<S: Service> Link<S> {
             })
         });
         if let Poll::Ready(Ok(Filled::Some)) = filled {
-            mailbox.note_received();
+            mailbox.note_received(load.requests > 0 || service.holds_state());
+        }
+        let unfinished = inbox.unfinished().map_or(0, |(_, bytes)| bytes);
+        if !input_charge.set(unfinished, mailbox) {
+            return Poll::Ready(Err(FrameError::NoMemory.into()));
         }
         filled
     }
@@ -425,10 +480,16 @@ fn serve(
             let what = "the bytes of the request were damaged on their way: send it again; nothing was changed";
             reply.send(failure(&Error::new(ErrorKind::Unavailable, what)));
         }
+        Some(request) if one_way && !service.accepts_one_way(&request) => {
+            reply.refuse(&Error::new(ErrorKind::Invalid, "a request of this kind wants an answer"));
+        }
+        Some(request) if !one_way && is_machine_message(&request) => {
+            reply.refuse(&Error::new(ErrorKind::Invalid, "a message of this kind wants no answer"));
+        }
         Some(request) => service.on_request(Incoming { request, raw: frame.raw }, reply),
         None => {
             let what = "the request is one that this server does not know: upgrade it";
-            reply.send(failure(&Error::new(ErrorKind::Unsupported, what)));
+            reply.fail(&Error::new(ErrorKind::Unsupported, what));
         }
     }
     refused.map_or(Ok(()), |why| Err(FrameError::Refused(why)))

@@ -1,6 +1,6 @@
 //! How other tasks and threads reach the task that drives a connection.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -39,6 +39,8 @@ pub(super) enum Item {
     OneWay { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
     /// Close: the other side takes too little of what it is told.
     Overrun,
+    /// Close: the memory for unfinished frames is needed for others.
+    InputBudgetExceeded,
     /// Send an answer that others follow.
     More { id: u32, response: Response, raw: Vec<Bytes>, bytes: usize },
     /// Send the last answer to a request that was deferred.
@@ -75,8 +77,12 @@ pub struct Mailbox {
     backlog_shrank: Condvar,
     /// Whether there may be items; spares the driver the lock.
     has_items: AtomicBool,
-    /// Whether the other side has said something since somebody looked.
+    /// Whether bytes have arrived since [`Mailbox::take_received`].
     has_received: AtomicBool,
+    /// How many reads have brought bytes.
+    reads: AtomicU64,
+    /// Whether the connection has something that would be lost if it ended.
+    holds_state: AtomicBool,
 }
 
 #[derive(Default)]
@@ -227,9 +233,23 @@ impl Mailbox {
         std::mem::take(&mut inner.items)
     }
 
-    /// The other side has said something.
-    pub(super) fn note_received(&self) {
+    /// Notes that a read has brought bytes, and whether the connection has something to lose now. Only the driver calls this.
+    pub(super) fn note_received(&self, holds_state: bool) {
         self.has_received.store(true, Ordering::Relaxed);
+        self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.holds_state.store(holds_state, Ordering::Relaxed);
+    }
+
+    /// How many reads have brought bytes. A connection on which this number stays the same is idle.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Whether requests are unanswered or the service holds state, as of the last read.
+    #[must_use]
+    pub fn holds_state(&self) -> bool {
+        self.holds_state.load(Ordering::Relaxed)
     }
 
     /// Whether the other side has said anything since [`Mailbox::take_received`].

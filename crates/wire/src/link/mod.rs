@@ -11,6 +11,7 @@
 
 mod caller;
 mod driver;
+mod input_budget;
 mod mailbox;
 mod responder;
 mod unsent_requests;
@@ -27,6 +28,7 @@ use crate::proto::response::Response;
 
 pub use caller::{AnswerStream, Caller, Pending};
 pub use driver::{Link, drive};
+pub use input_budget::InputBudget;
 pub use mailbox::{MAX_UNSENT_ONE_WAY, Mailbox};
 pub use responder::{DeferredResponder, Responder};
 
@@ -44,6 +46,11 @@ pub struct Limits {
     pub max_unsent: usize,
     /// How long the other side may take none of what is there for it before the connection ends; for ever if `None`.
     pub write_stall: Option<Duration>,
+    /// How long the other side may take to finish a frame that it has begun, besides a second for each
+    /// [`min_frame_rate`](Self::min_frame_rate) bytes of it that have arrived; for ever if `None`.
+    pub frame_grace: Option<Duration>,
+    /// Bytes a second.
+    pub min_frame_rate: u32,
 }
 
 impl Default for Limits {
@@ -54,6 +61,8 @@ impl Default for Limits {
             max_in_flight_bytes: 64 << 20,
             max_unsent: 8 << 20,
             write_stall: Some(Duration::from_secs(60)),
+            frame_grace: Some(Duration::from_secs(30)),
+            min_frame_rate: 64 << 10,
         }
     }
 }
@@ -98,6 +107,43 @@ pub trait Service {
 
     /// So many more bytes of raw parts go to the other side: for whoever counts them.
     fn on_sent(&mut self, _bytes: u64) {}
+
+    /// Whether a request of this kind may come one-way. One that may not ends the connection.
+    fn accepts_one_way(&self, request: &Request) -> bool {
+        is_one_way_kind(request)
+    }
+
+    /// Whether something that was asked for on this connection would be lost with it, such as a snapshot, a query or a
+    /// transaction. A full server ends connections that hold nothing first.
+    fn holds_state(&self) -> bool {
+        false
+    }
+}
+
+/// Whether requests of this kind may want no answer: the messages between the machines of a cluster, and those that release
+/// something.
+#[must_use]
+pub fn is_one_way_kind(request: &Request) -> bool {
+    is_machine_message(request)
+        || matches!(request, Request::CloseSnapshot(_) | Request::AbortUpload(_) | Request::EndQuery(_))
+}
+
+/// Whether this is a message between the machines of a cluster. Those never want an answer: what answers one is another.
+#[must_use]
+pub fn is_machine_message(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Up(_)
+            | Request::Down(_)
+            | Request::Call(_)
+            | Request::Reply(_)
+            | Request::Ask(_)
+            | Request::Answer(_)
+            | Request::NotServedHere(_)
+            | Request::Deferred(_)
+            | Request::Watch(_)
+            | Request::SpaceStatus(_)
+    )
 }
 
 /// The service of a side that only asks.

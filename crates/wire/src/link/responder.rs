@@ -77,8 +77,12 @@ impl Responder<'_> {
         }
     }
 
-    /// Answers with an error.
+    /// Answers with an error. A request that wants no answer cannot fail alone: the connection ends, as by
+    /// [`refuse`](Self::refuse).
     pub fn fail(self, error: &Error) {
+        if self.one_way {
+            return self.refuse(error);
+        }
         self.send(failure(error));
     }
 

@@ -1,0 +1,171 @@
+//! Bounds the memory that unfinished frames of all connections of a server take together.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::mailbox::{Item, Mailbox};
+
+/// Bytes of an unfinished frame that are not counted: as many as a connection without a buffer of its own may keep.
+const UNCOUNTED: usize = 32 << 10;
+
+/// Bytes of unfinished frames that the connections which share it may keep.
+///
+/// When a frame grows beyond what is left, the connection whose unfinished frame is the oldest is ended: a frame that is being
+/// sent is finished soon, so the oldest one is likely to be one that never will be.
+#[derive(Debug)]
+pub struct InputBudget {
+    max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: usize,
+    last: u64,
+    /// Unfinished frames, the oldest first.
+    frames: BTreeMap<u64, UnfinishedFrame>,
+}
+
+#[derive(Debug)]
+struct UnfinishedFrame {
+    bytes: usize,
+    mailbox: Weak<Mailbox>,
+}
+
+impl InputBudget {
+    /// A budget of `max` bytes.
+    #[must_use]
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, state: Mutex::default() })
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.lock().used
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves nothing half-done here: each change is one statement or is repeated.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one connection uses of a budget; returned when it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct InputCharge {
+    budget: Option<Arc<InputBudget>>,
+    /// The number of the unfinished frame, while it is counted.
+    number: Option<u64>,
+    bytes: usize,
+}
+
+impl InputCharge {
+    pub(super) fn new(budget: Arc<InputBudget>) -> Self {
+        Self { budget: Some(budget), number: None, bytes: 0 }
+    }
+
+    /// Counts an unfinished frame of which `bytes` have arrived; 0 if there is none. `false`: it is the oldest one itself, and
+    /// the budget is used up.
+    pub(super) fn set(&mut self, bytes: usize, mailbox: &Arc<Mailbox>) -> bool {
+        let bytes = if bytes > UNCOUNTED { bytes } else { 0 };
+        if bytes == self.bytes {
+            return true;
+        }
+        // Fewer bytes: it is another frame.
+        if bytes < self.bytes {
+            self.release();
+        }
+        let Some(budget) = self.budget.as_ref().filter(|_| bytes > 0) else { return true };
+        let mut state = budget.lock();
+        let number = *self.number.get_or_insert_with(|| {
+            state.last += 1;
+            state.last
+        });
+        state.used += bytes - self.bytes;
+        self.bytes = bytes;
+        state.frames.insert(number, UnfinishedFrame { bytes, mailbox: Arc::downgrade(mailbox) });
+        while state.used > budget.max {
+            let Some((oldest, frame)) = state.frames.pop_first() else { break };
+            state.used -= frame.bytes;
+            if oldest == number {
+                (self.number, self.bytes) = (None, 0);
+                return false;
+            }
+            if let Some(mailbox) = frame.mailbox.upgrade() {
+                let _ = mailbox.push(Item::InputBudgetExceeded);
+            }
+        }
+        true
+    }
+
+    fn release(&mut self) {
+        let (Some(budget), Some(number)) = (&self.budget, self.number.take()) else { return };
+        let mut state = budget.lock();
+        // A frame that was evicted is not counted any more.
+        if let Some(frame) = state.frames.remove(&number) {
+            state.used -= frame.bytes;
+        }
+        self.bytes = 0;
+    }
+}
+
+impl Drop for InputCharge {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn evicted(mailbox: &Mailbox) -> bool {
+        let mut items = Vec::new();
+        mailbox.take(&mut items);
+        items.iter().any(|item| matches!(item, Item::InputBudgetExceeded))
+    }
+
+    #[test]
+    fn the_oldest_unfinished_frame_makes_room() {
+        let budget = InputBudget::new(10 * MIB);
+        let mailboxes: Vec<Arc<Mailbox>> = (0..4).map(|_| Arc::default()).collect();
+        let mut charges: Vec<InputCharge> = (0..4).map(|_| InputCharge::new(budget.clone())).collect();
+        for (charge, mailbox) in charges.iter_mut().zip(&mailboxes).take(3) {
+            assert!(charge.set(MIB, mailbox) && charge.set(3 * MIB, mailbox));
+        }
+        assert_eq!(budget.used(), 9 * MIB);
+        assert!(charges[3].set(2 * MIB, &mailboxes[3]));
+        let all: Vec<bool> = mailboxes.iter().map(|mailbox| evicted(mailbox)).collect();
+        assert_eq!(all, [true, false, false, false]);
+        assert_eq!(budget.used(), 8 * MIB);
+        // The evicted one returns nothing a second time.
+        charges.remove(0);
+        assert_eq!(budget.used(), 8 * MIB);
+        charges.clear();
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_frame_that_is_finished_returns_its_bytes_and_small_ones_are_not_counted() {
+        let budget = InputBudget::new(10 * MIB);
+        let (mailbox, mut charge) = (Arc::default(), InputCharge::new(budget.clone()));
+        assert!(charge.set(5 * MIB, &mailbox));
+        assert!(charge.set(UNCOUNTED, &mailbox));
+        assert_eq!(budget.used(), 0);
+        // The next frame begins anew.
+        assert!(charge.set(5 * MIB, &mailbox) && charge.set(4 * MIB, &mailbox));
+        assert_eq!(budget.used(), 4 * MIB);
+        assert!(!charge.set(11 * MIB, &mailbox), "it exceeds the budget by itself");
+        assert_eq!(budget.used(), 0);
+        assert!(!evicted(&mailbox), "it learns that from the return value");
+    }
+
+    #[test]
+    fn a_connection_without_a_budget_is_not_bound() {
+        let mut charge = InputCharge::default();
+        assert!(charge.set(1 << 40, &Arc::default()));
+    }
+}

@@ -1,0 +1,232 @@
+//! What a peer cannot do to a connection: hold memory with frames that it never finishes, or send requests in a form that
+//! their kind does not have.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{self, Instant};
+use wire::frame::{Flags, FrameError, crc32c};
+use wire::link::{self, End, Incoming, InputBudget, Limits, Link, Mailbox, Responder, Service};
+use wire::outbox::encode_head;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::Stream;
+
+const MIB: usize = 1 << 20;
+
+/// Answers everything.
+struct Done;
+
+impl Service for Done {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.send(Response::Done(proto::Done {}));
+    }
+}
+
+/// The client's end of a connection, and how the server's ends.
+fn connect(limits: Limits, budget: Option<Arc<InputBudget>>) -> (UnixStream, tokio::task::JoinHandle<End>) {
+    let (client, server) = UnixStream::pair().unwrap();
+    let link = Link::new(Stream::Unix(server), Done, limits, limits.max_frame, Arc::new(Mailbox::default()));
+    let link = match budget {
+        Some(budget) => link.with_input_budget(budget),
+        None => link,
+    };
+    (client, tokio::spawn(link::drive(link)))
+}
+
+fn frame(flags: Flags, request: Request, raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_head(&mut bytes, flags, 1, &proto::Request { request: Some(request) }, raw.len(), crc32c(raw));
+    bytes.extend_from_slice(raw);
+    bytes
+}
+
+fn upload(len: usize) -> Vec<u8> {
+    frame(Flags::REQUEST, Request::Upload(proto::Upload { upload: 1 }), &vec![7; len])
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(test);
+}
+
+#[test]
+fn a_frame_has_a_deadline_that_grows_with_what_has_arrived() {
+    run(async {
+        for (sent, seconds) in [(21, 30), (MIB, 30 + 16), (8 * MIB, 30 + 128)] {
+            let (mut client, end) = connect(Limits::default(), None);
+            let begun = Instant::now();
+            client.write_all(&upload(9 * MIB)[..sent]).await.unwrap();
+            let end = end.await.unwrap();
+            assert!(matches!(end, End::Violated(FrameError::Late { received, .. }) if received == sent), "{end:?}");
+            let took = begun.elapsed().as_secs();
+            assert!((seconds..=seconds + 2).contains(&took), "{sent} bytes: {took} s");
+        }
+    });
+}
+
+#[test]
+fn bytes_one_by_one_do_not_keep_a_connection() {
+    run(async {
+        let (mut client, end) = connect(Limits::default(), None);
+        let trickle = tokio::spawn(async move {
+            for byte in upload(1000) {
+                if client.write_all(&[byte]).await.is_err() {
+                    return;
+                }
+                time::sleep(Duration::from_secs(5)).await;
+            }
+        });
+        let begun = Instant::now();
+        assert!(matches!(end.await.unwrap(), End::Violated(FrameError::Late { .. })));
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        trickle.abort();
+    });
+}
+
+#[test]
+fn a_slow_connection_that_finishes_its_frames_goes_on_and_so_does_a_silent_one() {
+    run(async {
+        let (mut client, end) = connect(Limits::default(), None);
+        let whole = upload(100_000);
+        let (first, second) = whole.split_at(50_000);
+        for _ in 0..20 {
+            client.write_all(first).await.unwrap();
+            time::sleep(Duration::from_secs(25)).await;
+            client.write_all(second).await.unwrap();
+        }
+        time::sleep(Duration::from_secs(3600)).await;
+        let mut answer = [0; 1];
+        client.read_exact(&mut answer).await.unwrap();
+        assert!(!end.is_finished());
+    });
+}
+
+#[test]
+fn unfinished_frames_hold_no_more_than_the_budget_and_the_oldest_goes_first() {
+    run(async {
+        let budget = InputBudget::new(16 * MIB);
+        let mut attackers = Vec::new();
+        for _ in 0..10 {
+            let (mut client, end) = connect(Limits::default(), Some(budget.clone()));
+            client.write_all(&upload(8 * MIB)[..7 * MIB]).await.unwrap();
+            // The server has read all of it.
+            while budget.used() == 0 {
+                time::sleep(Duration::from_millis(1)).await;
+            }
+            time::sleep(Duration::from_millis(100)).await;
+            assert!(budget.used() <= 16 * MIB, "{} bytes", budget.used());
+            attackers.push((client, end));
+        }
+        // A client that sends what it says is served all the while.
+        let (mut client, end) = connect(Limits::default(), Some(budget.clone()));
+        client.write_all(&upload(8 * MIB)).await.unwrap();
+        client.read_exact(&mut [0; 1]).await.unwrap();
+        assert!(!end.is_finished());
+        drop(client);
+        // A connection that is ended lingers for a second, so that the reason arrives.
+        time::sleep(Duration::from_secs(2)).await;
+        let (mut evicted, mut alive) = (0, Vec::new());
+        for (client, end) in attackers {
+            if end.is_finished() {
+                let end = end.await.unwrap();
+                assert!(matches!(end, End::Violated(FrameError::NoMemory)), "{end:?}");
+                evicted += 1;
+            } else {
+                alive.push((client, end));
+            }
+        }
+        assert!(evicted >= 8, "{evicted}");
+        for (client, end) in alive {
+            drop(client);
+            end.await.unwrap();
+        }
+        assert!(matches!(end.await.unwrap(), End::HungUp));
+        assert_eq!(budget.used(), 0, "all is returned");
+    });
+}
+
+async fn end_of(bytes: Vec<u8>) -> End {
+    let (mut client, end) = connect(Limits::default(), None);
+    client.write_all(&bytes).await.unwrap();
+    client.shutdown().await.unwrap();
+    end.await.unwrap()
+}
+
+#[test]
+fn a_one_way_request_of_a_kind_that_wants_an_answer_ends_the_connection() {
+    run(async {
+        let wanting = [
+            Request::Ping(proto::Ping {}),
+            Request::Commit(proto::Commit::default()),
+            Request::Get(proto::Get::default()),
+            Request::Upload(proto::Upload::default()),
+            Request::MetaWrite(proto::meta::Write::default()),
+            Request::Administer(proto::account::Administer::default()),
+            Request::Query(proto::query::Query::default()),
+        ];
+        for request in wanting {
+            let end = end_of(frame(Flags::ONE_WAY, request.clone(), b"")).await;
+            assert!(
+                matches!(&end, End::Violated(FrameError::Refused(why)) if why.contains("wants an answer")),
+                "{end:?}"
+            );
+            assert!(matches!(end_of(frame(Flags::REQUEST, request, b"")).await, End::HungUp));
+        }
+        let releasing = [
+            Request::CloseSnapshot(proto::CloseSnapshot::default()),
+            Request::AbortUpload(proto::AbortUpload::default()),
+            Request::EndQuery(proto::query::EndQuery::default()),
+        ];
+        for request in releasing {
+            assert!(matches!(end_of(frame(Flags::ONE_WAY, request, b"")).await, End::HungUp));
+        }
+    });
+}
+
+#[test]
+fn a_message_of_a_machine_that_wants_an_answer_ends_the_connection() {
+    run(async {
+        let messages = [
+            Request::Up(proto::cluster::Up::default()),
+            Request::Ask(proto::cluster::Ask::default()),
+            Request::Watch(proto::cluster::Watch::default()),
+        ];
+        for request in messages {
+            let end = end_of(frame(Flags::REQUEST, request.clone(), b"")).await;
+            assert!(matches!(&end, End::Violated(FrameError::Refused(_))), "{end:?}");
+            assert!(matches!(end_of(frame(Flags::ONE_WAY, request, b"")).await, End::HungUp));
+        }
+    });
+}
+
+#[test]
+fn a_one_way_request_that_fails_or_is_unknown_ends_the_connection() {
+    struct Failing;
+    impl Service for Failing {
+        fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+            reply.fail(&model::Error::new(model::ErrorKind::Denied, "not for you"));
+        }
+    }
+    run(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let limits = Limits::default();
+        let link = Link::new(Stream::Unix(server), Failing, limits, limits.max_frame, Arc::new(Mailbox::default()));
+        let end = tokio::spawn(link::drive(link));
+        client
+            .write_all(&frame(Flags::ONE_WAY, Request::EndQuery(proto::query::EndQuery::default()), b""))
+            .await
+            .unwrap();
+        let end = end.await.unwrap();
+        assert!(matches!(&end, End::Violated(FrameError::Refused(why)) if why.contains("not for you")), "{end:?}");
+        // A kind of a later version.
+        let mut unknown = Vec::new();
+        encode_head(&mut unknown, Flags::ONE_WAY, 1, &proto::Request { request: None }, 0, crc32c(b""));
+        assert!(matches!(end_of(unknown).await, End::Violated(FrameError::Refused(_))));
+    });
+}
