@@ -18,8 +18,9 @@ pub(crate) struct SwitchingAllocator;
 
 /// Bytes of blocks, up to which mimalloc allocates from now on. Set before there are threads, so that all of them see it.
 static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of a block that mimalloc may lay where it does not know it again by its address.
-const LARGE: usize = 1 << 30;
+/// Bytes from which on the C library makes a block, as a mapping of its own, which is returned to the system when it is freed:
+/// buffers of large requests. mimalloc keeps such blocks until it is used again, which may be long after a burst of them.
+const LARGE: usize = 2 << 20;
 /// Bytes of a small block: all that a message brings which is cut into rows.
 const SMALL: usize = 2 << 10;
 
@@ -36,6 +37,12 @@ const TRIM_THRESHOLD_BYTES: i32 = 4 << 20;
 
 /// Configures the allocator for speed: for stores in memory and peer servers. Call it before there are threads.
 pub(crate) fn configure_for_memory() {
+    // The C library would raise its threshold to the largest mapping that was freed.
+    #[cfg(target_env = "gnu")]
+    if std::env::var_os("MALLOC_MMAP_THRESHOLD_").is_none() {
+        // SAFETY: mallopt takes two numbers; if it refuses one, things stay as they were.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE as i32) };
+    }
     MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
 }
 

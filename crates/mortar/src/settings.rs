@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use wire::transport::Address;
 
 mod auth;
+mod connections;
 
 pub(crate) use auth::AuthSettings;
+pub(crate) use connections::ConnectionSettings;
 
 use crate::failure::{Failure, Result};
 use crate::serving::LogFormat;
@@ -136,6 +138,18 @@ pub(crate) struct PartialSettings {
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
+    /// Connections at a time; 32 more are for administrators [default: 4096]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    max_connections: Option<u32>,
+    /// Connections of one user [default: half of all]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    max_connections_per_user: Option<u32>,
+    /// Connections from one address, or of one local user over a Unix socket; not over loopback [default: half of all]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    max_connections_per_address: Option<u32>,
+    /// Memory for requests that have begun to arrive and are not whole, in MiB [default: 256]
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(64..=1 << 20))]
+    unfinished_input_mib: Option<u32>,
     /// Log level, such as info or warn,store=debug; MORTAR_LOG overrides it
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -161,6 +175,7 @@ pub(crate) struct Settings {
     pub(crate) auth: AuthSettings,
     pub(crate) insecure: bool,
     pub(crate) io_threads: Option<u16>,
+    pub(crate) connections: ConnectionSettings,
     pub(crate) log: Option<String>,
     pub(crate) log_format: LogFormat,
 }
@@ -219,6 +234,10 @@ impl PartialSettings {
             tls_require_client_cert: self.tls_require_client_cert.or(other.tls_require_client_cert),
             insecure: self.insecure.or(other.insecure),
             io_threads: self.io_threads.or(other.io_threads),
+            max_connections: self.max_connections.or(other.max_connections),
+            max_connections_per_user: self.max_connections_per_user.or(other.max_connections_per_user),
+            max_connections_per_address: self.max_connections_per_address.or(other.max_connections_per_address),
+            unfinished_input_mib: self.unfinished_input_mib.or(other.unfinished_input_mib),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
         })
@@ -248,6 +267,7 @@ impl Settings {
             return Err(Failure::usage("the catalogue is either in etcd, or in a data directory, or in memory"));
         }
         let doors = AuthSettings::of(&given)?;
+        let connections = ConnectionSettings::of(&given);
         let namespace = given.etcd_namespace;
         let etcd = given.etcd.map(|members| Etcd { members, namespace });
         let listen = given.listen.unwrap_or_else(|| vec![role.default_listen().to_owned()]);
@@ -270,6 +290,7 @@ impl Settings {
             auth: doors,
             insecure: given.insecure.unwrap_or(false),
             io_threads: given.io_threads,
+            connections,
             log: given.log,
             log_format: given.log_format.unwrap_or_default(),
         };
@@ -291,7 +312,19 @@ impl Settings {
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let (listen, http, insecure) = (self.listen.clone(), self.http, self.insecure);
         let (tls, membership) = (self.auth.load()?.tls.clone(), self.membership()?);
-        Ok(Config { listen, tls, cluster_credentials: membership, http, insecure, threads, ..Config::default() })
+        let (connections, unfinished_input_bytes) =
+            (self.connections.limits(), self.connections.unfinished_input_bytes());
+        Ok(Config {
+            listen,
+            tls,
+            cluster_credentials: membership,
+            http,
+            insecure,
+            threads,
+            connections,
+            unfinished_input_bytes,
+            ..Config::default()
+        })
     }
 
     /// The credentials towards other processes of the cluster.
@@ -373,6 +406,7 @@ impl Settings {
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let about = "Threads that serve connections; by default one for every two processors, at most 16.";
         lines.push(comment_unless(self.io_threads.is_some(), line(about, "io_threads", threads.to_string())));
+        lines.extend(self.connections.lines());
         let log = line(
             "How much is logged on the error stream: error, warn, info, debug, trace, or by part: warn,store=debug.\n\
              The environment variable MORTAR_LOG counts for more.",
@@ -464,7 +498,9 @@ mod tests {
             let again = parse(&first.to_toml()).unwrap();
             assert_eq!(format!("{first:?}"), format!("{again:?}"));
         }
-        let mut odd = parse("role = 'brick'\nio_threads = 3\nlog = 'warn'").unwrap();
+        let mut odd =
+            parse("role = 'brick'\nio_threads = 3\nmax_connections = 9\nunfinished_input_mib = 64\nlog = 'warn'")
+                .unwrap();
         odd.data = Some(PathBuf::from("a \"b\"\\\u{7f}\n"));
         odd.http = parse_http_address("127.0.0.1:9").unwrap();
         odd.advertise = vec!["example.org:7".parse().unwrap()];

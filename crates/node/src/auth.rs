@@ -1,21 +1,23 @@
-//! Who may come in, and what they may do.
+//! Authentication and authorization: who a caller is, and what it may do.
 //!
 //! ```text
-//!   Hello, certificate ──▶ Guard ──▶ Who ──▶ the role: may they be here? ──▶ each request: may they do this?
-//!                            │                         ▲
-//!                        catalogue copy ───────────────┘  again, whenever it changes
+//!   Hello, certificate ──▶ Authenticator ──▶ Principal ──▶ the role: is it admitted? ──▶ each request: is it allowed?
+//!                               │                            ▲
+//!                         copy of the catalogue ─────────────┘  again at each change
 //! ```
 //!
-//! 1. As long as the catalogue has no user, the doors are open: nobody has to say who it is. The first user closes them.
-//! 2. A user comes in by its password or by a certificate, a process of the cluster by the cluster's secret or by a
-//!    certificate for [`NODE_CERTIFICATE_NAME`](meta::catalog::NODE_CERTIFICATE_NAME).
-//! 3. Who is in stays as long as it would be let in: whoever would not, as of the next change of the catalogue, is hung up on. Nobody
-//!    stays by a password that is no longer the user's.
-//! 4. Whoever is refused does not learn whether a user exists: neither by words nor by how long it takes.
+//! 1. While the catalogue has no user, every caller is anonymous and may do everything. The first user ends that.
+//! 2. A user authenticates by its password or by a certificate for its name. A process of the cluster authenticates by the
+//!    cluster's secret or by a certificate for [`NODE_CERTIFICATE_NAME`](meta::catalog::NODE_CERTIFICATE_NAME).
+//! 3. After each change of the catalogue, the server checks every connection again, and closes those that it would not admit. A
+//!    connection by a password ends when the user's password is set anew.
+//! 4. A refusal does not tell whether a user exists, neither by its text nor by the time it takes.
+//! 5. Guesses are bounded, and known clients do not wait for those of others (`login_throttle`, `login_queue`).
 
 mod accounts;
 mod authenticator;
 mod cluster_credentials;
+mod login_queue;
 mod login_throttle;
 mod principal;
 mod secret;

@@ -21,6 +21,7 @@ pub mod member;
 pub mod meta;
 pub mod node_placement;
 mod peer;
+mod plant;
 pub mod purpose;
 mod server;
 
@@ -37,4 +38,4 @@ pub mod drivers {
 
 pub use brick::Brick;
 pub use peer::PeerServer;
-pub use server::Config;
+pub use server::{Config, ConnectionLimits};

@@ -4,8 +4,10 @@
 //! thread, and stays there.
 
 mod config;
+mod connection_table;
 mod counters;
 mod http;
+mod log_limiter;
 mod metric;
 mod thread;
 
@@ -23,16 +25,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::handshake::Terms;
-use wire::link::{Mailbox, Responder, Service};
+use wire::link::{InputBudget, Mailbox, Responder, Service};
 use wire::proto;
 use wire::proto::response::Response;
-use wire::transport::{Address, Listener, beyond_loopback};
+use wire::transport::{Address, Listener, PeerAddress, beyond_loopback};
 
 use crate::auth::{Authenticator, Principal};
 pub use config::Config;
+pub use connection_table::ConnectionLimits;
+use connection_table::{ConnectionOwner, ConnectionTable};
 #[cfg(test)]
 pub(crate) use counters::KINDS;
 pub(crate) use counters::{ServerCounters, ThreadCounters, kind_index};
+pub(crate) use log_limiter::LogLimiter;
 pub(crate) use metric::Metric;
 pub(crate) use thread::{AGENT, TICK, Thread};
 
@@ -91,17 +96,22 @@ pub(crate) struct Shared<R> {
     pub(crate) config: Arc<Config>,
     pub(crate) counters: ServerCounters,
     authenticator: Authenticator,
+    table: Arc<ConnectionTable>,
+    input_budget: Arc<InputBudget>,
+    /// For lines about connections that are refused or evicted, or that break the protocol.
+    refusal_log: LogLimiter,
     connections: Mutex<Vec<(Arc<AdmittedConnection>, Weak<Mailbox>)>>,
     /// Holds a receiver for every connection, so that their end can be awaited.
     connected: watch::Sender<()>,
 }
 
-/// Somebody who was let in.
+/// A connection that was admitted.
 struct AdmittedConnection {
-    /// Where from, for logs.
-    peer: String,
+    /// Its number in the table of connections.
+    id: u64,
+    peer: PeerAddress,
     principal: Principal,
-    /// What it has said, without the password.
+    /// Its `Hello`, without the password.
     hello: proto::Hello,
 }
 
@@ -124,11 +134,12 @@ impl<R: ServerRole> Shared<R> {
     /// Hangs up on somebody who would not be let in any more, once what was asked is answered: the first user's administrator
     /// hears that the doors are closed.
     fn recheck_admission(&self, visitor: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
-        let AdmittedConnection { peer, principal: who, hello } = visitor;
+        let AdmittedConnection { id, peer, principal: who, hello } = visitor;
         let Some(catalog) = self.role.catalog() else { return };
+        self.table.set_privileged(*id, who.is_privileged(Some(&catalog)));
         let admitted = who.check(Some(&catalog));
         if let Err(error) = admitted.and_then(|()| self.role.admit(&self.config, hello, who).map(drop)) {
-            info!(peer, %who, %error, "may not stay");
+            info!(%peer, %who, %error, "a connection is not admitted any more and is closed");
             mailbox.drain();
             let mailbox = Arc::downgrade(mailbox);
             tokio::spawn(async move {
@@ -206,11 +217,16 @@ impl<R: ServerRole> Server<R> {
         let count = config.threads.max(1);
         let (visitors, (connected, _)) = (Mutex::default(), watch::channel(()));
         let (config, metrics) = (Arc::new(config), ServerCounters::new(count));
+        let table = ConnectionTable::new(config.connections);
+        let input_budget = InputBudget::new(config.unfinished_input_bytes);
         let shared = Arc::new(Shared {
             role,
             config,
             counters: metrics,
             authenticator: guard,
+            table,
+            input_budget,
+            refusal_log: LogLimiter::default(),
             connections: visitors,
             connected,
         });
@@ -275,7 +291,7 @@ impl<R: ServerRole> Server<R> {
             }
         };
         if time::timeout(patience, all_ended).await.is_err() {
-            self.shared.for_each_connection(|visitor, _| warn!(peer = visitor.peer, "{late}"));
+            self.shared.for_each_connection(|visitor, _| warn!(peer = %visitor.peer, "{late}"));
         }
     }
 }
@@ -354,6 +370,10 @@ async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        shared.table.tick();
+        if let Some(suppressed) = shared.refusal_log.take_suppressed() {
+            info!(suppressed, "more connections were refused or closed than are logged");
+        }
         shared.role.tick(&shared.config);
     }
 }
@@ -376,24 +396,23 @@ async fn accept<R: ServerRole>(
         let (connection, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Mostly too many open files: others may close theirs.
-                warn!(%error, "a connection cannot be accepted");
-                time::sleep(TICK / 10).await;
+                if let Some(suppressed) = shared.refusal_log.admit() {
+                    warn!(%error, suppressed, "a connection cannot be accepted");
+                }
+                let no_descriptors =
+                    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(|e| Some(e.raw_os_error()));
+                if !(no_descriptors.contains(&error.raw_os_error()) && shared.table.evict_one()) {
+                    time::sleep(TICK / 10).await;
+                }
                 continue;
             }
         };
-        let metrics = &shared.counters;
-        metrics.accepted.fetch_add(1, Ordering::Relaxed);
-        // Beyond this not even a refusal is worth its cost.
-        if metrics.open.fetch_add(1, Ordering::Relaxed) >= 2 * shared.config.max_connections as u64 {
-            metrics.open.fetch_sub(1, Ordering::Relaxed);
-            metrics.refused.fetch_add(1, Ordering::Relaxed);
-            continue;
-        }
+        shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         let idlest = workers.iter().min_by_key(|(thread, _)| thread.load.load(Ordering::Relaxed));
         let Some((thread, arrivals)) = idlest else { return };
         thread.load.fetch_add(1, Ordering::Relaxed);
-        if arrivals.send(AcceptedConnection { connection, peer }).is_err() {
+        let slot = shared.table.accept(peer.into());
+        if arrivals.send(AcceptedConnection { connection, peer, slot }).is_err() {
             return;
         }
     }

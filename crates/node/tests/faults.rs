@@ -196,7 +196,7 @@ fn answers_to_one_connection_keep_the_order_of_quick_requests() {
 fn connections_beyond_the_limit_are_refused() {
     run(async {
         let world =
-            World::with(|_| Store::in_memory(Options::default()).unwrap(), |config| config.max_connections = 2).await;
+            World::with(|_| Store::in_memory(Options::default()).unwrap(), |config| config.connections.total = 2).await;
         let (one, _two) = (world.client().await, world.client().await);
         let three = Client::connect(&world.unix()).await.unwrap_err();
         assert_eq!(three.kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! Finds out who somebody is.
+//! Authenticates callers.
 
 use std::sync::Arc;
 
@@ -7,41 +7,50 @@ use model::{Error, Result};
 use tracing::{info, warn};
 use wire::handshake::Role;
 use wire::proto::Hello;
-use wire::transport::RemoteEndpoint;
+use wire::transport::{ConnectionSource, RemoteEndpoint};
 
-use super::login_throttle::{LoginSource, LoginThrottle};
+use super::login_queue::LoginQueue;
+use super::login_throttle::{AttemptKind, ClientKey, LoginAttempt, LoginThrottle};
 use super::principal::{Login, denied, login_required_error};
 use super::{ClusterCredentials, Principal};
+use crate::plant::{Bug, planted};
+use crate::server::LogLimiter;
 
-/// Finds out who comes to a server.
+/// Authenticates the callers of one server.
 pub(crate) struct Authenticator {
-    membership: ClusterCredentials,
-    /// Others than those on this machine can reach the server, and nobody said that this is fine.
+    credentials: ClusterCredentials,
+    /// Whether other machines can reach the server, and it was not started with `insecure`.
     is_exposed: bool,
-    verifier: PasswordChecker,
+    checker: PasswordChecker,
+    queue: Arc<LoginQueue>,
     throttle: LoginThrottle,
+    failure_log: LogLimiter,
 }
 
-/// What whoever is refused learns: the same whether or not there is such a user.
+/// The refusal of a wrong name or password. It does not tell which.
 fn wrong_credentials_error() -> Error {
     denied("user or password is wrong")
 }
 
 impl Authenticator {
-    pub(crate) fn new(membership: ClusterCredentials, is_exposed: bool) -> Self {
+    pub(crate) fn new(credentials: ClusterCredentials, is_exposed: bool) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let at_once = (processors / 2).max(1);
         Self {
-            membership,
+            credentials,
             is_exposed,
-            verifier: PasswordChecker::new(processors / 2),
+            checker: PasswordChecker::new(at_once),
+            queue: LoginQueue::new(at_once),
             throttle: LoginThrottle::default(),
+            failure_log: LogLimiter::default(),
         }
     }
 
-    /// Who it is that says `hello`, as of this catalogue; without one there is nobody to be known.
+    /// Authenticates the sender of `hello` by this catalogue. Without a catalogue every caller is anonymous.
     ///
     /// # Errors
-    /// [`Denied`](model::ErrorKind::Denied) if it is not who it says, or may not come in; takes a while then.
+    /// [`Denied`](model::ErrorKind::Denied) if the credentials are wrong or the caller is not allowed; [`Unavailable`](model::ErrorKind::Unavailable)
+    /// if too many logins have failed, or too many are being checked.
     pub(crate) async fn admit(
         &self,
         catalog: Option<Arc<Catalog>>,
@@ -68,7 +77,7 @@ impl Authenticator {
         }
     }
 
-    /// Somebody, as long as the doors are open.
+    /// Admits an anonymous caller: the catalogue has no users.
     fn admit_anonymous(&self) -> Result<Principal> {
         if self.is_exposed {
             return Err(denied(
@@ -79,22 +88,24 @@ impl Authenticator {
         Ok(Principal::Anonymous)
     }
 
-    /// A process of the cluster that shows its secret.
+    /// Admits a process of the cluster by the cluster's secret.
     async fn admit_member(&self, catalog: &Catalog, hello: &Hello, peer: &RemoteEndpoint) -> Result<Principal> {
-        let shown = !hello.password.is_empty();
-        match &self.membership.secret {
-            Some(secret) if shown => {
-                let place = login_source(peer, NODE_CERTIFICATE_NAME);
-                self.throttle.wait(&place).await;
+        let is_shown = !hello.password.is_empty();
+        match &self.credentials.secret {
+            Some(secret) if is_shown => {
+                let mut attempt = self.begin_attempt(peer, NODE_CERTIFICATE_NAME, AttemptKind::ClusterSecret).await?;
+                attempt.begin_check();
                 if secret.matches(&hello.password) {
+                    attempt.succeed();
                     return Ok(Principal::Member);
                 }
-                warn!(address = ?peer.address, "somebody shows a wrong cluster secret");
-                self.throttle.record_failure(&place).await;
+                if let Some(suppressed) = self.failure_log.admit() {
+                    warn!(address = %source(peer), suppressed, "a connection with a wrong cluster secret");
+                }
                 Err(denied("this is not the secret of this cluster: give all of its processes the same file"))
             }
             _ if catalog.allows_anonymous() => self.admit_anonymous(),
-            None if shown => {
+            None if is_shown => {
                 Err(denied("this server was given no cluster secret: start it with --cluster-secret FILE"))
             }
             _ => Err(denied(format!(
@@ -105,24 +116,55 @@ impl Authenticator {
     }
 
     async fn admit_by_password(&self, catalog: &Catalog, hello: &Hello, peer: &RemoteEndpoint) -> Result<Principal> {
-        let place = login_source(peer, &hello.user);
-        self.throttle.wait(&place).await;
         let user = catalog.user(&hello.user).cloned();
-        let known = self.verifier.verify(user.clone(), hello.password.clone()).await?;
-        let Some(user) = user.filter(|_| known) else {
-            info!(user = hello.user, address = ?peer.address, "a login with a wrong user or password");
-            self.throttle.record_failure(&place).await;
+        let kind = AttemptKind::Password { user_exists: user.is_some() };
+        let mut attempt = self.begin_attempt(peer, &hello.user, kind).await?;
+        let permit = self.queue.acquire(source(peer), attempt.is_known()).await?;
+        attempt.begin_check();
+        let is_right = match self.checker.verify(user.clone(), hello.password.clone()).await {
+            Ok(is_right) => is_right,
+            Err(error) => {
+                attempt.forgive();
+                return Err(error);
+            }
+        };
+        drop(permit);
+        let Some(user) = user.filter(|_| is_right) else {
+            if let Some(suppressed) = self.failure_log.admit() {
+                info!(user = hello.user, address = %source(peer), suppressed, "a login with a wrong user or password");
+            }
             return Err(wrong_credentials_error());
         };
-        // Only whoever knows the password learns this.
-        if user.disabled {
+        // This is told only to callers that have the password.
+        if user.disabled && !planted(Bug::DisabledLogsIn) {
+            attempt.forgive();
             return Err(denied(format!("user {} is disabled: an administrator can change that", user.name)));
         }
+        attempt.succeed();
         Ok(Principal::User(Login::by_password(&user)))
+    }
+
+    async fn begin_attempt(&self, peer: &RemoteEndpoint, name: &str, kind: AttemptKind) -> Result<LoginAttempt<'_>> {
+        let client = match &peer.subject {
+            Some(subject) => ClientKey::Certificate(subject.name.clone()),
+            None => ClientKey::Address(source(peer)),
+        };
+        let attempt = self.throttle.begin(client, name, kind).await;
+        if let Err(error) = &attempt
+            && let Some(suppressed) = self.failure_log.admit()
+        {
+            warn!(user = name, address = %source(peer), suppressed, %error, "a login is refused unchecked");
+        }
+        attempt
     }
 }
 
-/// Whether somebody says that it is a process of the cluster, or shows a secret and no name: that of the cluster.
+/// Where a caller is. A connection that has ended has no address any more, and counts as one of this machine.
+fn source(peer: &RemoteEndpoint) -> ConnectionSource {
+    peer.address.map_or(ConnectionSource::Loopback, ConnectionSource::from)
+}
+
+/// Whether the caller is a process of the cluster by its role, or gives a password without a name: the cluster's secret.
 fn is_member(hello: &Hello) -> bool {
     let is_process = matches!(hello.role(), Role::Brick | Role::Peer | Role::Redirector);
     is_process || hello.user.is_empty() && !hello.password.is_empty()
@@ -136,15 +178,6 @@ fn admit_by_certificate(catalog: &Catalog, name: &str) -> Result<Principal> {
             Err(denied(format!("the certificate is for {name:?}, which is no user of this cluster that may log in")))
         }
     }
-}
-
-/// Where failures are counted: an IPv6 network of one customer is one place.
-fn login_source(peer: &RemoteEndpoint, name: &str) -> LoginSource {
-    let address = peer.address.map(|address| match address.ip().to_canonical() {
-        std::net::IpAddr::V6(ip) => std::net::Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
-        ip => ip,
-    });
-    (address, name.to_owned())
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use meta::catalog::{Catalog, Permission, User};
 use model::{Error, ErrorKind, Result};
 
+use crate::plant::{Bug, planted};
+
 /// Who somebody turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Principal {
@@ -49,7 +51,8 @@ impl Login {
         let name = &self.name;
         let gone = || denied(format!("user {name} may not log in any more"));
         let user = catalog.user(name).filter(|user| !user.disabled).ok_or_else(gone)?;
-        if self.password.is_some() && self.password.as_deref() != user.password.as_deref() {
+        let is_changed = self.password.is_some() && self.password.as_deref() != user.password.as_deref();
+        if is_changed && !planted(Bug::OldPasswordStays) {
             return Err(denied(format!("the password of user {name} was changed: log in with the new one")));
         }
         Ok(user)
@@ -88,6 +91,10 @@ impl Principal {
         match (self, catalog) {
             (_, None) | (Self::Member, _) => Some(Permission::Admin),
             (Self::Anonymous, Some(catalog)) => catalog.allows_anonymous().then_some(Permission::Admin),
+            (Self::User(login), Some(catalog)) if planted(Bug::PermissionOfAnotherSpace) => {
+                let user = login.user(catalog).ok()?;
+                catalog.spaces().filter_map(|space| catalog.permission(user, space)).max()
+            }
             (Self::User(login), Some(catalog)) => catalog.permission(login.user(catalog).ok()?, catalog.space(space)?),
         }
     }
@@ -119,6 +126,24 @@ impl Principal {
         denied(format!("{self} has no permission to {needed} in space {space:?}: an administrator may grant it"))
     }
 
+    /// Whether it is an administrator of a catalogue with users, or a process of the cluster: such connections may use the
+    /// places that a server reserves. Anonymous callers may not, although they may do everything.
+    pub(crate) fn is_privileged(&self, catalog: Option<&Catalog>) -> bool {
+        match self {
+            Self::Anonymous => false,
+            Self::Member => true,
+            Self::User(_) => self.check_administrator(catalog).is_ok(),
+        }
+    }
+
+    /// The name of the user, if it is one.
+    pub(crate) fn user_name(&self) -> Option<Arc<str>> {
+        match self {
+            Self::User(login) => Some(login.name.clone()),
+            Self::Anonymous | Self::Member => None,
+        }
+    }
+
     /// Whether it may do everything.
     ///
     /// # Errors
@@ -126,7 +151,7 @@ impl Principal {
     pub(crate) fn check_administrator(&self, catalog: Option<&Catalog>) -> Result<()> {
         self.check(catalog)?;
         match (self, catalog) {
-            (Self::User(login), Some(catalog)) if !catalog.is_administrator(login.user(catalog)?) => {
+            (Self::User(login), Some(catalog)) if !is_administrator(catalog, login.user(catalog)?) => {
                 Err(denied(format!("{self} is no administrator, and only those may do this")))
             }
             _ => Ok(()),
@@ -142,6 +167,11 @@ impl std::fmt::Display for Principal {
             Self::Member => f.write_str("a process of the cluster"),
         }
     }
+}
+
+fn is_administrator(catalog: &Catalog, user: &User) -> bool {
+    let is_space_admin = || catalog.spaces().any(|space| catalog.permission(user, space) == Some(Permission::Admin));
+    catalog.is_administrator(user) || planted(Bug::SpaceAdminIsAdministrator) && is_space_admin()
 }
 
 /// What whoever did not say who it is gets to hear.

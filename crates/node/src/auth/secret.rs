@@ -11,6 +11,8 @@ use model::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 use wire::handshake::MAX_PASSWORD;
 
+use crate::plant::{Bug, planted};
+
 /// Bytes in the shortest secret.
 const MIN_SECRET: usize = 16;
 /// Bytes in the largest file.
@@ -132,6 +134,7 @@ fn generate_line() -> String {
 }
 
 fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
+    let one = if planted(Bug::SecretComparedPartly) { &one[..other.len().min(one.len())] } else { one };
     let differences = one.iter().zip(other).fold(0, |found, (a, b)| std::hint::black_box(found | (a ^ b)));
     one.len() == other.len() && differences == 0
 }

@@ -148,6 +148,11 @@ impl Service for BrickConnection {
     fn on_sent(&mut self, bytes: u64) {
         self.thread.counters.sent.add(bytes);
     }
+
+    /// A peer server's connection, or one that may have snapshots and uploads.
+    fn holds_state(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for BrickConnection {

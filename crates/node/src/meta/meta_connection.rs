@@ -270,6 +270,10 @@ impl Service for MetaConnection {
     fn on_sent(&mut self, bytes: u64) {
         self.thread.counters.sent.add(bytes);
     }
+
+    fn holds_state(&self) -> bool {
+        !self.watches.is_empty()
+    }
 }
 
 /// Tells all that a watch sees; ends well when it sees no more.

@@ -267,6 +267,10 @@ impl Service for ClientConnection {
     fn on_sent(&mut self, bytes: u64) {
         self.thread.counters.sent.add(bytes);
     }
+
+    fn holds_state(&self) -> bool {
+        self.state.number().is_some() || !self.queries.is_empty()
+    }
 }
 
 impl Drop for ClientConnection {

@@ -131,6 +131,11 @@ impl Queries {
     pub(super) fn end(&mut self, cursor: u64) {
         self.open.remove(&cursor);
     }
+
+    /// Whether no query is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
 }
 
 /// Something that has arrived for a query.

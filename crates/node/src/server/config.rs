@@ -6,6 +6,7 @@ use std::time::Duration;
 use wire::link::Limits;
 use wire::transport::{Address, tls};
 
+use super::ConnectionLimits;
 use crate::auth::ClusterCredentials;
 
 /// How a server is run; the defaults suit one machine.
@@ -25,10 +26,13 @@ pub struct Config {
     /// store, and, on a machine that they share, for those who ask: on two processors, two such threads and a client
     /// take each other's place, and serve less than one.
     pub threads: usize,
-    /// Connections at a time; more are refused.
-    pub max_connections: usize,
+    /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
+    pub connections: ConnectionLimits,
     /// What bounds each connection.
     pub limits: Limits,
+    /// Bytes of frames of all connections that have begun to arrive and are not whole. Beyond it the connection with the oldest
+    /// such frame is closed.
+    pub unfinished_input_bytes: usize,
     /// How long a client may take to say who it is.
     pub handshake_timeout: Duration,
     /// How long a snapshot may rest unused before it is given up.
@@ -48,8 +52,9 @@ impl Default for Config {
             http: None,
             insecure: false,
             threads: io_threads(),
-            max_connections: 4096,
+            connections: ConnectionLimits::default(),
             limits: Limits::default(),
+            unfinished_input_bytes: 256 << 20,
             handshake_timeout: Duration::from_secs(10),
             snapshot_idle: Duration::from_secs(60),
             max_snapshots: 64,

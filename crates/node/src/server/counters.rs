@@ -205,7 +205,6 @@ pub(crate) struct ServerCounters {
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) violations: AtomicU64,
-    pub(crate) open: AtomicU64,
 }
 
 impl ServerCounters {
@@ -215,7 +214,6 @@ impl ServerCounters {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             violations: AtomicU64::new(0),
-            open: AtomicU64::new(0),
         }
     }
 

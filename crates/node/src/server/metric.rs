@@ -40,11 +40,23 @@ impl Metric {
 pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
     let metrics = &server.counters;
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let (half_open, admitted) = server.table.count();
     let mut list = vec![
-        Metric::gauge("connections", count(&metrics.open), "Connections open."),
+        Metric::gauge("connections", admitted as u64, "Connections that are admitted."),
+        Metric::gauge("connections_half_open", half_open as u64, "Connections that are not authenticated yet."),
+        Metric::counter(
+            "connections_evicted_total",
+            server.table.evicted(),
+            "Connections closed to make room for others.",
+        ),
         Metric::counter("connections_accepted_total", count(&metrics.accepted), "Connections accepted."),
         Metric::counter("connections_refused_total", count(&metrics.refused), "Connections refused."),
         Metric::counter("protocol_violations_total", count(&metrics.violations), "Connections ended for bad bytes."),
+        Metric::gauge(
+            "unfinished_input_bytes",
+            server.input_budget.used() as u64,
+            "Bytes of frames that are not whole yet.",
+        ),
         Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),
         Metric::counter("sent_bytes_total", metrics.sum(|t| &t.sent), "Bytes of content sent."),
         Metric::counter("conflicts_total", metrics.sum(|t| &t.conflicts), "Transactions that met a conflict."),

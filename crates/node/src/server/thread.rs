@@ -11,9 +11,10 @@ use tracing::{debug, info, warn};
 use wire::handshake::{self, HandshakeAuthenticator, Terms};
 use wire::link::{self, End, Link, Mailbox};
 use wire::proto;
-use wire::transport::{AcceptedSocket, RemoteEndpoint, Stream};
+use wire::transport::{AcceptedSocket, PeerAddress, RemoteEndpoint, Stream};
 
-use super::{AdmittedConnection, ServerRole, Shared, ThreadCounters};
+use super::connection_table::ConnectionSlot;
+use super::{AdmittedConnection, ConnectionOwner, ServerRole, Shared, ThreadCounters};
 use crate::auth::Principal;
 
 /// How this software names itself to clients.
@@ -33,7 +34,8 @@ pub(crate) struct Thread<R: ServerRole> {
 /// A connection for a thread to serve.
 pub(crate) struct AcceptedConnection {
     pub(crate) connection: AcceptedSocket,
-    pub(crate) peer: String,
+    pub(crate) peer: PeerAddress,
+    pub(crate) slot: ConnectionSlot,
 }
 
 impl<R: ServerRole> Thread<R> {
@@ -45,82 +47,103 @@ impl<R: ServerRole> Thread<R> {
     pub(crate) async fn run(self: Arc<Self>, mut arrivals: mpsc::UnboundedReceiver<AcceptedConnection>) {
         let this = self.clone();
         let beside = tokio::spawn(async move { R::run_background(&this).await });
-        while let Some(AcceptedConnection { connection, peer }) = arrivals.recv().await {
-            tokio::spawn(self.clone().serve(connection, peer));
+        while let Some(accepted) = arrivals.recv().await {
+            let thread = self.clone();
+            tokio::spawn(async move {
+                thread.serve(accepted).await;
+                thread.load.fetch_sub(1, Ordering::Relaxed);
+            });
         }
         beside.abort();
     }
 
-    fn count_closed(&self) {
-        self.load.fetch_sub(1, Ordering::Relaxed);
-        self.server.counters.open.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    async fn serve(self: Arc<Self>, connection: AcceptedSocket, peer: String) {
+    async fn serve(self: &Arc<Self>, accepted: AcceptedConnection) {
+        let AcceptedConnection { connection, peer, slot } = accepted;
         let server = &self.server;
-        let mut door = AdmissionCheck { server, admitted: None };
-        let greeting = async {
+        let mut check = AdmissionCheck { server, slot: &slot, admitted: None };
+        let handshake = async {
             let mut stream = connection.into_stream().await?;
-            let (hello, _) = handshake::accept(&mut stream, &mut door, AGENT).await?;
+            let (hello, _) = handshake::accept(&mut stream, &mut check, AGENT).await?;
             Ok::<_, Error>((stream, hello))
         };
-        match time::timeout(server.config.handshake_timeout, greeting).await {
-            Ok(Ok((stream, hello))) => {
-                if let Some((who, pass)) = door.admitted {
-                    debug!(peer, agent = hello.agent, space = hello.space, %who, "connected");
-                    // Nothing that was secret is kept.
+        let evicted = || Error::new(ErrorKind::Unavailable, "it was not authenticated when its place was needed");
+        let done = time::timeout(server.config.handshake_timeout, async {
+            tokio::select! {
+                done = handshake => done,
+                () = slot.evicted() => Err(evicted()),
+            }
+        });
+        let late = |_| Error::new(ErrorKind::Unavailable, "it was not authenticated in time");
+        match done.await.map_err(late).flatten() {
+            Ok((stream, hello)) => {
+                if let Some((who, pass)) = check.admitted {
+                    debug!(%peer, agent = hello.agent, space = hello.space, %who, "connected");
+                    // The password is not kept.
                     let hello = proto::Hello { password: String::new(), ..hello };
-                    self.serve_admitted(stream, AdmittedConnection { peer, principal: who, hello }, pass).await;
+                    let connection = AdmittedConnection { id: slot.id(), peer, principal: who, hello };
+                    self.serve_admitted(stream, connection, pass, slot).await;
                 }
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 server.counters.refused.fetch_add(1, Ordering::Relaxed);
-                info!(peer, %error, "refused");
-            }
-            Err(_) => {
-                server.counters.refused.fetch_add(1, Ordering::Relaxed);
-                info!(peer, "did not say who it is in time");
+                if let Some(suppressed) = server.refusal_log.admit() {
+                    info!(%peer, %error, suppressed, "refused a connection");
+                }
             }
         }
-        self.count_closed();
     }
 
-    async fn serve_admitted(self: &Arc<Self>, stream: Stream, visitor: AdmittedConnection, pass: R::Admission) {
+    async fn serve_admitted(
+        self: &Arc<Self>,
+        stream: Stream,
+        connection: AdmittedConnection,
+        pass: R::Admission,
+        slot: ConnectionSlot,
+    ) {
         let (server, mailbox) = (&self.server, Arc::new(Mailbox::default()));
-        let peer = visitor.peer.clone();
-        let registered = server.register(visitor, &mailbox);
+        let peer = connection.peer;
+        slot.attach(&mailbox);
+        let registered = server.register(connection, &mailbox);
         let (service, limits) = (R::serve(self, pass, &mailbox), server.config.limits);
-        let end = link::drive(Link::new(stream, service, limits, limits.max_frame, mailbox)).await;
-        drop(registered);
+        let link = Link::new(stream, service, limits, limits.max_frame, mailbox);
+        let end = link::drive(link.with_input_budget(server.input_budget.clone())).await;
+        drop((registered, slot));
         match end {
-            End::Closed | End::HungUp => debug!(peer, %end, "disconnected"),
-            End::Broken(error) => debug!(peer, %error, "the connection broke"),
-            End::Stalled(_) | End::Overrun => info!(peer, %end, "given up"),
-            End::TooLong { .. } => warn!(peer, %end, "disconnected"),
-            End::Violated(error) => {
-                server.counters.violations.fetch_add(1, Ordering::Relaxed);
-                warn!(peer, %error, "the client broke the protocol");
-            }
+            End::Closed | End::HungUp => debug!(%peer, %end, "disconnected"),
+            End::Broken(error) => debug!(%peer, %error, "the connection broke"),
+            end => self.log_abnormal_end(peer, &end),
+        }
+    }
+
+    fn log_abnormal_end(&self, peer: PeerAddress, end: &End) {
+        if let End::Violated(_) = end {
+            self.server.counters.violations.fetch_add(1, Ordering::Relaxed);
+        }
+        let Some(suppressed) = self.server.refusal_log.admit() else { return };
+        match end {
+            End::TooLong { .. } => warn!(%peer, %end, suppressed, "disconnected"),
+            End::Violated(error) => warn!(%peer, %error, suppressed, "the client broke the protocol"),
+            _ => info!(%peer, %end, suppressed, "disconnected"),
         }
     }
 }
 
-/// Decides who may come in.
+/// Authenticates one connection and admits it.
 struct AdmissionCheck<'a, R: ServerRole> {
     server: &'a Shared<R>,
-    /// Of whoever may.
+    slot: &'a ConnectionSlot,
+    /// The result, if it was admitted.
     admitted: Option<(Principal, R::Admission)>,
 }
 
 impl<R: ServerRole> HandshakeAuthenticator for AdmissionCheck<'_, R> {
     async fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> Result<Terms> {
-        let Shared { role, config, counters: metrics, authenticator: guard, .. } = self.server;
-        if metrics.open.load(Ordering::Relaxed) > config.max_connections as u64 {
-            let what = format!("the server has its {} connections: try again later", config.max_connections);
-            return Err(Error::new(ErrorKind::Unavailable, what));
-        }
-        let who = guard.admit(role.catalog(), hello, peer).await?;
+        let Shared { role, config, authenticator, .. } = self.server;
+        self.slot.begin_authentication();
+        let who = authenticator.admit(role.catalog(), hello, peer).await?;
         let (terms, pass) = role.admit(config, hello, &who)?;
+        let is_privileged = who.is_privileged(role.catalog().as_deref());
+        self.slot.admit(ConnectionOwner { user: who.user_name(), is_privileged })?;
         self.admitted = Some((who, pass));
         Ok(terms)
     }

@@ -2,141 +2,32 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
-use std::fs;
-use std::sync::Arc;
+mod hostile;
+mod tls;
+mod world;
+
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, Event, IsolationLevel, Transaction};
-use client::{Client, ConnectOptions, Credentials, ErrorKind, tls};
-use meta::catalog::{ADMINISTRATORS, CatalogEditor, Grantee, Permission, SpaceOptions};
-use meta::{Embedded, MetaStore, Revision};
+use client::ErrorKind;
+use client::cluster::{Cluster, CommitOutcome, Event, IsolationLevel, Transaction};
+use meta::MetaStore;
+use meta::catalog::{ADMINISTRATORS, Grantee, Permission};
 use model::{FailurePolicy, Object, Oid};
-use node::auth::{ClusterCredentials, Secret};
-use node::cluster_view::ClusterView;
-use node::member::{self, Identity, Member};
-use node::meta::{MetaServer, RemoteMetaStore};
-use node::node_placement::BrickId;
-use node::{Brick, Config, PeerServer};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use store::{Options, Store};
+use node::auth::ClusterCredentials;
+use node::meta::RemoteMetaStore;
+use node::{Config, PeerServer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time;
 use wire::handshake::{self, Role};
-use wire::proto::account::SetPassword;
-use wire::proto::account::administer::Action;
-use wire::transport::tls::{ClientFiles, ClientVerification, ServerFiles};
-use wire::transport::{self, Address, Stream};
+use wire::transport::{self, Stream};
 
-/// A cluster of one of each, whose processes know each other by what `config` says.
-struct World {
-    editor: CatalogEditor,
-    cluster_view: Arc<ClusterView>,
-    meta: MetaServer,
-    brick: Brick,
-    peer: PeerServer,
-    _member: Member,
-}
-
-impl World {
-    async fn start(config: &dyn Fn() -> Config) -> Self {
-        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
-        let editor = CatalogEditor::new(store.clone());
-        let meta = MetaServer::start(store, config()).await.unwrap();
-        let membership = config().cluster_credentials;
-        let remote = RemoteMetaStore::new_as(meta.addresses().to_vec(), membership, Role::Brick).unwrap();
-        let realm = ClusterView::follow(Arc::new(remote)).await.unwrap();
-        let store = Store::in_memory(Options::default()).unwrap();
-        let id = member::brick_of(&realm, &store, &config().listen).await.unwrap();
-        let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
-        let start = editor.start_number().await.unwrap();
-        let member = Member::announce(&realm, Identity::Brick(id), start, brick.addresses()).await.unwrap();
-        realm.create_space("main", SpaceOptions { nodes: Some(1), ..SpaceOptions::default() }).await.unwrap();
-        let start = editor.start_number().await.unwrap();
-        let peer = PeerServer::start(realm.clone(), start.0, config()).await.unwrap();
-        let world = Self { editor, cluster_view: realm, meta, brick, peer, _member: member };
-        world.reach(&world.editor.set_up(&meta::catalog::Parameters::generate()).await.unwrap().revision).await;
-        world
-    }
-
-    /// On loopback, with a secret.
-    async fn without_users() -> (Self, Secret) {
-        let secret = Secret::generate();
-        let known = secret.clone();
-        let config = move || {
-            let membership = ClusterCredentials { secret: Some(known.clone()), ..ClusterCredentials::default() };
-            Config {
-                listen: vec!["127.0.0.1:0".parse().unwrap()],
-                cluster_credentials: membership,
-                threads: 1,
-                ..Config::default()
-            }
-        };
-        (Self::start(&config).await, secret)
-    }
-
-    /// The same with users: root may do everything; others what they are granted. All have the password `right one`.
-    async fn with(users: &[(&str, Option<Permission>)]) -> (Self, Secret) {
-        let (world, secret) = Self::without_users().await;
-        world.add("root", None).await;
-        for (name, permission) in users {
-            world.add(name, *permission).await;
-        }
-        (world, secret)
-    }
-
-    async fn add(&self, name: &str, permission: Option<Permission>) {
-        self.editor.create_user(name, Some("right one"), &[]).await.unwrap();
-        let granted = self.editor.grant("main", Grantee::User(name), permission).await.unwrap();
-        self.reach(&granted.revision).await;
-    }
-
-    async fn reach(&self, revision: &Revision) {
-        self.cluster_view.wait_for_revision(*revision).await.unwrap();
-    }
-
-    async fn grant(&self, name: &str, permission: Option<Permission>) {
-        let granted = self.editor.grant("main", Grantee::User(name), permission).await.unwrap();
-        self.reach(&granted.revision).await;
-    }
-
-    fn url(of: &[Address]) -> String {
-        match &of[0] {
-            Address::Tls(host) => format!("mortars://{host}/main"),
-            plain => format!("mortar://{plain}/main"),
-        }
-    }
-
-    async fn client(&self, name: &str, password: &str) -> client::Result<Client> {
-        Self::client_at(self.peer.addresses(), name, password).await
-    }
-
-    async fn client_at(addresses: &[Address], name: &str, password: &str) -> client::Result<Client> {
-        let mut options = ConnectOptions::default();
-        options.retry = Duration::ZERO;
-        if !(name.is_empty() && password.is_empty()) {
-            options.credentials = Some(Credentials { user: name.to_owned(), password: password.to_owned() });
-        }
-        Client::connect_with(&Self::url(addresses), options).await
-    }
-
-    async fn cluster(&self, name: &str) -> client::Result<Cluster> {
-        let mut options = ClusterOptions::default();
-        options.credentials = Some(Credentials { user: name.to_owned(), password: "right one".to_owned() });
-        options.timeout = Duration::from_secs(20);
-        Cluster::connect_with(&Self::url(self.peer.addresses()), options).await
-    }
-}
+use world::{World, run};
 
 fn denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     error.message().to_owned()
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
 }
 
 /// Makes an object with this text, which is its name too.
@@ -394,137 +285,5 @@ fn the_first_user_closes_the_doors_and_processes_with_the_secret_stay() {
         assert_eq!(root.get(oid).await.unwrap().unwrap().data, "first");
         create(&root, "second").await.unwrap();
         assert!(world.editor.set_member(ADMINISTRATORS, "root", false).await.is_err());
-    });
-}
-
-// ---------------------------------------------------------------------------------------------- TLS
-
-/// An authority, and the files of those that it has certified.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    dir: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut says = CertificateParams::new(Vec::new()).unwrap();
-        says.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        says.distinguished_name.push(DnType::CommonName, "authority");
-        let key = KeyPair::generate().unwrap();
-        fs::write(dir.path().join("ca.pem"), says.self_signed(&key).unwrap().pem()).unwrap();
-        Self { issuer: Issuer::new(says, key), dir }
-    }
-
-    fn ca(&self) -> std::path::PathBuf {
-        self.dir.path().join("ca.pem")
-    }
-
-    fn issue(&self, name: &str) -> tls::Identity {
-        let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut says = CertificateParams::new(hosts).unwrap();
-        says.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let file = |end| self.dir.path().join(format!("{name}.{end}"));
-        fs::write(file("pem"), says.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
-        fs::write(file("key"), key.serialize_pem()).unwrap();
-        tls::Identity { certificate: file("pem"), key: file("key") }
-    }
-
-    fn client(&self, identity: Option<tls::Identity>) -> tls::Client {
-        tls::Client::load(ClientFiles { ca: self.ca(), identity, name: None }).unwrap()
-    }
-
-    fn config(&self, listen: &str) -> Config {
-        let identity = self.issue("mortar-node");
-        let clients = Some(ClientVerification { ca: self.ca(), required: false });
-        let server = ServerFiles { identity: identity.clone(), clients };
-        let membership = ClusterCredentials { tls: Some(self.client(Some(identity))), ..ClusterCredentials::default() };
-        let tls = Some(wire::transport::tls::Server::load(server).unwrap());
-        Config {
-            listen: vec![listen.parse().unwrap()],
-            tls,
-            cluster_credentials: membership,
-            threads: 1,
-            ..Config::default()
-        }
-    }
-}
-
-#[test]
-fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do() {
-    run(async {
-        let authority = Authority::new();
-        let world = World::start(&|| authority.config("tls:127.0.0.1:0")).await;
-        world.add("root", None).await;
-        world.add("ann", Some(Permission::Read)).await;
-        let connect = async |tls: Option<tls::Client>, credentials: Option<(&str, &str)>| {
-            let mut options = ConnectOptions::default();
-            options.tls = tls;
-            options.credentials =
-                credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
-            Client::connect_with(&World::url(world.peer.addresses()), options).await
-        };
-        let believes = || Some(authority.client(None));
-        assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
-        assert!(connect(believes(), Some(("ann", "right one"))).await.is_ok());
-        // Only who has come by a certificate knows that nobody needs a password, at peer servers and at the meta-server.
-        let forget = || Action::SetPassword(SetPassword { user: "root".to_owned(), hash: None });
-        let root = connect(believes(), Some(("root", "right one"))).await.unwrap();
-        let refused = root.administer(forget()).await.unwrap_err();
-        assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("certificate"), "{refused}");
-        let root = connect(Some(authority.client(Some(authority.issue("root")))), None).await.unwrap();
-        root.administer(forget()).await.unwrap();
-        world.editor.set_password("root", Some("right one")).await.unwrap();
-        let mut options = ConnectOptions::default();
-        options.tls = Some(authority.client(Some(authority.issue("root"))));
-        let at_meta = Client::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
-        at_meta.administer(forget()).await.unwrap();
-        denied(connect(believes(), Some(("ann", "wrong"))).await);
-        denied(connect(believes(), None).await);
-        denied(connect(Some(authority.client(Some(authority.issue("nobody")))), None).await);
-        // Of another authority: neither believes the other.
-        let other = Authority::new();
-        assert!(denied(connect(Some(other.client(None)), Some(("ann", "right one"))).await).contains("authority"));
-        let both = ClientFiles { ca: authority.ca(), identity: Some(other.issue("ann")), name: None };
-        denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
-        // TLS against plain, and plain against TLS.
-        let plain = World::url(world.peer.addresses()).replace("mortars://", "mortar://");
-        let refused = Client::connect(&plain).await.unwrap_err();
-        assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortars://"), "{refused}");
-        let (unsafe_world, _) = World::without_users().await;
-        let url = World::url(unsafe_world.peer.addresses()).replace("mortar://", "mortars://");
-        let mut options = ConnectOptions::default();
-        options.tls = believes();
-        let refused = Client::connect_with(&url, options).await.unwrap_err();
-        assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortar://"), "{refused}");
-    });
-}
-
-#[test]
-fn listening_beyond_loopback_takes_tls_and_users_or_a_person_who_says_so() {
-    run(async {
-        let authority = Authority::new();
-        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
-        let start = async |config: Config| MetaServer::start(store.clone(), config).await;
-        let refused = async |config: Config| {
-            let refused = start(config).await.unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
-            refused.message().to_owned()
-        };
-        let plain = || Config { listen: vec!["0.0.0.0:0".parse().unwrap()], threads: 1, ..Config::default() };
-        assert!(refused(plain()).await.contains("--tls-cert"));
-        assert!(refused(authority.config("tls:0.0.0.0:0")).await.contains("mortar user add"));
-        start(Config { insecure: true, ..plain() }).await.unwrap().shutdown().await.unwrap();
-        CatalogEditor::new(store.clone()).create_user("root", Some("right one"), &[]).await.unwrap();
-        assert!(refused(plain()).await.contains("--tls-cert"));
-        start(authority.config("tls:0.0.0.0:0")).await.unwrap().shutdown().await.unwrap();
-        let http = Some("0.0.0.0:0".parse().unwrap());
-        let config = Config { http, ..authority.config("tls:127.0.0.1:0") };
-        assert!(refused(config).await.contains("HTTP"));
-        // A store of its own has no users.
-        let config = authority.config("tls:0.0.0.0:0");
-        let alone = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap_err();
-        assert_eq!(alone.kind(), ErrorKind::Denied, "{alone}");
     });
 }

@@ -250,6 +250,7 @@ impl ProcessFiles {
                 },
                 insecure: false,
                 io_threads: None,
+                connections: Default::default(),
                 log: None,
                 log_format: Default::default(),
             };

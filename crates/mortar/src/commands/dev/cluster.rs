@@ -117,6 +117,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         auth: doors.clone(),
         insecure: args.insecure,
         io_threads: args.io_threads,
+        connections: Default::default(),
         log: None,
         log_format: args.log_format,
     };

@@ -1,12 +1,16 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meta::catalog::{CatalogEditor, Follower, Grantee, Parameters, Permission};
 use meta::{Embedded, MetaStore};
 use model::ErrorKind;
+use tokio::task::JoinSet;
+use wire::transport::PeerAddress;
 use wire::transport::tls::Subject;
 
 use super::super::Secret;
 use super::*;
+use crate::plant::plant;
 
 struct World {
     editor: CatalogEditor,
@@ -49,7 +53,11 @@ fn hello(role: Role, user: &str, password: &str) -> Hello {
 }
 
 fn peer_without_certificate() -> RemoteEndpoint {
-    RemoteEndpoint { address: Some(SocketAddr::from(([127, 0, 0, 1], 1))), subject: None, is_private: true }
+    RemoteEndpoint {
+        address: Some(PeerAddress::Ip(SocketAddr::from(([127, 0, 0, 1], 1)))),
+        subject: None,
+        is_private: true,
+    }
 }
 
 fn certified(name: &str) -> RemoteEndpoint {
@@ -104,7 +112,6 @@ async fn a_password_lets_its_user_in_and_refusals_do_not_tell_who_exists() {
     assert!(world.admit(&guard, hello(Role::Client, "ann", ""), &peer_without_certificate()).await.is_err());
 }
 
-#[tokio::test]
 async fn a_disabled_user_learns_it_only_by_the_right_password() {
     let world = World::with_users().await;
     let (guard, ann) = (world.authenticator(), world.user("ann").await);
@@ -120,7 +127,6 @@ async fn a_disabled_user_learns_it_only_by_the_right_password() {
     assert!(ann.check(Some(&catalog)).is_err(), "whoever is in has to go");
 }
 
-#[tokio::test]
 async fn nobody_stays_by_a_password_that_was_changed() {
     let world = World::with_users().await;
     let guard = world.authenticator();
@@ -160,7 +166,6 @@ async fn a_certificate_stands_for_its_user_and_for_no_other() {
     assert!(world.admit(&guard, hello(Role::Peer, "", ""), &ann).await.is_err(), "a user is no process of the cluster");
 }
 
-#[tokio::test]
 async fn processes_show_the_secret_or_a_certificate() {
     let world = World::with_users().await;
     let guard = world.authenticator();
@@ -171,7 +176,7 @@ async fn processes_show_the_secret_or_a_certificate() {
     }
     let who = world.admit(&guard, hello(Role::Brick, "", ""), &certified(NODE_CERTIFICATE_NAME)).await.unwrap();
     assert_eq!(who, Principal::Member);
-    for wrong in ["", "x", &secret[1..]] {
+    for wrong in ["", "x", &secret[1..], &secret[..secret.len() - 1], &format!("{secret}0")] {
         let refused =
             world.admit(&guard, hello(Role::Brick, "", wrong), &peer_without_certificate()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied);
@@ -188,7 +193,6 @@ async fn processes_show_the_secret_or_a_certificate() {
     );
 }
 
-#[tokio::test]
 async fn permissions_are_those_of_the_catalogue_as_it_is_now() {
     let world = World::with_users().await;
     let brick =
@@ -212,4 +216,118 @@ async fn permissions_are_those_of_the_catalogue_as_it_is_now() {
     assert_eq!(may(Some(Permission::Read)).await, [true, false, false]);
     assert_eq!(may(Some(Permission::Write)).await, [true, true, false]);
     assert_eq!(may(Some(Permission::Admin)).await, [true, true, true]);
+    // In one space, that says nothing of another.
+    world.editor.create_space("other", Default::default()).await.unwrap();
+    let granted = world.editor.grant("main", Grantee::User("ann"), Some(Permission::Admin)).await.unwrap();
+    let catalog = world.follower.wait_for_revision(granted.revision).await.unwrap();
+    assert_eq!(ann.permission(Some(&catalog), "other"), None);
+    assert!(!ann.is_privileged(Some(&catalog)) && root.is_privileged(Some(&catalog)));
+}
+
+fn at(number: u32) -> RemoteEndpoint {
+    let address = SocketAddr::from((IpAddr::from(number.to_be_bytes()), 1));
+    RemoteEndpoint { address: Some(PeerAddress::Ip(address)), subject: None, is_private: true }
+}
+
+/// Lets all tasks that can go on do so.
+async fn settle() {
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_logs_in_at_once_while_others_guess() {
+    let world = World::with_users().await;
+    let guard = Arc::new(world.authenticator());
+    let right = || hello(Role::Client, "ann", "right one");
+    world.admit(&guard, right(), &at(1)).await.unwrap();
+    // 200 guesses at the same time, half of them at her name, each from an address of its own. None is checked yet.
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut permits = Vec::new();
+    for number in 0..(processors / 2).max(1) {
+        permits.push(guard.queue.acquire(ConnectionSource::Uid(number as u32), true).await.unwrap());
+    }
+    let (mut guesses, checked) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+    for number in 0..200 {
+        let name = if number % 2 == 0 { "ann".to_owned() } else { format!("nobody{number}") };
+        let (guard, catalog, checked) = (guard.clone(), world.follower.catalog(), checked.clone());
+        guesses.spawn(async move {
+            let error = guard.admit(Some(catalog), &hello(Role::Client, &name, "wrong"), &at(1_000 + number)).await;
+            let kind = error.unwrap_err().kind();
+            checked.fetch_add(usize::from(kind == ErrorKind::Denied), Ordering::Relaxed);
+            kind
+        });
+    }
+    settle().await;
+    let begun = tokio::time::Instant::now();
+    let (owner_guard, catalog) = (guard.clone(), world.follower.catalog());
+    let owner = tokio::spawn(async move {
+        let who = owner_guard.admit(Some(catalog), &right(), &at(1)).await;
+        (who, checked.load(Ordering::Relaxed))
+    });
+    settle().await;
+    drop(permits);
+    let (who, checked_before) = owner.await.unwrap();
+    assert_eq!(name(&who.unwrap()), "ann");
+    assert!(begun.elapsed().is_zero(), "no time passes");
+    assert_eq!(checked_before, 0, "it goes before all that wait");
+    let kinds = guesses.join_all().await;
+    let unchecked = kinds.iter().filter(|kind| **kind == ErrorKind::Unavailable).count();
+    assert!(unchecked >= 100, "most guesses are not checked at all: {unchecked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attacker_that_finds_the_password_late_does_not_get_in() {
+    let world = World::with_users().await;
+    let guard = world.authenticator();
+    for number in 0..10 {
+        let refused = world.admit(&guard, hello(Role::Client, "ann", "wrong"), &at(number)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+    }
+    // The eleventh guess is right, and is not looked at.
+    let refused = world.admit(&guard, hello(Role::Client, "ann", "right one"), &at(11)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert!(refused.message().contains("try again in 6 s"), "{refused}");
+    // The refusal is the same for a name that no user has.
+    for number in 0..10 {
+        world.admit(&guard, hello(Role::Client, "nobody", "wrong"), &at(100 + number)).await.unwrap_err();
+    }
+    let nobody = world.admit(&guard, hello(Role::Client, "nobody", "x"), &at(200)).await.unwrap_err();
+    assert_eq!(nobody.message(), refused.message());
+    // A certificate or an earlier login gets in all the while, and so does anybody after some seconds.
+    let certified = RemoteEndpoint { address: at(300).address, ..certified("laptop") };
+    world.admit(&guard, hello(Role::Client, "ann", "right one"), &certified).await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    world.admit(&guard, hello(Role::Client, "ann", "right one"), &at(11)).await.unwrap();
+}
+
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+/// Tests, each with the mistake that it notices.
+const DIRECTED: [(Bug, fn()); 5] = [
+    (Bug::DisabledLogsIn, || run(a_disabled_user_learns_it_only_by_the_right_password())),
+    (Bug::OldPasswordStays, || run(nobody_stays_by_a_password_that_was_changed())),
+    (Bug::SecretComparedPartly, || run(processes_show_the_secret_or_a_certificate())),
+    (Bug::PermissionOfAnotherSpace, || run(permissions_are_those_of_the_catalogue_as_it_is_now())),
+    (Bug::SpaceAdminIsAdministrator, || run(permissions_are_those_of_the_catalogue_as_it_is_now())),
+];
+
+#[test]
+fn callers_get_what_the_catalogue_says() {
+    for (_, test) in DIRECTED {
+        test();
+    }
+}
+
+#[test]
+fn planted_mistakes_are_noticed() {
+    for (bug, test) in DIRECTED {
+        plant(Some(bug));
+        let noticed = std::panic::catch_unwind(test).is_err();
+        plant(None);
+        assert!(noticed, "{bug:?} was not noticed");
+    }
 }

@@ -1,0 +1,149 @@
+//! TLS: who is known by a certificate, and which addresses a server may have.
+
+use std::fs;
+use std::sync::Arc;
+
+use client::{Client, ConnectOptions, Credentials, ErrorKind, tls};
+use meta::catalog::{CatalogEditor, Permission};
+use meta::{Embedded, MetaStore};
+use node::auth::ClusterCredentials;
+use node::meta::MetaServer;
+use node::{Brick, Config};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use store::{Options, Store};
+use wire::proto::account::SetPassword;
+use wire::proto::account::administer::Action;
+use wire::transport::tls::{ClientFiles, ClientVerification, ServerFiles};
+
+use super::denied;
+use super::world::{World, run};
+
+/// An authority, and the files of those that it has certified.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    dir: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut says = CertificateParams::new(Vec::new()).unwrap();
+        says.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        says.distinguished_name.push(DnType::CommonName, "authority");
+        let key = KeyPair::generate().unwrap();
+        fs::write(dir.path().join("ca.pem"), says.self_signed(&key).unwrap().pem()).unwrap();
+        Self { issuer: Issuer::new(says, key), dir }
+    }
+
+    fn ca(&self) -> std::path::PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    fn issue(&self, name: &str) -> tls::Identity {
+        let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut says = CertificateParams::new(hosts).unwrap();
+        says.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let file = |end| self.dir.path().join(format!("{name}.{end}"));
+        fs::write(file("pem"), says.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
+        fs::write(file("key"), key.serialize_pem()).unwrap();
+        tls::Identity { certificate: file("pem"), key: file("key") }
+    }
+
+    fn client(&self, identity: Option<tls::Identity>) -> tls::Client {
+        tls::Client::load(ClientFiles { ca: self.ca(), identity, name: None }).unwrap()
+    }
+
+    fn config(&self, listen: &str) -> Config {
+        let identity = self.issue("mortar-node");
+        let clients = Some(ClientVerification { ca: self.ca(), required: false });
+        let server = ServerFiles { identity: identity.clone(), clients };
+        let membership = ClusterCredentials { tls: Some(self.client(Some(identity))), ..ClusterCredentials::default() };
+        let tls = Some(wire::transport::tls::Server::load(server).unwrap());
+        Config {
+            listen: vec![listen.parse().unwrap()],
+            tls,
+            cluster_credentials: membership,
+            threads: 1,
+            ..Config::default()
+        }
+    }
+}
+
+#[test]
+fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do() {
+    run(async {
+        let authority = Authority::new();
+        let world = World::start(&|| authority.config("tls:127.0.0.1:0")).await;
+        world.add("root", None).await;
+        world.add("ann", Some(Permission::Read)).await;
+        let connect = async |tls: Option<tls::Client>, credentials: Option<(&str, &str)>| {
+            let mut options = ConnectOptions::default();
+            options.tls = tls;
+            options.credentials =
+                credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
+            Client::connect_with(&World::url(world.peer.addresses()), options).await
+        };
+        let believes = || Some(authority.client(None));
+        assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
+        assert!(connect(believes(), Some(("ann", "right one"))).await.is_ok());
+        // Only who has come by a certificate knows that nobody needs a password, at peer servers and at the meta-server.
+        let forget = || Action::SetPassword(SetPassword { user: "root".to_owned(), hash: None });
+        let root = connect(believes(), Some(("root", "right one"))).await.unwrap();
+        let refused = root.administer(forget()).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("certificate"), "{refused}");
+        let root = connect(Some(authority.client(Some(authority.issue("root")))), None).await.unwrap();
+        root.administer(forget()).await.unwrap();
+        world.editor.set_password("root", Some("right one")).await.unwrap();
+        let mut options = ConnectOptions::default();
+        options.tls = Some(authority.client(Some(authority.issue("root"))));
+        let at_meta = Client::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
+        at_meta.administer(forget()).await.unwrap();
+        denied(connect(believes(), Some(("ann", "wrong"))).await);
+        denied(connect(believes(), None).await);
+        denied(connect(Some(authority.client(Some(authority.issue("nobody")))), None).await);
+        // Of another authority: neither believes the other.
+        let other = Authority::new();
+        assert!(denied(connect(Some(other.client(None)), Some(("ann", "right one"))).await).contains("authority"));
+        let both = ClientFiles { ca: authority.ca(), identity: Some(other.issue("ann")), name: None };
+        denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
+        // TLS against plain, and plain against TLS.
+        let plain = World::url(world.peer.addresses()).replace("mortars://", "mortar://");
+        let refused = Client::connect(&plain).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortars://"), "{refused}");
+        let (unsafe_world, _) = World::without_users().await;
+        let url = World::url(unsafe_world.peer.addresses()).replace("mortar://", "mortars://");
+        let mut options = ConnectOptions::default();
+        options.tls = believes();
+        let refused = Client::connect_with(&url, options).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortar://"), "{refused}");
+    });
+}
+
+#[test]
+fn listening_beyond_loopback_takes_tls_and_users_or_a_person_who_says_so() {
+    run(async {
+        let authority = Authority::new();
+        let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let start = async |config: Config| MetaServer::start(store.clone(), config).await;
+        let refused = async |config: Config| {
+            let refused = start(config).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+            refused.message().to_owned()
+        };
+        let plain = || Config { listen: vec!["0.0.0.0:0".parse().unwrap()], threads: 1, ..Config::default() };
+        assert!(refused(plain()).await.contains("--tls-cert"));
+        assert!(refused(authority.config("tls:0.0.0.0:0")).await.contains("mortar user add"));
+        start(Config { insecure: true, ..plain() }).await.unwrap().shutdown().await.unwrap();
+        CatalogEditor::new(store.clone()).create_user("root", Some("right one"), &[]).await.unwrap();
+        assert!(refused(plain()).await.contains("--tls-cert"));
+        start(authority.config("tls:0.0.0.0:0")).await.unwrap().shutdown().await.unwrap();
+        let http = Some("0.0.0.0:0".parse().unwrap());
+        let config = Config { http, ..authority.config("tls:127.0.0.1:0") };
+        assert!(refused(config).await.contains("HTTP"));
+        // A store of its own has no users.
+        let config = authority.config("tls:0.0.0.0:0");
+        let alone = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap_err();
+        assert_eq!(alone.kind(), ErrorKind::Denied, "{alone}");
+    });
+}

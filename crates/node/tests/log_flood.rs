@@ -1,0 +1,66 @@
+//! Connections that are refused do not fill the log. Alone in its process, as a log belongs to one.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use node::{Brick, Config};
+use store::{Options, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use wire::transport::Address;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn refused_connections_are_logged_at_a_bounded_rate_with_a_count_of_the_others() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let test = async {
+        let dir = tempfile::tempdir().unwrap();
+        let listen = vec![Address::Unix(dir.path().join("socket"))];
+        let config = Config { listen, threads: 1, ..Config::default() };
+        let _brick = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap();
+        let begun = std::time::Instant::now();
+        for _ in 0..1_000 {
+            let mut stream = UnixStream::connect(dir.path().join("socket")).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            stream.shutdown().await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+        let periods = begun.elapsed().as_secs() as usize / 10 + 1;
+        let text = || String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines = text().lines().filter(|line| line.contains("refused a connection")).count();
+        assert!((1..=periods * 10).contains(&lines), "{lines} lines in {periods} periods");
+        // The others are counted when the period is over.
+        let told = |text: &str| -> usize {
+            let counts = text.split("suppressed=").skip(1);
+            counts.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<usize>().unwrap()).sum()
+        };
+        loop {
+            let text = text();
+            let lines = text.lines().filter(|line| line.contains("refused a connection")).count();
+            if lines + told(&text) == 1_000 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
+}
