@@ -193,7 +193,7 @@ fn who_follows_events_is_told_when_the_doors_close() {
     };
     assert_eq!(ended.code(), Some(9));
     let last = json_lines(&fs::read_to_string(&said).unwrap()).pop().unwrap();
-    assert!(last["event"] == "refused" && last["why"].as_str().unwrap().contains("say which you are"), "{last}");
+    assert!(last["event"] == "refused" && last["why"].as_str().unwrap().contains("give the user as USER@"), "{last}");
     let error = json_lines(&fs::read_to_string(&errors).unwrap()).pop().unwrap();
     assert_eq!((&error["error"]["kind"], &error["error"]["exit_code"]), (&"denied".into(), &9.into()), "{error}");
 }
@@ -210,7 +210,7 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     check_refused(&run(&mut at(&cluster, &["user", "add", "ann", "--no-password"])), 2, "give it a password");
     assert_eq!(run(&mut at(&cluster, &["user", "list"])).ok(), "", "the doors are open");
     run(at(&cluster, &["user", "add", "ann"]).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
-    check_refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are, as USER@");
+    check_refused(&run(&mut at(&cluster, &["user", "list"])), 9, "give the user as USER@");
     let as_ann = |cluster: &Cluster, args: &[&str]| {
         let mut command = at(cluster, args);
         command.env("MORTAR_USER", "ann").env("MORTAR_PASSWORD", "correct horse");
@@ -237,5 +237,5 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     run(mortar(&["cluster", "down", "--data"]).arg(cluster.data())).ok();
     cluster.up(&[]);
     as_ann(&cluster, &["user", "list"]).ok();
-    check_refused(&run(&mut at(&cluster, &["user", "list"])), 9, "say which you are");
+    check_refused(&run(&mut at(&cluster, &["user", "list"])), 9, "give the user as USER@");
 }

@@ -91,7 +91,7 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let config = world.data().join(format!("{gone}.toml"));
     let again = run(mortar(&["node", "--config"]).arg(config));
     assert_eq!(again.code, 9, "{}", again.stderr);
-    assert!(again.stderr.contains("was taken out of the cluster"), "{}", again.stderr);
+    assert!(again.stderr.contains("was removed from the cluster"), "{}", again.stderr);
     world.run_at(&["cluster", "down", "--data"]).ok();
     world.wait_ended();
     world.up(&[]);

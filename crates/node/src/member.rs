@@ -1,10 +1,10 @@
-//! A process as a member of its cluster: it has a number in the catalogue, and says there that it lives.
+//! Membership of a process in its cluster: its number in the catalogue, and the entry that it is alive.
 //!
-//! 1. A brick's number is kept in its store, with the cluster that gave it: one that has lost its store is another brick, and
-//!    a store is never taken for part of another cluster.
-//! 2. A peer server has the number of the one that listens at the same addresses.
-//! 3. That a process lives is an entry of a session, which is kept. A meta-server that is away for a while changes nothing
-//!    for whoever works together already; when it is back, the process says again that it lives.
+//! 1. A brick's number is kept in its store, with the identity of the cluster. A brick that has lost its store is a new
+//!    brick, and a store never becomes part of another cluster.
+//! 2. A peer server has the number that the catalogue has for its addresses.
+//! 3. A process that is alive has an entry, which belongs to a session that the process renews. While the meta-server is
+//!    unreachable, the processes continue to work together; afterwards each process enters itself again.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,15 +23,15 @@ use wire::transport::Address;
 
 use crate::cluster_view::ClusterView;
 
-/// The row of a brick's store that says which brick of which cluster it is.
+/// The row of a brick's store with the numbers of the cluster and the brick.
 pub(crate) const IDENTITY_ROW: &[u8] = b"member";
 /// Pauses between attempts to renew the session while the catalogue cannot be reached.
 const MIN_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_millis(750);
-/// How long the end of a session may take when the process ends: it ends by itself too.
+/// How long ending the session may take when the process ends. It expires by itself too.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who a process is in its cluster.
+/// The identity of a process in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A brick.
@@ -49,7 +49,7 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// A process that is said to live, as long as this is there.
+/// The entry that a process is alive, as long as this value exists.
 pub struct Member {
     editor: CatalogEditor,
     task: AbortHandle,
@@ -63,11 +63,11 @@ impl std::fmt::Debug for Member {
     }
 }
 
-/// The number of the brick whose store this is: the one that it has, or a new one.
+/// The number of the brick with this store: the number in the store, or a new one.
 ///
 /// # Errors
-/// [`ErrorKind::Denied`] if the store belongs to another cluster, or the brick was taken out of this one; if the catalogue
-/// or the store cannot be changed.
+/// [`ErrorKind::Denied`] if the store belongs to another cluster, or the brick was removed from this one; other kinds if
+/// the catalogue or the store cannot be changed.
 pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address]) -> Result<BrickId> {
     let editor = realm.editor()?;
     let cluster = editor.parameters().await?.cluster;
@@ -80,7 +80,7 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
             return Err(Error::new(ErrorKind::Denied, what));
         }
         if realm.catalog().is_some_and(|catalog| catalog.brick(brick).is_none()) {
-            let what = format!("brick {brick} was taken out of the cluster: give it an empty data directory");
+            let what = format!("brick {brick} was removed from the cluster: start it with an empty data directory");
             return Err(Error::new(ErrorKind::Denied, what));
         }
         return Ok(brick);
@@ -96,7 +96,7 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
     Ok(brick.id)
 }
 
-/// What the row of a brick says: of which cluster, and which brick.
+/// Decodes the row of a brick: the cluster and the number of the brick.
 fn parse_identity(row: &[u8]) -> Result<(String, BrickId)> {
     let text = str::from_utf8(row).unwrap_or_default();
     let mut words = text.split(' ');
@@ -105,7 +105,9 @@ fn parse_identity(row: &[u8]) -> Result<(String, BrickId)> {
         _ => None,
     };
     parsed.ok_or_else(|| {
-        let what = format!("the store does not say which brick it is of, but {text:?}: a newer program has written it");
+        let what = format!(
+            "the store names its brick as {text:?}, which this version cannot read: a newer version has written it"
+        );
         Error::new(ErrorKind::Unsupported, what)
     })
 }
@@ -132,10 +134,10 @@ pub async fn peer_at(realm: &ClusterView, addresses: &[Address]) -> Result<PeerI
 }
 
 impl Member {
-    /// Says that a process lives, and where it listens, and keeps saying so.
+    /// Enters a process as alive with its addresses, and keeps the entry.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`] if a later start of it has said so; what keeps the catalogue may fail.
+    /// [`ErrorKind::Denied`] if a later start of the same member has entered itself; errors of the catalogue's store.
     pub async fn announce(
         realm: &Arc<ClusterView>,
         identity: Identity,
@@ -152,31 +154,31 @@ impl Member {
         tell_session.send_replace(Some(first.id));
         let task = tokio::spawn(async move {
             let why = life.keep_announced(first, tell_session).await;
-            error!(%identity, why, "this process is no member of its cluster any more");
+            error!(%identity, why, "this process is not a member of its cluster any more");
             tell_end.send_replace(Some(why));
         });
         Ok(Self { editor, task: task.abort_handle(), session, ended })
     }
 
-    /// Waits until this process is no member any more, and says why: another one has taken its place, or it was taken out.
+    /// Waits until this process is not a member any more. Returns why: another process has replaced it, or it was removed.
     pub async fn ended(&self) -> String {
         let mut ended = self.ended.clone();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
             Some(why) => why,
-            // The task is only stopped by whoever does not ask any more.
+            // The task is stopped only when this value is dropped.
             None => std::future::pending().await,
         }
     }
 
-    /// Says that the process ends.
+    /// Removes the entry, as the process ends.
     pub async fn leave(self) {
         self.task.abort();
         let session = *self.session.borrow();
         if let Some(session) = session {
             let ending = time::timeout(LEAVE_TIMEOUT, self.editor.store().end_session(session));
             if let Ok(Err(error)) = ending.await {
-                info!(%error, "that this process ends cannot be said; it will be noticed");
+                info!(%error, "the entry of this process cannot be removed; it will expire");
             }
         }
     }
@@ -188,7 +190,7 @@ impl Drop for Member {
     }
 }
 
-/// What a process says of itself.
+/// The entry of a process.
 struct Announcer {
     editor: CatalogEditor,
     cluster_view: Weak<ClusterView>,
@@ -199,7 +201,7 @@ struct Announcer {
 }
 
 impl Announcer {
-    /// Says that the process lives, in a new session.
+    /// Enters the process as alive, in a new session.
     async fn announce(&self) -> Result<MetaSession, CatalogError> {
         let session = self.editor.store().open_session(self.ttl).await?;
         match self.identity {
@@ -215,7 +217,7 @@ impl Announcer {
         Ok(session)
     }
 
-    /// Keeps saying that the process lives; returns why it no longer can.
+    /// Keeps the entry; returns why that is not possible any more.
     async fn keep_announced(&self, mut session: MetaSession, tell: watch::Sender<Option<MetaSessionId>>) -> String {
         let (mut is_away, mut backoff) = (false, Backoff::new(MIN_BACKOFF, MAX_BACKOFF));
         loop {
@@ -228,7 +230,7 @@ impl Announcer {
             }
             if let Some(newer) = self.newer_start() {
                 let (who, start) = (self.identity, self.start);
-                return format!("{who} was started again as number {newer}; this is number {start}: it ends");
+                return format!("{who} was started again as number {newer}; this process is number {start} and ends");
             }
             match self.editor.store().renew_session(session.id).await {
                 Ok(()) if is_away => {
@@ -238,7 +240,7 @@ impl Announcer {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => match self.announce().await {
                     Ok(begun) => {
-                        info!("the catalogue had given this process up, and knows now that it lives");
+                        info!("the entry of this process had expired and was renewed");
                         session = begun;
                         is_away = false;
                         tell.send_replace(Some(session.id));
@@ -253,7 +255,7 @@ impl Announcer {
         }
     }
 
-    /// The start of a later process that has taken the place of this one.
+    /// The start number of a later process that has replaced this one.
     fn newer_start(&self) -> Option<StartNumber> {
         let catalog = self.cluster_view.upgrade()?.catalog()?;
         let alive = match self.identity {
@@ -265,7 +267,7 @@ impl Announcer {
 
     fn warn_unreachable(is_away: &mut bool, error: &Error) {
         if !std::mem::replace(is_away, true) {
-            warn!(%error, "the catalogue cannot be reached; what is known of the cluster stays");
+            warn!(%error, "the catalogue cannot be reached; this process continues with its copy");
         }
     }
 }
@@ -274,9 +276,9 @@ fn addresses_to_strings(addresses: &[Address]) -> Vec<String> {
     addresses.iter().map(Address::to_string).collect()
 }
 
-/// Does what may block where that holds nobody up.
+/// Runs blocking work on a thread for that.
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let ended = |_| Error::new(ErrorKind::Internal, "work on the store was given up");
+    let ended = |_| Error::new(ErrorKind::Internal, "work on the store was cancelled");
     tokio::task::spawn_blocking(work).await.map_err(ended)?
 }
 

@@ -1,14 +1,14 @@
-//! The meta-server: the catalogue of a cluster, for processes that ask over the wire.
+//! The meta-server: serves the catalogue of a cluster over the wire.
 //!
 //! ```text
-//!   bricks, peer servers, tools ── Remote ──▶ desk ──▶ MetaStore: embedded, or etcd
+//!   bricks, peer servers, tools ── RemoteMetaStore ──▶ MetaConnection ──▶ MetaStore: embedded, or etcd
 //! ```
 //!
-//! [`MetaServer`] serves whatever keeps the catalogue; [`RemoteMetaStore`] is what keeps it as seen from other processes, so that all
-//! that is built on [`MetaStore`] works the same in the process of the meta-server and elsewhere.
+//! [`MetaServer`] serves any [`MetaStore`]. [`RemoteMetaStore`] is a `MetaStore` that asks a meta-server, so code that uses a
+//! `MetaStore` works the same in the process of the meta-server and elsewhere.
 //!
-//! A write is done once, however often it is sent (`once`): whoever has lost the answer asks again, and learns how it has
-//! ended, as long as the meta-server is the same run.
+//! A write is executed once, however often it is sent (`write_deduplicator`). A writer that has lost the answer sends the write
+//! again and gets the first outcome, as long as the meta-server has not restarted.
 
 pub(crate) mod call_timeout;
 mod codec;
@@ -34,9 +34,9 @@ use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
 use write_deduplicator::WriteDeduplicator;
 
-/// A meta-server that serves.
+/// A running meta-server.
 ///
-/// Dropped, it goes on serving until the process ends; [`MetaServer::shutdown`] ends it in good order.
+/// If it is dropped, it serves until the process ends. [`MetaServer::shutdown`] stops it cleanly.
 pub struct MetaServer {
     server: Server<MetaRole>,
 }
@@ -48,10 +48,10 @@ impl std::fmt::Debug for MetaServer {
 }
 
 impl MetaServer {
-    /// Serves the catalogue that is kept by `store`, and sets it up if it is empty.
+    /// Serves the catalogue in `store`, and initializes it if it is empty.
     ///
     /// # Errors
-    /// As [`Brick::start`](crate::Brick::start); and if the catalogue cannot be read, or a newer program has written it.
+    /// As [`Brick::start`](crate::Brick::start); and if the catalogue cannot be read, or a newer version has written it.
     pub async fn start(store: Arc<dyn MetaStore>, config: Config) -> Result<Self> {
         let editor = CatalogEditor::new(store.clone());
         editor.set_up(&Parameters::generate()).await?;
@@ -60,19 +60,19 @@ impl MetaServer {
         Ok(Self { server: Server::start(role, config).await? })
     }
 
-    /// Where it listens, in the order asked for, with the ports that the system chose.
+    /// Its addresses in the order of the configuration, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.server.addresses
     }
 
-    /// Where `/metrics` and `/health` are, if anywhere.
+    /// The address of `/metrics` and `/health`, if there is one.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.server.http
     }
 
-    /// Ends it: takes no more connections, and answers what was asked. What keeps the catalogue goes on.
+    /// Stops it: accepts no more connections and answers the requests that have arrived. The store stays open.
     pub async fn shutdown(self) -> Result<()> {
         self.server.shutdown().await
     }
@@ -102,7 +102,7 @@ impl server::ServerRole for MetaRole {
     }
 
     fn admit(&self, config: &Config, _: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
-        // The catalogue says all of everybody.
+        // The catalogue has data of all users.
         who.check_administrator(Some(&self.follower.load()))?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0 }, who.clone()))
@@ -131,7 +131,7 @@ impl server::ServerRole for MetaRole {
     }
 }
 
-/// What a catalogue says in numbers.
+/// The metrics of a catalogue.
 pub(crate) fn catalog_metrics(catalog: &Catalog) -> Vec<Metric> {
     let alive = |alive: &Option<_>| u64::from(alive.is_some());
     let (mut bricks, mut bricks_alive, mut peers, mut peers_alive) = (0, 0, 0, 0);
@@ -148,17 +148,17 @@ pub(crate) fn catalog_metrics(catalog: &Catalog) -> Vec<Metric> {
         Metric::gauge(
             "catalogue_revision",
             catalog.revision().0,
-            "The last write to the catalogue that is known here.",
+            "Revision of the last write to the catalogue that is known here.",
         ),
         Metric::gauge(
             "placement_epoch",
             catalog.placement_map().epoch().0,
-            "The last change of the placement map known here.",
+            "Epoch of the placement map that is known here.",
         ),
         Metric::gauge("cluster_bricks", bricks, "Bricks of the cluster."),
-        Metric::gauge("cluster_bricks_alive", bricks_alive, "Bricks of the cluster that live."),
+        Metric::gauge("cluster_bricks_alive", bricks_alive, "Bricks of the cluster that are alive."),
         Metric::gauge("cluster_peers", peers, "Peer servers of the cluster."),
-        Metric::gauge("cluster_peers_alive", peers_alive, "Peer servers of the cluster that live."),
+        Metric::gauge("cluster_peers_alive", peers_alive, "Peer servers of the cluster that are alive."),
         Metric::gauge("cluster_spaces", spaces, "Object spaces of the cluster."),
         Metric::gauge("cluster_nodes", nodes, "Logical nodes of the cluster."),
     ]

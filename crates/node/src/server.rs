@@ -1,7 +1,7 @@
-//! What all roles have in common: listeners, threads and connections.
+//! What all roles share: listeners, threads and connections.
 //!
-//! A [`Role`] says who may come in and answers requests; the server does the rest. Each connection is a task of one I/O
-//! thread, and stays there.
+//! A [`ServerRole`] decides which callers are admitted and answers requests; the server does the rest. Each connection is a task of
+//! one I/O thread and stays there.
 
 mod config;
 mod connection_table;
@@ -43,50 +43,50 @@ pub(crate) use thread::{AGENT, TICK, Thread};
 
 use thread::AcceptedConnection;
 
-/// What a server is for.
+/// The role of a server.
 pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
-    /// What answers the requests of one connection. Dropped when the connection has ended.
+    /// Answers the requests of one connection. Dropped when the connection has ended.
     type Service: Service + Send;
-    /// What each I/O thread has for itself.
+    /// State that each I/O thread has for itself.
     type Local: Default + Send + Sync;
-    /// What is known of whoever was let in.
+    /// What the role knows of an admitted caller.
     type Admission: Send;
 
     /// Its name in logs.
     const NAME: &'static str;
 
-    /// The catalogue as it is known now, if there is one: without it there is nobody to be known.
+    /// The current copy of the catalogue, if there is one. Without a catalogue every caller is anonymous.
     fn catalog(&self) -> Option<Arc<Catalog>>;
 
-    /// Tells when the catalogue has changed.
+    /// Signals changes of the catalogue.
     fn catalog_changes(&self) -> Option<watch::Receiver<Revision>>;
 
-    /// Whether somebody may come in, and on which terms. Asked again when the catalogue has changed: whoever may not any more
-    /// is hung up on.
+    /// Decides whether a caller is admitted, and on which terms. Called again for each connection when the catalogue has changed;
+    /// a connection that is not admitted any more is closed.
     ///
     /// # Errors
-    /// What whoever may not is told.
+    /// The refusal that the caller is sent.
     fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)>;
 
-    /// Somebody has come in, and is reached through `mailbox`.
+    /// Creates the service of an admitted connection, which is reached through `mailbox`.
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> Self::Service;
 
-    /// What a thread does beside its connections, as long as it runs.
+    /// The background work of a thread, as long as it runs.
     fn run_background(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
 
     /// Called once a second.
     fn tick(&self, config: &Config);
 
-    /// What it tells of itself.
+    /// The metrics of the role.
     fn metrics(&self, metrics: &ServerCounters) -> Vec<Metric>;
 
-    /// Why it is not well, if it is not.
+    /// Why the server is not healthy, if so.
     fn health_problem(&self) -> Option<String>;
 
-    /// Ends it, when nobody is served any more. May block.
+    /// Closes the role after the last connection has ended. May block.
     ///
     /// # Errors
-    /// If it did not end in good order.
+    /// If it could not be closed cleanly.
     fn close(&self) -> Result<()>;
 }
 
@@ -115,26 +115,26 @@ struct AdmittedConnection {
     hello: proto::Hello,
 }
 
-/// How long somebody who may not stay has to hear the answers to what was asked.
+/// How long a connection that is not admitted any more has to receive the answers to its requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl<R: ServerRole> Shared<R> {
-    fn register(&self, visitor: AdmittedConnection, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
-        let visitor = Arc::new(visitor);
+    fn register(&self, connection: AdmittedConnection, mailbox: &Arc<Mailbox>) -> watch::Receiver<()> {
+        let connection = Arc::new(connection);
         {
-            let mut visitors = self.lock_connections();
-            visitors.retain(|(_, mailbox)| mailbox.strong_count() > 0);
-            visitors.push((visitor.clone(), Arc::downgrade(mailbox)));
+            let mut connections = self.lock_connections();
+            connections.retain(|(_, mailbox)| mailbox.strong_count() > 0);
+            connections.push((connection.clone(), Arc::downgrade(mailbox)));
         }
-        // The catalogue may have changed since it was let in, when it was not in the list yet.
-        self.recheck_admission(&visitor, mailbox);
+        // The catalogue may have changed after the connection was admitted and before it was in the list.
+        self.recheck_admission(&connection, mailbox);
         self.connected.subscribe()
     }
 
-    /// Hangs up on somebody who would not be let in any more, once what was asked is answered: the first user's administrator
-    /// hears that the doors are closed.
-    fn recheck_admission(&self, visitor: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
-        let AdmittedConnection { id, peer, principal: who, hello } = visitor;
+    /// Closes a connection that would not be admitted any more, once its requests are answered: so the client that creates the first
+    /// user gets its answer.
+    fn recheck_admission(&self, connection: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
+        let AdmittedConnection { id, peer, principal: who, hello } = connection;
         let Some(catalog) = self.role.catalog() else { return };
         self.table.set_privileged(*id, who.is_privileged(Some(&catalog)));
         let admitted = who.check(Some(&catalog));
@@ -144,7 +144,7 @@ impl<R: ServerRole> Shared<R> {
             let mailbox = Arc::downgrade(mailbox);
             tokio::spawn(async move {
                 tokio::time::sleep(DRAIN_TIMEOUT).await;
-                // Some answers never end.
+                // A streamed answer may never end.
                 if let Some(mailbox) = mailbox.upgrade() {
                     mailbox.hang_up();
                 }
@@ -153,17 +153,17 @@ impl<R: ServerRole> Shared<R> {
     }
 
     fn lock_connections(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<AdmittedConnection>, Weak<Mailbox>)>> {
-        // A list that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The list is consistent between any two statements, so a panic elsewhere does no harm.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn for_each_connection(&self, each: impl Fn(&AdmittedConnection, &Arc<Mailbox>)) {
-        let visitors: Vec<_> = self
+        let connections: Vec<_> = self
             .lock_connections()
             .iter()
-            .filter_map(|(visitor, mailbox)| Some((visitor.clone(), mailbox.upgrade()?)))
+            .filter_map(|(connection, mailbox)| Some((connection.clone(), mailbox.upgrade()?)))
             .collect();
-        visitors.iter().for_each(|(visitor, mailbox)| each(visitor, mailbox));
+        connections.iter().for_each(|(connection, mailbox)| each(connection, mailbox));
     }
 
     pub(crate) fn status(&self) -> proto::Status {
@@ -175,9 +175,9 @@ impl<R: ServerRole> Shared<R> {
     }
 }
 
-/// A role that is being served.
+/// A running server.
 ///
-/// Dropped, it goes on serving until the process ends; [`Server::shutdown`] ends it in good order.
+/// If it is dropped, it serves until the process ends. [`Server::shutdown`] stops it cleanly.
 pub(crate) struct Server<R> {
     shared: Arc<Shared<R>>,
     threads: Vec<JoinHandle<()>>,
@@ -186,17 +186,17 @@ pub(crate) struct Server<R> {
     pub(crate) http: Option<SocketAddr>,
 }
 
-/// How far a server's life has come.
+/// The phases of a server's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Serving,
-    /// No more connections; those there are answer what was asked.
+    /// It accepts no connections; those that exist answer the requests that have arrived.
     Draining,
-    /// No more connections, and no threads.
+    /// All connections and threads have ended.
     Ended,
 }
 
-/// Where a server listens: the addresses asked for, with the ports that the system chose.
+/// The listeners of a server, with the ports that the system chose.
 struct BoundListeners {
     listeners: Vec<Listener>,
     addresses: Vec<Address>,
@@ -204,30 +204,34 @@ struct BoundListeners {
 }
 
 impl<R: ServerRole> Server<R> {
-    /// Serves `role` as `config` says. When this returns, it listens.
+    /// Serves `role` as configured. When this returns, the server listens.
     ///
-    /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine without TLS or users and `config` does not call
-    /// that [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
+    /// # Errors
+    /// [`ErrorKind::Denied`] if other machines could reach it without TLS or users, unless it is configured as
+    /// [`insecure`](Config::insecure); [`ErrorKind::Io`] if it cannot listen.
     pub(crate) async fn start(role: R, config: Config) -> Result<Self> {
         if config.listen.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a server needs an address to listen at"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a server needs an address to listen at: give --listen ADDRESS",
+            ));
         }
         let is_exposed = !config.insecure && is_exposed(&config, role.catalog().as_deref()).await?;
-        let guard = Authenticator::new(config.cluster_credentials.clone(), is_exposed);
+        let authenticator = Authenticator::new(config.cluster_credentials.clone(), is_exposed);
         let count = config.threads.max(1);
-        let (visitors, (connected, _)) = (Mutex::default(), watch::channel(()));
-        let (config, metrics) = (Arc::new(config), ServerCounters::new(count));
+        let (connections, (connected, _)) = (Mutex::default(), watch::channel(()));
+        let (config, counters) = (Arc::new(config), ServerCounters::new(count));
         let table = ConnectionTable::new(config.connections);
         let input_budget = InputBudget::new(config.unfinished_input_bytes);
         let shared = Arc::new(Shared {
             role,
             config,
-            counters: metrics,
-            authenticator: guard,
+            counters,
+            authenticator,
             table,
             input_budget,
             refusal_log: LogLimiter::default(),
-            connections: visitors,
+            connections,
             connected,
         });
         let (phase, watched) = watch::channel(Phase::Serving);
@@ -255,12 +259,13 @@ impl<R: ServerRole> Server<R> {
         Ok(Self { shared, threads, phase, addresses, http })
     }
 
-    /// Ends it: takes no more connections, answers what was asked, and closes the role, whose result it returns.
+    /// Stops it: accepts no more connections, answers the requests that have arrived, and closes the role, whose result it returns.
     pub(crate) async fn shutdown(self) -> Result<()> {
         info!(role = R::NAME, "shutting down");
         self.phase.send_replace(Phase::Draining);
-        self.end_sessions(Mailbox::drain, "still waits for an answer, or does not take it: is hung up on").await;
-        self.end_sessions(Mailbox::hang_up, "its connection does not end: is left behind").await;
+        self.end_sessions(Mailbox::drain, "a connection still waits for an answer or does not read it; it is closed")
+            .await;
+        self.end_sessions(Mailbox::hang_up, "a connection does not end; it is abandoned").await;
         self.phase.send_replace(Phase::Ended);
         let (shared, threads) = (self.shared, self.threads);
         let closed = tokio::task::spawn_blocking(move || {
@@ -280,23 +285,23 @@ impl<R: ServerRole> Server<R> {
         result
     }
 
-    /// Ends all sessions in one way, and waits a while until they have ended.
+    /// Ends all connections by `how`, and waits a limited time until they have ended.
     async fn end_sessions(&self, how: impl Fn(&Mailbox), late: &str) {
         let patience = self.shared.config.shutdown_timeout;
         let all_ended = async {
             while self.shared.connected.receiver_count() > 0 {
                 self.shared.for_each_connection(|_, mailbox| how(mailbox));
-                // A connection that was being welcomed registers late, so they are told again.
+                // A connection that was being admitted registers late, so this is repeated.
                 let _ = time::timeout(TICK / 20, self.shared.connected.closed()).await;
             }
         };
         if time::timeout(patience, all_ended).await.is_err() {
-            self.shared.for_each_connection(|visitor, _| warn!(peer = %visitor.peer, "{late}"));
+            self.shared.for_each_connection(|connection, _| warn!(peer = %connection.peer, "{late}"));
         }
     }
 }
 
-/// What the first I/O thread does besides: it listens, and hands connections out.
+/// The additional work of the first I/O thread: it listens and distributes connections.
 struct Acceptor<R: ServerRole> {
     shared: Arc<Shared<R>>,
     workers: Vec<(Arc<Thread<R>>, mpsc::UnboundedSender<AcceptedConnection>)>,
@@ -329,7 +334,7 @@ impl<R: ServerRole> Acceptor<R> {
         let bound = match bind(&self.shared.config).await {
             Ok(bound) => bound,
             Err(error) => {
-                // Whoever starts the server waits for this.
+                // `Server::start` waits for this.
                 let _ = self.tell_bound.send(Err(error));
                 return;
             }
@@ -348,25 +353,25 @@ impl<R: ServerRole> Acceptor<R> {
         tokio::spawn(recheck_on_catalog_change(self.shared.clone()));
         tokio::spawn(run_ticks(self.shared));
         if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
-            // The handle was dropped: it serves until the process ends.
+            // The server was dropped: it serves until the process ends.
             std::future::pending::<()>().await;
         }
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
-        // Then the threads learn that no more arrives, and end.
+        // Then the senders are dropped, and the threads end.
         let _ = self.phase.wait_for(|phase| *phase == Phase::Ended).await;
     }
 }
 
-/// Answers later with what comes of `work`, whether or not the connection lasts so long.
+/// Answers later with the result of `work`, which runs to its end even if the connection ends before.
 pub(crate) fn spawn_reply(reply: Responder<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
     let deferred = reply.defer();
     tokio::spawn(async move { deferred.answer(work.await) });
 }
 
-/// Lets the role look, once a second, for what has expired.
+/// Calls the role's `tick` once a second.
 async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
     let mut ticks = time::interval(TICK);
-    // A process that was stopped for a while does not make up for the seconds that it has missed.
+    // A process that was stopped for a while does not repeat the ticks that it has missed.
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -378,15 +383,15 @@ async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
     }
 }
 
-/// Looks, whenever the catalogue has changed, who may not stay.
+/// Checks all connections again whenever the catalogue has changed.
 async fn recheck_on_catalog_change<R: ServerRole>(shared: Arc<Shared<R>>) {
     let Some(mut changed) = shared.role.catalog_changes() else { return };
     while changed.changed().await.is_ok() {
-        shared.for_each_connection(|visitor, mailbox| shared.recheck_admission(visitor, mailbox));
+        shared.for_each_connection(|connection, mailbox| shared.recheck_admission(connection, mailbox));
     }
 }
 
-/// Hands what arrives at a listener to the thread with the fewest connections.
+/// Passes the connections of a listener to the thread with the fewest connections.
 async fn accept<R: ServerRole>(
     listener: Listener,
     shared: &Shared<R>,
@@ -435,7 +440,7 @@ async fn bind(config: &Config) -> Result<BoundListeners> {
     Ok(bound)
 }
 
-/// Whether other machines can reach the server. Then it has to speak TLS, and somebody has to be known.
+/// Whether other machines can reach the server. Such a server requires TLS and users.
 async fn is_exposed(config: &Config, catalog: Option<&Catalog>) -> Result<bool> {
     let denied = |address: &dyn std::fmt::Display, what: &str| {
         Err(Error::new(ErrorKind::Denied, format!("{address} can be reached from other machines{what}")))
@@ -450,27 +455,25 @@ async fn is_exposed(config: &Config, catalog: Option<&Catalog>) -> Result<bool> 
         match (address, catalog) {
             (_, None) => denied(
                 address,
-                ", and nobody has to say who they are: listen on loopback or a Unix socket, run a cluster, which has users, \
-                 or say --insecure",
+                " and has no users: listen on loopback or a Unix socket, run a cluster, which has users, or give --insecure",
             )?,
             (Address::Tls(_), Some(catalog)) if !catalog.allows_anonymous() => {}
             (Address::Tls(_), _) => denied(
                 address,
-                ", and nobody has to say who they are, as there are no users yet: create the first one while all listen on \
-                 loopback, or on the meta-server's machine with `mortar user add NAME --data DIR` before that starts; or say \
-                 --insecure",
+                ", and there are no users yet: create the first one while all servers listen on loopback, or on the \
+                 meta-server's machine with `mortar user add NAME --data DIR` before that starts; or give --insecure",
             )?,
             _ => denied(
                 address,
-                ", and others could listen: write tls:HOST:PORT, with a certificate (--tls-cert) and its key (--tls-key), \
-                 listen on loopback or a Unix socket, or say --insecure",
+                " without TLS: write tls:HOST:PORT, with a certificate (--tls-cert) and its key (--tls-key), listen on \
+                 loopback or a Unix socket, or give --insecure",
             )?,
         }
     }
     if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
         denied(
             &address,
-            ", and HTTP there is neither encrypted nor asks who reads: use a loopback address, or say --insecure",
+            " by HTTP, which is neither encrypted nor authenticated: use a loopback address, or give --insecure",
         )?;
     }
     Ok(is_exposed)

@@ -10,8 +10,8 @@
 //!
 //! Numbers are little-endian. `length` counts the bytes behind itself. The head checksum covers all that is before it;
 //! if it fails, the connection is lost, since no length can be trusted. The raw checksum covers the raw part alone,
-//! from the writer's memory to the reader's: a server may take it from its disk, unread, so if it fails, it is that
-//! one object which is damaged, and the connection goes on.
+//! from the writer's memory to the reader's. A server may send it from its disk unread, so a mismatch means that this
+//! one object is damaged, and the connection continues.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,13 +35,13 @@ const MAX_COPY: usize = 16 << 10;
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// A request that wants an answer.
+    /// A request that has an answer.
     pub const REQUEST: Self = Self(0);
     /// The last, or only, answer to a request of the other side.
     pub const RESPONSE: Self = Self(1);
-    /// With [`Flags::RESPONSE`]: an answer that others follow.
+    /// With [`Flags::RESPONSE`]: an answer that others of the same request follow.
     pub const MORE: Self = Self(1 | 2);
-    /// A request that wants no answer.
+    /// A request that has no answer.
     pub const ONE_WAY: Self = Self(4);
 
     const KNOWN: [Self; 4] = [Self::REQUEST, Self::RESPONSE, Self::MORE, Self::ONE_WAY];
@@ -65,7 +65,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Why bytes are not a frame. The connection cannot go on: where the next frame begins is not known.
+/// Why bytes are not a frame. The connection ends, as the start of the next frame is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// The frame says it is longer than this side takes.
@@ -90,14 +90,13 @@ pub enum FrameError {
     /// Header and message are not what was sent.
     #[error("a frame whose header or message was damaged on its way")]
     Checksum,
-    /// The message is not one of the schema.
+    /// The message is not of the schema.
     #[error("a frame whose message cannot be read: {0}")]
     Message(String),
-    /// An answer to a question that was not asked.
-    #[error("an answer to request {0}, which was not asked")]
+    /// An answer to a request that this side did not send.
+    #[error("an answer to request {0}, which was not sent")]
     Stray(u32),
-    /// A request that wants no answer came with other bytes than it was sent with, or means what it may not: those behind
-    /// it may depend on it.
+    /// A one-way request was damaged, failed, or is not allowed. Requests behind it may depend on it.
     #[error("a message that was refused: {0}")]
     Refused(String),
     /// A frame was begun and not finished in time.
@@ -111,7 +110,7 @@ pub enum FrameError {
     /// The server needs the memory of an unfinished frame for others.
     #[error("an unfinished frame, for which the server has no memory left: try again")]
     NoMemory,
-    /// The other side ends the connection, and says why.
+    /// The other side ended the connection, with this reason.
     #[error("the other side ended the connection: {0}")]
     ClosedByPeer(String),
 }
@@ -121,7 +120,7 @@ pub enum FrameError {
 pub struct Header {
     /// What the frame is.
     pub flags: Flags,
-    /// Chosen by the asking side; an answer carries that of its request.
+    /// Chosen by the side that sends the request; an answer has the number of its request.
     pub id: u32,
     /// Bytes of message.
     pub message: usize,

@@ -1,4 +1,4 @@
-//! How a connection opens: both sides say who they are before the first frame.
+//! The opening of a connection: both sides introduce themselves before the first frame.
 //!
 //! ```text
 //!  0          6         8        12
@@ -8,8 +8,8 @@
 //! +----------+---------+--------+------------------+
 //! ```
 //!
-//! The side that dialled sends [`Hello`] and waits for [`Welcome`]. Whoever cannot go on says why, in words, and
-//! closes. Over TLS all this comes behind the negotiation; a port takes either TLS or none.
+//! The side that dialled sends [`Hello`] and waits for [`Welcome`]. A side that cannot continue sends the reason as text and
+//! closes. Over TLS this follows the negotiation. A port takes either TLS or plain connections.
 //!
 //! [`Hello`]: proto::Hello
 //! [`Welcome`]: proto::Welcome
@@ -31,9 +31,9 @@ pub use crate::proto::Role;
 
 /// The version of the wire.
 pub const VERSION: u16 = 1;
-/// What this build can do beyond version 1: nothing yet.
+/// Feature bits that this build supports.
 pub const FEATURES: u64 = 0;
-/// What this build cannot do without.
+/// Feature bits that this build requires of the other side.
 pub const REQUIRED: u64 = 0;
 
 const MAGIC: [u8; 6] = *b"MORTAR";
@@ -44,17 +44,17 @@ const MAX_MESSAGE: usize = 4096;
 pub const MAX_USER: usize = 255;
 /// Bytes in the longest password.
 pub const MAX_PASSWORD: usize = 1024;
-/// Bytes of a stranger that are read on after the answer, so that the answer arrives.
+/// Bytes that are read after a refusal, so that the refusal arrives.
 const MAX_DRAIN: u64 = 64 << 10;
 
-/// What whoever does not speak Mortar gets to read.
+/// The answer to a client that does not speak Mortar's protocol.
 const HTTP_REPLY: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks Mortar's own protocol, not HTTP. Programs of Mortar connect to it as mortar://HOST:PORT/SPACE.\n";
 
 const HTTP_REPLY_TLS: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks Mortar's own protocol over TLS. Programs of Mortar connect to it as mortars://HOST:PORT/SPACE.\n";
 
-/// Who a person or a program says it is.
+/// A user name and a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The user.
@@ -95,25 +95,25 @@ impl fmt::Debug for proto::account::SetPassword {
     }
 }
 
-/// What the side that dialled says of itself.
+/// What the side that dialled sends about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     /// The space that the connection is about.
     pub space: String,
     /// The software and its version, for logs.
     pub agent: String,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// Who it is, if not whoever its certificate names.
+    /// Its user and password, if it does not authenticate by its certificate.
     pub credentials: Option<Credentials>,
-    /// The password may be sent where others can listen.
+    /// Whether the password may be sent over a connection that others can read.
     pub insecure: bool,
-    /// How long it waits for answers that take others than who is dialled; `None`: as long as that sees fit.
+    /// How long it waits for answers for which the server has to ask the meta-server; `None`: the server decides.
     pub catalog_timeout: Option<Duration>,
 }
 
 impl Introduction {
-    /// Of a client that is nobody in particular.
+    /// The introduction of an anonymous client.
     #[must_use]
     pub fn new(space: impl Into<String>, agent: impl Into<String>) -> Self {
         let (space, agent) = (space.into(), agent.into());
@@ -133,7 +133,7 @@ impl Introduction {
             return Err(Error::new(ErrorKind::Denied, what));
         }
         let (space, agent, role) = (self.space.clone(), self.agent.clone(), self.role as i32);
-        // Whoever has none left does not have all that there is.
+        // 0 on the wire means that there is no limit.
         let catalog_timeout_ms =
             self.catalog_timeout.map_or(0, |it| u32::try_from(it.as_millis()).unwrap_or(u32::MAX).max(1));
         Ok(proto::Hello {
@@ -149,7 +149,7 @@ impl Introduction {
     }
 }
 
-/// What the side that was dialled grants.
+/// What the server grants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The space that the connection is about.
@@ -158,9 +158,9 @@ pub struct Terms {
     pub max_frame: u32,
     /// Bytes of content that one `Read` may ask for.
     pub max_read: u32,
-    /// Requests that may be unanswered at a time; more wait unread.
+    /// Requests that may be unanswered at a time; the server does not read more.
     pub max_in_flight: u32,
-    /// The number of the brick of a cluster that it is; 0 of any other server.
+    /// The number of the brick, if the server is one of a cluster; 0 otherwise.
     pub brick: u32,
 }
 
@@ -176,7 +176,7 @@ pub fn encode(version: u16, message: &impl Message) -> Vec<u8> {
     bytes
 }
 
-/// What the first bytes of an opening say.
+/// What the first bytes of an opening are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preamble {
     /// Mortar, of this version, with a message of this many bytes.
@@ -210,7 +210,7 @@ enum Received<M> {
     NotMortar(Vec<u8>),
 }
 
-/// Reads an opening, and no byte behind it.
+/// Reads an opening and no byte beyond it.
 async fn read_message<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Received<M>> {
     let mut header = Vec::with_capacity(HEADER);
     let (version, length) = loop {
@@ -229,18 +229,18 @@ async fn read_message<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin
     Ok(Received::Message(version, M::decode(body.as_slice()).ok()))
 }
 
-/// Opens a connection that this side dialled, as a client that is nobody in particular: see [`introduce`].
+/// Opens a connection that this side dialled, as an anonymous client: see [`introduce`].
 pub async fn dial(stream: &mut Stream, space: &str, agent: &str) -> Result<Terms> {
     introduce(stream, &Introduction::new(space, agent)).await
 }
 
 /// Opens a connection that this side dialled.
 ///
-/// Fails as [`ErrorKind::Unsupported`] if the other side does not speak Mortar, or not this version, and as whatever it
-/// says if it refuses; as [`ErrorKind::Unavailable`] if the connection breaks; as [`ErrorKind::Denied`] if a password would
-/// be sent where others can listen, or the other side does not believe this one's certificate.
+/// Fails as [`ErrorKind::Unsupported`] if the other side does not speak Mortar's protocol or speaks another version, and with the
+/// error that it sends if it refuses; as [`ErrorKind::Unavailable`] if the connection breaks; as [`ErrorKind::Denied`] if a password would
+/// be sent where others can read it, or the other side refuses this side's certificate.
 pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Result<Terms> {
-    // A server looks at a client's certificate after the client has begun to speak.
+    // A server checks a client's certificate after the client has sent its first bytes.
     let broken = |error: io::Error| match ErrorContext::Dialled("the server").explain_tls(&error) {
         Some(trouble) => trouble.caused_by(error),
         None => Error::new(ErrorKind::Unavailable, "the server hung up").caused_by(error),
@@ -273,7 +273,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
     })
 }
 
-/// The required features that are not among those that one can do.
+/// The required features that are not supported.
 fn missing_features(required: u64, features: u64) -> u64 {
     required & !features
 }
@@ -282,16 +282,17 @@ fn version_mismatch(other: &str, version: u16, own: &str) -> String {
     format!("{other} speaks version {version} of the wire, {own} version {VERSION}: upgrade the older one")
 }
 
-/// What the side that was dialled answers: the terms for a space, or why there are none.
+/// Decides whether the server admits a connection.
 pub trait HandshakeAuthenticator {
-    /// The terms for `peer`, who says `hello`. Its role is one that there is, its user and password are no longer than they
-    /// may be; whether they are right is decided here. May take long, as looking at passwords does: not on this thread.
+    /// The terms for `peer`, which sent `hello`. The caller has checked that the role exists and the lengths of user and password.
+    /// Whether these are right is decided here. May take long, but must not block the thread.
     fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> impl Future<Output = Result<Terms>> + Send;
 }
 
-/// Opens a connection that the other side dialled: hears who it is, and answers as `door` decides.
+/// Opens a connection that the other side dialled: reads its `Hello` and answers as `door` decides.
 ///
-/// If it is refused, it was told why, and the error says so.
+/// # Errors
+/// The reason of a refusal, which the other side was sent too.
 pub async fn accept(
     stream: &mut Stream,
     door: &mut impl HandshakeAuthenticator,
@@ -336,7 +337,7 @@ async fn write_and_flush(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     stream.flush().await
 }
 
-/// Says something to whom nothing more is said, and hears what is on its way: otherwise what is said could be lost.
+/// Sends the last bytes of a connection and reads what is on its way: closing a socket with unread bytes discards what it sent.
 async fn write_and_drain(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     write_and_flush(stream, bytes).await?;
     stream.shutdown().await?;
@@ -351,7 +352,7 @@ fn describe_non_mortar(bytes: &[u8]) -> String {
     format!("not a client of Mortar; it said {:?}", String::from_utf8_lossy(bytes))
 }
 
-/// Tells a client that does not speak TLS, at a port that does, that it should; the error is for this side.
+/// Tells a client without TLS that this port requires it. Returns the error for this side.
 pub(crate) async fn refuse_plain(stream: &mut Stream) -> Error {
     let error = Error::new(ErrorKind::Unsupported, "this port speaks TLS: connect to it as mortars://HOST:PORT/SPACE");
     let refused = proto::Welcome { answer: Some(proto::welcome::Answer::Refused((&error).into())) };

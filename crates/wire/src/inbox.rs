@@ -1,8 +1,8 @@
-//! Bytes that arrive become frames.
+//! Turns received bytes into frames.
 //!
 //! Small frames are parsed where they were read, in a buffer that all connections of a thread share, so an idle
 //! connection holds no buffer. A frame too large for that gets a buffer of its own, of its own size, and the rest of it
-//! is read straight into it; whoever gets the frame can keep parts of it without a copy.
+//! is read straight into it. The receiver of the frame can keep parts of it without a copy.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,21 +17,21 @@ use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
 pub const SHARED_BUFFER_LEN: usize = 64 << 10;
 /// Bytes of a frame from which on it gets a buffer of its own.
 const MIN_LARGE_FRAME: usize = SHARED_BUFFER_LEN / 2;
-/// Buffers for large frames that a connection keeps for the next ones until a small frame comes, and the largest that is:
+/// Buffers for large frames that a connection keeps for the next ones until a small frame arrives, and the largest that it keeps:
 /// one for a piece of an upload.
 const MAX_SPARES: usize = 8;
 const MAX_SPARE_SIZE: usize = (1 << 20) + (4 << 10);
-/// Bytes that all connections of the process keep so: they may be idle for long.
+/// Bytes of such buffers that all connections of the process keep together, as connections may be idle for long.
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
 /// Bytes that are kept now.
 static SPARE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What arrived on one connection and is no whole frame yet.
+/// Bytes of one connection that are not a whole frame yet.
 #[derive(Debug)]
 pub struct Inbox {
     max_frame: u32,
-    /// The beginning of a small frame; after a pause, all that was read and not handed out.
+    /// The beginning of a small frame; after a pause, all bytes that were read and not handed out.
     pending: Vec<u8>,
     is_paused: bool,
     /// The beginning of a large frame.
@@ -73,19 +73,19 @@ impl Drop for Spare {
     }
 }
 
-/// What whoever takes frames wants next.
+/// What the receiver of frames wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next frame.
     Frame,
-    /// No more frames for now: what was read besides waits for the next call.
+    /// No more frames for now: the rest of what was read waits for the next call.
     Pause,
 }
 
 /// How a read ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// Something came; all frames that are whole were handed out.
+    /// Bytes arrived, and all whole frames were handed out.
     Some,
     /// The other side will send nothing more.
     End,
@@ -97,7 +97,7 @@ pub enum InboxError {
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// What arrived is no frame.
+    /// The bytes are not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
 }
@@ -210,9 +210,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// A buffer for a frame of `len` bytes: one that was used before and that nobody holds any more, or a new one.
+    /// A buffer for a frame of `len` bytes: a kept one to which no reference is left, or a new one.
     fn buffer(&mut self, len: usize) -> BytesMut {
-        // The last that was used is the likeliest to be in the processor's cache.
+        // The buffer that was used last is the likeliest to be in the processor's cache.
         let free = self.spare.iter_mut().rposition(|spare| spare.bytes.try_reclaim(len));
         match free {
             Some(at) => self.spare.remove(at).take(),
@@ -225,8 +225,7 @@ impl Inbox {
         }
     }
 
-    /// Takes bytes that were read elsewhere: for generators of load, and for tests. After a pause, the rest waits for
-    /// the next call.
+    /// Takes bytes that were read elsewhere, for load generators and tests. After a pause, the rest waits for the next call.
     pub fn feed(
         &mut self,
         bytes: &[u8],

@@ -9,9 +9,9 @@
 //! | [`connector`] | reconnecting: addresses in turn, a time limit for each attempt, pauses between rounds |
 //! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
-//! | [`handshake`] | magic, version, features, who dials, space |
+//! | [`handshake`] | magic, version, features, authentication, space |
 //! | [`transport`] | addresses, listeners and streams: TCP, TLS, Unix sockets |
-//! | [`link`] | a connection at work: calls both ways, pipelined, coalesced, bounded |
+//! | [`link`] | a connection after its handshake: calls both ways, pipelined, coalesced, bounded |
 //!
 //! docs/wire.md describes the bytes.
 

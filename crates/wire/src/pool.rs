@@ -1,7 +1,7 @@
-//! Buffers of a thread, for whichever of its connections fills one next.
+//! Buffers of a thread, which its connections share.
 //!
-//! A connection that has sent everything keeps no buffer, as it may be idle for long. To make a large one anew for each batch of
-//! answers would cost more than to fill it.
+//! A connection that has sent everything keeps no buffer, as it may be idle for long. Allocating a large buffer for each batch of
+//! answers would cost more than filling it.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,7 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
 }
 
-/// An empty buffer: the one that was given back last, if there is any.
+/// An empty buffer: the one that was returned last, if there is one.
 pub(crate) fn take() -> Vec<u8> {
     let taken = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
@@ -29,11 +29,11 @@ pub(crate) fn take() -> Vec<u8> {
         pool.bytes -= buffer.capacity();
         buffer
     });
-    // A thread that ends has none.
+    // A thread that ends has no pool.
     taken.unwrap_or_default()
 }
 
-/// Gives a buffer back; what is in it is thrown away.
+/// Returns a buffer to the pool and discards its contents.
 pub(crate) fn give(mut buffer: Vec<u8>) {
     buffer.clear();
     let _ = POOL.try_with(|pool| {

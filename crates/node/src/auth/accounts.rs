@@ -1,4 +1,4 @@
-//! Says and changes who may do what, for those who may.
+//! Lists and changes users, groups and permissions, for callers that may.
 
 use meta::Revision;
 use meta::catalog::{Catalog, CatalogEditor, Edited, Grantee, Permission, Space, User};
@@ -10,7 +10,7 @@ use wire::proto::account::grant::To;
 use super::Principal;
 use super::principal::denied;
 
-/// Does what somebody wants, if it may: what is known then, and when all know it.
+/// Executes an account request of `who`, if it may. Returns the result and the revision from which on it is visible.
 ///
 /// # Errors
 /// [`ErrorKind::Denied`]; as the operations of [`CatalogEditor`].
@@ -20,12 +20,13 @@ pub(crate) async fn administer(
     who: &Principal,
     wanted: proto::Administer,
 ) -> Result<(proto::Accounts, Revision)> {
-    let action =
-        wanted.action.ok_or_else(|| Error::new(ErrorKind::Invalid, "what is to be administered is not said"))?;
+    let action = wanted
+        .action
+        .ok_or_else(|| Error::new(ErrorKind::Invalid, "the request does not say what is to be administered"))?;
     let certified = matches!(who, Principal::User(login) if login.has_certificate()).then(|| editor.with_certificate());
     let editor = certified.as_ref().unwrap_or(editor);
     match action {
-        // What concerns one space is its administrators' business too.
+        // Administrators of a space may do this for their space.
         Action::Grant(grant) => {
             check_space_admin(who, catalog, &grant.space)?;
             return self::grant(editor, grant).await;
@@ -54,10 +55,10 @@ pub(crate) async fn administer(
     }
 }
 
-/// Whether somebody may say who may do what in a space.
+/// Checks that `who` may change the permissions of a space.
 pub(super) fn check_space_admin(who: &Principal, catalog: &Catalog, space: &str) -> Result<()> {
     if catalog.space(space).is_none() {
-        // That there is none, not everybody has to know.
+        // Only administrators may learn that the space does not exist.
         return who.check_administrator(Some(catalog));
     }
     who.check_permission(Permission::Admin, Some(catalog), space)
@@ -71,7 +72,7 @@ async fn set_password(
 ) -> Result<(proto::Accounts, Revision)> {
     let user = match who {
         Principal::User(own) if set.user.is_empty() || set.user == own.name() => own.name().to_owned(),
-        _ if set.user.is_empty() => return Err(denied("whose password it is to be is not said: name the user")),
+        _ if set.user.is_empty() => return Err(denied("the request does not name the user of the password")),
         _ => {
             who.check_administrator(Some(catalog))?;
             set.user
@@ -91,7 +92,7 @@ async fn grant(editor: &CatalogEditor, grant: proto::Grant) -> Result<(proto::Ac
     let to = match &grant.to {
         Some(To::User(name)) => Grantee::User(name),
         Some(To::Group(name)) => Grantee::Group(name),
-        None => return Err(Error::new(ErrorKind::Invalid, "whom the permission is for is not said")),
+        None => return Err(Error::new(ErrorKind::Invalid, "the request names neither a user nor a group")),
     };
     let Edited { value: space, revision } = editor.grant(&grant.space, to, permission).await?;
     Ok((proto::Accounts { grants: grants_to_proto(&space), ..proto::Accounts::default() }, revision))

@@ -1,4 +1,4 @@
-//! A process as its cluster knows it, when it connects to others.
+//! The credentials of a process of the cluster, and connecting with them.
 
 use model::{Error, ErrorKind, Result};
 use wire::handshake::{self, Credentials, Introduction, Role, Terms};
@@ -7,22 +7,22 @@ use wire::transport::{Address, Stream, tls};
 use super::Secret;
 use crate::server::AGENT;
 
-/// What a process needs to connect to others of its cluster, and they to it.
+/// What the processes of a cluster authenticate each other by.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterCredentials {
-    /// What the processes of the cluster know each other by, if not by certificates.
+    /// The secret of the cluster, if certificates are not used.
     pub secret: Option<Secret>,
-    /// Whom to believe over TLS, and the certificate of this process.
+    /// The trusted authorities and the certificate of this process, for TLS.
     pub tls: Option<tls::Client>,
-    /// The secret may be sent where others can listen.
+    /// Whether the secret may be sent over a connection that others can read.
     pub insecure: bool,
 }
 
 impl ClusterCredentials {
-    /// Connects to another process of the cluster, as what this one is.
+    /// Connects to another process of the cluster, in the role of this one.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if nobody is there; as [`handshake::introduce`].
+    /// [`ErrorKind::Unavailable`] if nothing listens there; as [`handshake::introduce`].
     pub(crate) async fn dial(&self, address: &Address, role: Role) -> Result<(Stream, Terms)> {
         let mut stream = Stream::dial(address, self.tls.as_ref()).await?;
         let password = self.secret.as_ref().map(Secret::primary);
@@ -34,7 +34,7 @@ impl ClusterCredentials {
     }
 }
 
-/// Says who refused this process.
+/// Adds the address of the process that refused to the error.
 fn explain(error: Error, address: &Address) -> Error {
     match error.kind() {
         ErrorKind::Denied => Error::new(ErrorKind::Denied, format!("{address} says: {}", error.message())),

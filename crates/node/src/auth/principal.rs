@@ -1,4 +1,4 @@
-//! Who somebody turned out to be, and what that allows.
+//! Principals: who an authenticated caller is, and what it may do.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use model::{Error, ErrorKind, Result};
 
 use crate::plant::{Bug, planted};
 
-/// Who somebody turned out to be.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Principal {
-    /// Somebody, while the doors are open.
+    /// An anonymous caller, while the catalogue has no users.
     Anonymous,
     /// A user of the catalogue.
     User(Login),
@@ -18,21 +18,22 @@ pub(crate) enum Principal {
     Member,
 }
 
-/// A user as it was let in.
+/// A user and how it has authenticated.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Login {
     name: Arc<str>,
-    /// What its password was kept as, if it came with that: another one, be it of the same password, lets nobody stay.
+    /// The hash that its password was checked against; `None` if it came by a certificate. A user whose hash has changed since then
+    /// has to log in again.
     password: Option<Arc<str>>,
 }
 
 impl Login {
-    /// With the password that the catalogue has of it.
+    /// A login with the password of which the catalogue has the hash.
     pub(super) fn by_password(user: &User) -> Self {
         Self { name: user.name.as_str().into(), password: user.password.as_deref().map(Arc::from) }
     }
 
-    /// With a certificate for its name.
+    /// A login with a certificate for the user's name.
     pub(super) fn by_certificate(user: &User) -> Self {
         Self { name: user.name.as_str().into(), password: None }
     }
@@ -41,12 +42,12 @@ impl Login {
         &self.name
     }
 
-    /// Whether it came with a certificate for its name.
+    /// Whether it has authenticated by a certificate for its name.
     pub(super) fn has_certificate(&self) -> bool {
         self.password.is_none()
     }
 
-    /// The user, if it may still log in, and so.
+    /// The user, if it could still log in in this way.
     fn user<'a>(&self, catalog: &'a Catalog) -> Result<&'a Arc<User>> {
         let name = &self.name;
         let gone = || denied(format!("user {name} may not log in any more"));
@@ -59,7 +60,7 @@ impl Login {
     }
 }
 
-/// Without what the password is kept as: it has no business in a log.
+/// Without the hash, which must not be logged.
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login").field("name", &self.name).finish_non_exhaustive()
@@ -73,7 +74,7 @@ impl Principal {
         Self::User(Login::by_certificate(user))
     }
 
-    /// Whether it would still be let in.
+    /// Whether it would still be admitted.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
@@ -86,7 +87,7 @@ impl Principal {
         }
     }
 
-    /// What it may do in a space; `None`: nothing.
+    /// Its permission in a space; `None` if it has none.
     pub(crate) fn permission(&self, catalog: Option<&Catalog>, space: &str) -> Option<Permission> {
         match (self, catalog) {
             (_, None) | (Self::Member, _) => Some(Permission::Admin),
@@ -99,10 +100,10 @@ impl Principal {
         }
     }
 
-    /// Whether it may do something in a space.
+    /// Checks a permission in a space.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`], with what it takes.
+    /// [`ErrorKind::Denied`], which names the permission.
     pub(crate) fn check_permission(&self, needed: Permission, catalog: Option<&Catalog>, space: &str) -> Result<()> {
         if self.permission(catalog, space) >= Some(needed) {
             return Ok(());
@@ -111,12 +112,12 @@ impl Principal {
         Err(self.missing_permission_error(needed, space))
     }
 
-    /// That it may not even know whether there is such a space.
+    /// The refusal for a caller that may not know whether the space exists.
     pub(crate) fn space_not_visible_error(&self, space: &str) -> Error {
         denied(format!("{self} has no permission to read in space {space:?}, or there is none"))
     }
 
-    /// That it may not do something in a space.
+    /// The refusal for a caller without this permission.
     fn missing_permission_error(&self, needed: Permission, space: &str) -> Error {
         let needed = match needed {
             Permission::Read => "read",
@@ -144,7 +145,7 @@ impl Principal {
         }
     }
 
-    /// Whether it may do everything.
+    /// Checks that it is an administrator.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
@@ -152,7 +153,7 @@ impl Principal {
         self.check(catalog)?;
         match (self, catalog) {
             (Self::User(login), Some(catalog)) if !is_administrator(catalog, login.user(catalog)?) => {
-                Err(denied(format!("{self} is no administrator, and only those may do this")))
+                Err(denied(format!("{self} is not an administrator, and only administrators may do this")))
             }
             _ => Ok(()),
         }
@@ -174,9 +175,9 @@ fn is_administrator(catalog: &Catalog, user: &User) -> bool {
     catalog.is_administrator(user) || planted(Bug::SpaceAdminIsAdministrator) && is_space_admin()
 }
 
-/// What whoever did not say who it is gets to hear.
+/// The refusal for a caller without credentials.
 pub(super) fn login_required_error() -> Error {
-    denied("this cluster has users: say which you are, as USER@ before the host of the URL, and the password")
+    denied("this cluster has users: give the user as USER@ before the host of the URL, and the password")
 }
 
 pub(super) fn denied(what: impl Into<String>) -> Error {

@@ -1,4 +1,4 @@
-//! The secret that the processes of a cluster know each other by.
+//! The secret by which the processes of a cluster authenticate each other.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -18,9 +18,9 @@ const MIN_SECRET: usize = 16;
 /// Bytes in the largest file.
 const MAX_FILE: u64 = 64 << 10;
 
-/// The secret of a cluster: lines of a file, any of which is believed, and of which the first is shown to others. So it can
-/// be replaced while everything runs: add the new one below, everywhere; then put it first; then take the old one out.
-/// Clones share it; a file that has changed is read again.
+/// The secret of a cluster: the lines of a file. Any of them is accepted; the first is sent to other processes. So it can be
+/// replaced while all processes run: add the new line below the old one in all files, then move it to the top, then remove the
+/// old line. Clones share the secret. A changed file is read again.
 #[derive(Clone)]
 pub struct Secret(Arc<SecretInner>);
 
@@ -34,7 +34,7 @@ struct SecretState {
     stamp: Option<Stamp>,
 }
 
-/// What changes when a file is written or replaced.
+/// Attributes of a file that change when it is written or replaced.
 type Stamp = (u64, i64, i64, u64);
 
 impl fmt::Debug for Secret {
@@ -44,13 +44,13 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// One that this process and those that get a clone of it know.
+    /// A random secret for this process and for those that get a clone.
     #[must_use]
     pub fn generate() -> Self {
         Self::from_state(None, SecretState { lines: vec![generate_line()], stamp: None })
     }
 
-    /// The one of a file, which nobody but its owner may read.
+    /// Reads a secret from a file that only its owner can read.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such file, [`ErrorKind::Denied`] if others may read it, [`ErrorKind::Invalid`]
@@ -60,10 +60,10 @@ impl Secret {
         Ok(Self::from_state(Some(file.to_owned()), SecretState { lines, stamp: Some(seen) }))
     }
 
-    /// Makes a file with a new secret, for its owner alone.
+    /// Creates a file with a random secret, with mode 0600.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if it cannot be made; one that is there stays.
+    /// [`ErrorKind::Io`] if it cannot be created. An existing file is not changed.
     pub fn create(file: &Path) -> Result<()> {
         let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
         made.and_then(|mut made| writeln!(made, "{}", generate_line())).map_err(|error| {
@@ -76,10 +76,10 @@ impl Secret {
         Self(Arc::new(SecretInner { file, state: Mutex::new(state) }))
     }
 
-    /// Reads the file again. Happens by itself when it has changed.
+    /// Reads the file again. This also happens whenever the secret is used and the file has changed.
     ///
     /// # Errors
-    /// As [`Secret::load`]; what was read before stays in use.
+    /// As [`Secret::load`]; then the secret from before stays in use.
     pub fn reload(&self) -> Result<()> {
         let Some(file) = &self.0.file else { return Ok(()) };
         let (lines, seen) = read(file)?;
@@ -88,11 +88,11 @@ impl Secret {
     }
 
     fn lock(&self) -> MutexGuard<'_, SecretState> {
-        // Two fields that are set together: a panic elsewhere spoils nothing.
+        // The two fields are set together, so a panic elsewhere does no harm.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file says now, or said when it was good.
+    /// The state by the current file, or by the last valid one.
     fn lock_current(&self) -> MutexGuard<'_, SecretState> {
         let mut state = self.lock();
         let Some(file) = &self.0.file else { return state };
@@ -102,23 +102,23 @@ impl Secret {
             match read(file) {
                 Ok((lines, _)) => {
                     state.lines = lines;
-                    info!("took up the cluster secret that has changed");
+                    info!("read the changed cluster secret");
                 }
                 Err(error) => {
-                    warn!(%error, "the cluster secret has changed and is no good; the one before stays in use")
+                    warn!(%error, "the changed cluster secret is not valid; the one before stays in use")
                 }
             }
         }
         state
     }
 
-    /// What is shown to others.
+    /// The line that is sent to other processes.
     #[must_use]
     pub fn primary(&self) -> String {
         self.lock_current().lines.first().cloned().unwrap_or_default()
     }
 
-    /// Whether this is one of its lines. How long it takes tells nothing of them but how long they are.
+    /// Whether `given` is one of the lines. The time that this takes depends on lengths alone.
     pub(super) fn matches(&self, given: &str) -> bool {
         self.lock_current()
             .lines
@@ -127,7 +127,7 @@ impl Secret {
     }
 }
 
-/// 256 bits that nobody guesses.
+/// 256 random bits as hexadecimal digits.
 fn generate_line() -> String {
     let (high, low): (u128, u128) = (rand::random(), rand::random());
     format!("{high:032x}{low:032x}")

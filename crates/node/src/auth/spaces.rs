@@ -1,4 +1,4 @@
-//! Makes and changes spaces, for those who may.
+//! Creates and changes spaces, for callers that may.
 
 use meta::Revision;
 use meta::catalog::{Catalog, CatalogEditor, SpaceOptions};
@@ -9,17 +9,17 @@ use wire::proto;
 use super::Principal;
 use super::accounts::check_space_admin;
 
-/// How a space is to be made, with its name.
+/// The name and options of a request to create a space.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if there is no such policy.
+/// [`ErrorKind::Invalid`] if the policy is unknown.
 pub(crate) fn space_options(create: proto::CreateSpace) -> Result<(String, SpaceOptions)> {
     let proto::CreateSpace { name, nodes, policy } = create;
     let policy = policy.map(policy_from_proto).transpose()?.unwrap_or_default();
     Ok((name, SpaceOptions { nodes, policy, ..SpaceOptions::default() }))
 }
 
-/// Changes a space, if whoever wants it may: when all know it.
+/// Changes a space, if `who` may. Returns the revision from which on the change is visible.
 ///
 /// # Errors
 /// [`ErrorKind::Denied`]; as [`CatalogEditor::set_policy`].
@@ -31,7 +31,7 @@ pub(crate) async fn set_space(
 ) -> Result<Revision> {
     let proto::SetSpace { name, policy } = set;
     check_space_admin(who, catalog, &name)?;
-    let nothing = || Error::new(ErrorKind::Invalid, "what is to change of the space is not said");
+    let nothing = || Error::new(ErrorKind::Invalid, "the request does not say what is to change of the space");
     let policy = policy_from_proto(policy.ok_or_else(nothing)?)?;
     Ok(editor.set_policy(&name, policy).await?.revision)
 }

@@ -1,4 +1,4 @@
-//! How long somebody waits for the catalogue who has less patience than this process.
+//! Time limits for calls of the meta-server that a client's request makes.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ tokio::task_local! {
     static UNTIL: Instant;
 }
 
-/// Does something whose questions to a meta-server are given up after a time, all of them together.
+/// Runs `work` with a time limit for all of its calls of a meta-server together.
 pub(crate) async fn with_timeout<T>(patience: Duration, work: impl Future<Output = T>) -> T {
     UNTIL.scope(Instant::now() + patience, work).await
 }
 
-/// Until when a question is tried that is usually tried for so long.
+/// The deadline of a call with this default duration, within the limit that is set.
 pub(super) fn deadline(usually: Duration) -> Instant {
     let usual = Instant::now() + usually;
     UNTIL.try_with(|until| usual.min(*until)).unwrap_or(usual)

@@ -1,6 +1,6 @@
-//! Between the messages of `proto/meta.proto` and the catalogue's vocabulary.
+//! Between the messages of `proto/meta.proto` and the types of `meta`.
 //!
-//! Messages come from outside: keys are checked, and lengths against the bytes that came.
+//! Messages come from outside: keys are checked, and lengths against the bytes that arrived.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use wire::frame::Raw;
 use wire::proto::meta as proto;
 use wire::proto::response::Response;
 
-/// Bytes of values and keys in one of several answers, unless a single entry has more.
+/// Bytes of keys and values in one of several answers, unless a single entry has more.
 const PIECE: usize = 1 << 20;
 /// Entries in one of several answers.
 const PIECE_ENTRIES: usize = 4096;
@@ -23,7 +23,7 @@ fn invalid(what: &str) -> Error {
     Error::new(ErrorKind::Invalid, what.to_owned())
 }
 
-/// The values of a message, one after the other.
+/// The values of a message, in order.
 struct Values<'a> {
     raw: Raw<'a>,
     at: usize,
@@ -36,7 +36,7 @@ impl<'a> Values<'a> {
 
     fn take(&mut self, length: u32) -> Result<Bytes> {
         let end = self.at.checked_add(length as usize).filter(|end| *end <= self.raw.len());
-        let end = end.ok_or_else(|| invalid("a message about the catalogue is shorter than its values"))?;
+        let end = end.ok_or_else(|| invalid("a message about the catalogue has fewer bytes than its values need"))?;
         let value = self.raw.slice(self.at..end);
         self.at = end;
         Ok(value)
@@ -45,7 +45,7 @@ impl<'a> Values<'a> {
     fn finish(self) -> Result<()> {
         match self.at == self.raw.len() {
             true => Ok(()),
-            false => Err(invalid("a message about the catalogue is longer than its values")),
+            false => Err(invalid("a message about the catalogue has more bytes than its values need")),
         }
     }
 }
@@ -189,7 +189,7 @@ pub(super) fn extend_batch(batch: &mut WatchBatch, piece: proto::Batch, raw: Byt
     Ok(piece.more)
 }
 
-/// Packs things and their values into messages of bounded size: at least one, perhaps empty.
+/// Packs items and their values into messages of bounded size: at least one, which may be empty.
 fn pieces<T>(things: impl Iterator<Item = (T, Bytes)>, overhead: impl Fn(&T) -> usize) -> Vec<(Vec<T>, Vec<Bytes>)> {
     let mut pieces = vec![(Vec::new(), Vec::new())];
     let mut bytes = 0;

@@ -21,13 +21,13 @@ use crate::auth::{Principal, administer, set_space, space_options};
 use crate::cluster_view;
 use crate::server::{Thread, kind_index, spawn_reply};
 
-/// How often a watch that has nothing to say says that it is there.
+/// The interval in which a watch without changes sends a keep-alive.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The requests of one connection.
+/// Handles the requests of one connection.
 pub(crate) struct MetaConnection {
     thread: Arc<Thread<MetaRole>>,
-    /// A process of the cluster, an administrator, or anybody while the doors are open.
+    /// A process of the cluster, an administrator, or an anonymous caller while there are no users.
     principal: Principal,
     /// Watches, which end with the connection.
     watches: JoinSet<()>,
@@ -62,10 +62,11 @@ impl MetaConnection {
 
     fn handle_write(&self, write: proto::meta::Write, raw: Raw<'_>, reply: Responder<'_>) {
         let checked = || {
-            let writer: [u8; 16] =
-                write.writer.as_ref().try_into().map_err(|_| {
-                    Error::new(ErrorKind::Invalid, "who writes to the catalogue has a number of 16 bytes")
-                })?;
+            let writer: [u8; 16] = write
+                .writer
+                .as_ref()
+                .try_into()
+                .map_err(|_| Error::new(ErrorKind::Invalid, "the number of a writer has 16 bytes"))?;
             let (expects, changes) = (codec::expects(write.expects)?, codec::changes(write.changes, raw)?);
             meta_store::check_write(&expects, &changes)?;
             Ok((writer, expects, changes))
@@ -98,7 +99,7 @@ impl MetaConnection {
             Err(error) => return reply.fail(&error),
         };
         let (store, deferred) = (self.role().store.clone(), reply.defer());
-        // Those that have ended.
+        // Forget watches that have ended.
         while self.watches.try_join_next().is_some() {}
         self.watches.spawn(async move {
             let deferred = Arc::new(deferred);
@@ -276,7 +277,7 @@ impl Service for MetaConnection {
     }
 }
 
-/// Tells all that a watch sees; ends well when it sees no more.
+/// Sends the changes of a watch. Returns `Ok` if later changes are no longer known.
 async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<DeferredResponder>) -> Result<()> {
     loop {
         let answers = match time::timeout(KEEPALIVE_INTERVAL, watch.next()).await {
@@ -286,11 +287,11 @@ async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<DeferredResponder>)
             Err(_) => vec![(Response::MetaBatch(proto::meta::Batch::default()), Vec::new())],
         };
         for (response, raw) in answers {
-            // It waits for a reader that is behind, which must not keep others waiting.
+            // This blocks while the reader is behind, so it runs on a thread for that.
             let deferred = deferred.clone();
             let told = tokio::task::spawn_blocking(move || deferred.send_more(response, raw)).await;
             if !told.unwrap_or(false) {
-                return Err(Error::new(ErrorKind::Unavailable, "nobody watches any more"));
+                return Err(Error::new(ErrorKind::Unavailable, "the connection of the watch has ended"));
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The catalogue as a process sees it that asks a meta-server for it.
+//! A [`MetaStore`] that asks a meta-server.
 //!
-//! 1. There is one connection for calls, made when it is needed and again when it breaks, to the next address of the list; and
-//!    one for each watch.
-//! 2. Reads, and what does no harm twice, are asked again until there is an answer or patience ends.
-//! 3. A write whose answer was lost is sent again under its number: the same run of the meta-server does it once. To another
-//!    run it is sent only if it cannot happen twice, because it changes a key that it expects at a revision; if that
-//!    conflicts, or is not so, the outcome is unknown.
+//! 1. There is one connection for calls, opened when it is needed and reopened when it breaks, to the next address of the list;
+//!    and one for each watch.
+//! 2. Reads and idempotent calls are repeated until there is an answer or the time limit is reached.
+//! 3. A write whose answer was lost is sent again with its number, and the same run of the meta-server executes it once. It is sent to
+//!    another run only if it cannot happen twice, because it changes a key that it expects at a revision. If that conflicts, or if
+//!    the write has no such key, the outcome is unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ use super::meta_connection::KEEPALIVE_INTERVAL;
 use super::{call_timeout, codec, write_deduplicator};
 use crate::auth::ClusterCredentials;
 
-/// How long a call is tried altogether.
+/// Time limit of a call with all its repetitions.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of one attempt of a call, and of one attempt to connect.
 const ATTEMPT_TIMEOUT: Duration = CONNECT_POLICY.attempt_timeout;
@@ -44,14 +44,14 @@ const CONNECT_POLICY: ConnectPolicy = ConnectPolicy {
 };
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 16 << 20;
-/// Writes on the way at a time: fewer than a meta-server remembers.
+/// Writes in flight at a time: fewer than a meta-server remembers.
 const MAX_WRITES_IN_FLIGHT: usize = 16;
-/// Writes that a watch has received and nobody has asked for yet.
+/// Writes that a watch has received and its user has not read.
 const WATCH_BUFFER: usize = 16;
-/// Changes that one write may have: those of a session that ends.
+/// Changes in one write: a session that ends changes this many.
 const MAX_CHANGES: usize = limits::SESSION_KEYS + limits::CHANGES;
 
-/// The catalogue of a meta-server elsewhere. Clones share their connection.
+/// The catalogue of a remote meta-server. Clones share their connection.
 #[derive(Clone)]
 pub struct RemoteMetaStore {
     inner: Arc<Inner>,
@@ -70,7 +70,7 @@ struct Inner {
     connection: Mutex<ConnectionSlot>,
     /// The place of the address that worked last: watches begin with it.
     place: AtomicUsize,
-    /// By this the meta-server knows whose write it is.
+    /// The number by which the meta-server identifies this writer.
     writer: [u8; 16],
     last_write: AtomicU64,
     write_permits: Semaphore,
@@ -88,7 +88,7 @@ struct ConnectionSlot {
 #[derive(Clone)]
 struct Connection {
     caller: Caller,
-    /// Which run of which meta-server it leads to.
+    /// The run of the meta-server at its other end.
     run: u64,
 }
 
@@ -98,29 +98,29 @@ impl ConnectionSlot {
     }
 }
 
-/// How a try to ask something has ended without an answer.
+/// Why an attempt of a call has failed.
 enum AttemptError {
     /// It was not sent.
     Unsent(Error),
     /// It was sent to this run of a meta-server; the answer was lost.
     Lost(u64, Error),
-    /// The meta-server has answered so.
+    /// The meta-server answered with this error.
     Refused(Error),
 }
 
 impl RemoteMetaStore {
-    /// The catalogue that the meta-servers at these addresses serve: all the same one.
+    /// The catalogue of the meta-servers at these addresses, which all serve the same one.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] without an address.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, which drives the connections from then on.
+    /// Outside of a tokio runtime, which drives the connections.
     pub fn new(addresses: Vec<Address>) -> Result<Self> {
         Self::new_as(addresses, ClusterCredentials::default(), Role::Client)
     }
 
-    /// The same for a process of the cluster, which says that it is one.
+    /// The same for a process of the cluster, in this role.
     ///
     /// # Errors
     /// As [`RemoteMetaStore::new`].
@@ -145,7 +145,7 @@ impl RemoteMetaStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Asks what may be asked again, until there is an answer.
+    /// Calls with an idempotent request, and repeats it until there is an answer.
     async fn ask<T>(&self, request: Request, understand: impl AsyncFn(&Caller, Request) -> Result<T>) -> Result<T> {
         let (deadline, mut backoff) = (call_timeout::deadline(CALL_TIMEOUT), new_backoff());
         loop {
@@ -171,7 +171,10 @@ impl RemoteMetaStore {
                 let Response::MetaState(piece) = response else { return Err(unexpected_response_error(&response)) };
                 bytes += raw.len();
                 if bytes > limits::READ {
-                    return Err(Error::new(ErrorKind::TooLarge, "the meta-server tells more than may be read at once"));
+                    return Err(Error::new(
+                        ErrorKind::TooLarge,
+                        "the meta-server's answer is larger than the limit of a read",
+                    ));
                 }
                 more = codec::extend_state(&mut state, piece, raw)?;
             }
@@ -186,13 +189,13 @@ impl RemoteMetaStore {
 
     async fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Result<WriteOutcome> {
         meta_store::check_write(&expects, &changes)?;
-        // It is never closed.
+        // The semaphore is never closed.
         let _place =
             self.inner.write_permits.acquire().await.map_err(|_| write_deduplicator::unknown_outcome_error())?;
         let number = self.inner.last_write.fetch_add(1, Ordering::Relaxed) + 1;
         let happens_once = happens_once(&expects, &changes);
         let (mut write, raw) = codec::write_to_proto(&self.inner.writer, number, &expects, &changes);
-        // The run that has got it; whether one has that is no more.
+        // The run that has received the write; and whether another run, which has ended, has.
         let (mut sent_to, mut is_doubtful) = (None, false);
         let (deadline, mut backoff) = (call_timeout::deadline(CALL_TIMEOUT), new_backoff());
         loop {
@@ -213,7 +216,7 @@ impl RemoteMetaStore {
                     written => return Ok(written),
                 },
                 Ok(Answer { response, .. }) => return Err(unexpected_response_error(&response)),
-                // The last run may have refused what an earlier one has done.
+                // The last run may have refused a write that an earlier run has executed.
                 Err(AttemptError::Refused(_)) if is_doubtful => return Err(write_deduplicator::unknown_outcome_error()),
                 Err(AttemptError::Refused(error)) => return Err(error),
                 Err(AttemptError::Unsent(error)) => error,
@@ -247,16 +250,16 @@ pub(super) fn happens_once(expects: &[Expect], changes: &[KeyChange]) -> bool {
 }
 
 fn unexpected_response_error(response: &Response) -> Error {
-    debug!(?response, "a meta-server has answered something else");
-    Error::new(ErrorKind::Unsupported, "what answers there is no meta-server, or speaks another version")
+    debug!(?response, "a meta-server sent an answer of another kind");
+    Error::new(ErrorKind::Unsupported, "the server is not a meta-server, or has another version")
 }
 
-/// Nobody has answered in time; the last try has ended so.
+/// The error when no attempt succeeded in time; `error` is that of the last attempt.
 fn no_answer_error(error: &Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("no meta-server has answered: {}", error.message()))
 }
 
-/// What it means that there is no connection: nobody is there now, or whoever is does not let this process in.
+/// The failure of an attempt to connect: no server is reachable, or the server refuses this process.
 fn connect_error(error: Error) -> AttemptError {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Unknown => AttemptError::Unsent(error),
@@ -265,7 +268,7 @@ fn connect_error(error: Error) -> AttemptError {
 }
 
 impl Connection {
-    /// What it means that a call has failed so.
+    /// The failure of a call with this error.
     fn classify_error(&self, error: Error) -> AttemptError {
         match error.kind() {
             ErrorKind::Unavailable if self.caller.is_closed() => AttemptError::Unsent(error),
@@ -276,7 +279,7 @@ impl Connection {
 }
 
 impl Inner {
-    /// Asks something of whoever is connected.
+    /// Calls on the current connection.
     async fn attempt<T>(&self, ask: impl AsyncFnOnce(&Caller) -> Result<T>) -> Result<T, AttemptError> {
         let asking = async |connection: &Connection| {
             ask(&connection.caller).await.map_err(|error| connection.classify_error(error))
@@ -288,7 +291,7 @@ impl Inner {
         &self,
         ask: impl AsyncFnOnce(&Connection) -> Result<T, AttemptError>,
     ) -> Result<T, AttemptError> {
-        // Others may be connecting already, one after the other.
+        // Another task may be connecting already; only one does at a time.
         let connecting = time::timeout_at(call_timeout::deadline(2 * ATTEMPT_TIMEOUT), self.connect()).await;
         let busy = |_| {
             let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
@@ -302,7 +305,7 @@ impl Inner {
             Err(_) => {
                 let took = begun.elapsed();
                 if took >= ATTEMPT_TIMEOUT {
-                    // Whoever it is does nothing: perhaps another one does.
+                    // This meta-server does not respond; another one may.
                     connection.caller.hang_up();
                 }
                 let what = format!("it has been silent for {:.1} s", took.as_secs_f64());
@@ -343,7 +346,7 @@ impl Inner {
     }
 }
 
-/// Ends a connection that nobody has got.
+/// Closes a connection if it is dropped before it is used.
 struct HangUpGuard(Option<Caller>);
 
 impl HangUpGuard {
@@ -388,7 +391,7 @@ impl MetaStore for RemoteMetaStore {
 
     fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
         let (sender, seen) = mpsc::channel(WATCH_BUFFER);
-        // A connection of its own: one that is behind keeps nobody else waiting.
+        // A connection of its own, so a watch that is behind delays no other call.
         let inner = Inner {
             addresses: self.inner.addresses.clone(),
             membership: self.inner.membership.clone(),
@@ -408,7 +411,7 @@ impl MetaStore for RemoteMetaStore {
         Box::pin(async move {
             meta_store::check_ttl(ttl)?;
             let ttl_ms = codec::milliseconds(ttl);
-            // One whose answer was lost ends by itself.
+            // A session whose answer was lost expires by itself.
             match self.call(Request::MetaOpenSession(proto::meta::OpenSession { ttl_ms })).await? {
                 Response::MetaSession(session) => Ok(codec::session(&session)),
                 other => Err(unexpected_response_error(&other)),
@@ -437,11 +440,11 @@ fn check_done(response: &Response) -> Result<()> {
     }
 }
 
-/// A watch: a task that asks, and what it has seen.
+/// A watch: the task that receives changes, and its queue.
 struct RemoteWatch {
     changes: mpsc::Receiver<Result<WatchEvent>>,
     task: AbortHandle,
-    /// What it says from now on: there is nothing behind it.
+    /// The last event, which is returned from now on.
     last: Option<WatchEvent>,
 }
 
@@ -457,7 +460,7 @@ impl Watch for RemoteWatch {
             if let Some(last) = &self.last {
                 return Ok(last.clone());
             }
-            let ended = || Err(Error::new(ErrorKind::Unavailable, "the process ends, and so does what it watches"));
+            let ended = || Err(Error::new(ErrorKind::Unavailable, "the process is ending"));
             let watched = self.changes.recv().await.unwrap_or_else(ended)?;
             if watched == WatchEvent::Compacted {
                 self.last = Some(WatchEvent::Compacted);
@@ -467,7 +470,7 @@ impl Watch for RemoteWatch {
     }
 }
 
-/// Hands on what a meta-server sees, whichever can be reached, until nobody waits for more.
+/// Forwards the changes from any reachable meta-server until the watch is dropped.
 async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Sender<Result<WatchEvent>>) {
     let mut backoff = new_backoff();
     loop {
@@ -491,7 +494,7 @@ async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Se
             Err(AttemptError::Refused(error))
                 if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) =>
             {
-                // Waiting does not mend this; whoever asks next learns it too.
+                // Waiting does not help: report the error to the user of the watch.
                 if seen.send(Err(error)).await.is_err() {
                     return;
                 }
@@ -504,13 +507,13 @@ async fn watch(inner: Inner, prefix: Prefix, mut after: Revision, seen: mpsc::Se
     }
 }
 
-/// Hands on what one connection brings. Ends well when there is nothing more to hand on, or nobody to hand it to.
+/// Forwards the changes of one connection. Returns `Ok` at the end of the watch, or if it was dropped.
 async fn follow(
     mut answers: AnswerStream,
     after: &mut Revision,
     seen: &mpsc::Sender<Result<WatchEvent>>,
 ) -> Result<()> {
-    let silent = |_| Error::new(ErrorKind::Unavailable, "the meta-server does not say any more that it is there");
+    let silent = |_| Error::new(ErrorKind::Unavailable, "the meta-server has stopped sending keep-alives");
     loop {
         let mut batch = WatchBatch { revision: Revision(0), changes: Vec::new() };
         loop {
@@ -519,7 +522,7 @@ async fn follow(
             let piece = match response {
                 Response::MetaBatch(piece) => piece,
                 Response::MetaCompacted(_) => {
-                    // Whoever watched may have gone.
+                    // The watch may have been dropped.
                     let _ = seen.send(Ok(WatchEvent::Compacted)).await;
                     return Ok(());
                 }
@@ -527,13 +530,16 @@ async fn follow(
             };
             let more = codec::extend_batch(&mut batch, piece, raw)?;
             if batch.changes.len() > MAX_CHANGES {
-                return Err(Error::new(ErrorKind::TooLarge, "a write of the meta-server has more changes than it may"));
+                return Err(Error::new(
+                    ErrorKind::TooLarge,
+                    "a write of the meta-server has more changes than the limit",
+                ));
             }
             if !more {
                 break;
             }
         }
-        // One without changes only says that somebody is there.
+        // A batch without changes is a keep-alive.
         if batch.changes.is_empty() {
             continue;
         }

@@ -1,9 +1,9 @@
-//! Writes that are done once, however often they are sent.
+//! Executes each write once, however often it is sent.
 //!
-//! 1. Whoever sends a write says which of its writes it is. The first time it is done; after that whoever sends it again is
-//!    answered as the first time, or waits for that.
-//! 2. What was sent again and is not known was never done, unless something was forgotten since: then that is not known.
-//! 3. All this is in memory, so it holds for one run of a meta-server, which tells its writers which run it is.
+//! 1. A writer numbers its writes. A write is executed when it arrives first; when it is sent again, it gets the first outcome, or
+//!    waits for it.
+//! 2. A repeated write that is not known was never executed, unless writes were forgotten since; then its outcome is unknown.
+//! 3. This state is in memory, so it is valid for one run of a meta-server. Each run has a number, which writers can ask for.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +12,17 @@ use meta::WriteOutcome;
 use model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
-/// Writes of a writer that are remembered: more than it has on the way at a time.
+/// Writes of a writer that are remembered: more than it has in flight at a time.
 const MAX_WRITES: usize = 64;
 /// Writers that are remembered.
 const MAX_WRITERS: usize = 4096;
 
-/// How a write ended, so that it can be told several times.
+/// The outcome of a write, which can be cloned.
 type RepeatableOutcome = Result<WriteOutcome, (ErrorKind, String)>;
 
-/// The writes that were done lately.
+/// The most recent writes.
 pub(super) struct WriteDeduplicator {
-    /// Which run this is.
+    /// The number of this run.
     pub(super) run: u64,
     writers: Mutex<Writers>,
 }
@@ -30,26 +30,26 @@ pub(super) struct WriteDeduplicator {
 #[derive(Default)]
 struct Writers {
     by_id: HashMap<[u8; 16], Writer>,
-    /// The longest known first.
+    /// The writers that are known longest first.
     order: VecDeque<[u8; 16]>,
-    /// Whether one was forgotten.
+    /// Whether a writer was forgotten.
     forgot: bool,
 }
 
 #[derive(Default)]
 struct Writer {
     writes: BTreeMap<u64, watch::Receiver<Option<RepeatableOutcome>>>,
-    /// All up to this one may have been forgotten.
+    /// Writes up to this number may have been forgotten.
     forgotten: u64,
 }
 
-/// What is to be done about a write.
+/// What to do with a write.
 pub(super) enum WriteStatus {
-    /// Do it, and say how it has ended.
+    /// Execute it and send the outcome.
     First(watch::Sender<Option<RepeatableOutcome>>),
-    /// It was begun before: wait for its end.
+    /// It was begun before: wait for the outcome.
     Known(watch::Receiver<Option<RepeatableOutcome>>),
-    /// It may have been done, or not.
+    /// It may or may not have been executed.
     Forgotten,
 }
 
@@ -59,11 +59,11 @@ impl WriteDeduplicator {
     }
 
     fn lock(&self) -> MutexGuard<'_, Writers> {
-        // Tables that are whole between any two statements: a panic elsewhere spoils nothing.
+        // The tables are consistent between any two statements, so a panic elsewhere does no harm.
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write has come, for the first time or `again`.
+    /// Handles the arrival of a write; `again` if its sender has sent it before.
     pub(super) fn begin(&self, writer: [u8; 16], number: u64, again: bool) -> WriteStatus {
         let mut writers = self.lock();
         if !writers.by_id.contains_key(&writer) {
@@ -96,15 +96,15 @@ impl WriteDeduplicator {
     }
 }
 
-/// What is told several times.
+/// Converts a result into one that can be cloned.
 pub(super) fn write_outcome(result: Result<WriteOutcome>) -> RepeatableOutcome {
     result.map_err(|error| (error.kind(), error.message().to_owned()))
 }
 
-/// Waits for the end of a write that was begun.
+/// Waits for the outcome of a write that was begun.
 pub(super) async fn wait_for_outcome(mut known: watch::Receiver<Option<RepeatableOutcome>>) -> Result<WriteOutcome> {
     let seen = known.wait_for(Option::is_some).await;
-    // Whoever does it says how it has ended, unless the process ends.
+    // The task that executes it sends the outcome, unless the process ends.
     let ended = seen.ok().and_then(|ended| ended.clone());
     match ended {
         Some(ended) => ended.map_err(|(kind, message)| Error::new(kind, message)),
@@ -112,9 +112,12 @@ pub(super) async fn wait_for_outcome(mut known: watch::Receiver<Option<Repeatabl
     }
 }
 
-/// The error for a write of which nobody knows whether it was done.
+/// The error for a write with an unknown outcome.
 pub(super) fn unknown_outcome_error() -> Error {
-    Error::new(ErrorKind::Unknown, "it is not known whether a write to the catalogue was done: read, then try again")
+    Error::new(
+        ErrorKind::Unknown,
+        "it is unknown whether a write to the catalogue was executed: read the state, then try again",
+    )
 }
 
 #[cfg(test)]

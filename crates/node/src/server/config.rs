@@ -1,4 +1,4 @@
-//! How a server is run.
+//! The configuration of a server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,37 +9,36 @@ use wire::transport::{Address, tls};
 use super::ConnectionLimits;
 use crate::auth::ClusterCredentials;
 
-/// How a server is run; the defaults suit one machine.
+/// The configuration of a server. The defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen for clients.
+    /// Addresses to listen at.
     pub listen: Vec<Address>,
-    /// What addresses that speak TLS need.
+    /// Certificate and key, for addresses with TLS.
     pub tls: Option<tls::Server>,
-    /// What this process and others of its cluster know each other by.
+    /// What the processes of the cluster authenticate each other by.
     pub cluster_credentials: ClusterCredentials,
-    /// Where to answer `/metrics` and `/health` by HTTP, if anywhere.
+    /// The address for `/metrics` and `/health` by HTTP; `None`: no HTTP.
     pub http: Option<SocketAddr>,
-    /// Whether to listen where other machines can reach it, although others can listen, or nobody has to say who they are.
+    /// Whether addresses that other machines can reach are allowed without TLS or users.
     pub insecure: bool,
-    /// Threads that serve connections: by default one for every two processors. The others are for the threads of the
-    /// store, and, on a machine that they share, for those who ask: on two processors, two such threads and a client
-    /// take each other's place, and serve less than one.
+    /// Threads that serve connections: by default one for every two processors. The other processors are for the threads of the store
+    /// and for clients on the same machine: on two processors, two such threads and a client displace each other and serve less
+    /// than one thread does.
     pub threads: usize,
     /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
     pub connections: ConnectionLimits,
-    /// What bounds each connection.
+    /// The limits of each connection.
     pub limits: Limits,
-    /// Bytes of frames of all connections that have begun to arrive and are not whole. Beyond it the connection with the oldest
-    /// such frame is closed.
+    /// Bytes of unfinished frames of all connections. Beyond it the connection with the oldest unfinished frame is closed.
     pub unfinished_input_bytes: usize,
-    /// How long a client may take to say who it is.
+    /// How long a client may take for TLS negotiation and authentication.
     pub handshake_timeout: Duration,
-    /// How long a snapshot may rest unused before it is given up.
+    /// How long a snapshot may be unused before it is closed.
     pub snapshot_idle: Duration,
-    /// Snapshots that one connection may hold.
+    /// Snapshots that one connection may have open.
     pub max_snapshots: usize,
-    /// How long a shutdown waits for what was asked to be answered.
+    /// How long a shutdown waits until all requests are answered.
     pub shutdown_timeout: Duration,
 }
 
@@ -63,7 +62,7 @@ impl Default for Config {
     }
 }
 
-/// The number of threads that suits this machine; beyond some they queue for the lock of the store's writers.
+/// The number of threads that suits this machine. More than 16 would wait for the lock of the store's writers.
 fn io_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (processors / 2).clamp(1, 16)

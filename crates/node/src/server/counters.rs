@@ -1,7 +1,7 @@
-//! What a server counts while it serves.
+//! The counters of a server.
 //!
-//! Each I/O thread counts in cells of its own, which only it writes, so counting is a load and a store. Reading adds
-//! the threads up; a counter may be a moment old.
+//! Each I/O thread has counters of its own, which only it writes, so counting is a load and a store. A reader adds the threads
+//! up and may see a slightly old value.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,7 +140,7 @@ pub(crate) fn kind_index(request: &Request) -> usize {
     }
 }
 
-/// Upper bounds of the commit latency's buckets: 2^n microseconds, n below this; the last bucket has no bound.
+/// Buckets of the commit latency. The upper bound of bucket n is 2^n microseconds; the last bucket has none.
 pub(crate) const BUCKETS: usize = 24;
 
 /// A counter that one thread writes and any thread reads.
@@ -148,7 +148,7 @@ pub(crate) const BUCKETS: usize = 24;
 pub(crate) struct ThreadCounter(AtomicU64);
 
 impl ThreadCounter {
-    /// Adds; only for the thread that the counter belongs to.
+    /// Adds to the counter. Only its own thread may call this.
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
@@ -158,7 +158,7 @@ impl ThreadCounter {
     }
 }
 
-/// Requests, by kind.
+/// Requests by kind.
 #[derive(Debug)]
 pub(crate) struct RequestCounters(pub(crate) [ThreadCounter; KINDS.len()]);
 
@@ -173,9 +173,9 @@ impl Default for RequestCounters {
 #[repr(align(128))]
 pub(crate) struct ThreadCounters {
     pub(crate) requests: RequestCounters,
-    /// Bytes of content that came with requests.
+    /// Bytes of content in requests.
     pub(crate) received: ThreadCounter,
-    /// Bytes of content that went with answers and messages.
+    /// Bytes of content in answers and messages.
     pub(crate) sent: ThreadCounter,
     pub(crate) conflicts: ThreadCounter,
     pub(crate) failures: ThreadCounter,
@@ -184,7 +184,7 @@ pub(crate) struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// Counts a commit that is decided, `took` after it came.
+    /// Counts a commit that was decided `took` after it arrived.
     pub(crate) fn record_commit(&self, took: Duration, result: &Result<Outcome>) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;

@@ -17,12 +17,12 @@ use tracing::{debug, warn};
 
 use super::{ServerRole, Shared, metric};
 
-/// Connections at a time; more wait.
+/// Connections at a time; further ones wait.
 const MAX_CONNECTIONS: usize = 16;
-/// How long a connection may last: whoever polls comes back.
+/// How long a connection may last. A client that polls connects again.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Answers whoever connects, for ever.
+/// Serves HTTP connections until the task is aborted.
 pub(crate) async fn serve<R: ServerRole>(listener: TcpListener, server: Arc<Shared<R>>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Ok(place) = places.clone().acquire_owned().await {

@@ -1,4 +1,4 @@
-//! The metrics of a server: what `mortar status` shows and `/metrics` tells.
+//! The metrics of a server, for `mortar status` and `/metrics`.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use super::counters::{BUCKETS, KINDS};
 use super::{ServerRole, Shared};
 
-/// What a metric does over time.
+/// How a metric changes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
-    /// It only grows, from the start of the process on.
+    /// It only grows while the process runs.
     Counter,
     /// It goes up and down.
     Gauge,
 }
 
-/// A number that a server tells of itself.
+/// A number that a server reports.
 pub(crate) struct Metric {
     /// Its name, without `mortar_`.
     pub(crate) name: &'static str,
@@ -51,7 +51,11 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
         ),
         Metric::counter("connections_accepted_total", count(&metrics.accepted), "Connections accepted."),
         Metric::counter("connections_refused_total", count(&metrics.refused), "Connections refused."),
-        Metric::counter("protocol_violations_total", count(&metrics.violations), "Connections ended for bad bytes."),
+        Metric::counter(
+            "protocol_violations_total",
+            count(&metrics.violations),
+            "Connections that were closed because the client broke the protocol.",
+        ),
         Metric::gauge(
             "unfinished_input_bytes",
             server.input_budget.used() as u64,
@@ -59,14 +63,14 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
         ),
         Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),
         Metric::counter("sent_bytes_total", metrics.sum(|t| &t.sent), "Bytes of content sent."),
-        Metric::counter("conflicts_total", metrics.sum(|t| &t.conflicts), "Transactions that met a conflict."),
+        Metric::counter("conflicts_total", metrics.sum(|t| &t.conflicts), "Transactions that ended in a conflict."),
         Metric::counter("commit_failures_total", metrics.sum(|t| &t.failures), "Transactions that failed."),
     ];
     list.extend(server.role.metrics(metrics));
     list
 }
 
-/// Everything, in Prometheus' text format.
+/// All metrics in Prometheus' text format.
 pub(crate) fn prometheus<R: ServerRole>(server: &Shared<R>) -> String {
     let mut text = String::with_capacity(8 << 10);
     for Metric { name, value, kind: shape, help } in metrics(server) {

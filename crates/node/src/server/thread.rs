@@ -1,4 +1,4 @@
-//! A thread that serves connections: a runtime of its own, so that a connection never moves between threads.
+//! A thread that serves connections. It has a runtime of its own, so a connection never moves between threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,17 +17,17 @@ use super::connection_table::ConnectionSlot;
 use super::{AdmittedConnection, ConnectionOwner, ServerRole, Shared, ThreadCounters};
 use crate::auth::Principal;
 
-/// How this software names itself to clients.
+/// The name and version of this software, for clients and logs.
 pub(crate) const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
-/// What one I/O thread is to others.
+/// An I/O thread, as others see it.
 pub(crate) struct Thread<R: ServerRole> {
     pub(crate) server: Arc<Shared<R>>,
     pub(crate) counters: Arc<ThreadCounters>,
     pub(crate) local: R::Local,
-    /// Whether it is the one that does what is done once.
+    /// Whether it does the background work that a server does once.
     pub(crate) is_first: bool,
-    /// Connections that it serves or is about to.
+    /// Connections that it serves or that were passed to it.
     pub(crate) load: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl<R: ServerRole> Thread<R> {
         Arc::new(Self { server, counters: metrics, local: R::Local::default(), is_first, load: AtomicUsize::new(0) })
     }
 
-    /// Serves arrivals until there will be none.
+    /// Serves connections until the sender is dropped.
     pub(crate) async fn run(self: Arc<Self>, mut arrivals: mpsc::UnboundedReceiver<AcceptedConnection>) {
         let this = self.clone();
         let beside = tokio::spawn(async move { R::run_background(&this).await });
@@ -149,5 +149,5 @@ impl<R: ServerRole> HandshakeAuthenticator for AdmissionCheck<'_, R> {
     }
 }
 
-/// How often sessions are looked through for what has expired.
+/// The interval of [`ServerRole::tick`].
 pub(crate) const TICK: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Wakes the task that does what it is time for.
+//! Wakes the task of a driver when a deadline of its machine is due.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,11 +8,11 @@ use tokio::time;
 
 use super::MonotonicClock;
 
-/// When the next thing is due, for one task that waits and any thread that has something earlier.
+/// The next deadline of a machine. One task waits for it; any thread can set an earlier one.
 #[derive(Debug)]
 pub struct DeadlineTimer {
     at: AtomicU64,
-    /// Whether the task waits, or is about to: what is set while it works it will see.
+    /// Whether the task waits or is about to. While it works, it needs no wake-up: it reads the deadline afterwards.
     is_waiting: AtomicBool,
     changed: Notify,
 }
@@ -24,24 +24,24 @@ impl Default for DeadlineTimer {
 }
 
 impl DeadlineTimer {
-    /// Something is due at `at`.
+    /// Sets a deadline, if it is earlier than the current one.
     pub fn set(&self, at: Ms) {
         if self.at.fetch_min(at, Ordering::SeqCst) > at && self.is_waiting.load(Ordering::SeqCst) {
             self.changed.notify_one();
         }
     }
 
-    /// There is something to do now.
+    /// Wakes the task now.
     pub fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Forgets what was set: whoever waits is about to look at everything.
+    /// Clears the deadline. The task calls this before it processes everything that is due.
     pub fn clear(&self) {
         self.at.store(Ms::MAX, Ordering::SeqCst);
     }
 
-    /// Waits until something is due, or there is something to do.
+    /// Waits until the deadline or a call of [`wake`](Self::wake).
     pub async fn wait(&self, time: &MonotonicClock) {
         self.is_waiting.store(true, Ordering::SeqCst);
         let at = self.at.load(Ordering::SeqCst);
@@ -49,7 +49,7 @@ impl DeadlineTimer {
         if at == Ms::MAX {
             changed.await;
         } else {
-            // Either way there is something to do.
+            // A timeout and a wake-up mean the same: the task processes what is due.
             let _ = time::timeout(time.until(at), changed).await;
         }
         self.is_waiting.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The way to whoever is at the other end of a connection.
+//! A handle by which a driver sends messages on a connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl PeerHandle {
         Self(mailbox)
     }
 
-    /// Says something. It is lost if the connection has ended: whoever needs an answer asks again.
+    /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer.
     pub fn send(&self, message: &Message) {
         let (request, raw) = message.encode();
         self.0.send_one_way(request, raw);

@@ -1,4 +1,4 @@
-//! Asking the other side.
+//! Sends requests to the other side.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,27 +13,27 @@ use super::responder::DeferredResponder;
 use crate::frame::{Frame, Raw};
 use crate::proto::request::Request;
 
-/// What a call weighs besides its bytes, and what one permit of the budget stands for.
+/// Bytes that one permit of the budget stands for. A call without bytes takes one permit.
 const BUDGET_UNIT: usize = 4 << 10;
-/// Bytes of answers of one stream that wait for their reader before the connection is read no further.
+/// Bytes of unread answers of one stream from which on the connection is not read.
 pub(super) const MAX_STREAM_AHEAD: usize = 4 << 20;
 
-/// Who waits for an answer.
+/// The receiver of an answer.
 pub(super) enum AnswerSink {
     /// One answer.
     One(oneshot::Sender<Result<Answer>>, OwnedSemaphorePermit),
-    /// One answer, which this takes where it arrives.
+    /// One answer, passed to this handler on the connection's task.
     Callback(AnswerHandler),
     /// Any number of them.
     Many(AnswerSender),
 }
 
-/// What takes an answer where it arrives. Dropped before, it takes the error that there is none.
+/// Handles an answer on the connection's task. If it is dropped before, it is called with an error.
 pub(super) struct AnswerHandler(Option<AnswerAction>);
 
 enum AnswerAction {
     Call(Box<dyn FnOnce(Result<Answer>) + Send>),
-    /// Whoever has asked somebody else.
+    /// Forward the answer to the client whose request was forwarded.
     Forward(DeferredResponder),
 }
 
@@ -42,7 +42,7 @@ impl AnswerHandler {
         self.deliver(answer);
     }
 
-    /// Passes on a frame as it came, if that is all that is to be done with it.
+    /// Forwards a frame unchanged, if the answer is only to be forwarded.
     pub(super) fn try_forward(&mut self, frame: &Frame<'_>) -> bool {
         // A large one has a buffer of its own, which need not be copied.
         let is_copied = matches!(frame.raw, Raw::Borrowed(_));
@@ -75,7 +75,7 @@ pub(super) struct AnswerSender {
 }
 
 impl AnswerSender {
-    /// Hands an answer over; `true` if the reader has fallen behind, and will say when it has caught up.
+    /// Passes an answer to the reader; `true` if the reader has fallen behind. It signals when it has caught up.
     pub(super) fn send(&self, answer: Result<Answer>) -> bool {
         let len = answer.as_ref().map_or(0, |answer| answer.raw.len());
         let before = self.unread_bytes.fetch_add(len, Ordering::AcqRel);
@@ -87,7 +87,7 @@ impl AnswerSink {
     /// Ends the wait with an error.
     pub(super) fn fail(self, error: Error) {
         match self {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             Self::One(asker, _) => drop(asker.send(Err(error))),
             Self::Callback(then) => then.handle(Err(error)),
             Self::Many(stream) => drop(stream.send(Err(error))),
@@ -95,7 +95,7 @@ impl AnswerSink {
     }
 }
 
-/// Puts calls on a connection; clones share it.
+/// Sends calls on a connection. Clones share the connection and the budget.
 #[derive(Clone, Debug)]
 pub struct Caller {
     mailbox: Arc<Mailbox>,
@@ -115,8 +115,7 @@ impl Caller {
         Self { mailbox, budget: Arc::new(Semaphore::new(units as usize)), units }
     }
 
-    /// Sends a request, once the unanswered ones leave room for it. Fails if the connection has ended; nothing was sent
-    /// then.
+    /// Sends a request once the unanswered ones leave room for it. Fails if the connection has ended; then nothing was sent.
     pub async fn begin(&self, request: Request, raw: Vec<Bytes>) -> Result<Pending> {
         let bytes: usize = raw.iter().map(Bytes::len).sum();
         let units = u32::try_from(1 + bytes / BUDGET_UNIT).unwrap_or(u32::MAX).min(self.units);
@@ -127,28 +126,27 @@ impl Caller {
         Ok(Pending { answer })
     }
 
-    /// Asks, and has `then` take the answer on the task that drives the connection: so it must be quick. For whoever
-    /// passes on what others ask, and is bounded by what they may ask.
+    /// Sends a request and has `then` called with the answer on the connection's task, so `then` must be quick. Not bounded by the
+    /// budget: for requests made on behalf of others, which have bounds of their own.
     ///
-    /// The bytes of the answer are not checked: their checksum is passed on with them, and whoever uses them
-    /// [checks](Answer::check) it.
+    /// The bytes of the answer are not checked. Their checksum comes with them, and their user [checks](Answer::check) it.
     pub fn ask(&self, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
         self.ask_with(request, AnswerAction::Call(Box::new(then)));
     }
 
-    /// Passes on what somebody has asked this side, and the answer back: in the same bytes, as far as they are few. Whoever has
-    /// asked checks them.
+    /// Forwards a request of another connection, and the answer back. A small answer is forwarded in the same bytes. The original
+    /// caller checks them.
     pub fn forward(&self, request: Request, deferred: DeferredResponder) {
         self.ask_with(request, AnswerAction::Forward(deferred));
     }
 
     fn ask_with(&self, request: Request, then: AnswerAction) {
         let asker = AnswerSink::Callback(AnswerHandler(Some(then)));
-        // If the connection has ended, it was told so when it was dropped.
+        // If the connection has ended, the handler was called with an error when it was dropped.
         let _ = self.mailbox.push(Item::Call { request, raw: Vec::new(), asker });
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// Fails as the other side says; as [`ErrorKind::Unavailable`] if the connection has ended and the request was
     /// never sent; as [`ErrorKind::Unknown`] if it ended between request and answer.
@@ -156,8 +154,8 @@ impl Caller {
         self.begin(request, raw).await?.answer().await
     }
 
-    /// Asks for answers that come one by one. Meant for a connection that has nothing else to do: while their reader is
-    /// behind, the connection is not read.
+    /// Sends a request with any number of answers. Meant for a connection of its own: while the reader of the answers is behind, the
+    /// connection is not read.
     pub fn stream(&self, request: Request) -> Result<AnswerStream> {
         let (sender, answers) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -166,7 +164,7 @@ impl Caller {
         Ok(AnswerStream { answers, unread_bytes: waiting, mailbox: self.mailbox.clone() })
     }
 
-    /// Sends a request that wants no answer: see [`Mailbox::send_one_way`].
+    /// Sends a one-way request: see [`Mailbox::send_one_way`].
     pub fn send_one_way(&self, request: Request) {
         self.mailbox.send_one_way(request, Vec::new());
     }
@@ -183,7 +181,7 @@ impl Caller {
     }
 }
 
-/// A call on its way. Dropped, the answer is thrown away when it comes.
+/// A call in flight. If it is dropped, the answer is discarded when it arrives.
 #[derive(Debug)]
 pub struct Pending {
     answer: oneshot::Receiver<Result<Answer>>,
@@ -200,7 +198,7 @@ pub(super) fn answer_lost() -> Error {
     Error::new(ErrorKind::Unknown, "the connection broke before the answer came")
 }
 
-/// Answers that come one by one.
+/// The answers of one request, in order.
 #[derive(Debug)]
 pub struct AnswerStream {
     answers: mpsc::UnboundedReceiver<Result<Answer>>,
@@ -209,7 +207,7 @@ pub struct AnswerStream {
 }
 
 impl AnswerStream {
-    /// Waits for the next answer. The last one is told by its message.
+    /// Waits for the next answer. Its message tells whether it is the last one.
     pub async fn next(&mut self) -> Result<Answer> {
         let answer = self.answers.recv().await.unwrap_or_else(|| Err(answer_lost()))?;
         let len = answer.raw.len();
@@ -223,7 +221,7 @@ impl AnswerStream {
 
 impl Drop for AnswerStream {
     fn drop(&mut self) {
-        // Nobody is behind any more.
+        // There is no reader any more that could be behind.
         if self.unread_bytes.load(Ordering::Acquire) > MAX_STREAM_AHEAD {
             let _ = self.mailbox.push(Item::Resume);
         }

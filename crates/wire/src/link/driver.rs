@@ -1,9 +1,9 @@
 //! The task of one connection.
 //!
-//! Its turn comes when there is something to read. It reads and answers, and then lets all others that have something
-//! to read do the same before it writes (Redis does so too): so on a busy thread the answers to many connections leave
-//! one right after the other, and whoever waits for them on this machine is woken once, not for each. A wake costs more
-//! than a small request; a second turn costs next to nothing.
+//! The task is woken when there is something to read. It reads and answers, and then lets all other connections that have
+//! something to read do the same before it writes, as Redis does. So a busy thread sends the answers of many connections one right
+//! after the other, and a client on this machine that waits for them is woken once. A wake costs more than a small request; a
+//! second turn of the task costs next to nothing.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -34,20 +34,20 @@ use crate::proto::response::Response;
 use crate::transport::Stream;
 
 thread_local! {
-    /// What every connection of this thread reads into, one at a time.
+    /// The buffer into which the connections of this thread read, one at a time.
     static SHARED_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SHARED_BUFFER_LEN]);
 }
 
-/// The request that no one asks: its answer says why the other side ends the connection.
+/// A request number that is never used: an answer to it states why the other side ends the connection.
 const CLOSE_REASON_ID: u32 = u32::MAX;
 
-/// Bytes of answers that are too many to wait for another turn.
+/// Bytes of answers from which on they are sent at once, without another turn.
 const IMMEDIATE_WRITE: usize = 64 << 10;
 
-/// How long a connection that this side ends may take to take its last bytes.
+/// How long the other side has to receive the last bytes of a connection that this side ends.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Who waits for answers of the other side, by request. This side chooses the numbers.
+/// Receivers of answers of the other side, by request number. This side chooses the numbers.
 type PendingAnswers = HashMap<u32, AnswerSink, foldhash::fast::RandomState>;
 
 /// Unanswered requests of the other side.
@@ -57,12 +57,12 @@ pub(super) struct Load {
     pub(super) bytes: usize,
 }
 
-/// What drives a connection, after the handshake.
+/// A connection after its handshake.
 pub struct Link<S> {
     stream: Stream,
     service: S,
     limits: Limits,
-    /// Bytes in the largest frame that the other side takes.
+    /// Bytes in the largest frame that the other side accepts.
     their_max_frame: u32,
     mailbox: Arc<Mailbox>,
     inbox: Inbox,
@@ -72,13 +72,13 @@ pub struct Link<S> {
     next_id: u32,
     /// Bytes of streamed answers in the outbox.
     streamed_bytes: usize,
-    /// What this side asks and tells.
+    /// Requests of this side that are not sent yet.
     unsent_requests: UnsentRequests,
-    /// Reading waits for the reader of a stream.
+    /// Whether reading waits for the reader of a stream.
     is_reading_paused: bool,
-    /// Something was read and answered; the answers leave when the task has its turn again.
+    /// Whether answers are ready and are sent in the next turn of the task.
     is_write_deferred: bool,
-    /// Ends the connection if the other side takes nothing until then.
+    /// Ends the connection if the other side accepts no bytes until then.
     write_stall_timer: Option<Pin<Box<time::Sleep>>>,
     /// What the unfinished frame uses of the server's budget.
     input_charge: InputCharge,
@@ -93,18 +93,18 @@ pub struct Link<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Draining {
     No,
-    /// What has already arrived is still answered.
+    /// Requests that have already arrived are still answered.
     Reading,
     /// Nothing more is read.
     Answering,
 }
 
-/// Drives a connection to its end. Whoever still waits for an answer then learns that there will be none.
+/// Drives a connection to its end. Then all callers that still wait for an answer get an error.
 pub async fn drive<S: Service>(mut link: Link<S>) -> End {
     let end = poll_fn(|context| link.poll(context)).await;
     link.finish(&end);
     if matches!(end, End::Closed | End::Violated(_)) {
-        // Gone or slow: either way it is over.
+        // If the other side is gone or slow, its last bytes are lost.
         let _ = time::timeout(LINGER, link.linger()).await;
     }
     end
@@ -117,7 +117,7 @@ impl<S> std::fmt::Debug for Link<S> {
 }
 
 impl<S: Service> Link<S> {
-    /// A connection whose handshake is done; the other side takes frames of `their_max_frame` bytes.
+    /// A connection whose handshake is done; the other side accepts frames of `their_max_frame` bytes.
     pub fn new(stream: Stream, service: S, limits: Limits, their_max_frame: u32, mailbox: Arc<Mailbox>) -> Self {
         Self {
             stream,
@@ -173,7 +173,7 @@ impl<S: Service> Link<S> {
                 return Poll::Ready(end);
             }
             if !may_read && self.may_read() {
-                // What was in the way has left just now: nobody would be woken by what comes in.
+                // The write has made room, and no wake-up is registered for reading: try again.
                 continue;
             }
             match filled {
@@ -202,7 +202,7 @@ impl<S: Service> Link<S> {
         self.unfinished_since = Some((number, since));
         let earned = Duration::from_secs_f64(received as f64 / f64::from(self.limits.min_frame_rate.max(1)));
         let deadline = since + grace + earned;
-        // A timer that fires early is set anew: that is rarer than a frame which is read in parts.
+        // The timer is reset only when it fires, which is rarer than a frame that is read in parts.
         let timer = self.frame_timer.get_or_insert_with(|| Box::pin(time::sleep_until(deadline)));
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
@@ -218,7 +218,7 @@ impl<S: Service> Link<S> {
         Poll::Pending
     }
 
-    /// Sends what there is, as far as the other side takes it; ready if that ends the connection.
+    /// Sends as much as the other side accepts; ready if that ends the connection.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
         let raw = self.outbox.take_raw_bytes();
         if raw > 0 {
@@ -255,7 +255,7 @@ impl<S: Service> Link<S> {
         Poll::Pending
     }
 
-    /// Tells the other side what was wrong with its bytes, if it listens.
+    /// Queues the reason why the connection ends, for the other side.
     fn send_close_reason(&mut self, error: FrameError) -> End {
         if !matches!(error, FrameError::ClosedByPeer(_)) {
             let goodbye = failure(&Error::new(ErrorKind::Invalid, error.to_string()));
@@ -264,7 +264,7 @@ impl<S: Service> Link<S> {
         End::Violated(error)
     }
 
-    /// Lets the last bytes arrive: a socket that is closed with something unread throws away what it was sending.
+    /// Waits until the last bytes arrive: closing a socket with unread bytes discards what it was sending.
     async fn linger(&mut self) -> std::io::Result<()> {
         poll_fn(|context| self.outbox.poll_flush(context, &mut self.stream)).await?;
         self.stream.shutdown().await?;
@@ -283,12 +283,12 @@ impl<S: Service> Link<S> {
             && !is_full(&self.load, self.unanswered(), &self.limits)
     }
 
-    /// Bytes of answers that have not left.
+    /// Bytes of answers that are not sent.
     fn unanswered(&self) -> usize {
         self.outbox.len().saturating_sub(self.unsent_requests.bytes())
     }
 
-    /// Does what the mailbox asks for; breaks off if that is to close.
+    /// Processes the items of the mailbox; breaks if one of them ends the connection.
     fn take_items(&mut self) -> ControlFlow<End> {
         let mut items = std::mem::take(&mut self.items);
         let passed = self.mailbox.take(&mut items);
@@ -350,7 +350,7 @@ impl<S: Service> Link<S> {
         let request = proto::Request { request: Some(request) };
         let length = request.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>();
         if length + HEADER + CHECKSUM > self.their_max_frame as usize {
-            let what = format!("a request of {length} bytes; the other side takes {}", self.their_max_frame);
+            let what = format!("a request of {length} bytes; the other side accepts {}", self.their_max_frame);
             asker.fail(Error::new(ErrorKind::TooLarge, what));
             return;
         }
@@ -404,7 +404,7 @@ impl<S: Service> Link<S> {
         filled
     }
 
-    /// Tells everyone who waits that nothing will come.
+    /// Fails all calls that still wait for an answer.
     fn finish(&mut self, end: &End) {
         for item in self.mailbox.close() {
             if let Item::Call { asker, .. } = item {
@@ -421,7 +421,7 @@ fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
     load.requests >= limits.max_in_flight || load.bytes >= limits.max_in_flight_bytes || unanswered >= limits.max_unsent
 }
 
-/// Hands an answer to whoever asked; `true` if a stream's reader has fallen behind.
+/// Passes an answer to its caller; `true` if the reader of a stream has fallen behind.
 fn deliver_answer(frame: Frame<'_>, asked: &mut PendingAnswers) -> Result<bool, FrameError> {
     if frame.id == CLOSE_REASON_ID {
         let response = proto::Response::decode(frame.message).map_err(unreadable)?;
@@ -451,7 +451,7 @@ fn deliver_answer(frame: Frame<'_>, asked: &mut PendingAnswers) -> Result<bool, 
         };
     }
     match asked.remove(&frame.id) {
-        // Whoever asked may have gone; the permit of its call ends here in either case.
+        // The caller may have gone. The permit of its call is returned here in either case.
         Some(AnswerSink::One(asker, _permit)) => drop(asker.send(answer.and_then(Answer::check))),
         Some(AnswerSink::Callback(then)) => then.handle(answer),
         Some(AnswerSink::Many(stream)) => drop(stream.send(answer.and_then(Answer::check))),

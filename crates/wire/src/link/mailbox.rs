@@ -1,4 +1,4 @@
-//! How other tasks and threads reach the task that drives a connection.
+//! The queue by which other tasks and threads reach the task that drives a connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::proto;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
 
-/// The connection has ended; what was to be put here is dropped.
+/// The connection has ended, and the item is dropped.
 pub(super) struct ConnectionEnded;
 
 /// The raw part of an answer.
@@ -26,18 +26,18 @@ pub(super) enum Body {
     Checked(Bytes, u32),
 }
 
-/// Bytes of streamed answers that may wait to leave before who makes them waits too.
+/// Bytes of unsent streamed answers from which on their producer waits.
 const MAX_BACKLOG: usize = 4 << 20;
-/// Bytes of requests that want no answer which may wait to leave before the connection ends.
+/// Bytes of unsent one-way requests beyond which the connection ends.
 pub const MAX_UNSENT_ONE_WAY: usize = 64 << 20;
 
-/// What the task that drives a connection is asked to do.
+/// A task for the driver of a connection.
 pub(super) enum Item {
     /// Send a request, and hand its answers to `asker`.
     Call { request: Request, raw: Vec<Bytes>, asker: AnswerSink },
-    /// Send a request that wants no answer.
+    /// Send a one-way request.
     OneWay { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
-    /// Close: the other side takes too little of what it is told.
+    /// Close: the other side reads one-way requests too slowly.
     Overrun,
     /// Close: the memory for unfinished frames is needed for others.
     InputBudgetExceeded,
@@ -45,31 +45,31 @@ pub(super) enum Item {
     More { id: u32, response: Response, raw: Vec<Bytes>, bytes: usize },
     /// Send the last answer to a request that was deferred.
     Last { id: u32, cost: usize, response: Response, raw: Body },
-    /// Forget a request that was deferred and wants no answer.
+    /// Forget a one-way request that was deferred.
     Finished { cost: usize },
     /// Read again: a stream's reader has caught up.
     Resume,
-    /// Answer what was asked, then close.
+    /// Answer the requests that have arrived, then close.
     Drain,
     /// Close now.
     Close,
 }
 
-/// Answers of others that are passed on: whole frames.
+/// Forwarded answers of other processes: whole frames.
 #[derive(Default)]
 pub(super) struct ForwardedFrames {
     pub(super) frames: Vec<u8>,
-    /// How many requests they settle, and what those have cost.
+    /// How many requests they answer, and the cost of those.
     pub(super) requests: u32,
     pub(super) cost: usize,
     /// Bytes of raw parts.
     pub(super) raw: u64,
 }
 
-/// Where the task that drives a connection gets its work from, besides the connection.
+/// The queue of the task that drives a connection.
 ///
-/// Bounded by what puts items here: callers by their budget, answers by the number of requests in flight, what is told by
-/// the end of the connection.
+/// Its producers are bounded: callers by their budget, answers by the number of requests in flight, one-way requests by
+/// [`MAX_UNSENT_ONE_WAY`].
 #[derive(Default)]
 pub struct Mailbox {
     inner: Mutex<Inner>,
@@ -90,9 +90,9 @@ struct Inner {
     items: Vec<Item>,
     forwarded: ForwardedFrames,
     waker: Option<Waker>,
-    /// Bytes of streamed answers that were put here and have not left.
+    /// Bytes of streamed answers that were queued and not sent.
     backlog: usize,
-    /// Bytes of requests that want no answer and have not left.
+    /// Bytes of one-way requests that were queued and not sent.
     unsent_one_way: usize,
     closed: bool,
 }
@@ -123,7 +123,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// There is something for the driver: wakes it, if there was nothing before.
+    /// Wakes the driver if the queue was empty before.
     fn wake(&self, inner: MutexGuard<'_, Inner>) {
         if inner.items.len() + inner.forwarded.requests as usize > 1 {
             return;
@@ -136,10 +136,10 @@ impl Mailbox {
         }
     }
 
-    /// Passes on somebody's answer to request `id`, which has cost so much, as it came.
+    /// Forwards the answer of another process to request `id`, which had this cost, unchanged.
     pub(super) fn forward_frame(&self, id: u32, cost: usize, frame: &Frame<'_>) {
         let mut inner = self.lock();
-        // An answer to a connection that has ended has nobody to go to.
+        // If the connection has ended, the answer is dropped.
         if inner.closed {
             return;
         }
@@ -157,10 +157,10 @@ impl Mailbox {
         self.wake(inner);
     }
 
-    /// Sends a request that wants no answer, behind all that was told and asked before, from any thread; `false` if it is
-    /// lost, since the connection has ended or is about to.
+    /// Sends a one-way request behind all requests that were queued before, from any thread; `false` if it is lost because the
+    /// connection has ended or is about to.
     ///
-    /// Never waits: a connection that has more than [`MAX_UNSENT_ONE_WAY`] bytes of them unsent is ended.
+    /// Never waits: a connection with more than [`MAX_UNSENT_ONE_WAY`] bytes of unsent one-way requests ends.
     pub fn send_one_way(&self, request: Request, raw: Vec<Bytes>) -> bool {
         let message = proto::Request { request: Some(request) };
         let bytes = message.encoded_len() + raw.iter().map(Bytes::len).sum::<usize>();
@@ -178,17 +178,16 @@ impl Mailbox {
         self.put(inner, item).is_ok() && is_told
     }
 
-    /// Says that so many bytes that were told have left.
+    /// Notes that so many bytes of one-way requests were sent.
     pub(super) fn release_one_way(&self, bytes: usize) {
         let mut inner = self.lock();
-        // Nothing is taken back once it was too much.
+        // Once the limit is exceeded, it stays exceeded.
         if inner.unsent_one_way <= MAX_UNSENT_ONE_WAY {
             inner.unsent_one_way = inner.unsent_one_way.saturating_sub(bytes);
         }
     }
 
-    /// Adds an item of a stream, once those before it have nearly all left; `false` if the connection has ended.
-    /// Blocks.
+    /// Adds an item of a stream once most of the items before it are sent; `false` if the connection has ended. Blocks.
     pub(super) fn push_blocking(&self, item: Item, bytes: usize) -> bool {
         let mut inner = self.lock();
         while inner.backlog > MAX_BACKLOG && !inner.closed {
@@ -199,7 +198,7 @@ impl Mailbox {
         self.push(item).is_ok()
     }
 
-    /// Says that so many bytes of streams have left.
+    /// Notes that so many bytes of streams were sent.
     pub(super) fn release_stream(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.backlog = inner.backlog.saturating_sub(bytes);
@@ -207,7 +206,7 @@ impl Mailbox {
         self.backlog_shrank.notify_all();
     }
 
-    /// Moves all items to `items`, which is empty, so that both keep their memory; and takes what is passed on.
+    /// Swaps all items into `items`, which is empty, so that both vectors keep their memory. Returns the forwarded frames.
     pub(super) fn take(&self, items: &mut Vec<Item>) -> ForwardedFrames {
         if !self.has_items.load(Ordering::Acquire) {
             return ForwardedFrames::default();
@@ -218,12 +217,12 @@ impl Mailbox {
         std::mem::take(&mut inner.forwarded)
     }
 
-    /// Sees to it that the next item wakes the task of `context`.
+    /// Registers the task of `context` to be woken by the next item.
     pub(super) fn register(&self, context: &Context<'_>) {
         self.lock().waker = Some(context.waker().clone());
     }
 
-    /// Takes no more items; what is left is handed back.
+    /// Accepts no more items, and returns those that are left.
     pub(super) fn close(&self) -> Vec<Item> {
         let mut inner = self.lock();
         inner.closed = true;
@@ -252,13 +251,13 @@ impl Mailbox {
         self.holds_state.load(Ordering::Relaxed)
     }
 
-    /// Whether the other side has said anything since [`Mailbox::take_received`].
+    /// Whether bytes have arrived since [`Mailbox::take_received`].
     #[must_use]
     pub fn has_received(&self) -> bool {
         self.has_received.load(Ordering::Relaxed)
     }
 
-    /// Whether the other side has said anything, requests or answers, since this was asked last.
+    /// Whether bytes have arrived since the last call.
     #[must_use]
     pub fn take_received(&self) -> bool {
         self.has_received.swap(false, Ordering::Relaxed)
@@ -270,7 +269,7 @@ impl Mailbox {
         self.lock().closed
     }
 
-    /// Has the driver answer what was asked, and then close the connection.
+    /// Has the driver answer the requests that have arrived and then close the connection.
     pub fn drain(&self) {
         let _ = self.push(Item::Drain);
     }

@@ -1,13 +1,14 @@
-//! A connection at work: calls both ways, pipelined, coalesced and bounded.
+//! A connection after its handshake: calls both ways, pipelined, coalesced and bounded.
 //!
-//! One task drives one connection ([`drive`]): it reads what came, hands every request to its [`Service`], which may
-//! answer at once or later, hands every answer to whoever asked, and sends all that this produced in one write. Other
+//! One task drives one connection ([`drive`]). It reads what has arrived, passes each request to its [`Service`], which
+//! answers at once or later, passes each answer to its caller, and sends everything that results in one write. Other
 //! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`DeferredResponder`] late answers.
 //!
-//! Bounds. A side reads nothing while too many of its answers are unsent or requests unanswered ([`Limits`]), so the
-//! other side's writes wait; what it asks and tells itself does not keep it from reading; a caller waits while too many bytes of its calls are unanswered ([`Caller::begin`]). Who
-//! tells something ([`Mailbox::send_one_way`]) never waits; a connection that does not get rid of it ends ([`End::Overrun`]). What
-//! is malformed ends the connection with an error, and nothing else.
+//! Bounds. A side does not read while too many of its answers are unsent or too many requests are unanswered ([`Limits`]), so the
+//! other side's writes wait. Its own requests do not keep it from reading. A caller waits while too many bytes of its calls
+//! are unanswered ([`Caller::begin`]). A one-way request ([`Mailbox::send_one_way`]) never waits; a connection with too many unsent ones
+//! ends ([`End::Overrun`]). A frame has a deadline ([`Limits::frame_grace`]), and all unfinished frames of a server share a budget
+//! ([`InputBudget`]). A malformed frame ends its connection and affects no other.
 
 mod caller;
 mod driver;
@@ -32,7 +33,7 @@ pub use input_budget::InputBudget;
 pub use mailbox::{MAX_UNSENT_ONE_WAY, Mailbox};
 pub use responder::{DeferredResponder, Responder};
 
-/// What bounds a connection.
+/// The limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes in the largest frame that is taken.
@@ -41,13 +42,13 @@ pub struct Limits {
     pub max_in_flight: u32,
     /// Bytes of such requests' raw parts that are kept at a time.
     pub max_in_flight_bytes: usize,
-    /// Bytes of answers that may be unsent before no more is read. Two sides that each have so much to answer may wait for
-    /// one another; then the connection stalls.
+    /// Bytes of unsent answers from which on this side does not read. If both sides reach this limit, they wait for each other
+    /// and the connection stalls.
     pub max_unsent: usize,
-    /// How long the other side may take none of what is there for it before the connection ends; for ever if `None`.
+    /// How long the other side may accept no bytes while some are waiting before the connection ends; without limit if `None`.
     pub write_stall: Option<Duration>,
     /// How long the other side may take to finish a frame that it has begun, besides a second for each
-    /// [`min_frame_rate`](Self::min_frame_rate) bytes of it that have arrived; for ever if `None`.
+    /// [`min_frame_rate`](Self::min_frame_rate) bytes of it that have arrived; without limit if `None`.
     pub frame_grace: Option<Duration>,
     /// Bytes a second.
     pub min_frame_rate: u32,
@@ -74,7 +75,7 @@ pub struct Answer {
     pub response: Response,
     /// The raw part.
     pub raw: Bytes,
-    /// Its CRC-32C, as whoever has answered says.
+    /// Its CRC-32C, as the sender states it.
     pub checksum: u32,
 }
 
@@ -100,12 +101,12 @@ pub struct Incoming<'a> {
     pub raw: Raw<'a>,
 }
 
-/// What one side of a connection does with requests of the other.
+/// Handles the requests of the other side of a connection.
 pub trait Service {
-    /// Answers a request, at once or, by [`Responder::defer`], later. Must not block.
+    /// Answers a request at once, or later by [`Responder::defer`]. Must not block.
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>);
 
-    /// So many more bytes of raw parts go to the other side: for whoever counts them.
+    /// Called when so many more bytes of raw parts have been queued for the other side, for counters.
     fn on_sent(&mut self, _bytes: u64) {}
 
     /// Whether a request of this kind may come one-way. One that may not ends the connection.
@@ -146,7 +147,7 @@ pub fn is_machine_message(request: &Request) -> bool {
     )
 }
 
-/// The service of a side that only asks.
+/// The service of a side that only sends requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoService;
 
@@ -159,30 +160,30 @@ impl Service for NoService {
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum End {
-    /// This side closed it, or let it run dry ([`Mailbox::drain`]).
+    /// This side closed it, at once or after the last answers ([`Mailbox::drain`]).
     #[error("closed by this side")]
     Closed,
     /// The other side closed it between two frames.
     #[error("closed by the other side")]
     HungUp,
-    /// It broke.
+    /// The transport failed.
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
-    /// The other side takes nothing ([`Limits::write_stall`]).
-    #[error("the other side took nothing for {0:?}")]
+    /// The other side accepts no bytes ([`Limits::write_stall`]).
+    #[error("the other side accepted no bytes for {0:?}")]
     Stalled(Duration),
-    /// The other side takes too little of what it is told ([`Mailbox::send_one_way`]).
-    #[error("the other side takes too little: more than {} MiB of what it is told are unsent", MAX_UNSENT_ONE_WAY >> 20)]
+    /// The other side reads one-way requests too slowly ([`Mailbox::send_one_way`]).
+    #[error("the other side reads too slowly: more than {} MiB of one-way requests are unsent", MAX_UNSENT_ONE_WAY >> 20)]
     Overrun,
-    /// This side has something to tell that is larger than what the other side takes.
-    #[error("a message of {length} bytes for the other side, which takes {max}")]
+    /// A one-way request of this side is larger than what the other side accepts.
+    #[error("a message of {length} bytes for the other side, which accepts {max}")]
     TooLong {
         /// Bytes of the frame.
         length: usize,
         /// The most that is taken.
         max: usize,
     },
-    /// The other side sent what is no frame.
+    /// The other side sent something that the protocol does not allow.
     #[error("the other side broke the protocol: {0}")]
     Violated(#[from] crate::frame::FrameError),
 }

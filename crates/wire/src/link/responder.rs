@@ -1,4 +1,4 @@
-//! Answering a request, at once or later.
+//! Answers a request, at once or later.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::outbox::{Outbox, Piece, PieceGuard};
 use crate::proto;
 use crate::proto::response::Response;
 
-/// The way back to whoever sent a request. Dropped unused, it answers that something went wrong here.
+/// Answers one request. If it is dropped unused, it answers with an internal error.
 #[derive(Debug)]
 pub struct Responder<'a> {
     pub(super) id: u32,
@@ -23,7 +23,7 @@ pub struct Responder<'a> {
     pub(super) outbox: &'a mut Outbox,
     pub(super) load: &'a mut Load,
     pub(super) mailbox: &'a Arc<Mailbox>,
-    /// Why the connection is to end.
+    /// Set if the connection is to end, with the reason.
     pub(super) close_reason: &'a mut Option<String>,
     pub(super) done: bool,
 }
@@ -53,7 +53,7 @@ impl Responder<'_> {
         self.send_checked(response, raw, crc32c(raw));
     }
 
-    /// The same for bytes whose checksum is known since they were written; the other side checks it.
+    /// The same for bytes with a known checksum, which the other side checks.
     pub fn send_checked(mut self, response: Response, raw: &[u8], checksum: u32) {
         self.done = true;
         if !self.one_way {
@@ -86,14 +86,14 @@ impl Responder<'_> {
         self.send(failure(error));
     }
 
-    /// Ends the connection, and tells the other side why: the request means what nobody who follows the rules says, and
-    /// those behind it, which are not read any more, may depend on it.
+    /// Ends the connection and sends the reason: the request breaks the protocol. Requests behind it may depend on it and are not
+    /// read.
     pub fn refuse(mut self, error: &Error) {
         self.done = true;
         *self.close_reason = Some(error.to_string());
     }
 
-    /// Puts the answer off: the request counts as unanswered until the result is used, on whatever thread.
+    /// Defers the answer: the request counts as unanswered until the result is used, on any thread.
     #[must_use]
     pub fn defer(mut self) -> DeferredResponder {
         self.done = true;
@@ -121,7 +121,7 @@ fn dropped_unanswered() -> Error {
     Error::new(ErrorKind::Internal, "the request was dropped without an answer")
 }
 
-/// The way back to whoever sent a request, for later. Dropped unused, it answers that something went wrong here.
+/// Answers one request later. If it is dropped unused, it answers with an internal error.
 #[derive(Debug)]
 pub struct DeferredResponder {
     id: u32,
@@ -145,7 +145,7 @@ impl DeferredResponder {
         }
     }
 
-    /// Passes on what somebody else has answered.
+    /// Forwards the answer of another process.
     pub(super) fn forward_answer(mut self, answer: Result<Answer>) {
         match answer {
             Ok(Answer { response, raw, checksum }) => self.finish(response, Body::Checked(raw, checksum)),
@@ -186,7 +186,7 @@ impl DeferredResponder {
         } else {
             Item::Last { id: self.id, cost: self.cost, response, raw }
         };
-        // An answer to a connection that has ended has nobody to go to.
+        // If the connection has ended, the answer is dropped.
         let _ = self.mailbox.push(item);
     }
 }

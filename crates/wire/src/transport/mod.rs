@@ -1,8 +1,7 @@
-//! Where a connection leads and what carries it.
+//! Addresses, listeners and streams: what carries a connection.
 //!
-//! Each transport is a small module with `connect`, `bind` and what tunes its sockets; here they meet behind
-//! [`Address`], [`Listener`] and [`Stream`]. Enums rather than trait objects: a read or write of a busy connection is
-//! a direct call.
+//! Each transport is a small module with `connect`, `bind` and the options of its sockets. [`Address`], [`Listener`] and [`Stream`]
+//! cover all of them. They are enums and not trait objects, so a read or write of a busy connection is a direct call.
 
 mod tcp;
 pub mod tls;
@@ -31,7 +30,7 @@ const BACKLOG: u32 = i32::MAX as u32;
 /// The port of Mortar over TCP: MORT on a telephone's keys.
 pub const DEFAULT_PORT: u16 = 6678;
 
-/// Where a node listens, or a client dials.
+/// An address at which a node listens or which a client dials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// `host:port`; the host may be a name, an IPv4 address or an IPv6 address in brackets.
@@ -137,7 +136,7 @@ pub struct RemoteEndpoint {
     pub is_private: bool,
 }
 
-/// A connection's two directions of bytes.
+/// A connection: two streams of bytes.
 #[derive(Debug)]
 pub enum Stream {
     /// Over TCP.
@@ -153,7 +152,9 @@ impl Stream {
     pub async fn connect(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(host) => tcp::connect(host).await.map(Self::Tcp),
-            Address::Tls(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS wants to be set up first")),
+            Address::Tls(_) => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "an address over TLS needs the files of TLS"))
+            }
             Address::Unix(path) => unix::connect(path).await.map(Self::Unix),
         }
     }
@@ -161,8 +162,8 @@ impl Stream {
     /// Dials any `address`; one over TLS needs `tls`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if nobody is there, [`ErrorKind::Denied`] if the server's certificate is not believed,
-    /// [`ErrorKind::Unsupported`] if it does not speak TLS, [`ErrorKind::Invalid`] without `tls` where that is needed.
+    /// [`ErrorKind::Unavailable`] if nothing listens there, [`ErrorKind::Denied`] if the server's certificate is refused,
+    /// [`ErrorKind::Unsupported`] if it does not speak TLS, [`ErrorKind::Invalid`] if `tls` is needed and missing.
     pub async fn dial(address: &Address, tls: Option<&tls::Client>) -> Result<Self> {
         match (address, tls) {
             (Address::Tls(host), Some(client)) => tls::connect(host, client).await.map(Self::Tls),
@@ -285,7 +286,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Takes connections at one address.
+/// Accepts connections at one address.
 #[derive(Debug)]
 pub enum Listener {
     /// Over TCP.
@@ -327,7 +328,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens: with the port that the system chose, if it was asked to choose.
+    /// The address, with the port that the system chose if the port was 0.
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
@@ -337,7 +338,7 @@ impl Listener {
     }
 }
 
-/// A connection that was accepted and belongs to no runtime yet: it may move to another thread's.
+/// An accepted connection that is registered with no runtime yet, so another thread can serve it.
 #[derive(Debug)]
 pub enum AcceptedSocket {
     /// Over TCP.
@@ -349,12 +350,12 @@ pub enum AcceptedSocket {
 }
 
 impl AcceptedSocket {
-    /// The stream, served by the runtime of the calling task. Over TLS the two sides agree first, which takes as long as the
-    /// other side likes.
+    /// Registers the connection with the runtime of the calling task. Over TLS this negotiates first, which takes as long as the
+    /// other side wants.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the other side does not speak TLS (and was told so), [`ErrorKind::Denied`] if its
-    /// certificate is not believed, [`ErrorKind::Unavailable`] if it hung up.
+    /// [`ErrorKind::Unsupported`] if the other side does not speak TLS (it was sent a refusal), [`ErrorKind::Denied`] if its
+    /// certificate is refused, [`ErrorKind::Unavailable`] if it closed the connection.
     pub async fn into_stream(self) -> Result<Stream> {
         let broken = |error: io::Error| Error::new(ErrorKind::Io, "a connection cannot be watched").caused_by(error);
         match self {
@@ -377,7 +378,7 @@ impl AcceptedSocket {
 
 /// The addresses behind `host:port` that are not on this machine's loopback.
 ///
-/// A node uses it to refuse to listen where others can reach it.
+/// A node uses this to refuse addresses that other machines can reach.
 pub async fn beyond_loopback(address: &Address) -> io::Result<Vec<SocketAddr>> {
     match address {
         Address::Unix(_) => Ok(Vec::new()),

@@ -1,5 +1,5 @@
-//! TCP. Buffers are left to the system's own tuning; small answers go out at once; a machine that has vanished is
-//! noticed within half a minute, whether or not there is something to send.
+//! TCP. The system tunes the buffers. Small answers are sent at once. Keep-alive detects a machine that has vanished within half
+//! a minute, whether or not there is something to send.
 
 use std::io;
 use std::net::SocketAddr;

@@ -17,8 +17,8 @@ use super::BACKLOG;
 /// The mode of a socket's file.
 const MODE: u32 = 0o600;
 
-/// Bytes that a socket may hold on their way. The system's default holds less than one large frame; the system cuts
-/// this down to what it allows.
+/// Bytes of a socket's send buffer. The system's default is less than one large frame. The system lowers this number to its
+/// limit.
 const BUFFER: usize = 1 << 20;
 
 pub(super) async fn connect(path: &Path) -> io::Result<UnixStream> {
@@ -70,7 +70,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)
 }
 
-/// Whether `path` is a socket that refuses connections: its server is gone.
+/// Whether `path` is a socket that refuses connections, so its server has ended.
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     let answer = std::os::unix::net::UnixStream::connect(path);
@@ -79,8 +79,7 @@ fn is_abandoned(path: &Path) -> bool {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Whoever replaced the file in the meantime keeps theirs only if the path was re-bound; a leftover file is
-        // harmless, since the next server replaces it.
+        // A file that is left behind is harmless, since the next server replaces it.
         let _ = fs::remove_file(&self.path);
     }
 }
