@@ -146,7 +146,8 @@ fn unfinished_frames_hold_no_more_than_the_budget_and_the_oldest_goes_first() {
             drop(client);
             end.await.unwrap();
         }
-        assert!(matches!(end.await.unwrap(), End::HungUp));
+        // The client has not read all of the answer.
+        assert!(matches!(end.await.unwrap(), End::HungUp | End::Broken(_)));
         assert_eq!(budget.used(), 0, "all is returned");
     });
 }
